@@ -1,0 +1,47 @@
+# Needs python3 >= 3.11 (or PYTHON=/path/to/one) and make; everything else goes into .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+CODE   := $(wildcard src tests bench)
+
+.DEFAULT_GOAL := help
+.PHONY: help test demo check format bench conformance clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or newer, or say make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$$($(PYTHON) -V) is too old: install Python 3.11 or newer, or say make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "venv is missing: install it (on Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+test: $(STAMP) ## run all tests, in parallel and in random order
+	$(BIN)/python -m pytest
+
+demo: $(STAMP) ## see it work on this machine
+	$(BIN)/python -m zambezi.demo
+
+check: $(STAMP) ## lint, formatting and types
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy --strict $(CODE)
+
+format: $(STAMP) ## format the code and sort its imports
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: $(STAMP) ## run the measurements in bench/
+	@set -e; for file in $(sort $(wildcard bench/*.py)); do echo "== $$file"; $(BIN)/python $$file; done
+
+conformance: $(STAMP) ## regenerate docs/conformance.md from the marks on the tests
+	$(BIN)/python -m tests.conformance.report
+
+clean: ## remove the virtual environment, caches and build results
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

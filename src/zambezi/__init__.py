@@ -1,0 +1,11 @@
+"""ZeroMQ messaging in Python, with its own ZMTP engine.
+
+The packages are layers, and imports point down only: `zambezi.wire` turns octets into values and back,
+`zambezi.zmtp` speaks ZeroMQ's wire protocol, and one package per protocol stands on the two.
+"""
+
+from zambezi.errors import ZambeziError
+
+__version__ = "0.1.0"
+
+__all__ = ["ZambeziError", "__version__"]

@@ -1,0 +1,98 @@
+"""The `zambezi` command.
+
+Each subcommand is a module with a function `add_parser(subparsers)`, which declares its arguments and sets
+`run`, a function from the parsed arguments to an exit status. A subcommand raises its errors and never prints
+them: here they become one line on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from zambezi import __version__
+from zambezi.cli import keygen
+from zambezi.errors import ZambeziError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+SUCCESS: Final = 0
+FAILURE: Final = 1
+# What a shell reports for a process that ended by SIGINT or SIGPIPE.
+INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141
+
+_SUBCOMMANDS: Final = (keygen,)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (that of the process if None) and return its exit status."""
+    try:
+        status = _run(argv)
+        # Here, so that a reader that went away is noticed where it can be handled.
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence_output()
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except ZambeziError as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(_describe(error))
+    except Exception as error:
+        if os.environ.get("ZAMBEZI_TRACEBACK"):
+            raise
+        return _fail(
+            f"unexpected {type(error).__name__}: {error} (a bug; set ZAMBEZI_TRACEBACK=1 to see where)"
+        )
+    return status
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    parser = _parser()
+    try:
+        arguments = parser.parse_args(argv)
+    except SystemExit as stop:
+        # argparse ends --help, --version and usage errors this way; 2 is a usage error.
+        return stop.code if isinstance(stop.code, int) else SUCCESS
+    run: Callable[[argparse.Namespace], int] | None = getattr(arguments, "run", None)
+    if run is None:
+        # Not print_help, which hides a write that failed.
+        print(parser.format_help(), end="")
+        return SUCCESS
+    return run(arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="zambezi", description="ZeroMQ messaging: peers, streams, commands."
+    )
+    parser.add_argument("--version", action="version", version=f"zambezi {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for subcommand in _SUBCOMMANDS:
+        subcommand.add_parser(subparsers)
+    return parser
+
+
+def _fail(problem: str) -> int:
+    with contextlib.suppress(OSError):
+        print(f"zambezi: {' '.join(problem.split())}", file=sys.stderr)
+    return FAILURE
+
+
+def _describe(error: OSError) -> str:
+    problem = error.strerror or str(error) or type(error).__name__
+    return problem if error.filename is None else f"{error.filename}: {problem}"
+
+
+def _silence_output() -> None:
+    # The interpreter flushes standard output once more at exit, and would complain.
+    with contextlib.suppress(OSError, ValueError):
+        sink = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(sink, sys.stdout.fileno())
+        os.close(sink)

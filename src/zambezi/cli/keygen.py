@@ -1,0 +1,43 @@
+"""`zambezi keygen NAME`: make a CURVE key pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zambezi.zmtp.keys import KeyPair, write_pair
+
+if TYPE_CHECKING:
+    import argparse
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "keygen",
+        help="make a CURVE key pair",
+        description="Make a CURVE key pair: NAME.key is secret and stays here, NAME.pub is for the servers.",
+    )
+    parser.add_argument(
+        "name", metavar="NAME", help="whose keys they are; servers know the peer by this name"
+    )
+    parser.add_argument(
+        "--directory",
+        metavar="DIR",
+        type=Path,
+        default=Path(),
+        help="where to write them; created if it is missing (default: the current directory)",
+    )
+    parser.add_argument("--force", action="store_true", help="replace existing files; the old key is lost")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    pair = KeyPair.generate()
+    public_path, secret_path = write_pair(arguments.directory, arguments.name, pair, force=arguments.force)
+    print(f"wrote {secret_path} (secret: it stays on this machine)")
+    print(f"wrote {public_path} (public)")
+    print(f"public key: {pair.public_z85}")
+    print(f"next: copy {public_path.name} into the server's directory of allowed keys")
+    return 0

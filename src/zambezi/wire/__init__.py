@@ -1,0 +1,70 @@
+"""Octets to values and back: the grammar of a protocol, declared once.
+
+A protocol is a family of messages with a signature; a command is a class with an id, and its fields are
+declared in the order of the specification's ABNF:
+
+>>> from zambezi.wire import Message, field, number_2, string
+>>> class Chat(Message, signature=0xAAA9):
+...     pass
+>>> class Say(Chat, id=1):
+...     sequence: int = field(number_2)
+...     text: str = field(string)
+>>> Say(7, "hello").encode()
+(b'\\xaa\\xa9\\x01\\x00\\x07\\x05hello',)
+>>> Chat.decode(b"\\xaa\\xa9\\x01\\x00\\x07\\x05hello")
+Say(sequence=7, text='hello')
+
+`zambezi.wire.message` explains how it works. Whatever is wrong with octets or values is a `WireError`.
+"""
+
+from zambezi.wire.errors import (
+    BadSignature,
+    BadValue,
+    TrailingOctets,
+    Truncated,
+    Unencodable,
+    UnknownCommand,
+    WireError,
+)
+from zambezi.wire.message import Message, constant, field
+from zambezi.wire.types import (
+    Dictionary,
+    Octets,
+    choice,
+    chunk,
+    dictionary,
+    longstr,
+    msg,
+    number_1,
+    number_2,
+    number_4,
+    number_8,
+    string,
+    strings,
+)
+
+__all__ = [
+    "BadSignature",
+    "BadValue",
+    "Dictionary",
+    "Message",
+    "Octets",
+    "TrailingOctets",
+    "Truncated",
+    "Unencodable",
+    "UnknownCommand",
+    "WireError",
+    "choice",
+    "chunk",
+    "constant",
+    "dictionary",
+    "field",
+    "longstr",
+    "msg",
+    "number_1",
+    "number_2",
+    "number_4",
+    "number_8",
+    "string",
+    "strings",
+]

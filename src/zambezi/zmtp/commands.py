@@ -1,0 +1,85 @@
+"""Commands: a name and data in a command frame (37/ZMTP, "Commands"), and the metadata that READY carries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from zambezi.zmtp.errors import ProtocolError
+
+READY: Final = b"READY"
+ERROR: Final = b"ERROR"
+PING: Final = b"PING"
+PONG: Final = b"PONG"
+SUBSCRIBE: Final = b"SUBSCRIBE"
+CANCEL: Final = b"CANCEL"
+
+SOCKET_TYPE: Final = "Socket-Type"
+IDENTITY: Final = "Identity"
+
+_NAME_CHARACTERS: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.+")
+_CONTEXT_LIMIT: Final = 16
+
+
+def command(name: bytes, data: bytes = b"") -> bytes:
+    """The body of a command frame."""
+    return bytes((len(name),)) + name + data
+
+
+def split(body: bytes) -> tuple[bytes, bytes]:
+    """The name and the data of a command."""
+    if not body:
+        raise ProtocolError("a command frame is empty")
+    end = 1 + body[0]
+    name = body[1:end]
+    if len(body) < end or not name:
+        raise ProtocolError("the name of a command does not fit its frame")
+    return name, body[end:]
+
+
+def encode_metadata(properties: Mapping[str, bytes]) -> bytes:
+    return b"".join(
+        bytes((len(name),)) + name.encode("ascii") + len(value).to_bytes(4, "big") + value
+        for name, value in properties.items()
+    )
+
+
+def decode_metadata(data: bytes) -> dict[str, bytes]:
+    """The properties by name; names are not case-sensitive, so they come out in lower case."""
+    properties: dict[str, bytes] = {}
+    pos = 0
+    while pos < len(data):
+        start = pos + 1 + data[pos]
+        name = data[pos + 1 : start]
+        if not name or not _NAME_CHARACTERS.issuperset(name) or start + 4 > len(data):
+            raise ProtocolError(f"a property in the metadata is malformed at octet {pos}")
+        stop = start + 4 + int.from_bytes(data[start : start + 4], "big")
+        if stop > len(data):
+            raise ProtocolError(f"the value of property {name.decode()} is longer than the metadata")
+        properties[name.decode("ascii").lower()] = data[start + 4 : stop]
+        pos = stop
+    return properties
+
+
+def error(reason: str) -> bytes:
+    """An ERROR command. Reasons of three digits are what libzmq understands as an authentication status."""
+    text = reason.encode("ascii", "replace")[:255]
+    return command(ERROR, bytes((len(text),)) + text)
+
+
+def error_reason(data: bytes) -> str:
+    """What an ERROR command says; a peer that is about to go is not blamed for a malformed one."""
+    text = data[1 : 1 + data[0]] if data else b""
+    return text.decode("ascii", "backslashreplace")
+
+
+def ping(ttl: float, context: bytes = b"") -> bytes:
+    """A PING: the peer may drop us if it hears nothing for `ttl` seconds (0: no such promise)."""
+    return command(PING, min(round(ttl * 10), 0xFFFF).to_bytes(2, "big") + context)
+
+
+def read_ping(data: bytes) -> tuple[float, bytes]:
+    """The promised time to live in seconds, and the context to echo."""
+    if len(data) < 2 or len(data) > 2 + _CONTEXT_LIMIT:
+        raise ProtocolError(f"a PING has 2 to {2 + _CONTEXT_LIMIT} octets after its name, not {len(data)}")
+    return int.from_bytes(data[:2], "big") / 10, data[2:]

@@ -1,0 +1,416 @@
+"""The engine: one ZMTP connection, without I/O (37/ZMTP).
+
+Octets go in by `receive` and events come out; what must go to the peer is taken with `take_output` (the handshake,
+PING, PONG, SUBSCRIBE) or returned by `encode` (messages). Time is an argument. `deadline` says when `tick` wants to
+be called next, if nothing comes before.
+
+A connection passes through these states, and each has one method that understands its octets:
+
+    GREETING   64 octets each way: version, mechanism, role
+    HANDSHAKE  the mechanism's commands, one at a time, under the limits of the handshake
+    TRAFFIC    batches of messages, and commands between them
+    CLOSED     nothing more is understood, sent or raised
+
+No octets from a peer make it raise. A violation ends the connection with `Failed` (the handshake) or `Closed` (after
+it), which carry the reason; where ZMTP has a way to tell the peer, the peer is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, TypeAlias
+
+from zambezi.zmtp import commands, greeting
+from zambezi.zmtp.authenticator import Authenticator, Claim
+from zambezi.zmtp.errors import ProtocolError, ZmtpError
+from zambezi.zmtp.frames import COMMAND, LONG, MORE, Batch, CommandFrame, Decoder, Message, encode_command
+from zambezi.zmtp.greeting import Greeting
+from zambezi.zmtp.mechanism import NOT_ALLOWED, Refused
+from zambezi.zmtp.security import Null, Security
+
+# Which types may talk to which (37/ZMTP, "The Socket-Type Property").
+COMPATIBLE: Final[Mapping[str, frozenset[str]]] = {
+    "DEALER": frozenset({"REP", "DEALER", "ROUTER"}),
+    "ROUTER": frozenset({"REQ", "DEALER", "ROUTER"}),
+    "PUB": frozenset({"SUB", "XSUB"}),
+    "XPUB": frozenset({"SUB", "XSUB"}),
+    "SUB": frozenset({"PUB", "XPUB"}),
+    "XSUB": frozenset({"PUB", "XPUB"}),
+    "PEER": frozenset({"PEER"}),
+}
+_WITH_IDENTITY: Final = frozenset({"DEALER", "ROUTER"})
+_PUBLISHERS: Final = frozenset({"PUB", "XPUB"})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a peer may ask of us. Sizes are in octets, times in seconds."""
+
+    frame: int = 1 << 28
+    message: int = 1 << 28
+    handshake: int = 1 << 16
+    handshake_time: float = 30.0
+    connections: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name in ("frame", "message", "handshake"):
+            if getattr(self, name) < 255:
+                raise ZmtpError(f"the limit `{name}` must be at least 255 octets, a short frame, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """PING every `interval` seconds; a peer that sends no octet for `timeout` seconds after one is gone.
+
+    With `ttl` the peer is asked to drop us, too, when it has not heard from us for so long.
+    """
+
+    interval: float
+    timeout: float = 0.0
+    ttl: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.interval <= 0:
+            raise ZmtpError(f"a heartbeat interval must be above zero seconds, not {self.interval}")
+        if not self.timeout:
+            object.__setattr__(self, "timeout", self.interval)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The handshake is complete: messages can flow."""
+
+    socket_type: str
+    identity: bytes
+    user: str
+    version: tuple[int, int]
+    properties: Mapping[str, bytes] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """The peer wants (or no longer wants) messages that begin with `prefix`."""
+
+    prefix: bytes
+    cancel: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The handshake failed."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The connection broke the protocol, or fell silent, after the handshake."""
+
+    reason: str
+
+
+Event: TypeAlias = Batch | Ready | Subscription | Failed | Closed
+
+
+class State(Enum):
+    GREETING = "greeting"
+    HANDSHAKE = "handshake"
+    TRAFFIC = "traffic"
+    CLOSED = "closed"
+
+
+class Connection:
+    """One connection, seen from one side. `now` is the time at which it was made."""
+
+    __slots__ = (
+        "_admit",
+        "_asked",
+        "_buffer",
+        "_decoder",
+        "_deadline",
+        "_handshake_octets",
+        "_heard",
+        "_heartbeat",
+        "_limits",
+        "_next_ping",
+        "_output",
+        "_peer_ttl",
+        "_publishes",
+        "mechanism",
+        "peer_version",
+        "socket_type",
+        "state",
+    )
+
+    def __init__(
+        self,
+        socket_type: str,
+        now: float,
+        *,
+        identity: bytes = b"",
+        security: Security | None = None,
+        authenticator: Authenticator | None = None,
+        address: str = "",
+        limits: Limits | None = None,
+        heartbeat: Heartbeat | None = None,
+        admit: Callable[[Mapping[str, bytes]], None] | None = None,
+    ) -> None:
+        self.socket_type = socket_type
+        self.state = State.GREETING
+        self.peer_version = greeting.VERSION
+        self._limits = limits or Limits()
+        self._heartbeat = heartbeat
+        self._admit = admit
+        metadata = {commands.SOCKET_TYPE: socket_type.encode("ascii")}
+        if socket_type in _WITH_IDENTITY:
+            metadata[commands.IDENTITY] = identity
+        self.mechanism = (security or Null()).mechanism(metadata, address, authenticator, self._limits.message)
+        self.mechanism.check = self._check_metadata
+        self._publishes = socket_type in _PUBLISHERS
+        self._decoder = Decoder(self._limits.frame, self._limits.message)
+        self._buffer = b""
+        self._handshake_octets = 0
+        self._deadline = now + self._limits.handshake_time
+        self._heard = now
+        self._next_ping = 0.0
+        self._asked = 0.0  # when the oldest PING was sent that nothing has been heard since; 0: none
+        self._peer_ttl = 0.0
+        self._output = [Greeting(self.mechanism.name, self.mechanism.as_server).encode()]
+
+    # Octets in
+
+    def receive(self, data: bytes, now: float) -> list[Event]:
+        """Take what was read from the peer; give what it means."""
+        self._heard = now
+        self._asked = 0.0
+        if self.state is State.TRAFFIC:
+            return self._traffic(data, now)
+        if self.state is State.CLOSED:
+            return []
+        self._buffer += data
+        events: list[Event] = []
+        try:
+            if self.state is State.GREETING:
+                self._greet()
+            while self.state is State.HANDSHAKE and (body := self._handshake_command()) is not None:
+                answer = self.mechanism.receive(body, now)
+                if answer is not None:
+                    self._output.append(encode_command(answer))
+                if self.mechanism.complete:
+                    events.append(self._begin_traffic(now))
+        except ProtocolError as error:
+            return [self._fail(error)]
+        if self.state is State.TRAFFIC and self._buffer:
+            data, self._buffer = self._buffer, b""
+            events += self._traffic(data, now)
+        return events
+
+    def _greet(self) -> None:
+        if len(self._buffer) < greeting.SIZE:
+            greeting.refuse_early(self._buffer)
+            return
+        theirs = Greeting.decode(self._buffer[: greeting.SIZE])
+        self._buffer = self._buffer[greeting.SIZE :]
+        if theirs.mechanism != self.mechanism.name:
+            raise ProtocolError(f"the peer wants {theirs.mechanism} security, this socket {self.mechanism.name}")
+        if theirs.mechanism != "NULL" and theirs.as_server == self.mechanism.as_server:
+            role = "server" if theirs.as_server else "client"
+            raise ProtocolError(f"both sides are set up as {theirs.mechanism} {role}")
+        self.peer_version = min(theirs.version, greeting.VERSION)
+        self.state = State.HANDSHAKE
+        first = self.mechanism.begin()
+        if first is not None:
+            self._output.append(encode_command(first))
+
+    def _handshake_command(self) -> bytes | None:
+        """The body of the next handshake command, once it is whole."""
+        data = self._buffer
+        if len(data) < 2:
+            return None
+        flags = data[0]
+        if flags & ~LONG != COMMAND:
+            raise ProtocolError(f"a command was expected in the handshake, but the flags octet is {flags:#04x}")
+        if flags & LONG:
+            start, size = 9, int.from_bytes(data[1:9], "big") if len(data) >= 9 else 0
+        else:
+            start, size = 2, data[1]
+        if self._handshake_octets + size > self._limits.handshake:
+            raise ProtocolError(f"the handshake is over the limit of {self._limits.handshake} octets")
+        if len(data) < start + size:
+            return None
+        self._handshake_octets += start + size
+        self._buffer = data[start + size :]
+        return data[start : start + size]
+
+    def _check_metadata(self, properties: Mapping[str, bytes]) -> None:
+        theirs = properties.get("socket-type")
+        # libzmq lets a peer in that does not say what it is, so we do.
+        if theirs is not None and theirs.decode("ascii", "replace") not in COMPATIBLE[self.socket_type]:
+            raise ProtocolError(f"a {_shown(theirs)} cannot talk to a {self.socket_type}")
+        identity = properties.get("identity", b"")
+        if len(identity) > 255 or identity[:1] == b"\0":
+            raise ProtocolError("the identity is longer than 255 octets or begins with a zero octet")
+        if self._admit is not None:
+            self._admit(properties)
+
+    def _begin_traffic(self, now: float) -> Ready:
+        self.state = State.TRAFFIC
+        if self._heartbeat is not None:
+            self._next_ping = now + self._heartbeat.interval
+        properties = self.mechanism.peer
+        return Ready(
+            properties.get("socket-type", b"").decode("ascii", "replace"),
+            properties.get("identity", b""),
+            self.mechanism.user,
+            self.peer_version,
+            properties,
+        )
+
+    def _traffic(self, data: bytes, now: float) -> list[Event]:
+        mechanism = self.mechanism
+        items = mechanism.decode(self._decoder.feed(data))
+        failure = mechanism.failure or self._decoder.failure
+        if failure is None and len(items) == 1 and type(items[0]) is Batch and not self._publishes:
+            return items  # type: ignore[return-value]
+        events: list[Event] = []
+        try:
+            for item in items:
+                if isinstance(item, CommandFrame):
+                    self._command(item, events)
+                elif self._publishes:
+                    self._subscriptions(item, events)
+                else:
+                    events.append(item)
+        except ProtocolError as error:
+            failure = error
+        if failure is not None:
+            self.state = State.CLOSED
+            events.append(Closed(str(failure)))
+        return events
+
+    def _command(self, body: bytes, events: list[Event]) -> None:
+        name, data = commands.split(body)
+        if name == commands.PING:
+            self._peer_ttl, context = commands.read_ping(data)
+            self._output.append(self.mechanism.encode_command(commands.command(commands.PONG, context)))
+        elif name in (commands.SUBSCRIBE, commands.CANCEL):
+            if self._publishes:
+                events.append(Subscription(data, name == commands.CANCEL))
+        elif name == commands.ERROR:
+            raise ProtocolError(f"the peer says: {commands.error_reason(data) or 'ERROR with no reason'}")
+        # PONG has done its work by coming; unknown commands are ignored, as libzmq does.
+
+    def _subscriptions(self, batch: Batch, events: list[Event]) -> None:
+        """In ZMTP 3.0 a subscription is a message that begins with 1 or 0. Anything else is an upstream message."""
+        rest: list[bytes] = []
+        ends: list[int] = []
+        for message in batch:
+            head = message[0][:1]
+            if len(message) == 1 and head in (b"\x00", b"\x01"):
+                if rest:
+                    events.append(Batch(rest, ends, batch.octets))
+                    rest, ends = [], []
+                events.append(Subscription(message[0][1:], head == b"\x00"))
+            else:
+                rest += message
+                ends.append(len(rest))
+        if rest:
+            events.append(Batch(rest, ends, batch.octets))
+
+    def _fail(self, error: ProtocolError) -> Failed:
+        if self.state is State.HANDSHAKE:
+            reason = NOT_ALLOWED if isinstance(error, Refused) else str(error)
+            self._output.append(encode_command(commands.error(reason)))
+        self.state = State.CLOSED
+        return Failed(str(error))
+
+    # Octets out
+
+    def encode(self, messages: Sequence[Message], singles: bool = False) -> bytes:
+        """The octets of messages; `singles` promises that each is one `bytes`, and is faster."""
+        return self.mechanism.encode(messages, singles)
+
+    def subscribe(self, prefix: bytes) -> None:
+        """Ask for the messages that begin with `prefix`."""
+        self._subscription(commands.SUBSCRIBE, b"\x01", prefix)
+
+    def cancel(self, prefix: bytes) -> None:
+        """Take back one `subscribe`."""
+        self._subscription(commands.CANCEL, b"\x00", prefix)
+
+    def _subscription(self, name: bytes, octet: bytes, prefix: bytes) -> None:
+        if self.peer_version >= (3, 1):
+            self._output.append(self.mechanism.encode_command(commands.command(name, prefix)))
+        else:
+            self._output.append(self.mechanism.encode([octet + prefix], True))
+
+    def take_output(self) -> bytes:
+        """What must go to the peer before any further message."""
+        output = b"".join(self._output)
+        self._output.clear()
+        return output
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._output)
+
+    @property
+    def claim(self) -> Claim | None:
+        """What the peer was let in for: to be judged again when the rules change."""
+        return self.mechanism.claim
+
+    # Time
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` wants to be called."""
+        if self.state is State.CLOSED:
+            return None
+        if self.state is not State.TRAFFIC:
+            return self._deadline
+        times = []
+        if self._peer_ttl:
+            times.append(self._heard + self._peer_ttl)
+        if self._heartbeat is not None and self.peer_version >= (3, 1):
+            times.append(self._next_ping)
+            if self._asked:
+                times.append(self._asked + self._heartbeat.timeout)
+        return min(times, default=None)
+
+    def tick(self, now: float, listening: bool = True) -> list[Event]:
+        """Do what is due. While we are not reading from the peer (`listening`), its silence says nothing."""
+        if self.state is State.CLOSED:
+            return []
+        if self.state is not State.TRAFFIC:
+            if now < self._deadline:
+                return []
+            return [self._fail(ProtocolError(f"the handshake took longer than {self._limits.handshake_time:g} s"))]
+        if not listening:
+            self._heard = now
+            self._asked = 0.0
+        if self._peer_ttl and now - self._heard >= self._peer_ttl:
+            return [self._fall_silent(f"the peer was silent for the {self._peer_ttl:g} s that it promised not to be")]
+        beat = self._heartbeat
+        if beat is None or self.peer_version < (3, 1):
+            return []
+        if self._asked and now - self._asked >= beat.timeout:
+            return [self._fall_silent(f"nothing came from the peer for {beat.timeout:g} s after a PING")]
+        if now >= self._next_ping:
+            self._output.append(self.mechanism.encode_command(commands.ping(beat.ttl)))
+            self._next_ping = now + beat.interval
+            if not self._asked:
+                self._asked = now
+        return []
+
+    def _fall_silent(self, reason: str) -> Closed:
+        self.state = State.CLOSED
+        return Closed(reason)
+
+
+def _shown(octets: bytes) -> str:
+    return octets.decode("ascii", "backslashreplace")
+
+
+__all__ = ["COMPATIBLE", "MORE", "Closed", "Connection", "Event", "Failed", "Heartbeat", "Limits", "Ready", "State", "Subscription"]

@@ -1,0 +1,198 @@
+"""Making connections, and making them again when they are lost. The pipe stays the same through all of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+from zambezi.zmtp import memory
+from zambezi.zmtp.endpoint import Inproc, Ipc, Tcp
+from zambezi.zmtp.listener import prepare
+from zambezi.zmtp.memory import MemoryLink
+from zambezi.zmtp.pipe import Pipe
+from zambezi.zmtp.reactor import Addresses, Timer
+from zambezi.zmtp.stream import StreamLink
+
+if TYPE_CHECKING:
+    from zambezi.zmtp.core import Core
+
+
+class Connector:
+    """What both kinds share: a pipe, the count of attempts, and the next one's timer."""
+
+    def __init__(self, core: Core, endpoint: str) -> None:
+        self.core = core
+        self.endpoint = endpoint
+        self.pipe = Pipe(core, endpoint)
+        self.closed = False
+        self._attempts = 0
+        self._timer: Timer | None = None
+
+    def attempt(self) -> None:
+        raise NotImplementedError
+
+    def established(self) -> None:
+        """The handshake is complete: the next loss starts with the shortest delay again."""
+        self._attempts = 0
+
+    def again(self, reason: str) -> None:
+        """Try once more, later."""
+        if self.closed or self._timer is not None:
+            return
+        self._attempts += 1
+        delay = self.core.options.backoff.delay(self._attempts, self.core.chance)
+        self.core.retrying(self.endpoint, self._attempts, delay, reason)
+        self._timer = self.core.reactor.call_at(self.core.reactor.time() + delay, self._retry)
+
+    def _retry(self) -> None:
+        self._timer = None
+        if not self.closed:
+            self.attempt()
+
+    def close(self) -> None:
+        """Stop trying. A link that exists is the core's to end."""
+        self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class StreamConnector(Connector):
+    """Connects to a TCP port or a Unix socket."""
+
+    def __init__(self, core: Core, endpoint: Tcp | Ipc) -> None:
+        super().__init__(core, str(endpoint))
+        self._target = endpoint
+        self._sock: socket.socket | None = None
+        self._timeout: Timer | None = None
+        self._candidates: list[tuple[int, Any]] = []
+
+    def attempt(self) -> None:
+        target = self._target
+        if isinstance(target, Ipc):
+            self._candidates = [(socket.AF_UNIX, target.address)]
+        elif target.numeric:
+            family = socket.AF_INET6 if ":" in target.host else socket.AF_INET
+            self._candidates = [(family, (target.host, target.first))]
+        else:
+            self.core.reactor.resolve(target.host, target.first, self._resolved)
+            return
+        self._next("")
+
+    def _resolved(self, found: Addresses | OSError) -> None:
+        if self.closed:
+            return
+        if isinstance(found, OSError):
+            self.again(f"cannot find {self.endpoint}: {found.strerror or found}")
+            return
+        self._candidates = [(entry[0], entry[4]) for entry in found]
+        self._next("no address was found")
+
+    def _next(self, reason: str) -> None:
+        """Try the next address of the name."""
+        if not self._candidates:
+            self.again(reason)
+            return
+        family, address = self._candidates.pop(0)
+        reactor = self.core.reactor
+        sock = None
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            prepare(sock)
+            code = sock.connect_ex(address)
+        except OSError as error:
+            if sock is not None:
+                sock.close()
+            self._next(_told(error.errno or 0, str(error)))
+            return
+        if code not in (0, errno.EINPROGRESS):
+            sock.close()
+            # The backlog of a Unix socket is full: EAGAIN, and no promise that it will become writable.
+            self._next(_told(code, ""))
+            return
+        self._sock = sock
+        if code == 0:
+            self._connected()
+        else:
+            self._timeout = reactor.call_at(reactor.time() + self.core.options.limits.handshake_time, self._too_late)
+            reactor.add_writer(sock, self._writable)
+
+    def _writable(self) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._give_up(_told(code, ""))
+        elif _to_itself(sock):
+            self._give_up("connection refused")
+        else:
+            self.core.reactor.remove_writer(sock)
+            self._connected()
+
+    def _too_late(self) -> None:
+        self._timeout = None
+        self._give_up("no answer")
+
+    def _give_up(self, reason: str) -> None:
+        self._release()
+        self._next(reason)
+
+    def _release(self) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
+        if self._sock is not None:
+            self.core.reactor.release(self._sock)
+            self._sock = None
+
+    def _connected(self) -> None:
+        sock, self._sock = self._sock, None
+        assert sock is not None
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
+        self._candidates = []
+        name = sock.getpeername() if sock.family != socket.AF_UNIX else ""
+        address = str(name[0]) if name else ""
+        StreamLink(self.core, sock, self.core.connection(address), self.endpoint, address, self.pipe).start()
+
+    def close(self) -> None:
+        super().close()
+        self._release()
+
+
+class MemoryConnector(Connector):
+    """Connects to a name in this process, as soon as somebody binds it."""
+
+    def __init__(self, core: Core, endpoint: Inproc) -> None:
+        super().__init__(core, str(endpoint))
+        self._name = endpoint.name
+
+    def attempt(self) -> None:
+        if self.closed:
+            return
+        listener = memory.find(self._name, self)
+        if listener is not None:
+            link = MemoryLink(self.core, self.pipe, self.endpoint)
+            listener._core.reactor.call_soon(
+                listener.accept, link, self.core.socket_type, self.core.options.identity
+            )
+
+    def close(self) -> None:
+        super().close()
+        memory.forget(self._name, self)
+
+
+def _to_itself(sock: socket.socket) -> bool:
+    """A port of the ephemeral range that nobody listens on can be given to the very socket that connects to it."""
+    try:
+        return bool(sock.family != socket.AF_UNIX and sock.getsockname() == sock.getpeername())
+    except OSError:
+        return False
+
+
+def _told(code: int, otherwise: str) -> str:
+    return (os.strerror(code) if code else otherwise).lower()

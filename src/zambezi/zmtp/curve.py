@@ -1,0 +1,316 @@
+"""CURVE: keys on both sides, and everything encrypted (26/CURVEZMQ over 25/ZMTP-CURVE). libsodium does the boxes.
+
+    client                                               server
+    HELLO     C', Box[64 zeros](C'->S)             --->  opens it: the client knows the server's public key S
+              opens it: the server has S's secret  <---  WELCOME   Box[S' + cookie](S->C')
+    INITIATE  cookie, Box[C + vouch + metadata]    --->  opens it: the vouch proves that the client has C's secret,
+                                                         and the authenticator says whether C may come in
+              the handshake is complete            <---  READY     Box[metadata](S'->C')
+
+C and S are long-term keys, C' and S' are made for this connection alone. The server keeps nothing but the cookie
+between WELCOME and INITIATE: what it must remember is inside, under a key that changes every minute. A cookie that
+was not made on this very connection is refused even while its key is alive: otherwise a recorded handshake could be
+played to the server again, and the recorded messages after it.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import nacl.exceptions
+import nacl.utils
+from nacl.bindings import (
+    crypto_box_easy,
+    crypto_box_keypair,
+    crypto_box_open_easy,
+    crypto_secretbox_easy,
+    crypto_secretbox_open_easy,
+)
+
+from zambezi.zmtp import commands
+from zambezi.zmtp.authenticator import Authenticator, Claim
+from zambezi.zmtp.box import Opener, Sealer, shared_key
+from zambezi.zmtp.errors import ProtocolError
+from zambezi.zmtp.frames import COMMAND, MORE, Assembler, Batch, CommandFrame, Message, parts_of
+from zambezi.zmtp.keys import KeyPair
+from zambezi.zmtp.mechanism import Mechanism
+
+Random: TypeAlias = Callable[[int], bytes]
+
+HELLO: Final = b"HELLO"
+WELCOME: Final = b"WELCOME"
+INITIATE: Final = b"INITIATE"
+
+_HELLO_SIZE: Final = 194
+_WELCOME_SIZE: Final = 160
+_COOKIE_SIZE: Final = 96
+_INITIATE_LEAST: Final = _COOKIE_SIZE + 8 + 16 + 128
+_READY_LEAST: Final = 8 + 16
+
+
+class CookieKey:
+    """The key that cookies are made with. It changes every `lifetime` seconds; the one before it still opens."""
+
+    __slots__ = ("_current", "_lifetime", "_made", "_previous", "_random")
+
+    def __init__(self, lifetime: float = 60.0, random: Random = nacl.utils.random) -> None:
+        self._lifetime = lifetime
+        self._random = random
+        self._current = b""
+        self._previous = b""
+        self._made = 0.0
+
+    def seal(self, plaintext: bytes, now: float) -> bytes:
+        self._rotate(now)
+        nonce = self._random(16)
+        return nonce + crypto_secretbox_easy(plaintext, b"COOKIE--" + nonce, self._current)
+
+    def open(self, cookie: bytes, now: float) -> bytes:
+        self._rotate(now)
+        for key in (self._current, self._previous):
+            if key:
+                try:
+                    return crypto_secretbox_open_easy(cookie[16:], b"COOKIE--" + cookie[:16], key)
+                except nacl.exceptions.CryptoError:
+                    continue
+        raise ProtocolError("CURVE: the cookie in INITIATE is too old or is not ours")
+
+    def _rotate(self, now: float) -> None:
+        if not self._current or now - self._made >= 2 * self._lifetime:
+            self._previous, self._current, self._made = b"", self._random(32), now
+        elif now - self._made >= self._lifetime:
+            self._previous, self._current, self._made = self._current, self._random(32), now
+
+
+class _Curve(Mechanism):
+    """What both sides share: the boxes of the traffic, from the moment the handshake is complete."""
+
+    name = "CURVE"
+    seal_prefix: bytes
+    open_prefix: bytes
+
+    def __init__(
+        self,
+        metadata: Mapping[str, bytes],
+        address: str,
+        authenticator: Authenticator | None,
+        message_limit: int,
+        keys: KeyPair,
+        random: Random,
+    ) -> None:
+        super().__init__(metadata, address, authenticator)
+        self._keys = keys
+        self._random = random
+        self._assembler = Assembler(message_limit)
+        self._nonce = 1  # of the next box that we seal
+        self._heard = bytes(8)  # the nonce of the last box that we opened
+
+    def _next_nonce(self) -> bytes:
+        nonce = self._nonce.to_bytes(8, "big")
+        self._nonce += 1
+        return nonce
+
+    def _hear(self, nonce: bytes) -> None:
+        if nonce <= self._heard:
+            raise ProtocolError("CURVE: a nonce did not go up: a command was repeated or replayed")
+        self._heard = nonce
+
+    def _establish(self, public: bytes, secret: bytes) -> None:
+        key = shared_key(public, secret)
+        self._sealer = Sealer(key, self.seal_prefix, self._nonce)
+        self._opener = Opener(key, self.open_prefix, self._heard)
+
+    def encode(self, messages: Sequence[Message], singles: bool) -> bytes:
+        if singles:
+            return self._sealer.seal(None, messages)  # type: ignore[arg-type]
+        flags: list[int] = []
+        payloads: list[bytes] = []
+        for message in messages:
+            parts = parts_of(message)
+            payloads += parts
+            flags += [MORE] * (len(parts) - 1)
+            flags.append(0)
+        return self._sealer.seal(flags, payloads)
+
+    def encode_command(self, body: bytes) -> bytes:
+        return self._sealer.seal([COMMAND], [body])
+
+    def decode(self, items: list[Batch | CommandFrame]) -> list[Batch | CommandFrame]:
+        opener, assembler = self._opener.open, self._assembler
+        try:
+            for item in items:
+                # libzmq sends MESSAGE with the flags of a message, the specification calls it a command: both do.
+                if isinstance(item, CommandFrame):
+                    assembler.add(*opener(item), len(item))
+                    continue
+                if item.ends is not None:
+                    raise ProtocolError("CURVE: a frame outside of the boxes says that more frames follow")
+                for body in item.frames:
+                    assembler.add(*opener(body), len(body))
+        except ProtocolError as error:
+            self.failure = error
+        return assembler.take()
+
+
+class CurveClient(_Curve):
+    """The side that knows the server's public key beforehand."""
+
+    first_state = "wait for WELCOME"
+    table = {
+        ("wait for WELCOME", WELCOME): "_welcome",
+        ("wait for READY", commands.READY): "_ready",
+    }
+    seal_prefix = b"CurveZMQMESSAGEC"
+    open_prefix = b"CurveZMQMESSAGES"
+
+    def __init__(
+        self,
+        metadata: Mapping[str, bytes],
+        address: str,
+        authenticator: Authenticator | None,
+        message_limit: int,
+        keys: KeyPair,
+        server_key: bytes,
+        random: Random = nacl.utils.random,
+    ) -> None:
+        super().__init__(metadata, address, authenticator, message_limit, keys, random)
+        self._server = server_key
+        self._short_public, self._short_secret = crypto_box_keypair()
+
+    def begin(self) -> bytes:
+        nonce = self._next_nonce()
+        box = crypto_box_easy(bytes(64), b"CurveZMQHELLO---" + nonce, self._server, self._short_secret)
+        return commands.command(HELLO, b"\x01\x00" + bytes(72) + self._short_public + nonce + box)
+
+    def _welcome(self, data: bytes, now: float) -> bytes:
+        if len(data) != _WELCOME_SIZE:
+            raise ProtocolError(f"CURVE: WELCOME has {len(data)} octets of data, not {_WELCOME_SIZE}")
+        welcome = _open(
+            data[16:],
+            b"WELCOME-" + data[:16],
+            self._server,
+            self._short_secret,
+            "WELCOME does not open: wrong server key?",
+        )
+        self._short_server, cookie = welcome[:32], welcome[32:]
+        vouch_nonce = self._random(16)
+        vouch = crypto_box_easy(
+            self._short_public + self._server,
+            b"VOUCH---" + vouch_nonce,
+            self._short_server,
+            self._keys.secret,
+        )
+        nonce = self._next_nonce()
+        box = crypto_box_easy(
+            self._keys.public + vouch_nonce + vouch + commands.encode_metadata(self.metadata),
+            b"CurveZMQINITIATE" + nonce,
+            self._short_server,
+            self._short_secret,
+        )
+        self.state = "wait for READY"
+        return commands.command(INITIATE, cookie + nonce + box)
+
+    def _ready(self, data: bytes, now: float) -> None:
+        if len(data) < _READY_LEAST:
+            raise ProtocolError("CURVE: READY is cut short")
+        nonce = data[:8]
+        metadata = _open(
+            data[8:],
+            b"CurveZMQREADY---" + nonce,
+            self._short_server,
+            self._short_secret,
+            "READY does not open",
+        )
+        self._hear(nonce)
+        self._take_metadata(metadata)
+        self._establish(self._short_server, self._short_secret)
+        self.state = "complete"
+
+
+class CurveServer(_Curve):
+    """The side whose public key is known, and which decides who comes in."""
+
+    as_server = True
+    first_state = "wait for HELLO"
+    table = {
+        ("wait for HELLO", HELLO): "_hello",
+        ("wait for INITIATE", INITIATE): "_initiate",
+    }
+    seal_prefix = b"CurveZMQMESSAGES"
+    open_prefix = b"CurveZMQMESSAGEC"
+
+    def __init__(
+        self,
+        metadata: Mapping[str, bytes],
+        address: str,
+        authenticator: Authenticator | None,
+        message_limit: int,
+        keys: KeyPair,
+        cookie_key: CookieKey,
+        random: Random = nacl.utils.random,
+    ) -> None:
+        super().__init__(metadata, address, authenticator, message_limit, keys, random)
+        self._cookie_key = cookie_key
+        self._cookie = b""
+
+    def _hello(self, data: bytes, now: float) -> bytes:
+        if len(data) != _HELLO_SIZE or data[:2] != b"\x01\x00":
+            raise ProtocolError("CURVE: HELLO is malformed, or of a version other than 1.0")
+        client, nonce = data[74:106], data[106:114]
+        self._hear(nonce)
+        _open(
+            data[114:],
+            b"CurveZMQHELLO---" + nonce,
+            client,
+            self._keys.secret,
+            "HELLO does not open: the client has another public key for this server",
+        )
+        short_public, short_secret = crypto_box_keypair()
+        self._cookie = self._cookie_key.seal(client + short_secret, now)
+        long_nonce = self._random(16)
+        box = crypto_box_easy(
+            short_public + self._cookie, b"WELCOME-" + long_nonce, client, self._keys.secret
+        )
+        self.state = "wait for INITIATE"
+        return commands.command(WELCOME, long_nonce + box)
+
+    def _initiate(self, data: bytes, now: float) -> bytes:
+        if len(data) < _INITIATE_LEAST:
+            raise ProtocolError("CURVE: INITIATE is cut short")
+        cookie, nonce, box = data[:96], data[96:104], data[104:]
+        if not hmac.compare_digest(cookie, self._cookie):
+            raise ProtocolError("CURVE: the cookie in INITIATE is not the one of this connection")
+        remembered = self._cookie_key.open(cookie, now)
+        self._cookie = b""
+        short_client, short_secret = remembered[:32], remembered[32:]
+        self._hear(nonce)
+        plaintext = _open(
+            box, b"CurveZMQINITIATE" + nonce, short_client, short_secret, "INITIATE does not open"
+        )
+        client, vouch_nonce, vouch = plaintext[:32], plaintext[32:48], plaintext[48:128]
+        vouched = _open(
+            vouch, b"VOUCH---" + vouch_nonce, client, short_secret, "the vouch in INITIATE does not open"
+        )
+        if not hmac.compare_digest(vouched, short_client + self._keys.public):
+            raise ProtocolError("CURVE: the vouch in INITIATE is for another connection or another server")
+        self._judge(Claim("CURVE", self.address, key=client))
+        self._take_metadata(plaintext[128:])
+        ready_nonce = self._next_nonce()
+        ready = crypto_box_easy(
+            commands.encode_metadata(self.metadata),
+            b"CurveZMQREADY---" + ready_nonce,
+            short_client,
+            short_secret,
+        )
+        self._establish(short_client, short_secret)
+        self.state = "complete"
+        return commands.command(commands.READY, ready_nonce + ready)
+
+
+def _open(box: bytes, nonce: bytes, public: bytes, secret: bytes, otherwise: str) -> bytes:
+    try:
+        return crypto_box_open_easy(box, nonce, public, secret)
+    except (nacl.exceptions.CryptoError, nacl.exceptions.ValueError, nacl.exceptions.RuntimeError) as error:
+        raise ProtocolError(f"CURVE: {otherwise}") from error

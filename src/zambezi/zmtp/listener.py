@@ -1,0 +1,155 @@
+"""Accepting connections on TCP ports and Unix sockets."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from zambezi.zmtp.endpoint import Ipc, Tcp
+from zambezi.zmtp.errors import EndpointError
+from zambezi.zmtp.pipe import Pipe
+from zambezi.zmtp.reactor import Timer
+from zambezi.zmtp.stream import StreamLink
+
+if TYPE_CHECKING:
+    from zambezi.zmtp.core import Core
+
+_BACKLOG: Final = 1024
+_AT_ONCE: Final = 64
+_PAUSE: Final = 0.2
+
+
+class StreamListener:
+    """A bound stream socket."""
+
+    def __init__(self, core: Core, endpoint: Tcp | Ipc) -> None:
+        self._core = core
+        self._sock, self.endpoint, self._path = _bind_tcp(core, endpoint) if isinstance(endpoint, Tcp) else _bind_ipc(endpoint)
+        self._sock.setblocking(False)
+        self._sock.listen(_BACKLOG)
+        self._pause: Timer | None = None
+        self._closed = False
+        core.reactor.add_reader(self._sock, self._acceptable)
+
+    def _acceptable(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                sock, name = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Out of descriptors or memory: those who knock wait in the backlog while others go.
+                if self._closed:
+                    return
+                self._core.refused(self.endpoint, "", f"cannot accept: {error.strerror}")
+                self._core.reactor.remove_reader(self._sock)
+                self._pause = self._core.reactor.call_at(self._core.reactor.time() + _PAUSE, self._go_on)
+                return
+            address = str(name[0]) if isinstance(name, tuple) else ""
+            self._accept(sock, address)
+
+    def _go_on(self) -> None:
+        self._pause = None
+        if not self._closed:
+            self._core.reactor.add_reader(self._sock, self._acceptable)
+
+    def _accept(self, sock: socket.socket, address: str) -> None:
+        core = self._core
+        reason = ""
+        if len(core.links) >= core.options.limits.connections:
+            reason = f"there are {len(core.links)} connections already, the limit"
+        elif core.options.authenticator is not None:
+            verdict = core.options.authenticator.judge_address(address)
+            reason = "" if verdict.allowed else verdict.reason
+        if reason:
+            sock.close()
+            core.refused(self.endpoint, address, reason)
+            return
+        prepare(sock)
+        connection = core.connection(address)
+        StreamLink(core, sock, connection, self.endpoint, address, Pipe(core, self.endpoint)).start()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._pause is not None:
+            self._pause.cancel()
+        self._core.reactor.release(self._sock)
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+            if self._path.parent.name.startswith(_TEMPORARY):
+                self._path.parent.rmdir()
+
+
+_TEMPORARY: Final = "zambezi-ipc-"
+
+
+def prepare(sock: socket.socket) -> None:
+    """Settings that every stream gets: it never blocks, and small messages are not held back."""
+    sock.setblocking(False)
+    if sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _bind_tcp(core: Core, endpoint: Tcp) -> tuple[socket.socket, str, Path | None]:
+    try:
+        found = socket.getaddrinfo(
+            endpoint.host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST if endpoint.numeric else 0
+        )
+    except OSError as error:
+        raise EndpointError(f"cannot bind {endpoint}: {error.strerror}; write an address of this machine") from error
+    family, address = found[0][0], found[0][4]
+    count = endpoint.last - endpoint.first + 1
+    # A range is tried from a random place on, so that several sockets that start together do not all race for one port.
+    start = core.chance.randrange(count)
+    for attempt in range(count):
+        port = endpoint.first + (start + attempt) % count
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            sock.bind((address[0], port, *address[2:]))
+        except OSError as error:
+            sock.close()
+            if error.errno == errno.EADDRINUSE and attempt + 1 < count:
+                continue
+            advice = "; is another program using it?" if error.errno == errno.EADDRINUSE else ""
+            raise EndpointError(f"cannot bind {endpoint}: {error.strerror}{advice}") from error
+        bound = sock.getsockname()
+        return sock, str(Tcp(str(bound[0]), int(bound[1]), int(bound[1]))), None
+    raise EndpointError(f"cannot bind {endpoint}: every port of the range is in use")
+
+
+def _bind_ipc(endpoint: Ipc) -> tuple[socket.socket, str, Path | None]:
+    if endpoint.path == "*":
+        endpoint = Ipc(str(Path(tempfile.mkdtemp(prefix=_TEMPORARY)) / "socket"))
+    path = None if endpoint.path.startswith("@") else Path(endpoint.path)
+    if path is not None:
+        _remove_stale(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(endpoint.address)
+    except OSError as error:
+        sock.close()
+        raise EndpointError(f"cannot bind {endpoint}: {error.strerror}; does its directory exist?") from error
+    return sock, str(endpoint), path
+
+
+def _remove_stale(path: Path) -> None:
+    """A socket file that a dead process left behind is in the way; one with a living owner, or a real file, is not ours."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise EndpointError(f"cannot bind ipc://{path}: a file of that name exists and is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        if probe.connect_ex(str(path)) != errno.ECONNREFUSED:
+            raise EndpointError(f"cannot bind ipc://{path}: another program is using it")
+    path.unlink(missing_ok=True)

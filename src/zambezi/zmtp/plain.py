@@ -1,0 +1,95 @@
+"""PLAIN: a user name and a password, in clear (24/ZMTP-PLAIN). Use it on networks that are safe otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from zambezi.zmtp import commands
+from zambezi.zmtp.authenticator import Authenticator, Claim
+from zambezi.zmtp.errors import ProtocolError
+from zambezi.zmtp.mechanism import Mechanism, Refused
+
+HELLO = b"HELLO"
+WELCOME = b"WELCOME"
+INITIATE = b"INITIATE"
+
+
+class PlainClient(Mechanism):
+    """HELLO with the credentials, then INITIATE with the metadata."""
+
+    name = "PLAIN"
+    first_state = "wait for WELCOME"
+    table = {
+        ("wait for WELCOME", WELCOME): "_welcome",
+        ("wait for READY", commands.READY): "_ready",
+    }
+
+    def __init__(
+        self,
+        metadata: Mapping[str, bytes],
+        address: str,
+        authenticator: Authenticator | None,
+        username: bytes,
+        password: bytes,
+    ) -> None:
+        super().__init__(metadata, address, authenticator)
+        self._username = username
+        self._password = password
+
+    def begin(self) -> bytes:
+        def string(octets: bytes) -> bytes:
+            return bytes((len(octets),)) + octets
+
+        return commands.command(HELLO, string(self._username) + string(self._password))
+
+    def _welcome(self, data: bytes, now: float) -> bytes:
+        if data:
+            raise ProtocolError("PLAIN: WELCOME carries data")
+        self.state = "wait for READY"
+        return commands.command(INITIATE, commands.encode_metadata(self.metadata))
+
+    def _ready(self, data: bytes, now: float) -> None:
+        self._take_metadata(data)
+        self.state = "complete"
+
+
+class PlainServer(Mechanism):
+    """Asks the authenticator. Without one nobody gets in: a password that nothing checks protects nothing."""
+
+    name = "PLAIN"
+    as_server = True
+    first_state = "wait for HELLO"
+    table = {
+        ("wait for HELLO", HELLO): "_hello",
+        ("wait for INITIATE", INITIATE): "_initiate",
+    }
+
+    def _hello(self, data: bytes, now: float) -> bytes:
+        username, rest = _string(data)
+        password, rest = _string(rest)
+        if rest:
+            raise ProtocolError("PLAIN: octets follow the password in HELLO")
+        if self.authenticator is None:
+            raise Refused("PLAIN: there is no authenticator to check users with")
+        self._judge(
+            Claim(
+                "PLAIN",
+                self.address,
+                username.decode("utf-8", "surrogateescape"),
+                password.decode("utf-8", "surrogateescape"),
+            )
+        )
+        self.state = "wait for INITIATE"
+        return commands.command(WELCOME)
+
+    def _initiate(self, data: bytes, now: float) -> bytes:
+        self._take_metadata(data)
+        self.state = "complete"
+        return commands.command(commands.READY, commands.encode_metadata(self.metadata))
+
+
+def _string(data: bytes) -> tuple[bytes, bytes]:
+    if not data or len(data) < 1 + data[0]:
+        raise ProtocolError("PLAIN: HELLO is cut short")
+    end = 1 + data[0]
+    return data[1:end], data[end:]

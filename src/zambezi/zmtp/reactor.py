@@ -1,0 +1,215 @@
+"""The event loop as the sockets see it: readiness, timers, and a way to be called.
+
+The rules of the sockets live in classes that never wait and never block: they are called when something can be read
+or written, when a timer fires, or when the user sends or receives. What calls them is a reactor. There are two, and
+they are the only difference between the asyncio sockets and the blocking ones:
+
+- `AsyncioReactor` runs everything in the user's own event loop. There is one thread, so there is no lock.
+- `ThreadReactor` runs callbacks in a loop of its own thread, each under the lock of the socket that it belongs to; the
+  user's threads take the same lock to send and receive. A sender can so write to the network itself, with no hop to
+  the other thread and back, which is where a message's time would go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+Addresses: TypeAlias = list[tuple[Any, ...]]
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Reactor(Protocol):
+    """What a socket asks of an event loop. A watched socket is closed with `release`, and in no other way."""
+
+    def time(self) -> float: ...
+    def call_soon(self, callback: Callable[..., object], *args: object) -> None: ...
+    def call_at(self, when: float, callback: Callable[..., object], *args: object) -> Timer: ...
+    def add_reader(self, sock: socket.socket, callback: Callable[[], object]) -> None: ...
+    def remove_reader(self, sock: socket.socket) -> None: ...
+    def add_writer(self, sock: socket.socket, callback: Callable[[], object]) -> None: ...
+    def remove_writer(self, sock: socket.socket) -> None: ...
+    def release(self, sock: socket.socket) -> None: ...
+    def resolve(self, host: str, port: int, callback: Callable[[Addresses | OSError], object]) -> None: ...
+
+
+class AsyncioReactor:
+    """Everything in one event loop, in its own thread."""
+
+    __slots__ = ("_loop", "call_soon", "time")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.time = loop.time
+        self.call_soon: Callable[..., object] = self._call_soon
+
+    def _call_soon(self, callback: Callable[..., object], *args: object) -> None:
+        # A socket in another thread's loop may be on the other end of an inproc connection.
+        if _running_in(self._loop):
+            self._loop.call_soon(callback, *args)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: object) -> Timer:
+        return self._loop.call_at(when, callback, *args)
+
+    def add_reader(self, sock: socket.socket, callback: Callable[[], object]) -> None:
+        self._loop.add_reader(sock, callback)
+
+    def remove_reader(self, sock: socket.socket) -> None:
+        self._loop.remove_reader(sock)
+
+    def add_writer(self, sock: socket.socket, callback: Callable[[], object]) -> None:
+        self._loop.add_writer(sock, callback)
+
+    def remove_writer(self, sock: socket.socket) -> None:
+        self._loop.remove_writer(sock)
+
+    def release(self, sock: socket.socket) -> None:
+        self._loop.remove_reader(sock)
+        self._loop.remove_writer(sock)
+        sock.close()
+
+    def resolve(self, host: str, port: int, callback: Callable[[Addresses | OSError], object]) -> None:
+        _resolve(self._loop, host, port, callback)
+
+
+class ThreadReactor:
+    """Callbacks in the thread of `loop`, under `lock`; any thread may ask for them."""
+
+    __slots__ = ("_lock", "_loop", "time")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, lock: threading.Lock) -> None:
+        self._loop = loop
+        self._lock = lock
+        self.time = time.monotonic  # the clock of asyncio's loops
+
+    def _locked(self, callback: Callable[..., object], *args: object) -> None:
+        with self._lock:
+            callback(*args)
+
+    def _in_loop(self, callback: Callable[..., object], *args: object) -> None:
+        if _running_in(self._loop):
+            callback(*args)
+        else:
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    def call_soon(self, callback: Callable[..., object], *args: object) -> None:
+        if _running_in(self._loop):
+            self._loop.call_soon(self._locked, callback, *args)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._locked, callback, *args)
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: object) -> Timer:
+        timer = _RemoteTimer(self, callback, args)
+        self._in_loop(timer.arm, self._loop, when)
+        return timer
+
+    def add_reader(self, sock: socket.socket, callback: Callable[[], object]) -> None:
+        self._in_loop(self._watch, self._loop.add_reader, sock, callback)
+
+    def remove_reader(self, sock: socket.socket) -> None:
+        self._in_loop(self._unwatch, self._loop.remove_reader, sock)
+
+    def add_writer(self, sock: socket.socket, callback: Callable[[], object]) -> None:
+        self._in_loop(self._watch, self._loop.add_writer, sock, callback)
+
+    def remove_writer(self, sock: socket.socket) -> None:
+        self._in_loop(self._unwatch, self._loop.remove_writer, sock)
+
+    def release(self, sock: socket.socket) -> None:
+        # Only the loop's thread may close: otherwise the descriptor could be somebody else's when the loop lets go of it.
+        self._in_loop(self._release, sock)
+
+    def _watch(self, watch: Callable[..., object], sock: socket.socket, callback: Callable[[], object]) -> None:
+        if sock.fileno() >= 0:
+            watch(sock, self._locked, callback)
+
+    def _unwatch(self, unwatch: Callable[[socket.socket], object], sock: socket.socket) -> None:
+        if sock.fileno() >= 0:
+            unwatch(sock)
+
+    def _release(self, sock: socket.socket) -> None:
+        if sock.fileno() >= 0:
+            self._loop.remove_reader(sock)
+            self._loop.remove_writer(sock)
+            sock.close()
+
+    def resolve(self, host: str, port: int, callback: Callable[[Addresses | OSError], object]) -> None:
+        self._in_loop(_resolve, self._loop, host, port, lambda found: self._locked(callback, found))
+
+
+class _RemoteTimer:
+    """A timer that can be made and cancelled from any thread."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_handle", "_reactor")
+
+    def __init__(self, reactor: ThreadReactor, callback: Callable[..., object], args: tuple[object, ...]) -> None:
+        self._reactor = reactor
+        self._callback = callback
+        self._args = args
+        self._handle: asyncio.TimerHandle | None = None
+        self._cancelled = False
+
+    def arm(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
+        if not self._cancelled:
+            self._handle = loop.call_at(when, self._fire)
+
+    def _fire(self) -> None:
+        self._reactor._locked(self._run)
+
+    def _run(self) -> None:
+        # Looked at under the lock: whoever holds it and cancels is sure that the callback does not come any more.
+        if not self._cancelled:
+            self._callback(*self._args)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if self._handle is not None:
+            self._reactor._in_loop(self._handle.cancel)
+
+
+def _running_in(loop: asyncio.AbstractEventLoop) -> bool:
+    return asyncio._get_running_loop() is loop
+
+
+def _resolve(
+    loop: asyncio.AbstractEventLoop, host: str, port: int, callback: Callable[[Addresses | OSError], object]
+) -> None:
+    def done(future: asyncio.Future[Any]) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is None:
+            callback(list(future.result()))
+        else:
+            callback(error if isinstance(error, OSError) else OSError(str(error)))
+
+    looked_up = loop.run_in_executor(None, socket.getaddrinfo, host, port, 0, socket.SOCK_STREAM)
+    looked_up.add_done_callback(done)
+
+
+class IoThread:
+    """The thread that serves all blocking sockets of the process. It starts with the first one, and is a daemon."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="zambezi-io", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def stop(self) -> None:
+        """End the thread and close its loop; the sockets on it must be closed by now."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()

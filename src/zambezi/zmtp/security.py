@@ -1,0 +1,96 @@
+"""How a socket protects its connections: one of NULL, PLAIN and CURVE, as client or as server, for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from zambezi.zmtp import curve, mechanism, plain
+from zambezi.zmtp.authenticator import Authenticator
+from zambezi.zmtp.errors import ZmtpError
+from zambezi.zmtp.keys import KeyPair
+
+
+class Security(Protocol):
+    """Makes a fresh mechanism for each connection."""
+
+    def mechanism(
+        self, metadata: Mapping[str, bytes], address: str, authenticator: Authenticator | None, message_limit: int
+    ) -> mechanism.Mechanism: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """No security: anybody who can reach the socket (and whose address the authenticator allows) is let in."""
+
+    def mechanism(
+        self, metadata: Mapping[str, bytes], address: str, authenticator: Authenticator | None, message_limit: int
+    ) -> mechanism.Mechanism:
+        return mechanism.Null(metadata, address, authenticator)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainClient:
+    """PLAIN, the side that says who it is."""
+
+    username: str
+    password: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        for name, text in (("user name", self.username), ("password", self.password)):
+            if len(text.encode("utf-8", "surrogateescape")) > 255:
+                raise ZmtpError(f"a PLAIN {name} has at most 255 octets; use a shorter one")
+
+    def mechanism(
+        self, metadata: Mapping[str, bytes], address: str, authenticator: Authenticator | None, message_limit: int
+    ) -> mechanism.Mechanism:
+        return plain.PlainClient(
+            metadata,
+            address,
+            authenticator,
+            self.username.encode("utf-8", "surrogateescape"),
+            self.password.encode("utf-8", "surrogateescape"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlainServer:
+    """PLAIN, the side that asks the authenticator about users. Without an authenticator it lets nobody in."""
+
+    def mechanism(
+        self, metadata: Mapping[str, bytes], address: str, authenticator: Authenticator | None, message_limit: int
+    ) -> mechanism.Mechanism:
+        return plain.PlainServer(metadata, address, authenticator)
+
+
+@dataclass(frozen=True, slots=True)
+class CurveClient:
+    """CURVE, the side that knows the server's public key. Without `keys` it makes a pair that nobody knows."""
+
+    server_key: bytes
+    keys: KeyPair = field(default_factory=KeyPair.generate)
+
+    def __post_init__(self) -> None:
+        if len(self.server_key) != 32:
+            raise ZmtpError(
+                f"a CURVE server key has 32 octets, not {len(self.server_key)}; decode the 40 characters of a Z85 key first"
+            )
+
+    def mechanism(
+        self, metadata: Mapping[str, bytes], address: str, authenticator: Authenticator | None, message_limit: int
+    ) -> mechanism.Mechanism:
+        return curve.CurveClient(metadata, address, authenticator, message_limit, self.keys, self.server_key)
+
+
+@dataclass(frozen=True, slots=True)
+class CurveServer:
+    """CURVE, the side whose key the clients know. The authenticator says which client keys may come in."""
+
+    keys: KeyPair
+    cookie_key: curve.CookieKey = field(default_factory=curve.CookieKey, repr=False, compare=False)
+
+    def mechanism(
+        self, metadata: Mapping[str, bytes], address: str, authenticator: Authenticator | None, message_limit: int
+    ) -> mechanism.Mechanism:
+        return curve.CurveServer(metadata, address, authenticator, message_limit, self.keys, self.cookie_key)

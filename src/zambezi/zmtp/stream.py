@@ -1,0 +1,325 @@
+"""A link over a stream (TCP or a Unix socket): octets between the kernel and the engine.
+
+Writing is where latency and throughput pull apart: a message that is sent alone should be on the wire at once, and of
+many messages that are sent one after another each should cost a fraction of a system call. So the first message after
+a quiet moment is written by the call that sends it; those that follow closely wait for their neighbours, until the
+loop comes round or `TAKE` octets are there.
+
+At most one block of encoded octets is on its way to the kernel at any time, and the messages in it are remembered. If
+the connection breaks, those that did not go to the kernel whole are put back into the pipe.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Final
+
+from zambezi.zmtp.connection import Closed, Connection, Event, Failed, Ready, Subscription
+from zambezi.zmtp.frames import Batch, Message
+from zambezi.zmtp.pipe import Pipe
+from zambezi.zmtp.reactor import Timer
+
+if TYPE_CHECKING:
+    from zambezi.zmtp.core import Core
+
+READ: Final = 256 * 1024
+FLUSH: Final = 64 * 1024
+QUIET: Final = 50e-6
+FAREWELL: Final = 1.0
+
+
+class StreamLink:
+    """One connected stream socket, with its engine, and with a pipe from the end of the handshake on."""
+
+    __slots__ = (
+        "_blocked",
+        "_control",
+        "_core",
+        "_finishing",
+        "_inflight",
+        "_last_flush",
+        "_paused",
+        "_scheduled",
+        "_sock",
+        "_timer",
+        "_unsent",
+        "address",
+        "connection",
+        "endpoint",
+        "pipe",
+    )
+
+    def __init__(
+        self, core: Core, sock: socket.socket, connection: Connection, endpoint: str, address: str, pipe: Pipe
+    ) -> None:
+        self._core = core
+        self._sock = sock
+        self.connection = connection
+        self.endpoint = endpoint
+        self.address = address
+        self.pipe = pipe
+        self._unsent: memoryview | None = None
+        self._inflight: list[Message] = []
+        self._control = 0  # how many octets of the block are not messages
+        self._blocked = False
+        self._scheduled = False
+        self._last_flush = 0.0
+        self._paused = False
+        self._finishing = False
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        self._core.links.add(self)
+        self._core.reactor.add_reader(self._sock, self._readable)
+        self._arm()
+        self.flush()
+
+    @property
+    def ready(self) -> bool:
+        return self.pipe.link is self
+
+    @property
+    def idle(self) -> bool:
+        return self._unsent is None
+
+    # In
+
+    def _readable(self) -> None:
+        try:
+            data = self._sock.recv(READ)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._lost(_told(error))
+            return
+        if not data:
+            self._lost("the peer closed the connection")
+            return
+        connection = self.connection
+        events = connection.receive(data, self._core.reactor.time())
+        if len(events) == 1 and type(events[0]) is Batch:
+            self.pipe.deliver(events[0])
+        else:
+            self._handle(events)
+        if connection.has_output and not self._blocked:
+            self.flush()
+            self._arm()
+
+    def _handle(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Batch):
+                self.pipe.deliver(event)
+            elif isinstance(event, Ready):
+                self._core.link_ready(self, event)
+                self._arm()
+            elif isinstance(event, Subscription):
+                self._core.subscribed(self.pipe, event)
+            elif isinstance(event, Failed):
+                self._end(event.reason)
+            elif isinstance(event, Closed):
+                self._lost(event.reason)
+            if self._sock.fileno() < 0:
+                return
+
+    def pause(self) -> None:
+        self._paused = True
+        self._core.reactor.remove_reader(self._sock)
+
+    def resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._core.reactor.add_reader(self._sock, self._readable)
+
+    # Out
+
+    def nudge(self) -> None:
+        if self._blocked:
+            return
+        if self.pipe.out_octets >= FLUSH:
+            self.flush()
+        elif not self._scheduled:
+            reactor = self._core.reactor
+            if reactor.time() - self._last_flush > QUIET:
+                self.flush()
+            else:
+                self._scheduled = True
+                reactor.call_soon(self._flush_scheduled)
+
+    def nudge_control(self) -> None:
+        """The engine has something to say."""
+        if not self._blocked:
+            self.flush()
+
+    def _flush_scheduled(self) -> None:
+        self._scheduled = False
+        if not self._blocked:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write until nothing is left or the kernel takes no more."""
+        connection = self.connection
+        pipe = self.pipe
+        sock = self._sock
+        if sock.fileno() < 0:
+            return
+        wrote = False
+        while True:
+            unsent = self._unsent
+            if unsent is None:
+                control = connection.take_output() if connection.has_output else b""
+                self._control = len(control)
+                if pipe.outbox and pipe.link is self:
+                    messages, singles = pipe.take()
+                    self._inflight = messages
+                    block = connection.encode(messages, singles)
+                    if control:
+                        block = control + block
+                    wrote = True
+                elif control:
+                    block = control
+                else:
+                    break
+                unsent = self._unsent = memoryview(block)
+            try:
+                sent = sock.send(unsent)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._lost(_told(error))
+                return
+            if sent == len(unsent):
+                self._unsent = None
+                self._inflight = []
+            else:
+                self._unsent = unsent[sent:]
+                if not self._blocked:
+                    self._blocked = True
+                    self._core.reactor.add_writer(sock, self._writable)
+                break
+        self._last_flush = self._core.reactor.time()
+        if wrote:
+            self._core.departed(pipe)
+
+    def _writable(self) -> None:
+        self._blocked = False
+        self.flush()
+        if not self._blocked and self._sock.fileno() >= 0:
+            self._core.reactor.remove_writer(self._sock)
+
+    # Time
+
+    def _arm(self) -> None:
+        """Be called when the engine wants to be. An early call does no harm, so a timer is not moved for every read."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self.connection.deadline
+        if deadline is not None:
+            self._timer = self._core.reactor.call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._sock.fileno() < 0:
+            return
+        self._handle(self.connection.tick(self._core.reactor.time(), not self._paused))
+        if self._sock.fileno() >= 0:
+            if not self._blocked:
+                self.flush()
+            self._arm()
+
+    # The end
+
+    def finish(self) -> None:
+        """Say that nothing more comes, and let the peer have all that was sent before the socket goes."""
+        if not self._finishing:
+            self._finishing = True
+            self._detach("closed by this side")
+            Farewell(self._core, self._sock)
+
+    def abort(self, reason: str) -> None:
+        self._lost(reason)
+
+    def _end(self, reason: str) -> None:
+        """The handshake failed: what tells the peer why goes out first."""
+        output = self.connection.take_output()
+        try:
+            if output and self._unsent is None:
+                self._sock.send(output)
+        except OSError:
+            pass  # the peer is gone already, and cannot be told
+        self._detach(reason)
+        Farewell(self._core, self._sock)
+
+    def _lost(self, reason: str) -> None:
+        self._detach(reason)
+        self._core.reactor.release(self._sock)
+
+    def _detach(self, reason: str) -> None:
+        core = self._core
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        core.reactor.remove_reader(self._sock)
+        core.reactor.remove_writer(self._sock)
+        core.links.discard(self)
+        if self._unsent is not None and self._inflight:
+            self.pipe.put_back(self._unfinished(self._unsent))
+        self._unsent = None
+        self._inflight = []
+        core.link_lost(self, reason)
+
+    def _unfinished(self, unsent: memoryview) -> list[Message]:
+        """The messages of the block that did not go to the kernel whole. The connection is over, so that encoding them
+        once more to learn their sizes spoils nothing."""
+        messages = self._inflight
+        sizes = [len(self.connection.encode([message])) for message in messages]
+        left = len(unsent)
+        keep = len(messages)
+        while keep and left > 0:
+            keep -= 1
+            left -= sizes[keep]
+        return messages[keep:]
+
+
+class Farewell:
+    """Reads and discards until the peer has closed too, or a second has passed.
+
+    To close a socket with unread octets makes the kernel reset the connection, and takes what the peer has not read
+    yet away from it.
+    """
+
+    __slots__ = ("_core", "_sock", "_timer")
+
+    def __init__(self, core: Core, sock: socket.socket) -> None:
+        self._core = core
+        self._sock = sock
+        core.farewells.add(self)
+        try:
+            sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._timer: Timer | None = None
+            self.end()
+            return
+        core.reactor.add_reader(sock, self._readable)
+        self._timer = core.reactor.call_at(core.reactor.time() + FAREWELL, self.end)
+
+    def _readable(self) -> None:
+        try:
+            if self._sock.recv(READ):
+                return
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            pass  # reset by the peer: as good as an end
+        self.end()
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._core.reactor.release(self._sock)
+        self._core.farewells.discard(self)
+        self._core.settle()
+
+
+def _told(error: OSError) -> str:
+    return (error.strerror or str(error) or type(error).__name__).lower()
