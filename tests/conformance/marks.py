@@ -47,9 +47,7 @@ def find_proofs(root: Path, directory: str = "tests") -> list[Proof]:
     return sorted(found)
 
 
-def _marked(
-    node: ast.AST, path: str, outer: tuple[Definition, ...]
-) -> Iterator[tuple[ast.Attribute, list[Proof]]]:
+def _marked(node: ast.AST, path: str, outer: tuple[Definition, ...]) -> Iterator[tuple[ast.Attribute, list[Proof]]]:
     """Each spec mark that decorates a definition, with what it proves."""
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, Definition):
@@ -103,6 +101,4 @@ def _is_void(definition: Definition) -> bool:
 def _refuse_overlooked(tree: ast.AST, path: str, counted: set[int]) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and _mark_name(node) == "spec" and id(node) not in counted:
-            raise BadMark(
-                f"{path}:{node.lineno}: a spec mark stands as a decorator, on a test or a test class"
-            )
+            raise BadMark(f"{path}:{node.lineno}: a spec mark stands as a decorator, on a test or a test class")

@@ -46,8 +46,7 @@ def read_requirements(path: Path = REQUIREMENTS) -> list[Requirement]:
     """The rules in the order of the list."""
     with path.open(encoding="utf-8", newline="") as lines:
         rules = [
-            Requirement(row["id"], row["source"], row["level"], row["requirement"])
-            for row in csv.DictReader(lines)
+            Requirement(row["id"], row["source"], row["level"], row["requirement"]) for row in csv.DictReader(lines)
         ]
     seen: set[str] = set()
     for rule in rules:
@@ -80,9 +79,7 @@ def render(rules: Sequence[Requirement], proofs: Iterable[Proof]) -> str:
         tests.setdefault(each.id, []).append(each)
     sections = [
         (source, list(of_source))
-        for source, of_source in groupby(
-            sorted(rules, key=lambda rule: rule.source), lambda rule: rule.source
-        )
+        for source, of_source in groupby(sorted(rules, key=lambda rule: rule.source), lambda rule: rule.source)
     ]
     lines = [_HEAD, "| protocol | rules | proved | not yet |", "| --- | --- | --- | --- |"]
     lines += [_summary(source, of_source, tests) for source, of_source in sections]

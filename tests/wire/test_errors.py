@@ -17,9 +17,7 @@ from zambezi.wire import (
 from zambezi.wire.errors import shown
 
 
-@pytest.mark.parametrize(
-    "kind", [Truncated, TrailingOctets, BadSignature, UnknownCommand, BadValue, Unencodable]
-)
+@pytest.mark.parametrize("kind", [Truncated, TrailingOctets, BadSignature, UnknownCommand, BadValue, Unencodable])
 def test_the_errors_are_one_family(kind: type[WireError]) -> None:
     assert issubclass(kind, WireError)
     assert issubclass(kind, ZambeziError)

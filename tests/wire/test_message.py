@@ -258,9 +258,7 @@ def test_only_commands_are_made_and_only_families_decode() -> None:
         ("aaa1 02 02 0001 68", TrailingOctets, 6, ("Whisper", None)),
     ],
 )
-def test_bad_octets(
-    octets: str, error: type[WireError], offset: int, place: tuple[str | None, str | None]
-) -> None:
+def test_bad_octets(octets: str, error: type[WireError], offset: int, place: tuple[str | None, str | None]) -> None:
     with pytest.raises(error) as caught:
         Zre.decode(bytes.fromhex(octets))
     assert type(caught.value) is error
@@ -382,9 +380,7 @@ VALID = [message.encode() for message, _ in RECORDED + WRITTEN] + [
 
 
 @given(st.sampled_from(VALID), st.data())
-def test_a_damaged_message_is_a_message_or_a_wire_error(
-    frames: tuple[bytes, ...], data: st.DataObject
-) -> None:
+def test_a_damaged_message_is_a_message_or_a_wire_error(frames: tuple[bytes, ...], data: st.DataObject) -> None:
     first = bytearray(frames[0])
     for _ in range(data.draw(st.integers(1, 3))):
         begin = data.draw(st.integers(0, len(first)))
@@ -450,9 +446,7 @@ LARGEST_AT_LEAST = 32 * 1024
 @pytest.mark.parametrize("command", Single.commands.values())
 @pytest.mark.parametrize("declared", [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x00\x10\x00\x00"])
 @pytest.mark.parametrize("tail", [b"", b"\x00\x00\x00", b"\x00" * 100, b"\xff" * 100])
-def test_a_huge_declaration_in_a_small_message_allocates_little(
-    command: Any, declared: bytes, tail: bytes
-) -> None:
+def test_a_huge_declaration_in_a_small_message_allocates_little(command: Any, declared: bytes, tail: bytes) -> None:
     octets = b"\x00\x02" + command.id.to_bytes() + declared + tail
     assert peak_of_decoding(Single, octets) < LARGEST_AT_LEAST
 

@@ -35,8 +35,6 @@ def test_the_example_in_the_docstring_runs() -> None:
 
 def test_the_example_of_the_wire_layer_in_the_readme_runs() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    examples = [
-        code for code in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "zambezi.wire" in code
-    ]
+    examples = [code for code in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "zambezi.wire" in code]
     for code in examples:
         exec(compile(code, "README.md", "exec"), {"__name__": "readme"})

@@ -41,9 +41,7 @@ def test_without_rules_null_is_allowed_and_is_nobody() -> None:
     assert verdict.user == ""
 
 
-@pytest.mark.parametrize(
-    "guard", [Authenticator(keys={}), Authenticator(users={}), Authenticator(users={"a": "b"})]
-)
+@pytest.mark.parametrize("guard", [Authenticator(keys={}), Authenticator(users={}), Authenticator(users={"a": "b"})])
 def test_null_is_refused_where_peers_must_say_who_they_are(guard: Authenticator) -> None:
     verdict = guard.judge(Claim("NULL", ""))
     assert not verdict.allowed

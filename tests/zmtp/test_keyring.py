@@ -283,9 +283,7 @@ def test_a_machine_without_descriptors_keeps_the_ring(
     assert ring.problems == {}
 
 
-def test_a_directory_that_may_not_be_listed_allows_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_may_not_be_listed_allows_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     allow(tmp_path, "alice.pub", ALICE)
     ring = Keyring(tmp_path)
 
@@ -297,9 +295,7 @@ def test_a_directory_that_may_not_be_listed_allows_nobody(
     assert ring.keys == {}
 
 
-def test_a_file_that_could_not_be_opened_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_could_not_be_opened_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = allow(tmp_path, "alice.pub", ALICE)
 
     def exhausted(path: Path, flags: int) -> int:

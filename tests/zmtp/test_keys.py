@@ -184,9 +184,7 @@ def test_force_replaces_both_and_leaves_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_failed_write_leaves_no_secret_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool
-) -> None:
+def test_a_failed_write_leaves_no_secret_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool) -> None:
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -216,9 +214,7 @@ def test_a_directory_that_is_a_file(tmp_path: Path) -> None:
         write_pair(tmp_path / "keys", "alice", PAIR)
 
 
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", ".hidden", "a/b", "/etc/x", "..\\x", "a\nb", "a\x00b", "\udc80"]
-)
+@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "/etc/x", "..\\x", "a\nb", "a\x00b", "\udc80"])
 def test_bad_names(tmp_path: Path, name: str) -> None:
     with pytest.raises(KeyFileError, match="cannot name a key"):
         write_pair(tmp_path / "keys", name, PAIR)
@@ -252,14 +248,10 @@ def test_a_private_secret_is_accepted(tmp_path: Path, mode: int) -> None:
     assert read_pair(path) == PAIR
 
 
-@pytest.mark.parametrize(
-    "metadata", [None, {"email": "bob@example.org", "public-key": "not this one", "note": "#?~"}]
-)
+@pytest.mark.parametrize("metadata", [None, {"email": "bob@example.org", "public-key": "not this one", "note": "#?~"}])
 def test_certificates_of_pyzmq(tmp_path: Path, metadata: dict[str, str] | None) -> None:
     public_path, secret_path = map(Path, zmq.auth.create_certificates(tmp_path, "bob", metadata=metadata))
-    expected_public, expected_secret = (
-        zmq.auth.load_certificate(secret_path) if metadata is None else (None, None)
-    )
+    expected_public, expected_secret = zmq.auth.load_certificate(secret_path) if metadata is None else (None, None)
     secret_path.chmod(0o600)
     pair = read_pair(secret_path)
     assert read_public(public_path) == pair.public
@@ -282,9 +274,7 @@ def test_a_certificate_of_czmq(tmp_path: Path) -> None:
     assert read_public(path) == PAIR.public
 
 
-@pytest.mark.parametrize(
-    "line", ["{key}", "{key}\n", "# a comment\n\n{key}\r\n", "\ufeff{key}\n", "{key}  \n"]
-)
+@pytest.mark.parametrize("line", ["{key}", "{key}\n", "# a comment\n\n{key}\r\n", "\ufeff{key}\n", "{key}  \n"])
 def test_a_bare_public_key(tmp_path: Path, line: str) -> None:
     path = tmp_path / "dave.pub"
     path.write_text(line.format(key=PAIR.public_z85), encoding="utf-8", newline="")

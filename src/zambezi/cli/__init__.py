@@ -47,9 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("ZAMBEZI_TRACEBACK"):
             raise
-        return _fail(
-            f"unexpected {type(error).__name__}: {error} (a bug; set ZAMBEZI_TRACEBACK=1 to see where)"
-        )
+        return _fail(f"unexpected {type(error).__name__}: {error} (a bug; set ZAMBEZI_TRACEBACK=1 to see where)")
     return status
 
 
@@ -69,9 +67,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="zambezi", description="ZeroMQ messaging: peers, streams, commands."
-    )
+    parser = argparse.ArgumentParser(prog="zambezi", description="ZeroMQ messaging: peers, streams, commands.")
     parser.add_argument("--version", action="version", version=f"zambezi {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for subcommand in _SUBCOMMANDS:

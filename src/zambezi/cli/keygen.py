@@ -19,9 +19,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="make a CURVE key pair",
         description="Make a CURVE key pair: NAME.key is secret and stays here, NAME.pub is for the servers.",
     )
-    parser.add_argument(
-        "name", metavar="NAME", help="whose keys they are; servers know the peer by this name"
-    )
+    parser.add_argument("name", metavar="NAME", help="whose keys they are; servers know the peer by this name")
     parser.add_argument(
         "--directory",
         metavar="DIR",

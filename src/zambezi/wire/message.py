@@ -131,9 +131,7 @@ class MessageType(type):
             if isinstance(kind, OctetType)
         )
         cls._content = fields[-1][0].name if fields and isinstance(fields[-1][1], Msg) else None
-        cls._frozen = tuple(
-            (each.name, kind) for each, kind in fields if type(kind).freeze is not FieldType.freeze
-        )
+        cls._frozen = tuple((each.name, kind) for each, kind in fields if type(kind).freeze is not FieldType.freeze)
         cls._id = number
         if signature is not None:
             if cls._signature is not None:

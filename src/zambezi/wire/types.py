@@ -69,9 +69,7 @@ class Number(OctetType[int]):
         try:
             return self._struct.pack(value)
         except error:
-            raise Unencodable(
-                f"{shown(value)} is no {self.name}, a whole number from 0 to {self.greatest}"
-            ) from None
+            raise Unencodable(f"{shown(value)} is no {self.name}, a whole number from 0 to {self.greatest}") from None
 
     def read(self, octets: bytes, offset: int) -> tuple[int, int]:
         end = offset + self.least
@@ -111,9 +109,7 @@ class Text(OctetType[str]):
         try:
             octets = value.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as problem:
-            raise Unencodable(
-                f"{shown(value)} has no octets: character {problem.start} is a lone surrogate"
-            ) from None
+            raise Unencodable(f"{shown(value)} has no octets: character {problem.start} is a lone surrogate") from None
         if len(octets) > self._length.greatest:
             raise Unencodable(
                 f"{len(octets)} octets of text are too many for {self.name}: {self._length.greatest} at most"

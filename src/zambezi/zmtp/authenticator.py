@@ -185,9 +185,7 @@ class Authenticator:
 
     def _digest(self, password: str) -> bytes:
         # surrogatepass: a password that was no UTF-8 on the wire is wrong, and must not be an exception.
-        return hashlib.blake2b(
-            password.encode("utf-8", "surrogatepass"), key=self._digest_key, digest_size=32
-        ).digest()
+        return hashlib.blake2b(password.encode("utf-8", "surrogatepass"), key=self._digest_key, digest_size=32).digest()
 
     def __repr__(self) -> str:
         rules = self._rules

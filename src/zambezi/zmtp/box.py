@@ -85,17 +85,13 @@ class Opener:
             raise ProtocolError("CURVE: a MESSAGE is too short to hold a box")
         nonce = body[8:16]
         if nonce <= self._nonce:
-            raise ProtocolError(
-                "CURVE: the nonce of a MESSAGE did not go up: a command was repeated or replayed"
-            )
+            raise ProtocolError("CURVE: the nonce of a MESSAGE did not go up: a command was repeated or replayed")
         scratch, chars = self._scratch, self._chars
         if size > _SCRATCH:
             scratch = _ffi.new("unsigned char[]", size)
             chars = _ffi.cast("char *", scratch) + 1
         if _lib.crypto_box_open_easy_afternm(scratch, body[16:], size, self._prefix + nonce, self._key):
-            raise ProtocolError(
-                "CURVE: a MESSAGE does not open: wrong keys, or the octets were changed on the way"
-            )
+            raise ProtocolError("CURVE: a MESSAGE does not open: wrong keys, or the octets were changed on the way")
         self._nonce = nonce
         return scratch[0], _ffi.unpack(chars, size - _MAC - 1)
 

@@ -57,7 +57,9 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("frame", "message", "handshake"):
             if getattr(self, name) < 255:
-                raise ZmtpError(f"the limit `{name}` must be at least 255 octets, a short frame, not {getattr(self, name)}")
+                raise ZmtpError(
+                    f"the limit `{name}` must be at least 255 octets, a short frame, not {getattr(self, name)}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +130,8 @@ class Connection:
         "_admit",
         "_asked",
         "_buffer",
-        "_decoder",
         "_deadline",
+        "_decoder",
         "_handshake_octets",
         "_heard",
         "_heartbeat",
@@ -413,4 +415,16 @@ def _shown(octets: bytes) -> str:
     return octets.decode("ascii", "backslashreplace")
 
 
-__all__ = ["COMPATIBLE", "MORE", "Closed", "Connection", "Event", "Failed", "Heartbeat", "Limits", "Ready", "State", "Subscription"]
+__all__ = [
+    "COMPATIBLE",
+    "MORE",
+    "Closed",
+    "Connection",
+    "Event",
+    "Failed",
+    "Heartbeat",
+    "Limits",
+    "Ready",
+    "State",
+    "Subscription",
+]

@@ -177,9 +177,7 @@ class MemoryConnector(Connector):
         listener = memory.find(self._name, self)
         if listener is not None:
             link = MemoryLink(self.core, self.pipe, self.endpoint)
-            listener._core.reactor.call_soon(
-                listener.accept, link, self.core.socket_type, self.core.options.identity
-            )
+            listener._core.reactor.call_soon(listener.accept, link, self.core.socket_type, self.core.options.identity)
 
     def close(self) -> None:
         super().close()

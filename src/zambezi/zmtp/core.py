@@ -20,7 +20,15 @@ from zambezi.zmtp.connection import Connection, Heartbeat, Limits, Ready, Subscr
 from zambezi.zmtp.connector import Connector, MemoryConnector, StreamConnector
 from zambezi.zmtp.endpoint import Inproc
 from zambezi.zmtp.errors import EndpointError, QueueFull, ZmtpError
-from zambezi.zmtp.events import Connected, Disconnected, HandshakeFailed, Listening, Refused, Retrying, SocketEvent
+from zambezi.zmtp.events import (
+    Connected,
+    Disconnected,
+    HandshakeFailed,
+    Listening,
+    Refused,
+    Retrying,
+    SocketEvent,
+)
 from zambezi.zmtp.frames import Batch, Message
 from zambezi.zmtp.listener import StreamListener
 from zambezi.zmtp.memory import MemoryLink, MemoryListener

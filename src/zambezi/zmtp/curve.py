@@ -270,9 +270,7 @@ class CurveServer(_Curve):
         short_public, short_secret = crypto_box_keypair()
         self._cookie = self._cookie_key.seal(client + short_secret, now)
         long_nonce = self._random(16)
-        box = crypto_box_easy(
-            short_public + self._cookie, b"WELCOME-" + long_nonce, client, self._keys.secret
-        )
+        box = crypto_box_easy(short_public + self._cookie, b"WELCOME-" + long_nonce, client, self._keys.secret)
         self.state = "wait for INITIATE"
         return commands.command(WELCOME, long_nonce + box)
 
@@ -286,13 +284,9 @@ class CurveServer(_Curve):
         self._cookie = b""
         short_client, short_secret = remembered[:32], remembered[32:]
         self._hear(nonce)
-        plaintext = _open(
-            box, b"CurveZMQINITIATE" + nonce, short_client, short_secret, "INITIATE does not open"
-        )
+        plaintext = _open(box, b"CurveZMQINITIATE" + nonce, short_client, short_secret, "INITIATE does not open")
         client, vouch_nonce, vouch = plaintext[:32], plaintext[32:48], plaintext[48:128]
-        vouched = _open(
-            vouch, b"VOUCH---" + vouch_nonce, client, short_secret, "the vouch in INITIATE does not open"
-        )
+        vouched = _open(vouch, b"VOUCH---" + vouch_nonce, client, short_secret, "the vouch in INITIATE does not open")
         if not hmac.compare_digest(vouched, short_client + self._keys.public):
             raise ProtocolError("CURVE: the vouch in INITIATE is for another connection or another server")
         self._judge(Claim("CURVE", self.address, key=client))

@@ -136,9 +136,7 @@ class Keyring:
         settled = max(status.st_mtime_ns, status.st_ctime_ns) + _SETTLED_AFTER_NS < now_ns
         trusted = fingerprint if settled else None
         if not name.isprintable():
-            return _Entry(
-                name, None, f"{str(path)!a}: the name has characters that cannot be printed", trusted
-            )
+            return _Entry(name, None, f"{str(path)!a}: the name has characters that cannot be printed", trusted)
         if not stat.S_ISREG(status.st_mode):
             return _Entry(name, None, f"{path}: is not a regular file", trusted)
         try:

@@ -145,9 +145,7 @@ def write_pair(
             if path.exists() or path.is_symlink():
                 raise _already_exists(path)
     public_line = f'public-key = "{pair.public_z85}"\n'
-    public_text = (
-        f"# Zambezi CURVE public key of {name}: give it to whoever should know {name}.\n{public_line}"
-    )
+    public_text = f"# Zambezi CURVE public key of {name}: give it to whoever should know {name}.\n{public_line}"
     secret_line = f'secret-key = "{pair.secret_z85}"\n'
     secret_text = f"# Zambezi CURVE secret key of {name}: keep it private.\n{public_line}{secret_line}"
     try:
@@ -221,9 +219,7 @@ def _check_name(name: str, directory: Path) -> None:
 
 
 def _already_exists(path: Path) -> KeyFileError:
-    return KeyFileError(
-        path, "exists already; choose another name, or force it to be replaced: the old key is lost"
-    )
+    return KeyFileError(path, "exists already; choose another name, or force it to be replaced: the old key is lost")
 
 
 def _create(path: Path, text: str, mode: int) -> None:
@@ -325,23 +321,17 @@ def _parse(path: Path, text: str) -> KeyFile:
 def _unquote(path: Path, line: int, name: str, value: str) -> str:
     quoted = _QUOTED.fullmatch(value)
     if quoted is None:
-        raise KeyFileError(
-            path, f'{name} is not in quotes, or is cut off; write {name} = "<40 characters>"', line
-        )
+        raise KeyFileError(path, f'{name} is not in quotes, or is cut off; write {name} = "<40 characters>"', line)
     return quoted["text"]
 
 
 def _key(path: Path, line: int, name: str, text: str) -> bytes:
     if len(text) != KEY_CHARACTERS:
-        raise KeyFileError(
-            path, f"{name} has {len(text)} characters, not {KEY_CHARACTERS}; copy it again", line
-        )
+        raise KeyFileError(path, f"{name} has {len(text)} characters, not {KEY_CHARACTERS}; copy it again", line)
     try:
         key = z85.decode(text)
     except z85.Z85Error as error:
-        raise KeyFileError(
-            path, f"{name} is not Z85 ({error.problem}, character {error.position + 1})", line
-        ) from None
+        raise KeyFileError(path, f"{name} is not Z85 ({error.problem}, character {error.position + 1})", line) from None
     if not any(key):
         # CZMQ writes zeros where a key was never set.
         raise KeyFileError(path, f"{name} is all zeros, which is no key; make a new pair", line)

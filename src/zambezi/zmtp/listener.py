@@ -29,7 +29,9 @@ class StreamListener:
 
     def __init__(self, core: Core, endpoint: Tcp | Ipc) -> None:
         self._core = core
-        self._sock, self.endpoint, self._path = _bind_tcp(core, endpoint) if isinstance(endpoint, Tcp) else _bind_ipc(endpoint)
+        self._sock, self.endpoint, self._path = (
+            _bind_tcp(core, endpoint) if isinstance(endpoint, Tcp) else _bind_ipc(endpoint)
+        )
         self._sock.setblocking(False)
         self._sock.listen(_BACKLOG)
         self._pause: Timer | None = None
@@ -98,7 +100,10 @@ def prepare(sock: socket.socket) -> None:
 def _bind_tcp(core: Core, endpoint: Tcp) -> tuple[socket.socket, str, Path | None]:
     try:
         found = socket.getaddrinfo(
-            endpoint.host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST if endpoint.numeric else 0
+            endpoint.host,
+            None,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_NUMERICHOST if endpoint.numeric else 0,
         )
     except OSError as error:
         raise EndpointError(f"cannot bind {endpoint}: {error.strerror}; write an address of this machine") from error

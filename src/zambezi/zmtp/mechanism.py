@@ -35,9 +35,7 @@ class Mechanism:
     # Where a state's command leads is decided by the method, which sets `state`.
     table: ClassVar[Mapping[tuple[str, bytes], str]]
 
-    def __init__(
-        self, metadata: Mapping[str, bytes], address: str, authenticator: Authenticator | None
-    ) -> None:
+    def __init__(self, metadata: Mapping[str, bytes], address: str, authenticator: Authenticator | None) -> None:
         self.metadata = metadata
         self.address = address
         self.authenticator = authenticator
@@ -63,9 +61,7 @@ class Mechanism:
             raise ProtocolError(_explain(commands.error_reason(data)))
         method = self.table.get((self.state, name))
         if method is None:
-            raise ProtocolError(
-                f"{self.name}: {name.decode('ascii', 'backslashreplace')} does not belong here"
-            )
+            raise ProtocolError(f"{self.name}: {name.decode('ascii', 'backslashreplace')} does not belong here")
         answer: Callable[[bytes, float], bytes | None] = getattr(self, method)
         return answer(data, now)
 

@@ -69,7 +69,17 @@ class MemoryListener:
 class MemoryLink:
     """One end of an inproc connection."""
 
-    __slots__ = ("_under_way", "_unacknowledged", "address", "core", "endpoint", "gone", "peer", "pipe", "claim")
+    __slots__ = (
+        "_unacknowledged",
+        "_under_way",
+        "address",
+        "claim",
+        "core",
+        "endpoint",
+        "gone",
+        "peer",
+        "pipe",
+    )
 
     def __init__(self, core: Core, pipe: Pipe, endpoint: str) -> None:
         self.core = core

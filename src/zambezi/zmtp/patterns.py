@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from zambezi.zmtp.connection import Ready
 from zambezi.zmtp.core import Core, Options
@@ -16,6 +16,8 @@ from zambezi.zmtp.pipe import Pipe
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zmtp.stream import StreamLink
 from zambezi.zmtp.subscriptions import Subscriptions
+
+Unroutables: TypeAlias = Literal["drop", "error"]
 
 
 class Dealer(Core):
@@ -67,7 +69,7 @@ class Router(Core):
         reactor: Reactor,
         options: Options,
         chance: random.Random | None = None,
-        unroutable: Literal["drop", "error"] = "drop",
+        unroutable: Unroutables = "drop",
         handover: bool = False,
     ) -> None:
         super().__init__(reactor, options, chance)

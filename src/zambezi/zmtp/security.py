@@ -16,7 +16,11 @@ class Security(Protocol):
     """Makes a fresh mechanism for each connection."""
 
     def mechanism(
-        self, metadata: Mapping[str, bytes], address: str, authenticator: Authenticator | None, message_limit: int
+        self,
+        metadata: Mapping[str, bytes],
+        address: str,
+        authenticator: Authenticator | None,
+        message_limit: int,
     ) -> mechanism.Mechanism: ...
 
 
@@ -25,7 +29,11 @@ class Null:
     """No security: anybody who can reach the socket (and whose address the authenticator allows) is let in."""
 
     def mechanism(
-        self, metadata: Mapping[str, bytes], address: str, authenticator: Authenticator | None, message_limit: int
+        self,
+        metadata: Mapping[str, bytes],
+        address: str,
+        authenticator: Authenticator | None,
+        message_limit: int,
     ) -> mechanism.Mechanism:
         return mechanism.Null(metadata, address, authenticator)
 
@@ -43,7 +51,11 @@ class PlainClient:
                 raise ZmtpError(f"a PLAIN {name} has at most 255 octets; use a shorter one")
 
     def mechanism(
-        self, metadata: Mapping[str, bytes], address: str, authenticator: Authenticator | None, message_limit: int
+        self,
+        metadata: Mapping[str, bytes],
+        address: str,
+        authenticator: Authenticator | None,
+        message_limit: int,
     ) -> mechanism.Mechanism:
         return plain.PlainClient(
             metadata,
@@ -59,7 +71,11 @@ class PlainServer:
     """PLAIN, the side that asks the authenticator about users. Without an authenticator it lets nobody in."""
 
     def mechanism(
-        self, metadata: Mapping[str, bytes], address: str, authenticator: Authenticator | None, message_limit: int
+        self,
+        metadata: Mapping[str, bytes],
+        address: str,
+        authenticator: Authenticator | None,
+        message_limit: int,
     ) -> mechanism.Mechanism:
         return plain.PlainServer(metadata, address, authenticator)
 
@@ -78,7 +94,11 @@ class CurveClient:
             )
 
     def mechanism(
-        self, metadata: Mapping[str, bytes], address: str, authenticator: Authenticator | None, message_limit: int
+        self,
+        metadata: Mapping[str, bytes],
+        address: str,
+        authenticator: Authenticator | None,
+        message_limit: int,
     ) -> mechanism.Mechanism:
         return curve.CurveClient(metadata, address, authenticator, message_limit, self.keys, self.server_key)
 
@@ -91,6 +111,10 @@ class CurveServer:
     cookie_key: curve.CookieKey = field(default_factory=curve.CookieKey, repr=False, compare=False)
 
     def mechanism(
-        self, metadata: Mapping[str, bytes], address: str, authenticator: Authenticator | None, message_limit: int
+        self,
+        metadata: Mapping[str, bytes],
+        address: str,
+        authenticator: Authenticator | None,
+        message_limit: int,
     ) -> mechanism.Mechanism:
         return curve.CurveServer(metadata, address, authenticator, message_limit, self.keys, self.cookie_key)

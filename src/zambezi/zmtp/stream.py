@@ -35,7 +35,7 @@ class StreamLink:
         "_blocked",
         "_control",
         "_core",
-        "_finishing",
+        "_gone",
         "_inflight",
         "_last_flush",
         "_paused",
@@ -65,7 +65,7 @@ class StreamLink:
         self._scheduled = False
         self._last_flush = 0.0
         self._paused = False
-        self._finishing = False
+        self._gone = False
         self._timer: Timer | None = None
 
     def start(self) -> None:
@@ -85,6 +85,8 @@ class StreamLink:
     # In
 
     def _readable(self) -> None:
+        if self._gone:
+            return
         try:
             data = self._sock.recv(READ)
         except (BlockingIOError, InterruptedError):
@@ -103,7 +105,7 @@ class StreamLink:
             self._handle(events)
         if connection.has_output and not self._blocked:
             self.flush()
-            self._arm()
+            self._arm()  # a PING may have brought a time to live
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
@@ -118,7 +120,7 @@ class StreamLink:
                 self._end(event.reason)
             elif isinstance(event, Closed):
                 self._lost(event.reason)
-            if self._sock.fileno() < 0:
+            if self._gone:
                 return
 
     def pause(self) -> None:
@@ -160,7 +162,7 @@ class StreamLink:
         connection = self.connection
         pipe = self.pipe
         sock = self._sock
-        if sock.fileno() < 0:
+        if self._gone:
             return
         wrote = False
         while True:
@@ -203,7 +205,7 @@ class StreamLink:
     def _writable(self) -> None:
         self._blocked = False
         self.flush()
-        if not self._blocked and self._sock.fileno() >= 0:
+        if not self._blocked and not self._gone:
             self._core.reactor.remove_writer(self._sock)
 
     # Time
@@ -214,27 +216,23 @@ class StreamLink:
             self._timer.cancel()
             self._timer = None
         deadline = self.connection.deadline
-        if deadline is not None:
+        if deadline is not None and not self._gone:
             self._timer = self._core.reactor.call_at(deadline, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        if self._sock.fileno() < 0:
+        if self._gone:
             return
         self._handle(self.connection.tick(self._core.reactor.time(), not self._paused))
-        if self._sock.fileno() >= 0:
-            if not self._blocked:
-                self.flush()
-            self._arm()
+        if not self._blocked:
+            self.flush()
+        self._arm()
 
     # The end
 
     def finish(self) -> None:
         """Say that nothing more comes, and let the peer have all that was sent before the socket goes."""
-        if not self._finishing:
-            self._finishing = True
-            self._detach("closed by this side")
-            Farewell(self._core, self._sock)
+        self._part("closed by this side")
 
     def abort(self, reason: str) -> None:
         self._lost(reason)
@@ -247,15 +245,26 @@ class StreamLink:
                 self._sock.send(output)
         except OSError:
             pass  # the peer is gone already, and cannot be told
-        self._detach(reason)
+        self._part(reason)
+
+    def _part(self, reason: str) -> None:
+        """Close in order. The core must know of the farewell before it hears that the link is gone."""
+        if self._gone:
+            return
+        self._unhook()
         Farewell(self._core, self._sock)
+        self._core.link_lost(self, reason)
 
     def _lost(self, reason: str) -> None:
-        self._detach(reason)
+        if self._gone:
+            return
+        self._unhook()
         self._core.reactor.release(self._sock)
+        self._core.link_lost(self, reason)
 
-    def _detach(self, reason: str) -> None:
+    def _unhook(self) -> None:
         core = self._core
+        self._gone = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -266,7 +275,6 @@ class StreamLink:
             self.pipe.put_back(self._unfinished(self._unsent))
         self._unsent = None
         self._inflight = []
-        core.link_lost(self, reason)
 
     def _unfinished(self, unsent: memoryview) -> list[Message]:
         """The messages of the block that did not go to the kernel whole. The connection is over, so that encoding them
