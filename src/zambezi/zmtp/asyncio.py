@@ -22,7 +22,7 @@ import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Self, TypeVar, Unpack
 
 from zambezi.zmtp import patterns
 from zambezi.zmtp.core import Core, Counters, Options
@@ -38,7 +38,7 @@ T = TypeVar("T")
 class Socket:
     """What all the sockets share. Made inside a running event loop, and used in it alone."""
 
-    _make: Callable[..., Core]
+    _make: ClassVar[Callable[..., Core]]
 
     def __init__(self, *, linger: float | None = DEFAULT_LINGER, **options: Unpack[SocketArguments]) -> None:
         self._open(linger, Options(**options))
@@ -269,7 +269,7 @@ def _wake_one(waiting: deque[asyncio.Future[None]]) -> None:
 class Dealer(Socket):
     """DEALER: sends each message to one of its peers, in turn, and receives from all of them fairly."""
 
-    _make = patterns.Dealer
+    _make: ClassVar[Callable[..., Core]] = patterns.Dealer
 
 
 class Router(Socket):
@@ -279,7 +279,7 @@ class Router(Socket):
     A second peer with an identity that is in use is refused, or, with `handover=True`, takes the identity over.
     """
 
-    _make = patterns.Router
+    _make: ClassVar[Callable[..., Core]] = patterns.Router
     _core: patterns.Router
 
     def __init__(
@@ -308,7 +308,7 @@ class Pub(Socket):
     the slowest.
     """
 
-    _make = patterns.Pub
+    _make: ClassVar[Callable[..., Core]] = patterns.Pub
 
     def __init__(self, *, linger: float | None = DEFAULT_LINGER, **options: Unpack[SocketArguments]) -> None:
         options.setdefault("on_full", "drop")
@@ -318,13 +318,13 @@ class Pub(Socket):
 class XPub(Pub):
     """XPUB: a PUB that receives its subscriptions: `\\x01` or `\\x00`, then the prefix."""
 
-    _make = patterns.XPub
+    _make: ClassVar[Callable[..., Core]] = patterns.XPub
 
 
 class XSub(Socket):
     """XSUB: a SUB whose subscriptions can also be sent as messages: `\\x01` or `\\x00`, then the prefix."""
 
-    _make = patterns.XSub
+    _make: ClassVar[Callable[..., Core]] = patterns.XSub
     _core: patterns.XSub
 
     def subscribe(self, prefix: bytes) -> None:
@@ -341,4 +341,4 @@ class XSub(Socket):
 class Sub(XSub):
     """SUB: receives what it subscribed to, from all the publishers that it is connected to."""
 
-    _make = patterns.Sub
+    _make: ClassVar[Callable[..., Core]] = patterns.Sub

@@ -204,7 +204,7 @@ class Connection:
                     events.append(self._begin_traffic(now))
         except ProtocolError as error:
             return [self._fail(error)]
-        if self.state is State.TRAFFIC and self._buffer:
+        if self.mechanism.complete and self._buffer:
             data, self._buffer = self._buffer, b""
             events += self._traffic(data, now)
         return events

@@ -342,7 +342,7 @@ class Core:
     # The end
 
     def close(self, linger: float | None) -> None:
-        """Begin to close. What is queued has `linger` seconds (None: for ever) to go out; then `on_closed` is called."""
+        """Begin to close. What is queued has `linger` seconds (None: for ever) to go out; then `on_closed` comes."""
         if self.closing:
             return
         self.closing = True

@@ -41,7 +41,7 @@ class Tcp:
 
 @dataclass(frozen=True, slots=True)
 class Ipc:
-    """A Unix socket; a name that begins with `@` is abstract (Linux), and leaves no file; `*` is a fresh temporary one."""
+    """A Unix socket; a name that begins with `@` is abstract (Linux), and leaves no file; `*` is a temporary one."""
 
     path: str
 

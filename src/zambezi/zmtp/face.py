@@ -41,11 +41,7 @@ def as_message(message: Sendable) -> Message:
         return message
     if isinstance(message, bytearray | memoryview):
         return bytes(message)
-    if isinstance(message, str) or not isinstance(message, Sequence):
-        raise MessageError(
-            f"a message is bytes or a sequence of bytes, not {type(message).__name__}; encode text first"
-        )
-    frames = tuple(frame if type(frame) is bytes else _frame(frame) for frame in message)
+    frames = tuple(map(_frame, _sequence(message)))
     if not frames:
         raise MessageError("a message has at least one frame; an empty frame is b''")
     return frames[0] if len(frames) == 1 else frames
@@ -61,7 +57,17 @@ def as_messages(messages: Iterable[Sendable]) -> list[Message]:
     return [message if type(message) is bytes else as_message(message) for message in given]
 
 
-def _frame(frame: Frame) -> bytes:
-    if not isinstance(frame, bytes | bytearray | memoryview):
+def _sequence(message: object) -> Sequence[object]:
+    if isinstance(message, str) or not isinstance(message, Sequence):
+        raise MessageError(
+            f"a message is bytes or a sequence of bytes, not {type(message).__name__}; encode text first"
+        )
+    return message
+
+
+def _frame(frame: object) -> bytes:
+    if isinstance(frame, bytes):
+        return frame
+    if not isinstance(frame, bytearray | memoryview):
         raise MessageError(f"a frame is bytes, not {type(frame).__name__}; encode text first")
     return bytes(frame)

@@ -111,8 +111,7 @@ class Encoded:
         return self._wire
 
     def __len__(self) -> int:
-        message = self.message
-        return len(message) if type(message) is bytes else sum(map(len, message))
+        return sum(map(len, parts_of(self)))
 
 
 Message: TypeAlias = bytes | tuple[bytes, ...] | Encoded
@@ -390,16 +389,16 @@ def encode(messages: Sequence[Message]) -> bytes:
     pieces: list[bytes] = []
     add = pieces.append
     for message in messages:
-        if type(message) is bytes:
+        if isinstance(message, bytes):
             add(_LAST[len(message)])
             add(message)
-        elif type(message) is Encoded:
+        elif isinstance(message, Encoded):
             add(message.wire)
         else:
-            for frame in message[:-1]:  # type: ignore[index]
+            for frame in message[:-1]:
                 add(_MORE[len(frame)])
                 add(frame)
-            frame = message[-1]  # type: ignore[index]
+            frame = message[-1]
             add(_LAST[len(frame)])
             add(frame)
     return b"".join(pieces)
@@ -411,11 +410,11 @@ def encode_command(body: bytes) -> bytes:
 
 def parts_of(message: Message) -> tuple[bytes, ...]:
     """The frames of a message."""
-    if type(message) is Encoded:
+    if isinstance(message, Encoded):
         message = message.message
-    return (message,) if type(message) is bytes else message  # type: ignore[return-value]
+    return (message,) if isinstance(message, bytes) else message
 
 
 def size_of(message: Message) -> int:
     """The octets of a message, without headers: what the bounds of the queues count."""
-    return sum(map(len, message)) if type(message) is tuple else len(message)
+    return sum(map(len, message)) if isinstance(message, tuple) else len(message)

@@ -146,7 +146,7 @@ def _bind_ipc(endpoint: Ipc) -> tuple[socket.socket, str, Path | None]:
 
 
 def _remove_stale(path: Path) -> None:
-    """A socket file that a dead process left behind is in the way; one with a living owner, or a real file, is not ours."""
+    """Remove a socket file that a dead process left behind, but none that is in use, and no other file."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:

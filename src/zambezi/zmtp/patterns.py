@@ -189,7 +189,7 @@ class XPub(Core):
 
     def try_send(self, message: Message) -> bool:
         topic = message if type(message) is bytes else parts_of(message)[0]
-        pipes = self.subscriptions.match(topic)  # type: ignore[arg-type]
+        pipes = self.subscriptions.match(topic)
         if not pipes:
             return True
         messages, octets = self.send_messages, self.send_octets

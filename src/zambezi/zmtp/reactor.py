@@ -125,7 +125,7 @@ class ThreadReactor:
         self._in_loop(self._unwatch, self._loop.remove_writer, sock)
 
     def release(self, sock: socket.socket) -> None:
-        # Only the loop's thread may close: otherwise the descriptor could be somebody else's when the loop lets go of it.
+        # Only the loop's thread closes: or the descriptor could be somebody else's by the time the loop lets go of it.
         self._in_loop(self._release, sock)
 
     def _watch(self, watch: Callable[..., object], sock: socket.socket, callback: Callable[[], object]) -> None:

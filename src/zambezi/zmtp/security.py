@@ -90,7 +90,7 @@ class CurveClient:
     def __post_init__(self) -> None:
         if len(self.server_key) != 32:
             raise ZmtpError(
-                f"a CURVE server key has 32 octets, not {len(self.server_key)}; decode the 40 characters of a Z85 key first"
+                f"a CURVE server key has 32 octets, not {len(self.server_key)}; decode the 40 characters of a Z85 key"
             )
 
     def mechanism(

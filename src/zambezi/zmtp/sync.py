@@ -24,7 +24,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Self, TypeVar, Unpack
 
 from zambezi.zmtp import patterns
 from zambezi.zmtp.core import Core, Counters, Options
@@ -71,7 +71,7 @@ os.register_at_fork(after_in_child=_forget_io)
 class Socket:
     """What all the sockets share."""
 
-    _make: Callable[..., Core]
+    _make: ClassVar[Callable[..., Core]]
 
     def __init__(self, *, linger: float | None = DEFAULT_LINGER, **options: Unpack[SocketArguments]) -> None:
         self._open(linger, Options(**options))
@@ -185,12 +185,11 @@ class Socket:
     def next_event(self, timeout: float | None = None) -> SocketEvent:
         """The next event of the socket's connections. The last thousand are kept for those who come late."""
         with self._lock:
-            return self._wait(
-                self._eventful,
-                lambda: self._events.popleft() if self._events else None,
-                timeout,
-                needs_open=False,
-            )
+            event = self._wait(self._eventful, self._next_event, timeout, needs_open=False)
+        return event
+
+    def _next_event(self) -> SocketEvent | None:
+        return self._events.popleft() if self._events else None
 
     def events(self) -> Iterator[SocketEvent]:
         """All events from now on (and those that are kept), until the socket is closed."""
@@ -287,7 +286,7 @@ class Socket:
 class Dealer(Socket):
     """DEALER: sends each message to one of its peers, in turn, and receives from all of them fairly."""
 
-    _make = patterns.Dealer
+    _make: ClassVar[Callable[..., Core]] = patterns.Dealer
 
 
 class Router(Socket):
@@ -297,7 +296,7 @@ class Router(Socket):
     A second peer with an identity that is in use is refused, or, with `handover=True`, takes the identity over.
     """
 
-    _make = patterns.Router
+    _make: ClassVar[Callable[..., Core]] = patterns.Router
     _core: patterns.Router
 
     def __init__(
@@ -324,7 +323,7 @@ class Pub(Socket):
     the slowest.
     """
 
-    _make = patterns.Pub
+    _make: ClassVar[Callable[..., Core]] = patterns.Pub
 
     def __init__(self, *, linger: float | None = DEFAULT_LINGER, **options: Unpack[SocketArguments]) -> None:
         options.setdefault("on_full", "drop")
@@ -334,13 +333,13 @@ class Pub(Socket):
 class XPub(Pub):
     """XPUB: a PUB that receives its subscriptions: `\\x01` or `\\x00`, then the prefix."""
 
-    _make = patterns.XPub
+    _make: ClassVar[Callable[..., Core]] = patterns.XPub
 
 
 class XSub(Socket):
     """XSUB: a SUB whose subscriptions can also be sent as messages: `\\x01` or `\\x00`, then the prefix."""
 
-    _make = patterns.XSub
+    _make: ClassVar[Callable[..., Core]] = patterns.XSub
     _core: patterns.XSub
 
     def subscribe(self, prefix: bytes) -> None:
@@ -359,4 +358,4 @@ class XSub(Socket):
 class Sub(XSub):
     """SUB: receives what it subscribed to, from all the publishers that it is connected to."""
 
-    _make = patterns.Sub
+    _make: ClassVar[Callable[..., Core]] = patterns.Sub
