@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class SocketEvent:
+    """The base of all events: where it happened, as the endpoint that was bound or connected."""
+
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listening(SocketEvent):
     """The socket accepts connections here."""
 
-    endpoint: str
-
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(SocketEvent):
     """A peer is there: the handshake is complete. `address` is its IP address, or empty for ipc and inproc."""
 
-    endpoint: str
     address: str
     identity: bytes
     user: str
@@ -25,41 +28,34 @@ class Connected:
 
 
 @dataclass(frozen=True, slots=True)
-class HandshakeFailed:
+class HandshakeFailed(SocketEvent):
     """A peer came, or was reached, but did not get to be one. Where ZMTP allows, it was told."""
 
-    endpoint: str
     address: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Disconnected:
+class Disconnected(SocketEvent):
     """A peer is gone."""
 
-    endpoint: str
     address: str
     identity: bytes
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Retrying:
+class Retrying(SocketEvent):
     """A connection could not be made, or was lost; attempt number `attempt` comes after `delay` seconds."""
 
-    endpoint: str
     attempt: int
     delay: float
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(SocketEvent):
     """A connection was closed before a word was said: its address is not allowed, or there are too many."""
 
-    endpoint: str
     address: str
     reason: str
-
-
-SocketEvent: TypeAlias = Listening | Connected | HandshakeFailed | Disconnected | Retrying | Refused

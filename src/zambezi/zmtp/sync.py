@@ -185,8 +185,7 @@ class Socket:
     def next_event(self, timeout: float | None = None) -> SocketEvent:
         """The next event of the socket's connections. The last thousand are kept for those who come late."""
         with self._lock:
-            event = self._wait(self._eventful, self._next_event, timeout, needs_open=False)
-        return event
+            return self._wait(self._eventful, self._next_event, timeout, needs_open=False)
 
     def _next_event(self) -> SocketEvent | None:
         return self._events.popleft() if self._events else None
