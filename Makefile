@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-CODE   := $(wildcard src tests bench)
+CODE   := src tests bench demo
+BENCHES := zmtp
 
 .DEFAULT_GOAL := help
 .PHONY: help test demo check format bench conformance clean
@@ -25,7 +26,7 @@ test: $(STAMP) ## run all tests, in parallel and in random order
 	$(BIN)/python -m pytest
 
 demo: $(STAMP) ## see it work on this machine
-	$(BIN)/python -m zambezi.demo
+	$(BIN)/python -m demo
 
 check: $(STAMP) ## lint, formatting and types
 	$(BIN)/ruff check $(CODE)
@@ -37,7 +38,7 @@ format: $(STAMP) ## format the code and sort its imports
 	$(BIN)/ruff format $(CODE)
 
 bench: $(STAMP) ## run the measurements in bench/
-	@set -e; for file in $(sort $(wildcard bench/*.py)); do echo "== $$file"; $(BIN)/python $$file; done
+	@set -e; for name in $(BENCHES); do echo "== bench/$$name.py"; $(BIN)/python -m bench.$$name; done
 
 conformance: $(STAMP) ## regenerate docs/conformance.md from the marks on the tests
 	$(BIN)/python -m tests.conformance.report

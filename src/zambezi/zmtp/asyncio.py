@@ -234,8 +234,8 @@ class Socket:
                     finally:
                         if future in waiting:
                             waiting.remove(future)
-        except TimeoutError as error:
-            raise TimedOut(f"nothing came of it within {timeout:g} s") from error
+        except TimeoutError:
+            raise TimedOut(f"nothing came of it within {timeout:g} s") from None
         finally:
             # What woke this call may be enough for the next one in the line.
             if waiting is self._receivers and self._core.ready:

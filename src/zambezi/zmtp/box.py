@@ -7,7 +7,7 @@ called directly, and boxes are written to where they go out from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ import nacl.bindings
 from nacl import _sodium  # the cffi module that PyNaCl itself is made of
 
 from zambezi.zmtp.errors import ProtocolError
+from zambezi.zmtp.frames import COMMAND, MORE
 
 _lib: Final[Any] = _sodium.lib
 _ffi: Final[Any] = _sodium.ffi
@@ -39,7 +40,7 @@ class Sealer:
         self._nonce = nonce
 
     def seal(self, flags: Sequence[int] | None, payloads: Sequence[bytes]) -> bytes:
-        """The ZMTP frames of `payloads`, each boxed, as one bytes. `flags` None: all zero."""
+        """The ZMTP frames of `payloads`, each boxed, as one bytes. `flags` are those of a frame; None: all zero."""
         if self._nonce + len(payloads) > _LAST_NONCE:
             raise ProtocolError("CURVE: the nonces of this connection are used up; connect again")
         total = sum(map(len, payloads)) + len(payloads) * (OVERHEAD + 2)
@@ -76,24 +77,38 @@ class Opener:
         self._scratch = _ffi.new("unsigned char[]", _SCRATCH)
         self._chars = _ffi.cast("char *", self._scratch) + 1
 
-    def open(self, body: bytes) -> tuple[int, bytes]:
-        """The flags and the payload in a MESSAGE."""
-        if body[:8] != _MESSAGE:
-            raise ProtocolError("CURVE: something other than MESSAGE came after the handshake")
-        size = len(body) - _HEADER
-        if size <= _MAC:
-            raise ProtocolError("CURVE: a MESSAGE is too short to hold a box")
-        nonce = body[8:16]
-        if nonce <= self._nonce:
-            raise ProtocolError("CURVE: the nonce of a MESSAGE did not go up: a command was repeated or replayed")
-        scratch, chars = self._scratch, self._chars
-        if size > _SCRATCH:
-            scratch = _ffi.new("unsigned char[]", size)
-            chars = _ffi.cast("char *", scratch) + 1
-        if _lib.crypto_box_open_easy_afternm(scratch, body[16:], size, self._prefix + nonce, self._key):
-            raise ProtocolError("CURVE: a MESSAGE does not open: wrong keys, or the octets were changed on the way")
-        self._nonce = nonce
-        return scratch[0], _ffi.unpack(chars, size - _MAC - 1)
+    def open(self, bodies: Iterable[bytes], flags: list[int], payloads: list[bytes]) -> None:
+        """Append the flags, as those of a frame, and the payload of each MESSAGE.
+
+        Before the first that is wrong, all is there.
+        """
+        unbox, unpack = _lib.crypto_box_open_easy_afternm, _ffi.unpack
+        key, prefix, last = self._key, self._prefix, self._nonce
+        add_flags, add = flags.append, payloads.append
+        try:
+            for body in bodies:
+                size = len(body) - _HEADER
+                if size <= _MAC or body[:8] != _MESSAGE:
+                    raise ProtocolError("CURVE: something came that is no MESSAGE, or is too short to hold a box")
+                nonce = body[8:16]
+                if nonce <= last:
+                    raise ProtocolError("CURVE: the nonce of a MESSAGE did not go up: it was repeated or replayed")
+                scratch, chars = self._scratch, self._chars
+                if size > _SCRATCH:
+                    scratch = _ffi.new("unsigned char[]", size)
+                    chars = _ffi.cast("char *", scratch) + 1
+                if unbox(scratch, body[16:], size, prefix + nonce, key):
+                    raise ProtocolError("CURVE: a MESSAGE does not open: wrong keys, or octets changed on the way")
+                last = nonce
+                flag = scratch[0]
+                if flag > MORE:
+                    if flag != _BOXED_COMMAND:
+                        raise ProtocolError(f"CURVE: the flags octet in a box is {flag:#04x}, which is no frame's")
+                    flag = COMMAND
+                add_flags(flag)
+                add(unpack(chars, size - _MAC - 1))
+        finally:
+            self._nonce = last
 
 
 class _Heads(dict[int, bytes]):
@@ -109,7 +124,11 @@ class _Heads(dict[int, bytes]):
 
 
 _HEADS: Final = _Heads()
-_FLAGS: Final = [bytes((flags,)) for flags in range(8)]
+
+# 26/CURVEZMQ knows no commands in boxes and reserves all bits but MORE. ZMTP 3.1 has them, and libzmq marks them there
+# with bit 1: not with COMMAND, which is bit 2.
+_BOXED_COMMAND: Final = 0x02
+_FLAGS: Final = {0: b"\0", MORE: b"\1", COMMAND: bytes((_BOXED_COMMAND,))}
 
 
 def shared_key(public: bytes, secret: bytes) -> bytes:

@@ -25,9 +25,9 @@ from typing import Final, TypeAlias
 from zambezi.zmtp import commands, greeting
 from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.errors import ProtocolError, ZmtpError
-from zambezi.zmtp.frames import COMMAND, LONG, MORE, Batch, CommandFrame, Decoder, Message, encode_command
+from zambezi.zmtp.frames import COMMAND, LONG, MORE, Batch, CommandFrame, Decoder, Message, encode_command, wire_size
 from zambezi.zmtp.greeting import Greeting
-from zambezi.zmtp.mechanism import NOT_ALLOWED, Refused
+from zambezi.zmtp.mechanism import NOT_ALLOWED, Refused, Rejected
 from zambezi.zmtp.security import Null, Security
 
 # Which types may talk to which (37/ZMTP, "The Socket-Type Property").
@@ -42,6 +42,8 @@ COMPATIBLE: Final[Mapping[str, frozenset[str]]] = {
 }
 _WITH_IDENTITY: Final = frozenset({"DEALER", "ROUTER"})
 _PUBLISHERS: Final = frozenset({"PUB", "XPUB"})
+# So many commands wait for a peer that does not read. One more PONG would tell it nothing new, and take memory.
+_UNREAD: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,9 @@ class Heartbeat:
     def __post_init__(self) -> None:
         if self.interval <= 0:
             raise ZmtpError(f"a heartbeat interval must be above zero seconds, not {self.interval}")
+        for name in ("timeout", "ttl"):
+            if getattr(self, name) < 0:
+                raise ZmtpError(f"a heartbeat {name} cannot be below zero seconds: {getattr(self, name)}")
         if not self.timeout:
             object.__setattr__(self, "timeout", self.interval)
 
@@ -217,9 +222,9 @@ class Connection:
         self._buffer = self._buffer[greeting.SIZE :]
         if theirs.mechanism != self.mechanism.name:
             raise ProtocolError(f"the peer wants {theirs.mechanism} security, this socket {self.mechanism.name}")
-        if theirs.mechanism != "NULL" and theirs.as_server == self.mechanism.as_server:
-            role = "server" if theirs.as_server else "client"
-            raise ProtocolError(f"both sides are set up as {theirs.mechanism} {role}")
+        # libzmq leaves the octet zero on both sides, so that a zero says nothing. Two clients find out by their HELLOs.
+        if theirs.as_server and self.mechanism.as_server:
+            raise ProtocolError(f"both sides are set up as {theirs.mechanism} server")
         self.peer_version = min(theirs.version, greeting.VERSION)
         self.state = State.HANDSHAKE
         first = self.mechanism.begin()
@@ -296,7 +301,8 @@ class Connection:
         name, data = commands.split(body)
         if name == commands.PING:
             self._peer_ttl, context = commands.read_ping(data)
-            self._output.append(self.mechanism.encode_command(commands.command(commands.PONG, context)))
+            if len(self._output) < _UNREAD:
+                self._output.append(self.mechanism.encode_command(commands.command(commands.PONG, context)))
         elif name in (commands.SUBSCRIBE, commands.CANCEL):
             if self._publishes:
                 events.append(Subscription(data, name == commands.CANCEL))
@@ -312,17 +318,19 @@ class Connection:
             head = message[0][:1]
             if len(message) == 1 and head in (b"\x00", b"\x01"):
                 if rest:
-                    events.append(Batch(rest, ends, batch.octets))
+                    events.append(Batch(rest, ends, sum(map(wire_size, rest))))
                     rest, ends = [], []
                 events.append(Subscription(message[0][1:], head == b"\x00"))
             else:
                 rest += message
                 ends.append(len(rest))
         if rest:
-            events.append(Batch(rest, ends, batch.octets))
+            events.append(Batch(rest, ends, sum(map(wire_size, rest))))
 
     def _fail(self, error: ProtocolError) -> Failed:
-        if self.state is State.HANDSHAKE:
+        # Only a server says ERROR where there is one (24/ZMTP-PLAIN, 26/CURVEZMQ), and nobody in answer to one.
+        tells = self.mechanism.as_server or self.mechanism.name == "NULL"
+        if self.state is State.HANDSHAKE and tells and not isinstance(error, Rejected):
             reason = NOT_ALLOWED if isinstance(error, Refused) else str(error)
             self._output.append(encode_command(commands.error(reason)))
         self.state = State.CLOSED
@@ -392,15 +400,17 @@ class Connection:
         if not listening:
             self._heard = now
             self._asked = 0.0
-        if self._peer_ttl and now - self._heard >= self._peer_ttl:
+        # The same sums as in `deadline`: another order would round differently, and be early or late.
+        if self._peer_ttl and now >= self._heard + self._peer_ttl:
             return [self._fall_silent(f"the peer was silent for the {self._peer_ttl:g} s that it promised not to be")]
         beat = self._heartbeat
         if beat is None or self.peer_version < (3, 1):
             return []
-        if self._asked and now - self._asked >= beat.timeout:
+        if self._asked and now >= self._asked + beat.timeout:
             return [self._fall_silent(f"nothing came from the peer for {beat.timeout:g} s after a PING")]
         if now >= self._next_ping:
-            self._output.append(self.mechanism.encode_command(commands.ping(beat.ttl)))
+            if len(self._output) < _UNREAD:
+                self._output.append(self.mechanism.encode_command(commands.ping(beat.ttl)))
             self._next_ping = now + beat.interval
             if not self._asked:
                 self._asked = now

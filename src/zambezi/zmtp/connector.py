@@ -28,23 +28,31 @@ class Connector:
         self.pipe = Pipe(core, endpoint)
         self.closed = False
         self._attempts = 0
+        self._delay = 0.0  # before the last attempt
+        self._since: float | None = None  # when the handshake was complete
         self._timer: Timer | None = None
 
     def attempt(self) -> None:
         raise NotImplementedError
 
     def established(self) -> None:
-        """The handshake is complete: the next loss starts with the shortest delay again."""
-        self._attempts = 0
+        """The handshake is complete."""
+        self._since = self.core.reactor.time()
 
     def again(self, reason: str) -> None:
         """Try once more, later."""
         if self.closed or self._timer is not None:
             return
+        now = self.core.reactor.time()
+        # After a success it starts with the shortest delay again. A connection that the peer ends at once (our identity
+        # is in use there, say) was none.
+        if self._since is not None and now - self._since >= self._delay:
+            self._attempts = 0
+        self._since = None
         self._attempts += 1
-        delay = self.core.options.backoff.delay(self._attempts, self.core.chance)
+        delay = self._delay = self.core.options.backoff.delay(self._attempts, self.core.chance)
         self.core.retrying(self.endpoint, self._attempts, delay, reason)
-        self._timer = self.core.reactor.call_at(self.core.reactor.time() + delay, self._retry)
+        self._timer = self.core.reactor.call_at(now + delay, self._retry)
 
     def _retry(self) -> None:
         self._timer = None
@@ -154,8 +162,13 @@ class StreamConnector(Connector):
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
+        try:
+            name = sock.getpeername() if sock.family != socket.AF_UNIX else ""
+        except OSError as error:  # it was there, and is gone again
+            self.core.reactor.release(sock)
+            self._next(_told(error.errno or 0, str(error)))
+            return
         self._candidates = []
-        name = sock.getpeername() if sock.family != socket.AF_UNIX else ""
         address = str(name[0]) if name else ""
         StreamLink(self.core, sock, self.core.connection(address), self.endpoint, address, self.pipe).start()
 

@@ -31,9 +31,9 @@ from nacl.bindings import (
 
 from zambezi.zmtp import commands
 from zambezi.zmtp.authenticator import Authenticator, Claim
-from zambezi.zmtp.box import Opener, Sealer, shared_key
+from zambezi.zmtp.box import OVERHEAD, Opener, Sealer, shared_key
 from zambezi.zmtp.errors import ProtocolError
-from zambezi.zmtp.frames import COMMAND, MORE, Assembler, Batch, CommandFrame, Message, parts_of
+from zambezi.zmtp.frames import COMMAND, MORE, Assembler, Batch, CommandFrame, Message, parts_of, wire_size
 from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.mechanism import Mechanism
 
@@ -44,6 +44,7 @@ WELCOME: Final = b"WELCOME"
 INITIATE: Final = b"INITIATE"
 
 _HELLO_SIZE: Final = 194
+_HELLO_START: Final = b"\x01\x00" + bytes(72)  # the version, and padding that makes HELLO larger than its answer
 _WELCOME_SIZE: Final = 160
 _COOKIE_SIZE: Final = 96
 _INITIATE_LEAST: Final = _COOKIE_SIZE + 8 + 16 + 128
@@ -81,7 +82,9 @@ class CookieKey:
         if not self._current or now - self._made >= 2 * self._lifetime:
             self._previous, self._current, self._made = b"", self._random(32), now
         elif now - self._made >= self._lifetime:
-            self._previous, self._current, self._made = self._current, self._random(32), now
+            # As if it had changed on time, so that the key before it does not live longer when nobody came then.
+            self._previous, self._current = self._current, self._random(32)
+            self._made += self._lifetime
 
 
 class _Curve(Mechanism):
@@ -103,7 +106,7 @@ class _Curve(Mechanism):
         super().__init__(metadata, address, authenticator)
         self._keys = keys
         self._random = random
-        self._assembler = Assembler(message_limit)
+        self._assembler = Assembler(message_limit, OVERHEAD)
         self._nonce = 1  # of the next box that we seal
         self._heard = bytes(8)  # the nonce of the last box that we opened
 
@@ -138,20 +141,32 @@ class _Curve(Mechanism):
         return self._sealer.seal([COMMAND], [body])
 
     def decode(self, items: list[Batch | CommandFrame]) -> list[Batch | CommandFrame]:
-        opener, assembler = self._opener.open, self._assembler
+        flags: list[int] = []
+        payloads: list[bytes] = []
+        octets = 0
         try:
             for item in items:
                 # libzmq sends MESSAGE with the flags of a message, the specification calls it a command: both do.
                 if isinstance(item, CommandFrame):
-                    assembler.add(*opener(item), len(item))
+                    if len(item) > self._assembler.message_limit + OVERHEAD:
+                        raise ProtocolError(f"a message is over the limit of {self._assembler.message_limit} octets")
+                    octets += wire_size(item)
+                    self._opener.open([item], flags, payloads)
                     continue
-                if item.ends is not None:
-                    raise ProtocolError("CURVE: a frame outside of the boxes says that more frames follow")
-                for body in item.frames:
-                    assembler.add(*opener(body), len(body))
+                octets += item.octets
+                if item.ends is None:
+                    self._opener.open(item.frames, flags, payloads)
+                    continue
+                for message in item:
+                    if len(message) > 1:
+                        raise ProtocolError("CURVE: a frame outside of the boxes says that more frames follow")
+                    self._opener.open(message, flags, payloads)
         except ProtocolError as error:
             self.failure = error
-        return assembler.take()
+        whole = self._assembler.assemble(flags, payloads, octets)
+        # Frames are opened before they are put together, so that a failure here is about an earlier octet.
+        self.failure = self._assembler.failure or self.failure
+        return whole
 
 
 class CurveClient(_Curve):
@@ -181,8 +196,8 @@ class CurveClient(_Curve):
 
     def begin(self) -> bytes:
         nonce = self._next_nonce()
-        box = crypto_box_easy(bytes(64), b"CurveZMQHELLO---" + nonce, self._server, self._short_secret)
-        return commands.command(HELLO, b"\x01\x00" + bytes(72) + self._short_public + nonce + box)
+        box = _box(bytes(64), b"CurveZMQHELLO---" + nonce, self._server, self._short_secret)
+        return commands.command(HELLO, _HELLO_START + self._short_public + nonce + box)
 
     def _welcome(self, data: bytes, now: float) -> bytes:
         if len(data) != _WELCOME_SIZE:
@@ -196,14 +211,14 @@ class CurveClient(_Curve):
         )
         self._short_server, cookie = welcome[:32], welcome[32:]
         vouch_nonce = self._random(16)
-        vouch = crypto_box_easy(
+        vouch = _box(
             self._short_public + self._server,
             b"VOUCH---" + vouch_nonce,
             self._short_server,
             self._keys.secret,
         )
         nonce = self._next_nonce()
-        box = crypto_box_easy(
+        box = _box(
             self._keys.public + vouch_nonce + vouch + commands.encode_metadata(self.metadata),
             b"CurveZMQINITIATE" + nonce,
             self._short_server,
@@ -256,7 +271,7 @@ class CurveServer(_Curve):
         self._cookie = b""
 
     def _hello(self, data: bytes, now: float) -> bytes:
-        if len(data) != _HELLO_SIZE or data[:2] != b"\x01\x00":
+        if len(data) != _HELLO_SIZE or data[:74] != _HELLO_START:
             raise ProtocolError("CURVE: HELLO is malformed, or of a version other than 1.0")
         client, nonce = data[74:106], data[106:114]
         self._hear(nonce)
@@ -270,7 +285,7 @@ class CurveServer(_Curve):
         short_public, short_secret = crypto_box_keypair()
         self._cookie = self._cookie_key.seal(client + short_secret, now)
         long_nonce = self._random(16)
-        box = crypto_box_easy(short_public + self._cookie, b"WELCOME-" + long_nonce, client, self._keys.secret)
+        box = _box(short_public + self._cookie, b"WELCOME-" + long_nonce, client, self._keys.secret)
         self.state = "wait for INITIATE"
         return commands.command(WELCOME, long_nonce + box)
 
@@ -292,7 +307,7 @@ class CurveServer(_Curve):
         self._judge(Claim("CURVE", self.address, key=client))
         self._take_metadata(plaintext[128:])
         ready_nonce = self._next_nonce()
-        ready = crypto_box_easy(
+        ready = _box(
             commands.encode_metadata(self.metadata),
             b"CurveZMQREADY---" + ready_nonce,
             short_client,
@@ -301,6 +316,13 @@ class CurveServer(_Curve):
         self._establish(short_client, short_secret)
         self.state = "complete"
         return commands.command(commands.READY, ready_nonce + ready)
+
+
+def _box(plaintext: bytes, nonce: bytes, public: bytes, secret: bytes) -> bytes:
+    try:
+        return crypto_box_easy(plaintext, nonce, public, secret)
+    except nacl.exceptions.RuntimeError as error:
+        raise ProtocolError("CURVE: the peer's public key is not one that a box can be made for") from error
 
 
 def _open(box: bytes, nonce: bytes, public: bytes, secret: bytes, otherwise: str) -> bytes:

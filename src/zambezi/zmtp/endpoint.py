@@ -16,7 +16,7 @@ class Tcp:
 
     >>> parse("tcp://[::1]:5555")
     Tcp(host='::1', first=5555, last=5555)
-    >>> str(parse("tcp://*:49152-65535"))
+    >>> str(parse("tcp://*:49152-65535", binding=True))
     'tcp://0.0.0.0:49152-65535'
     """
 
@@ -88,16 +88,19 @@ def _tcp(text: str, rest: str, binding: bool) -> Tcp:
         host = host[1:-1]
     elif ":" in host:
         raise EndpointError(f"{text!r}: an IPv6 address stands in brackets, as in tcp://[::1]:5555")
+    if not host:
+        raise EndpointError(f"{text!r} names no host: write * for every interface")
     if host == "*":
         host = "0.0.0.0"
     if port in ("*", "0"):
         first = last = 0
     else:
         low, dash, high = port.partition("-")
-        try:
-            first, last = int(low), int(high if dash else low)
-        except ValueError:
-            raise EndpointError(f"{text!r}: {port!r} is no port number") from None
+        high = high if dash else low
+        # int() alone would take spaces, signs, underscores and the digits of every script.
+        if not (port.isascii() and low.isdigit() and high.isdigit()):
+            raise EndpointError(f"{text!r}: {port!r} is no port number")
+        first, last = int(low), int(high)
         if not 0 < first <= last <= 65535:
             raise EndpointError(f"{text!r}: a port is 1 to 65535, and a range goes up")
     if not binding and (first != last or not first or host in ("0.0.0.0", "::")):
@@ -108,6 +111,8 @@ def _tcp(text: str, rest: str, binding: bool) -> Tcp:
 def _ipc(text: str, path: str, binding: bool) -> Ipc:
     if path == "*" and not binding:
         raise EndpointError(f"{text!r} is where a socket could bind; connecting needs a path")
+    if "\0" in path:
+        raise EndpointError(f"{text!r}: a path has no zero octet in it; @ stands for that of an abstract name")
     # The kernel's address has 108 octets, one of them for the end.
     if len(os.fsencode(path)) > 107:
         raise EndpointError(f"{text!r}: the path of a Unix socket has at most 107 octets")

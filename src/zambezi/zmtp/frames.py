@@ -133,6 +133,7 @@ class Decoder:
     __slots__ = (
         "_body",
         "_body_flags",
+        "_carried",
         "_missing",
         "_open",
         "_open_cost",
@@ -152,6 +153,7 @@ class Decoder:
         self._missing = 0  # and how much of it is still to come
         self._open: list[bytes] = []  # the frames of a message whose last frame is still to come
         self._open_cost = 0
+        self._carried = 0  # the octets that those frames took
 
     def feed(self, data: bytes) -> list[Batch | CommandFrame]:
         """Take one read's octets; give what they complete, in order."""
@@ -165,7 +167,9 @@ class Decoder:
         out: list[Batch | CommandFrame] = []
         frames = self._open
         ends: list[int] | None = [] if frames else None
-        first = -self._open_cost  # where the current batch began, for its octets
+        # Where the current batch began, and in it the message that is not whole, for `octets`. What came in earlier
+        # reads counts as if it stood before this one; commands count for nobody.
+        first = began = -self._carried
 
         if self._missing:
             if self._missing > size_of_read:
@@ -179,10 +183,11 @@ class Decoder:
             self._missing = 0
             flags = self._body_flags
             if flags & COMMAND:
+                first = began = first + pos
                 out.append(CommandFrame(body))
             else:
                 frames.append(body)
-                first += pos - len(body)
+                first = began = first + pos - len(body) - (9 if flags & LONG else 2)
                 if flags & MORE:
                     if ends is None:
                         ends = []
@@ -217,26 +222,30 @@ class Decoder:
                     start = pos + 2
                     stop = start + size
                 # Everything but a whole short frame of a single-frame message comes here.
+                if not self._open_cost:
+                    began = pos
                 self._check(flags, size)
                 if stop > size_of_read:
                     self._body = [data[start:]]
                     self._missing = stop - size_of_read
                     self._body_flags = flags
-                    pos = size_of_read
+                    size_of_read = pos
                     break
                 body = data[start:stop]
-                pos = stop
                 if flags & COMMAND:
                     if frames and not self._open_cost:
-                        out.append(Batch(frames, ends, start - first))
-                        frames, ends, first = [], None, pos
+                        out.append(Batch(frames, ends, began - first))
+                        frames, ends = [], None
                     elif ends:
                         # A command may stand between the frames of a message: what is whole goes out before it.
                         whole = ends[-1]
-                        out.append(Batch(frames[:whole], ends, start - first))
-                        frames, ends, first = frames[whole:], [], pos
+                        out.append(Batch(frames[:whole], ends, began - first))
+                        frames, ends = frames[whole:], []
+                    first = began = began + stop - pos
+                    pos = stop
                     out.append(CommandFrame(body))
                     continue
+                pos = stop
                 if flags & MORE and ends is None:
                     ends = list(range(1, len(frames) + 1))
                 frames.append(body)
@@ -246,17 +255,21 @@ class Decoder:
                         ends.append(len(frames))
         except ProtocolError as error:
             self.failure = error
-            pos = size_of_read
-        self._tail = data[pos:]
+            size_of_read = pos
+        self._tail = data[pos:size_of_read]
 
         whole = len(frames) if ends is None else ends[-1] if ends else 0
         if whole == len(frames):
             self._open = []
-        else:
+            began = pos
+        elif whole:
             self._open = frames[whole:]
             del frames[whole:]
+        else:
+            self._open = frames  # not a copy: a message of many frames must not cost its size with every read
+        self._carried = pos - began
         if whole:
-            out.append(Batch(frames, ends, pos - first))
+            out.append(Batch(frames, ends, began - first))
         return out
 
     def _check(self, flags: int, size: int) -> None:
@@ -277,41 +290,56 @@ class Decoder:
 
 
 class Assembler:
-    """Puts frames that come one by one, with their flags, together into batches. The boxes of CURVE come like that."""
+    """Puts frames that come with their flags, and without headers, together into batches: those from boxes.
 
-    __slots__ = ("_cost", "_ends", "_frames", "_octets", "_out", "message_limit")
+    Like the decoder, it never raises: at a violation `failure` is set, and what came before it is there.
+    """
 
-    def __init__(self, message_limit: int) -> None:
+    __slots__ = ("_carried", "_cost", "_ends", "_frames", "_octets", "_out", "failure", "message_limit", "overhead")
+
+    def __init__(self, message_limit: int, overhead: int = 0) -> None:
         self.message_limit = message_limit
+        self.overhead = overhead  # of a frame's box
+        self.failure: ProtocolError | None = None
         self._cost = 0  # of the message whose last frame is still to come; zero where there is none
         self._out: list[Batch | CommandFrame] = []
         self._frames: list[bytes] = []
         self._ends: list[int] | None = None
-        self._octets = 0
+        self._octets = 0  # of the messages that are whole,
+        self._carried = 0  # and of the one that is not
 
-    def add(self, flags: int, body: bytes, octets: int) -> None:
-        self._octets += octets
-        if flags & COMMAND:
-            self._cut()
-            self._out.append(CommandFrame(body))
-            return
-        if flags & MORE or self._cost:
-            self._cost += len(body) + FRAME_COST
-            if self._cost > self.message_limit:
-                raise ProtocolError(f"a message is over the limit of {self.message_limit} octets")
-            if self._ends is None:
-                self._ends = list(range(1, len(self._frames) + 1))
-        self._frames.append(body)
-        if not flags & MORE:
-            self._cost = 0
-            if self._ends is not None:
-                self._ends.append(len(self._frames))
-
-    def take(self) -> list[Batch | CommandFrame]:
-        """What is whole. An unfinished message stays."""
+    def assemble(self, flags: list[int], bodies: list[bytes], octets: int) -> list[Batch | CommandFrame]:
+        """What the frames, which took `octets`, make whole. An unfinished message stays for the next call."""
+        if not self._cost and not any(flags):
+            return [Batch(bodies, None, octets)] if bodies else []
+        for flag, body in zip(flags, bodies, strict=True):
+            if flag & COMMAND:
+                self._cut()
+                self._out.append(CommandFrame(body))
+            elif not self._add(flag & MORE, body):
+                break
         self._cut()
         out, self._out = self._out, []
         return out
+
+    def _add(self, more: int, body: bytes) -> bool:
+        if more or self._cost:
+            self._cost += len(body) + FRAME_COST
+            if self._cost > self.message_limit:
+                self.failure = ProtocolError(f"a message is over the limit of {self.message_limit} octets")
+                return False
+            if self._ends is None:
+                self._ends = list(range(1, len(self._frames) + 1))
+        self._frames.append(body)
+        size = len(body) + self.overhead
+        self._carried += size + 2 if size < 256 else size + 9
+        if not more:
+            self._cost = 0
+            self._octets += self._carried
+            self._carried = 0
+            if self._ends is not None:
+                self._ends.append(len(self._frames))
+        return True
 
     def _cut(self) -> None:
         frames, ends = self._frames, self._ends
@@ -413,6 +441,12 @@ def parts_of(message: Message) -> tuple[bytes, ...]:
     if isinstance(message, Encoded):
         message = message.message
     return (message,) if isinstance(message, bytes) else message
+
+
+def wire_size(body: bytes) -> int:
+    """The octets of a frame, with its header."""
+    size = len(body)
+    return size + 2 if size < 256 else size + 9
 
 
 def size_of(message: Message) -> int:

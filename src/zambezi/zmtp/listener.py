@@ -33,7 +33,6 @@ class StreamListener:
             _bind_tcp(core, endpoint) if isinstance(endpoint, Tcp) else _bind_ipc(endpoint)
         )
         self._sock.setblocking(False)
-        self._sock.listen(_BACKLOG)
         self._pause: Timer | None = None
         self._closed = False
         core.reactor.add_reader(self._sock, self._acceptable)
@@ -105,8 +104,9 @@ def _bind_tcp(core: Core, endpoint: Tcp) -> tuple[socket.socket, str, Path | Non
             type=socket.SOCK_STREAM,
             flags=socket.AI_NUMERICHOST if endpoint.numeric else 0,
         )
-    except OSError as error:
-        raise EndpointError(f"cannot bind {endpoint}: {error.strerror}; write an address of this machine") from error
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "no such name is possible"
+        raise EndpointError(f"cannot bind {endpoint}: {why}; write an address of this machine") from error
     family, address = found[0][0], found[0][4]
     count = endpoint.last - endpoint.first + 1
     # A range is tried from a random place on, so that several sockets that start together do not all race for one port.
@@ -119,6 +119,8 @@ def _bind_tcp(core: Core, endpoint: Tcp) -> tuple[socket.socket, str, Path | Non
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             sock.bind((address[0], port, *address[2:]))
+            # Two sockets may be bound to one port as long as neither listens: it is ours only now.
+            sock.listen(_BACKLOG)
         except OSError as error:
             sock.close()
             if error.errno == errno.EADDRINUSE and attempt + 1 < count:
@@ -139,6 +141,7 @@ def _bind_ipc(endpoint: Ipc) -> tuple[socket.socket, str, Path | None]:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(endpoint.address)
+        sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
         raise EndpointError(f"cannot bind {endpoint}: {error.strerror}; does its directory exist?") from error
@@ -151,6 +154,8 @@ def _remove_stale(path: Path) -> None:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise EndpointError(f"cannot bind ipc://{path}: {error.strerror}") from error
     if not stat.S_ISSOCK(mode):
         raise EndpointError(f"cannot bind ipc://{path}: a file of that name exists and is no socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

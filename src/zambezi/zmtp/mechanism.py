@@ -26,6 +26,10 @@ class Refused(ProtocolError):
     """The authenticator said no. The peer is told the status only; the reason stays on this side."""
 
 
+class Rejected(ProtocolError):
+    """The peer said ERROR. It does not listen any more, so nothing is answered."""
+
+
 class Mechanism:
     """The base of the mechanisms, and the part of the handshake that they share: metadata and ERROR."""
 
@@ -58,7 +62,7 @@ class Mechanism:
         """Take the peer's next handshake command; give the answer to it, if there is one."""
         name, data = commands.split(body)
         if name == commands.ERROR:
-            raise ProtocolError(_explain(commands.error_reason(data)))
+            raise Rejected(_explain(commands.error_reason(data)))
         method = self.table.get((self.state, name))
         if method is None:
             raise ProtocolError(f"{self.name}: {name.decode('ascii', 'backslashreplace')} does not belong here")

@@ -98,7 +98,9 @@ class MemoryLink:
 
     def accepted(self, peer: MemoryLink, socket_type: str, identity: bytes) -> None:
         """Runs in the connecting socket's context: the other end is there."""
-        if self.gone:
+        if self.gone or self.pipe not in self.core.connectors:
+            # Closed or disconnected in the meantime.
+            self.gone = True
             peer.core.reactor.call_soon(peer.lost, "the peer closed the connection")
             return
         self.peer = peer

@@ -52,10 +52,16 @@ class Dealer(Core):
     def try_send_batch(self, messages: Sequence[Message], start: int) -> int:
         if len(self._turn) != 1 or any(type(message) is not bytes for message in messages):
             return super().try_send_batch(messages, start)
-        stop = self._turn[0].push_many(messages, start)  # type: ignore[arg-type]
-        while stop < len(messages) and self.full("the peer's queue is full"):
-            stop += 1
-        return stop
+        pipe = self._turn[0]
+        while start < len(messages):
+            # What is queued may go out at once and make room, so that only a queue that takes nothing is full.
+            stop = pipe.push_many(messages, start)  # type: ignore[arg-type]
+            if stop == start:
+                if not self.full("the peer's queue is full"):
+                    break
+                stop += 1
+            start = stop
+        return start
 
 
 class Router(Core):
@@ -88,33 +94,28 @@ class Router(Core):
     def identify(self, pipe: Pipe, ready: Ready) -> bool:
         identity = ready.identity
         if not identity:
-            if not pipe.identity:
-                self._next_identity = (self._next_identity + 1) & 0xFFFFFFFF
-                pipe.identity = b"\0" + self._next_identity.to_bytes(4, "big")
-            return True
+            if pipe.identity[:1] == b"\0":
+                return True  # it keeps the one that it was given the first time
+            self._next_identity = (self._next_identity + 1) & 0xFFFFFFFF
+            identity = b"\0" + self._next_identity.to_bytes(4, "big")
         before = self.peers.get(identity)
         if before is not None and before is not pipe:
             if not self._handover:
                 return False
             if before.link is not None:
                 before.link.abort("its identity was taken over by a newer connection")
-            self._adopt(pipe, before)
         if pipe.identity != identity:
             # What was queued for whoever was at the other end before is not for this one.
             self.counters.abandoned += pipe.clear_outbox()
             pipe.identity = identity
+        self._adopt(pipe)
         return True
 
-    def _adopt(self, pipe: Pipe, before: Pipe) -> None:
-        """What the peer sent on its old connection is received before what it sends on the new one."""
-        if not before.queued:
-            return
-        pipe.inbox = before.inbox + pipe.inbox
-        pipe.current, before.current = before.current, None
-        pipe.in_messages += before.in_messages
-        pipe.in_octets += before.in_octets
-        before.inbox, before.in_messages, before.in_octets = [], 0, 0
-        self.arrived(pipe)
+    def _adopt(self, pipe: Pipe) -> None:
+        """What the peer sent on an old connection, if it is not read yet, is received before what it sends now."""
+        for before in [one for one in self.ready if one.identity == pipe.identity and one is not pipe]:
+            while (batch := before.pop_batch()) is not None:
+                pipe.deliver(batch)
 
     def attach(self, pipe: Pipe) -> None:
         self.peers[pipe.identity] = pipe
@@ -126,10 +127,10 @@ class Router(Core):
         super().detach(pipe)
         self.on_writable()  # who waited for room in this queue must learn that it is gone
 
-    def _find(self, identity: bytes) -> Pipe | None:
+    def _find(self, identity: bytes, messages: int) -> Pipe | None:
         pipe = self.peers.get(identity)
         if pipe is None:
-            self.counters.unroutable += 1
+            self.counters.unroutable += messages
             if self._unroutable == "error":
                 raise Unroutable(f"no peer has the identity {identity!r}")
         return pipe
@@ -138,7 +139,7 @@ class Router(Core):
         parts = parts_of(message)
         if len(parts) < 2:
             raise MessageError("a ROUTER sends [identity, frame, ...]: the identity alone is no message")
-        pipe = self._find(parts[0])
+        pipe = self._find(parts[0], 1)
         if pipe is None:
             return True
         if len(pipe.outbox) >= self.send_messages or pipe.out_octets >= self.send_octets:
@@ -148,17 +149,22 @@ class Router(Core):
 
     def try_send_to(self, identity: bytes, messages: Sequence[Message], start: int) -> int:
         """Queue messages without their identity frame, all for one peer."""
-        pipe = self._find(identity)
+        pipe = self._find(identity, len(messages) - start)
         if pipe is None:
             return len(messages)
-        if all(type(message) is bytes for message in messages):
-            start = pipe.push_many(messages, start)  # type: ignore[arg-type]
-        else:
-            while start < len(messages) and not pipe.full:
+        singles = all(type(message) is bytes for message in messages)
+        while start < len(messages):
+            stop = start
+            if singles:
+                stop = pipe.push_many(messages, start)  # type: ignore[arg-type]
+            elif not pipe.full:
                 pipe.push(messages[start])
-                start += 1
-        while start < len(messages) and self.full(f"the queue of peer {identity!r} is full"):
-            start += 1
+                stop += 1
+            if stop == start:
+                if not self.full(f"the queue of peer {identity!r} is full"):
+                    break
+                stop += 1
+            start = stop
         return start
 
 
@@ -173,6 +179,8 @@ class XPub(Core):
         self.subscriptions: Subscriptions[Pipe] = Subscriptions()
 
     def subscribed_to(self, pipe: Pipe, prefix: bytes, cancel: bool) -> None:
+        if not pipe.attached:
+            return  # it is leaving: nobody would take the subscription back
         change = self.subscriptions.cancel if cancel else self.subscriptions.add
         # Only what changes for the socket as a whole is told upstream, so that XPUB to XSUB proxies stay small.
         if change(prefix, pipe) and self.reports_subscriptions:
@@ -180,7 +188,9 @@ class XPub(Core):
 
     def detach(self, pipe: Pipe) -> None:
         gone = self.subscriptions.remove(pipe)
-        self.counters.abandoned += pipe.clear_outbox()
+        if pipe.link is None:
+            # The peer subscribes anew when it is found again, and what was queued is stale by then.
+            self.counters.abandoned += pipe.clear_outbox()
         if gone and self.reports_subscriptions:
             frames = [b"\x00" + prefix for prefix in gone]
             pipe.deliver(Batch(frames, None, sum(map(len, frames))))
@@ -317,13 +327,8 @@ class Sub(XSub):
         if kept is batch:
             super().arrived(pipe)
             return
-        pipe.in_messages -= len(batch)
-        pipe.in_octets -= batch.octets
-        pipe.inbox.pop()
+        pipe.replace_last(kept)
         if kept is not None:
-            pipe.in_messages += len(kept)
-            pipe.in_octets += kept.octets
-            pipe.inbox.append(kept)
             super().arrived(pipe)
 
 

@@ -121,7 +121,8 @@ class Pipe:
     def push_many(self, messages: Sequence[bytes], start: int) -> int:
         """Queue as many single-frame messages from `start` on as fit; where it stopped."""
         bound = self.core.options.send_bound
-        room = min(bound.messages - len(self.outbox), len(messages) - start)
+        # What a broken link put back may have gone over the bound.
+        room = max(0, min(bound.messages - len(self.outbox), len(messages) - start))
         accepted = messages[start : start + room] if room < len(messages) else messages
         octets = sum(map(len, accepted))
         if self.out_octets + octets > bound.octets:
@@ -222,6 +223,15 @@ class Pipe:
                 return self.pop_batch()
             batch = Batch(frames, ends, batch.octets, batch.sender)
         return batch
+
+    def replace_last(self, batch: Batch | None) -> None:
+        """Put a batch, or nothing, in the place of the one that came last."""
+        last = self.inbox.pop()
+        if batch is not None:
+            self.inbox.append(batch)
+            self.in_messages += len(batch)
+            self.in_octets += batch.octets
+        self._done(last)
 
     def _done(self, batch: Batch) -> None:
         self.in_messages -= len(batch)

@@ -22,7 +22,10 @@ from zambezi.zmtp.reactor import Timer
 if TYPE_CHECKING:
     from zambezi.zmtp.core import Core
 
-READ: Final = 256 * 1024
+# How much is read at a time. A large buffer is allocated in vain if little comes, and that costs more than the read
+# itself; so it grows while reads fill it, and shrinks when they do not.
+READ_LEAST: Final = 16 * 1024
+READ_MOST: Final = 256 * 1024
 FLUSH: Final = 64 * 1024
 QUIET: Final = 50e-6
 FAREWELL: Final = 1.0
@@ -39,6 +42,7 @@ class StreamLink:
         "_inflight",
         "_last_flush",
         "_paused",
+        "_read",
         "_scheduled",
         "_sock",
         "_timer",
@@ -65,6 +69,7 @@ class StreamLink:
         self._scheduled = False
         self._last_flush = 0.0
         self._paused = False
+        self._read = READ_LEAST
         self._gone = False
         self._timer: Timer | None = None
 
@@ -88,12 +93,16 @@ class StreamLink:
         if self._gone:
             return
         try:
-            data = self._sock.recv(READ)
+            data = self._sock.recv(self._read)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self._lost(_told(error))
             return
+        if len(data) == self._read:
+            self._read = min(self._read * 4, READ_MOST)
+        elif len(data) < self._read // 8:
+            self._read = max(self._read // 4, READ_LEAST)
         if not data:
             self._lost("the peer closed the connection")
             return
@@ -176,7 +185,7 @@ class StreamLink:
                     block = connection.encode(messages, singles)
                     if control:
                         block = control + block
-                    wrote = True
+                    wrote = True  # there is room in the outbox
                 elif control:
                     block = control
                 else:
@@ -192,6 +201,7 @@ class StreamLink:
             if sent == len(unsent):
                 self._unsent = None
                 self._inflight = []
+                wrote = True  # nothing of it is on this side any more: a close may wait for that
             else:
                 self._unsent = unsent[sent:]
                 if not self._blocked:
@@ -313,7 +323,7 @@ class Farewell:
 
     def _readable(self) -> None:
         try:
-            if self._sock.recv(READ):
+            if self._sock.recv(READ_LEAST):
                 return
         except (BlockingIOError, InterruptedError):
             return
