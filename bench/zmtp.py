@@ -1,6 +1,6 @@
 """ZMTP over TCP on loopback: Zambezi and pyzmq as sender and as receiver, in one run, two processes each.
 
-    python bench/zmtp.py [--seconds 1.5] [--rounds 3]
+    python -m bench.zmtp [--rounds 3] [--messages 300000]
 
 Ratios are to pyzmq on both sides, in the same run, with `recv` per frame (the faster of pyzmq's calls). Each figure is
 the median of the rounds, and the pairs take turns within a round, so that a machine that slows down slows all of them.
@@ -14,7 +14,7 @@ import itertools
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as ProcessPipe
 from multiprocessing.process import BaseProcess
@@ -305,26 +305,28 @@ def round_trip(case: Case, ask: Asker, echo: Receiver) -> list[float]:
     return times
 
 
-def measure_one_way(case: Case, rounds: int) -> list[list[str]]:
-    rates: dict[str, list[float]] = {name: [] for name in ONE_WAY}
-    for _, (name, (send, receive)) in itertools.product(range(rounds), ONE_WAY.items()):
+def measure_one_way(pairs: Mapping[str, tuple[Sender, Receiver]], case: Case, rounds: int) -> list[list[str]]:
+    """A row for each pair; ratios are to the first."""
+    rates: dict[str, list[float]] = {name: [] for name in pairs}
+    for _, (name, (send, receive)) in itertools.product(range(rounds), pairs.items()):
         rates[name].append(one_way(case, send, receive))
-    base = statistics.median(rates["pyzmq to pyzmq"])
+    base = statistics.median(rates[next(iter(pairs))])
     return [
         [name, f"{statistics.median(found):,.0f}", f"{statistics.median(found) / base:.2f}x"]
         for name, found in rates.items()
     ]
 
 
-def measure_round_trip(case: Case, rounds: int) -> list[list[str]]:
-    times: dict[str, list[list[float]]] = {name: [] for name in ROUND_TRIP}
-    for _, (name, (ask, echo)) in itertools.product(range(rounds), ROUND_TRIP.items()):
+def measure_round_trip(pairs: Mapping[str, tuple[Asker, Receiver]], case: Case, rounds: int) -> list[list[str]]:
+    """A row for each pair; ratios are to the first."""
+    times: dict[str, list[list[float]]] = {name: [] for name in pairs}
+    for _, (name, (ask, echo)) in itertools.product(range(rounds), pairs.items()):
         times[name].append(sorted(round_trip(case, ask, echo)))
 
     def at(found: list[list[float]], share: float) -> float:
         return statistics.median(one[int(len(one) * share)] for one in found) * 1e6
 
-    base = at(times["pyzmq to pyzmq"], 0.5)
+    base = at(times[next(iter(pairs))], 0.5)
     return [
         [name, f"{at(found, 0.5):.0f}", f"{at(found, 0.99):.0f}", f"{at(found, 0.5) / base:.2f}x"]
         for name, found in times.items()
@@ -342,10 +344,10 @@ def main() -> None:
         name = f"{'CURVE' if curve else 'NULL'}, {size} B"
         count = arguments.messages // (3 if curve else 1)
         print(f"\n### One way, {name}\n")
-        rows = measure_one_way(Case(size, curve, count), arguments.rounds)
+        rows = measure_one_way(ONE_WAY, Case(size, curve, count), arguments.rounds)
         print(table(["pair", "messages/s", "to pyzmq-pyzmq"], rows), flush=True)
         print(f"\n### Round trip, {name}\n")
-        rows = measure_round_trip(Case(size, curve, arguments.trips), arguments.rounds)
+        rows = measure_round_trip(ROUND_TRIP, Case(size, curve, arguments.trips), arguments.rounds)
         print(table(["pair", "p50 us", "p99 us", "p50 to pyzmq-pyzmq"], rows), flush=True)
 
 

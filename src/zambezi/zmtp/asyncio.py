@@ -22,7 +22,7 @@ import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
-from typing import Any, ClassVar, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Final, Self, TypeVar, Unpack
 
 from zambezi.zmtp import patterns
 from zambezi.zmtp.core import Core, Counters, Options
@@ -34,14 +34,16 @@ from zambezi.zmtp.reactor import AsyncioReactor
 
 T = TypeVar("T")
 
+YIELD_AFTER: Final = 500
 
-class Socket:
-    """What all the sockets share. Made inside a running event loop, and used in it alone."""
+
+class BaseSocket:
+    """What all the sockets share, whatever their messages look like.
+
+    Made inside a running event loop, and used in it alone.
+    """
 
     _make: ClassVar[Callable[..., Core]]
-
-    def __init__(self, *, linger: float | None = DEFAULT_LINGER, **options: Unpack[SocketArguments]) -> None:
-        self._open(linger, Options(**options))
 
     def _open(self, linger: float | None, options: Options, **more: Any) -> None:
         self._loop = asyncio.get_running_loop()
@@ -52,7 +54,7 @@ class Socket:
         self._watchers: deque[asyncio.Future[None]] = deque()
         self._events: deque[SocketEvent] = deque(maxlen=EVENTS_KEPT)
         self._closed = self._loop.create_future()
-        self._since_yield = 0
+        self._sent = 0
         core.on_readable = self._wake_receiver
         core.on_writable = self._wake_senders
         core.on_event = self._happened
@@ -70,72 +72,6 @@ class Socket:
     def unbind(self, endpoint: str) -> None:
         """Accept no more connections at an endpoint that `bind` returned. Connections that are there stay."""
         self._checked().unbind(endpoint)
-
-    def connect(self, endpoint: str) -> None:
-        """Connect in the background, and again whenever the connection is lost. Returns at once."""
-        self._checked().connect(endpoint)
-
-    def disconnect(self, endpoint: str) -> None:
-        """End a connection that `connect` made, when what is queued for it has gone out."""
-        self._checked().disconnect(endpoint)
-
-    # Messages
-
-    async def recv(self, timeout: float | None = None) -> list[bytes]:
-        """The next message, as the list of its frames; fair between peers."""
-        core = self._core
-        message = core.try_recv() if not core.closing else None
-        if message is None:
-            return await self._wait(self._receivers, core.try_recv, timeout)
-        return message
-
-    async def recv_batch(self, timeout: float | None = None) -> Batch:
-        """Many messages from one peer at once: all that came in one read. The fast way to receive."""
-        core = self._core
-        batch = core.try_recv_batch() if not core.closing else None
-        if batch is None:
-            return await self._wait(self._receivers, core.try_recv_batch, timeout)
-        return batch
-
-    async def send(self, message: Sendable, timeout: float | None = None) -> None:
-        """Queue a message: one frame as `bytes`, or several as a sequence of them."""
-        frames = message if type(message) is bytes else as_message(message)
-        core = self._core
-        if core.closing or not core.try_send(frames):
-            await self._wait(self._senders, lambda: core.try_send(frames) or None, timeout)
-        self._since_yield += 1
-        if self._since_yield > 500:
-            # A program that only sends must let the loop write, too.
-            self._since_yield = 0
-            await asyncio.sleep(0)
-
-    async def send_batch(self, messages: Iterable[Sendable], timeout: float | None = None) -> None:
-        """Queue many messages. The fast way to send: the cost per message is a fraction of that of `send`."""
-        await self._send_all(self._core.try_send_batch, as_messages(messages), timeout)
-
-    async def _send_all(
-        self, attempt: Callable[[list[Message], int], int], messages: list[Message], timeout: float | None
-    ) -> None:
-        core = self._core
-        position = 0 if core.closing else attempt(messages, 0)
-        while position < len(messages) or (core.closing and messages):
-
-            def go_on(start: int = position) -> int | None:
-                stop = attempt(messages, start)
-                return stop if stop > start else None
-
-            position = await self._wait(self._senders, go_on, timeout)
-        await asyncio.sleep(0)
-
-    def __aiter__(self) -> AsyncIterator[list[bytes]]:
-        return self._messages()
-
-    async def _messages(self) -> AsyncIterator[list[bytes]]:
-        try:
-            while True:
-                yield await self.recv()
-        except SocketClosed:
-            return
 
     # What happens
 
@@ -198,6 +134,11 @@ class Socket:
         return f"<{type(self).__name__} {state}>"
 
     # Waiting
+
+    async def _give_way(self) -> None:
+        """A program that only sends must let the loop write, too."""
+        self._sent = 0
+        await asyncio.sleep(0)
 
     def _checked(self) -> Core:
         if self._core.closing:
@@ -263,6 +204,75 @@ def _wake_one(waiting: deque[asyncio.Future[None]]) -> None:
         future = waiting.popleft()
         if not future.done():
             future.set_result(None)
+            return
+
+
+class Socket(BaseSocket):
+    """A socket whose messages are lists of frames."""
+
+    def __init__(self, *, linger: float | None = DEFAULT_LINGER, **options: Unpack[SocketArguments]) -> None:
+        self._open(linger, Options(**options))
+
+    def connect(self, endpoint: str) -> None:
+        """Connect in the background, and again whenever the connection is lost. Returns at once."""
+        self._checked().connect(endpoint)
+
+    def disconnect(self, endpoint: str) -> None:
+        """End a connection that `connect` made, when what is queued for it has gone out."""
+        self._checked().disconnect(endpoint, self._linger)
+
+    async def recv(self, timeout: float | None = None) -> list[bytes]:
+        """The next message, as the list of its frames; fair between peers."""
+        core = self._core
+        message = core.try_recv() if not core.closing else None
+        if message is None:
+            return await self._wait(self._receivers, core.try_recv, timeout)
+        return message
+
+    async def recv_batch(self, timeout: float | None = None) -> Batch:
+        """Many messages from one peer at once: all that came in one read. The fast way to receive."""
+        core = self._core
+        batch = core.try_recv_batch() if not core.closing else None
+        if batch is None:
+            return await self._wait(self._receivers, core.try_recv_batch, timeout)
+        return batch
+
+    async def send(self, message: Sendable, timeout: float | None = None) -> None:
+        """Queue a message: one frame as `bytes`, or several as a sequence of them."""
+        frames = message if type(message) is bytes else as_message(message)
+        core = self._core
+        if core.closing or not core.try_send(frames):
+            await self._wait(self._senders, lambda: core.try_send(frames) or None, timeout)
+        self._sent += 1
+        if self._sent > YIELD_AFTER:
+            await self._give_way()
+
+    async def send_batch(self, messages: Iterable[Sendable], timeout: float | None = None) -> None:
+        """Queue many messages. The fast way to send: the cost per message is a fraction of that of `send`."""
+        await self._send_all(self._core.try_send_batch, as_messages(messages), timeout)
+
+    async def _send_all(
+        self, attempt: Callable[[list[Message], int], int], messages: list[Message], timeout: float | None
+    ) -> None:
+        core = self._core
+        position = 0 if core.closing else attempt(messages, 0)
+        while position < len(messages) or (core.closing and messages):
+
+            def go_on(start: int = position) -> int | None:
+                stop = attempt(messages, start)
+                return stop if stop > start else None
+
+            position = await self._wait(self._senders, go_on, timeout)
+        await asyncio.sleep(0)
+
+    def __aiter__(self) -> AsyncIterator[list[bytes]]:
+        return self._messages()
+
+    async def _messages(self) -> AsyncIterator[list[bytes]]:
+        try:
+            while True:
+                yield await self.recv()
+        except SocketClosed:
             return
 
 

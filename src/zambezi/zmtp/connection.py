@@ -27,7 +27,7 @@ from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.errors import ProtocolError, ZmtpError
 from zambezi.zmtp.frames import COMMAND, LONG, MORE, Batch, CommandFrame, Decoder, Message, encode_command, wire_size
 from zambezi.zmtp.greeting import Greeting
-from zambezi.zmtp.mechanism import NOT_ALLOWED, Refused, Rejected
+from zambezi.zmtp.mechanism import NOT_ALLOWED, Incompatible, Refused
 from zambezi.zmtp.security import Null, Security
 
 # Which types may talk to which (37/ZMTP, "The Socket-Type Property").
@@ -163,6 +163,7 @@ class Connection:
         limits: Limits | None = None,
         heartbeat: Heartbeat | None = None,
         admit: Callable[[Mapping[str, bytes]], None] | None = None,
+        multipart: bool = True,
     ) -> None:
         self.socket_type = socket_type
         self.state = State.GREETING
@@ -176,7 +177,9 @@ class Connection:
         self.mechanism = (security or Null()).mechanism(metadata, address, authenticator, self._limits.message)
         self.mechanism.check = self._check_metadata
         self._publishes = socket_type in _PUBLISHERS
-        self._decoder = Decoder(self._limits.frame, self._limits.message)
+        self._decoder = Decoder(self._limits.frame, self._limits.message, multipart)
+        if not multipart:
+            self.mechanism.refuse_multipart()
         self._buffer = b""
         self._handshake_octets = 0
         self._deadline = now + self._limits.handshake_time
@@ -255,7 +258,7 @@ class Connection:
         theirs = properties.get("socket-type")
         # libzmq lets a peer in that does not say what it is, so we do.
         if theirs is not None and theirs.decode("ascii", "replace") not in COMPATIBLE[self.socket_type]:
-            raise ProtocolError(f"a {_shown(theirs)} cannot talk to a {self.socket_type}")
+            raise Incompatible(f"a {_shown(theirs)} cannot talk to a {self.socket_type}")
         identity = properties.get("identity", b"")
         if len(identity) > 255 or identity[:1] == b"\0":
             raise ProtocolError("the identity is longer than 255 octets or begins with a zero octet")
@@ -328,9 +331,11 @@ class Connection:
             events.append(Batch(rest, ends, sum(map(wire_size, rest))))
 
     def _fail(self, error: ProtocolError) -> Failed:
-        # Only a server says ERROR where there is one (24/ZMTP-PLAIN, 26/CURVEZMQ), and nobody in answer to one.
+        # Only a server says ERROR where there is one (24/ZMTP-PLAIN, 26/CURVEZMQ). Who gets it must not come back with
+        # the same credentials (37/ZMTP, "Error Handling"), and libzmq's clients never do: so it is for what will not
+        # change. All else, an identity in use or a handshake that took too long, is told by closing.
         tells = self.mechanism.as_server or self.mechanism.name == "NULL"
-        if self.state is State.HANDSHAKE and tells and not isinstance(error, Rejected):
+        if self.state is State.HANDSHAKE and tells and isinstance(error, Refused | Incompatible):
             reason = NOT_ALLOWED if isinstance(error, Refused) else str(error)
             self._output.append(encode_command(commands.error(reason)))
         self.state = State.CLOSED

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, TypeAlias
 
@@ -81,6 +81,8 @@ class Core:
     socket_type: ClassVar[str]
     # Whether messages are received with the sender's identity in front.
     addressed: ClassVar[bool] = False
+    # Whether a message may have several frames.
+    multipart: ClassVar[bool] = True
     # Whether messages are routed to an outgoing connection before it is established.
     early: ClassVar[bool] = False
 
@@ -102,7 +104,7 @@ class Core:
         self.on_writable: Callable[[], object] = _nothing
         self.on_event: Callable[[SocketEvent], object] = _nothing
         self.on_closed: Callable[[], object] = _nothing
-        self._leaving: set[Pipe] = set()
+        self._leaving: dict[Pipe, Timer | None] = {}  # with what ends their linger, where they have one of their own
         self._linger: Timer | None = None
         self._review: Timer | None = None
         self._generation = 0
@@ -137,19 +139,22 @@ class Core:
         connector.attempt()
         return connector.pipe
 
-    def disconnect(self, text: str) -> None:
-        """End a connection that `connect` made, once what is queued for it has gone out."""
+    def disconnect(self, text: str, linger: float | None) -> None:
+        """End a connection that `connect` made, once what is queued for it has gone out, or `linger` is over."""
         wanted = str(endpoints.parse(text))
         pipe = next((pipe for pipe, one in self.connectors.items() if one.endpoint == wanted), None)
         if pipe is None:
             raise EndpointError(f"{text} is not connected")
-        self.leave(pipe)
+        self.leave(pipe, linger)
 
-    def leave(self, pipe: Pipe) -> None:
+    def leave(self, pipe: Pipe, linger: float | None) -> None:
+        """Route nothing more to a peer, and part from it."""
         if pipe.attached:
             self.detach(pipe)
-        self._leaving.add(pipe)
-        self.settle()
+        self._leaving[pipe] = None
+        if linger is not None:
+            self._leaving[pipe] = self.reactor.call_at(self.reactor.time() + linger, self._give_up, pipe)
+        self.settle(pipe)
 
     def connection(self, address: str) -> Connection:
         """A fresh engine."""
@@ -164,6 +169,7 @@ class Core:
             limits=options.limits,
             heartbeat=options.heartbeat,
             admit=self.admit,
+            multipart=self.multipart,
         )
 
     # What links tell
@@ -178,12 +184,12 @@ class Core:
             link.abort("the identity is in use by another connection")
             return
         pipe.link = link
-        self.on_event(Connected(link.endpoint, link.address, pipe.identity, ready.user, ready.socket_type))
         if pipe.paused:
             link.pause()
         if not pipe.attached and pipe not in self._leaving:
             self.attach(pipe)
-        if pipe.outbox:
+        self.on_event(self.connected_event(link, ready))
+        if pipe.outbox or pipe.mailbox:
             link.nudge()
 
     def link_lost(self, link: AnyLink, reason: str) -> None:
@@ -191,7 +197,7 @@ class Core:
         connector = self.connectors.get(pipe)
         if pipe.link is link:
             pipe.link = None
-            self.on_event(Disconnected(link.endpoint, link.address, pipe.identity, reason))
+            self.on_event(self.disconnected_event(link, reason))
             if pipe.attached and (connector is None or not self.early):
                 self.detach(pipe)
             if connector is None:
@@ -201,7 +207,13 @@ class Core:
             self.handshake_failed(link.endpoint, link.address, reason)
         if connector is not None:
             connector.again(reason)
-        self.settle()
+        self.settle(pipe)
+
+    def connected_event(self, link: AnyLink, ready: Ready) -> SocketEvent:
+        return Connected(link.endpoint, link.address, link.pipe.identity, ready.user, ready.socket_type)
+
+    def disconnected_event(self, link: AnyLink, reason: str) -> SocketEvent:
+        return Disconnected(link.endpoint, link.address, link.pipe.identity, reason)
 
     def handshake_failed(self, endpoint: str, address: str, reason: str) -> None:
         self.counters.handshakes_failed += 1
@@ -224,8 +236,8 @@ class Core:
     def departed(self, pipe: Pipe) -> None:
         """A pipe's outbox was emptied, at least in part."""
         self.on_writable()
-        if self.closing or self._leaving:
-            self.settle()
+        if self._leaving:
+            self.settle(pipe)
 
     def subscribed(self, pipe: Pipe, subscription: Subscription) -> None:
         self.subscribed_to(pipe, subscription.prefix, subscription.cancel)
@@ -294,8 +306,12 @@ class Core:
                 pipe.queued = False
                 ready.popleft()
             else:
-                pipe.current = batch.addressed() if self.addressed else iter(batch)
+                pipe.current = self.messages_of(pipe, batch)
         return None
+
+    def messages_of(self, pipe: Pipe, batch: Batch) -> Iterator[list[bytes]]:
+        """A batch as the messages that `try_recv` gives."""
+        return batch.addressed() if self.addressed else iter(batch)
 
     def try_recv_batch(self) -> Batch | None:
         """The next batch, one from each pipe in turn."""
@@ -353,33 +369,39 @@ class Core:
             self._review.cancel()
         if linger is not None and linger > 0:
             self._linger = self.reactor.call_at(self.reactor.time() + linger, self._linger_over)
-        self._leaving.update(self.connectors)
-        self._leaving.update(link.pipe for link in self.links)
+        for pipe in [*self.connectors, *(link.pipe for link in self.links)]:
+            self._leaving.setdefault(pipe, None)
         if linger is not None and linger <= 0:
             self._abandon()
+        for pipe in list(self._leaving):
+            self.settle(pipe)
         self.settle()
 
-    def settle(self) -> None:
-        """End what has nothing left to send; when nothing is left at all, the socket is closed."""
-        for pipe in list(self._leaving):
+    def settle(self, pipe: Pipe | None = None) -> None:
+        """End a leaving pipe that has nothing left to send; when nothing is left at all, the socket is closed."""
+        if pipe in self._leaving:
             link = pipe.link
-            if link is None and pipe.outbox and pipe in self.connectors and not self.connectors[pipe].closed:
-                continue
-            if link is not None and not pipe.drained:
-                continue
-            self._leaving.discard(pipe)
-            connector = self.connectors.pop(pipe, None)
-            if connector is not None:
-                connector.close()
-            if link is not None:
-                link.finish()
-            else:
-                self._abort_handshakes(pipe)
+            connector = self.connectors.get(pipe)
+            waits = not pipe.drained and (link is not None or connector is not None)
+            if not waits:
+                self._end(pipe)
         if self.closing and not (self.closed or self._leaving or self.links or self.farewells):
             self.closed = True
             if self._linger is not None:
                 self._linger.cancel()
             self.on_closed()
+
+    def _end(self, pipe: Pipe) -> None:
+        timer = self._leaving.pop(pipe)
+        if timer is not None:
+            timer.cancel()
+        connector = self.connectors.pop(pipe, None)
+        if connector is not None:
+            connector.close()
+        if pipe.link is not None:
+            pipe.link.finish()
+        else:
+            self._abort_handshakes(pipe)
 
     def _abort_handshakes(self, pipe: Pipe) -> None:
         for link in [link for link in self.links if link.pipe is pipe]:
@@ -392,15 +414,24 @@ class Core:
 
     def _abandon(self) -> None:
         for pipe in list(self._leaving):
-            self.counters.abandoned += pipe.clear_outbox()
-            connector = self.connectors.pop(pipe, None)
-            if connector is not None:
-                connector.close()
-            self._leaving.discard(pipe)
+            self._give_up(pipe)
         for link in list(self.links):
-            link.abort("the socket was closed with messages left to send" if not link.idle else "the socket was closed")
+            link.abort("the socket was closed")
         for farewell in list(self.farewells):
             farewell.end()
+
+    def _give_up(self, pipe: Pipe) -> None:
+        """The linger of a leaving pipe is over: what is queued is lost."""
+        connector = self.connectors.pop(pipe, None)
+        if connector is not None:
+            connector.close()  # first: it must not take the end of its link for a loss
+        link = pipe.link
+        if link is not None:
+            link.abort("closed by this side with messages left to send" if not pipe.drained else "closed by this side")
+        self.counters.abandoned += pipe.clear_outbox()
+        if pipe in self._leaving:
+            self._end(pipe)
+        self.settle()
 
 
 def _nothing(*_: object) -> None:

@@ -125,6 +125,9 @@ class _Curve(Mechanism):
         self._sealer = Sealer(key, self.seal_prefix, self._nonce)
         self._opener = Opener(key, self.open_prefix, self._heard)
 
+    def refuse_multipart(self) -> None:
+        self._assembler.multipart = False
+
     def encode(self, messages: Sequence[Message], singles: bool) -> bytes:
         if singles:
             return self._sealer.seal(None, messages)  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ def as_message(message: Sendable) -> Message:
         return message
     if isinstance(message, bytearray | memoryview):
         return bytes(message)
-    frames = tuple(map(_frame, _sequence(message)))
+    frames = tuple(map(as_frame, _sequence(message)))
     if not frames:
         raise MessageError("a message has at least one frame; an empty frame is b''")
     return frames[0] if len(frames) == 1 else frames
@@ -65,7 +65,8 @@ def _sequence(message: object) -> Sequence[object]:
     return message
 
 
-def _frame(frame: object) -> bytes:
+def as_frame(frame: object) -> bytes:
+    """A frame as the queues hold it."""
     if isinstance(frame, bytes):
         return frame
     if not isinstance(frame, bytearray | memoryview):

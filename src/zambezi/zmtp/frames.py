@@ -35,6 +35,8 @@ COMMAND: Final = 0x04
 # empty frames is bounded too.
 FRAME_COST: Final = 9
 
+MULTIPART: Final = "a multipart message came, and sockets of this type have none"
+
 _LONG_SIZE: Final = Struct(">Q")
 _FIRST_WINDOW: Final = 64
 _SPLIT: Final = 64
@@ -141,11 +143,13 @@ class Decoder:
         "failure",
         "frame_limit",
         "message_limit",
+        "multipart",
     )
 
-    def __init__(self, frame_limit: int, message_limit: int) -> None:
+    def __init__(self, frame_limit: int, message_limit: int, multipart: bool = True) -> None:
         self.frame_limit = frame_limit
         self.message_limit = message_limit
+        self.multipart = multipart
         self.failure: ProtocolError | None = None
         self._tail = b""  # a header that is not whole yet
         self._body: list[bytes] = []  # the pieces of a frame that spans reads,
@@ -281,6 +285,8 @@ class Decoder:
             raise ProtocolError(f"a frame of {size} octets is over the limit of {self.frame_limit}")
         if flags & COMMAND:
             return
+        if flags & MORE and not self.multipart:
+            raise ProtocolError(MULTIPART)
         if flags & MORE or self._open_cost:
             self._open_cost += size + FRAME_COST
             if self._open_cost > self.message_limit:
@@ -295,10 +301,22 @@ class Assembler:
     Like the decoder, it never raises: at a violation `failure` is set, and what came before it is there.
     """
 
-    __slots__ = ("_carried", "_cost", "_ends", "_frames", "_octets", "_out", "failure", "message_limit", "overhead")
+    __slots__ = (
+        "_carried",
+        "_cost",
+        "_ends",
+        "_frames",
+        "_octets",
+        "_out",
+        "failure",
+        "message_limit",
+        "multipart",
+        "overhead",
+    )
 
     def __init__(self, message_limit: int, overhead: int = 0) -> None:
         self.message_limit = message_limit
+        self.multipart = True
         self.overhead = overhead  # of a frame's box
         self.failure: ProtocolError | None = None
         self._cost = 0  # of the message whose last frame is still to come; zero where there is none
@@ -323,6 +341,9 @@ class Assembler:
         return out
 
     def _add(self, more: int, body: bytes) -> bool:
+        if more and not self.multipart:
+            self.failure = ProtocolError(MULTIPART)
+            return False
         if more or self._cost:
             self._cost += len(body) + FRAME_COST
             if self._cost > self.message_limit:

@@ -57,7 +57,7 @@ def refuse_early(octets: bytes) -> None:
         raise ProtocolError("the peer speaks ZMTP 1.0, or no ZMTP at all; ZMTP 3.0 or later is needed")
     if len(octets) > 9 and not octets[9] & 0x01:
         raise ProtocolError("the peer speaks ZMTP 1.0, or no ZMTP at all; ZMTP 3.0 or later is needed")
-    if len(octets) > 10 and octets[10] < 3:
-        raise ProtocolError("the peer speaks ZMTP 2.0 or older; ZMTP 3.0 or later is needed")
     if len(octets) > 9 and octets[9] != 0x7F:
         raise ProtocolError(f"the tenth octet of the greeting is {octets[9]:#04x}, not 0x7f")
+    if len(octets) > 10 and octets[10] < 3:
+        raise ProtocolError("the peer speaks ZMTP 2.0 or older; ZMTP 3.0 or later is needed")

@@ -26,6 +26,10 @@ class Refused(ProtocolError):
     """The authenticator said no. The peer is told the status only; the reason stays on this side."""
 
 
+class Incompatible(ProtocolError):
+    """The peer's socket can never talk to ours."""
+
+
 class Rejected(ProtocolError):
     """The peer said ERROR. It does not listen any more, so nothing is answered."""
 
@@ -68,6 +72,9 @@ class Mechanism:
             raise ProtocolError(f"{self.name}: {name.decode('ascii', 'backslashreplace')} does not belong here")
         answer: Callable[[bytes, float], bytes | None] = getattr(self, method)
         return answer(data, now)
+
+    def refuse_multipart(self) -> None:
+        """Where frames are seen only here, take a frame that says "more follow" for a violation."""
 
     def encode(self, messages: Sequence[Message], singles: bool) -> bytes:
         """The octets of many messages; `singles` promises that each is one `bytes`."""

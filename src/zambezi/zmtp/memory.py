@@ -93,6 +93,10 @@ class MemoryLink:
         self._unacknowledged = False
 
     @property
+    def pending(self) -> bool:
+        return self._under_way is not None
+
+    @property
     def idle(self) -> bool:
         return self._under_way is None
 
@@ -115,6 +119,8 @@ class MemoryLink:
 
     def nudge(self) -> None:
         pipe = self.pipe
+        if pipe.mailbox:
+            pipe.collect()
         if self._under_way is None and pipe.outbox and self.peer is not None:
             messages, singles = pipe.take()
             self._under_way = messages
@@ -144,7 +150,7 @@ class MemoryLink:
         self._under_way = None
         if not self.gone:
             self.nudge()
-            self.core.settle()
+            self.core.settle(self.pipe)
 
     def subscribe(self, prefix: bytes, cancel: bool) -> None:
         """Tell the publisher at the other end."""

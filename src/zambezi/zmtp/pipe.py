@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 TAKE = 256 * 1024
 
 
+# How many messages, of how many octets at most, are taken without the lock.
+POSTS = 512
+POST = 1024
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """The bound of a queue: whichever is reached first. One message always fits into an empty queue."""
@@ -55,6 +60,10 @@ class Link(Protocol):
         """Close at once."""
 
     @property
+    def pending(self) -> bool:
+        """Whether the outbox will be looked at soon, without a nudge."""
+
+    @property
     def idle(self) -> bool:
         """Whether nothing that was taken from the outbox is still on this side."""
 
@@ -72,10 +81,12 @@ class Pipe:
         "in_octets",
         "inbox",
         "link",
+        "mailbox",
         "out_octets",
         "outbox",
         "paused",
         "queued",
+        "routing_id",
         "singles",
         "subscriptions",
         "user",
@@ -86,8 +97,10 @@ class Pipe:
         self.endpoint = endpoint
         self.link: Link | None = None
         self.identity = b""
+        self.routing_id = 0  # where the socket type gives its peers numbers
         self.user = ""
         self.outbox: list[Message] = []
+        self.mailbox: list[bytes] = []  # what threads sent without the lock, to be collected
         self.out_octets = 0
         self.singles = True  # whether all of the outbox are single frames
         self.inbox: list[Batch] = []
@@ -101,6 +114,42 @@ class Pipe:
 
     # Out
 
+    def post(self, message: bytes) -> bool:
+        """Queue a message without holding the socket's lock; False if it was not queued.
+
+        Threads that send in a flood would spend their time on the lock. So a message may go into the mailbox, whose
+        `append` is atomic, and which is emptied into the outbox under the lock. The caller must look *afterwards*
+        whether the pipe is `looked_after`, and if it is not, take the lock and collect: who looks after it says so
+        no more *before* it empties the mailbox, so that no message is ever left behind.
+        """
+        mailbox = self.mailbox
+        core = self.core
+        if (
+            not self.looked_after
+            or len(mailbox) >= POSTS
+            or len(message) > POST
+            or len(mailbox) + len(self.outbox) >= core.send_messages
+            or self.out_octets + POSTS * POST >= core.send_octets
+        ):
+            return False
+        mailbox.append(message)
+        return True
+
+    @property
+    def looked_after(self) -> bool:
+        """Whether it is certain that somebody with the lock will come and send what is queued."""
+        link = self.link
+        return link is not None and link.pending
+
+    def collect(self) -> None:
+        """With the lock held: empty the mailbox into the outbox."""
+        mailbox = self.mailbox
+        count = len(mailbox)
+        posted = mailbox[:count]
+        self.outbox += posted
+        self.out_octets += sum(map(len, posted))
+        del mailbox[:count]  # what was appended meanwhile stays
+
     @property
     def full(self) -> bool:
         bound = self.core.options.send_bound
@@ -108,6 +157,8 @@ class Pipe:
 
     def push(self, message: Message) -> None:
         """Queue one message; the caller has looked whether the pipe is full."""
+        if self.mailbox:
+            self.collect()
         self.outbox.append(message)
         if type(message) is bytes:
             self.out_octets += len(message)
@@ -120,6 +171,8 @@ class Pipe:
 
     def push_many(self, messages: Sequence[bytes], start: int) -> int:
         """Queue as many single-frame messages from `start` on as fit; where it stopped."""
+        if self.mailbox:
+            self.collect()
         bound = self.core.options.send_bound
         # What a broken link put back may have gone over the bound.
         room = max(0, min(bound.messages - len(self.outbox), len(messages) - start))
@@ -171,16 +224,30 @@ class Pipe:
 
     def clear_outbox(self) -> int:
         """Discard what is queued to go out; how many messages that were."""
+        self.collect()
         count = len(self.outbox)
         self.outbox = []
         self.out_octets = 0
         self.singles = True
         return count
 
+    def clear_inbox(self) -> int:
+        """Discard what has come and was not received; how many messages, a batch that was begun counting whole."""
+        count = self.in_messages
+        self.inbox = []
+        self.current = None
+        self.in_messages = 0
+        self.in_octets = 0
+        if self.paused:
+            self.paused = False
+            if self.link is not None:
+                self.link.resume()
+        return count
+
     @property
     def drained(self) -> bool:
         """Whether everything has left this side."""
-        return not self.outbox and (self.link is None or self.link.idle)
+        return not (self.outbox or self.mailbox) and (self.link is None or self.link.idle)
 
     # In
 

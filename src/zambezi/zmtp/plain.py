@@ -13,6 +13,9 @@ HELLO = b"HELLO"
 WELCOME = b"WELCOME"
 INITIATE = b"INITIATE"
 
+# How libzmq's PLAIN servers (4.3.5 and before) begin an ERROR: in C, "\x05ERROR" is "\x5e" and "RROR".
+_LIBZMQ_ERROR = b"^RROR"
+
 
 class PlainClient(Mechanism):
     """HELLO with the credentials, then INITIATE with the metadata."""
@@ -41,6 +44,11 @@ class PlainClient(Mechanism):
             return bytes((len(octets),)) + octets
 
         return commands.command(HELLO, string(self._username) + string(self._password))
+
+    def receive(self, body: bytes, now: float) -> bytes | None:
+        if body.startswith(_LIBZMQ_ERROR):
+            body = commands.command(commands.ERROR, body[len(_LIBZMQ_ERROR) :])
+        return super().receive(body, now)
 
     def _welcome(self, data: bytes, now: float) -> bytes:
         if data:

@@ -208,6 +208,13 @@ class IoThread:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
+    def settle(self) -> None:
+        """Return when all that was asked for until now has been done. Nobody who is served may hold its lock."""
+        if not _running_in(self.loop):
+            done = threading.Event()
+            self.loop.call_soon_threadsafe(done.set)
+            done.wait()
+
     def stop(self) -> None:
         """End the thread and close its loop; the sockets on it must be closed by now."""
         self.loop.call_soon_threadsafe(self.loop.stop)

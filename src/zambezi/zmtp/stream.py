@@ -84,6 +84,10 @@ class StreamLink:
         return self.pipe.link is self
 
     @property
+    def pending(self) -> bool:
+        return self._scheduled or self._blocked
+
+    @property
     def idle(self) -> bool:
         return self._unsent is None
 
@@ -179,6 +183,8 @@ class StreamLink:
             if unsent is None:
                 control = connection.take_output() if connection.has_output else b""
                 self._control = len(control)
+                if pipe.mailbox:
+                    pipe.collect()
                 if pipe.outbox and pipe.link is self:
                     messages, singles = pipe.take()
                     self._inflight = messages

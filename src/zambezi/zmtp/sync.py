@@ -21,10 +21,11 @@ import os
 import threading
 import time
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, ClassVar, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Final, Self, TypeVar, Unpack
 
 from zambezi.zmtp import patterns
 from zambezi.zmtp.core import Core, Counters, Options
@@ -38,6 +39,9 @@ T = TypeVar("T")
 
 _io_lock = threading.Lock()
 _io: IoThread | None = None
+_sockets: weakref.WeakSet[BaseSocket] = weakref.WeakSet()
+_orphaned: list[IoThread] = []
+_NOT_OURS: Final = "this socket belongs to the process that forked this one; make a new one here"
 
 
 def io_loop() -> asyncio.AbstractEventLoop:
@@ -58,25 +62,45 @@ def _stop_io() -> None:
 
 
 def _forget_io() -> None:
-    # The thread did not come along through fork(): a child starts its own, and its parent's sockets are not its own.
+    # The thread did not come along through fork(): a child starts its own. Its parent's sockets are not its own, and
+    # what it would write to them would go into the middle of what the parent writes.
     global _io, _io_lock
     _io_lock = threading.Lock()
+    if _io is not None:
+        _orphaned.append(_io)  # the loop shares its selector with the parent's, so that it must not be closed here
     _io = None
+    for socket in list(_sockets):
+        socket._disown()
+    _sockets.clear()
 
 
 atexit.register(_stop_io)
 os.register_at_fork(after_in_child=_forget_io)
 
 
-class Socket:
-    """What all the sockets share."""
+class Disowned:
+    """Stands in a forked child for the core of a socket of its parent."""
+
+    closing = closed = True
+    counters = Counters()
+    connectors: dict[Any, Any] = {}
+    listeners: dict[Any, Any] = {}
+    ready = ()
+
+    def close(self, linger: float | None) -> None:
+        """It is the parent's to close."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ZmtpError(_NOT_OURS)
+
+
+class BaseSocket:
+    """What all the blocking sockets share, whatever their messages look like."""
 
     _make: ClassVar[Callable[..., Core]]
 
-    def __init__(self, *, linger: float | None = DEFAULT_LINGER, **options: Unpack[SocketArguments]) -> None:
-        self._open(linger, Options(**options))
-
     def _open(self, linger: float | None, options: Options, **more: Any) -> None:
+        self._disowned = False  # by a fork: in the child it is the parent's
         lock = self._lock = threading.Lock()
         self._readable = threading.Condition(lock)
         self._writable = threading.Condition(lock)
@@ -91,6 +115,15 @@ class Socket:
         core.on_writable = self._wake_senders
         core.on_event = self._happened
         core.on_closed = self._ended.notify_all
+        _sockets.add(self)
+
+    def _disown(self) -> None:
+        self._disowned = True
+        self._orphan = self._core  # kept, so that nothing of the parent's is closed by the garbage collector
+        self._core = Disowned()  # type: ignore[assignment]
+        lock = self._lock = threading.Lock()  # the parent's may have been held when it forked
+        self._ended = threading.Condition(lock)
+        self._readable = self._writable = self._eventful = threading.Condition(lock)
 
     # Endpoints
 
@@ -106,26 +139,9 @@ class Socket:
         """Accept no more connections at an endpoint that `bind` returned. Connections that are there stay."""
         with self._lock:
             self._checked().unbind(endpoint)
+        self._let_go()
 
-    def connect(self, endpoint: str) -> None:
-        """Connect in the background, and again whenever the connection is lost. Returns at once."""
-        with self._lock:
-            self._checked().connect(endpoint)
-
-    def disconnect(self, endpoint: str) -> None:
-        """End a connection that `connect` made, when what is queued for it has gone out."""
-        with self._lock:
-            self._checked().disconnect(endpoint)
-
-    # Messages
-
-    def recv(self, timeout: float | None = None) -> list[bytes]:
-        """The next message, as the list of its frames; fair between peers."""
-        return self._receive(self._core.try_recv, timeout)
-
-    def recv_batch(self, timeout: float | None = None) -> Batch:
-        """Many messages from one peer at once: all that came in one read. The fast way to receive."""
-        return self._receive(self._core.try_recv_batch, timeout)
+    # Waiting for messages, and to send them
 
     def _receive(self, attempt: Callable[[], T | None], timeout: float | None) -> T:
         with self._lock:
@@ -140,45 +156,12 @@ class Socket:
                         self._readable.notify()
             return result
 
-    def send(self, message: Sendable, timeout: float | None = None) -> None:
-        """Queue a message: one frame as `bytes`, or several as a sequence of them."""
-        frames = message if type(message) is bytes else as_message(message)
-        with self._lock:
-            core = self._core
-            if core.closing or not core.try_send(frames):
-                self._wait_to_send(lambda: core.try_send(frames) or None, timeout)
-
-    def send_batch(self, messages: Iterable[Sendable], timeout: float | None = None) -> None:
-        """Queue many messages. The fast way to send: the cost per message is a fraction of that of `send`."""
-        self._send_all(self._core.try_send_batch, as_messages(messages), timeout)
-
-    def _send_all(
-        self, attempt: Callable[[list[Message], int], int], messages: list[Message], timeout: float | None
-    ) -> None:
-        with self._lock:
-            core = self._core
-            position = 0 if core.closing else attempt(messages, 0)
-            while position < len(messages) or (core.closing and messages):
-
-                def go_on(start: int = position) -> int | None:
-                    stop = attempt(messages, start)
-                    return stop if stop > start else None
-
-                position = self._wait_to_send(go_on, timeout)
-
     def _wait_to_send(self, attempt: Callable[[], T | None], timeout: float | None) -> T:
         self._senders += 1
         try:
             return self._wait(self._writable, attempt, timeout)
         finally:
             self._senders -= 1
-
-    def __iter__(self) -> Iterator[list[bytes]]:
-        try:
-            while True:
-                yield self.recv()
-        except SocketClosed:
-            return
 
     # What happens
 
@@ -213,6 +196,13 @@ class Socket:
                 condition.notify_all()
             while not self._core.closed:
                 self._ended.wait()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Return when the I/O thread has closed what it was told to: a port can be bound anew after that."""
+        io = _io
+        if io is not None and not self._disowned:
+            io.settle()
 
     @property
     def closed(self) -> bool:
@@ -242,8 +232,13 @@ class Socket:
 
     def _checked(self) -> Core:
         if self._core.closing:
-            raise SocketClosed("the socket is closed")
+            raise self._closed_error()
         return self._core
+
+    def _closed_error(self) -> ZmtpError:
+        if self._disowned:
+            return ZmtpError(_NOT_OURS)
+        return SocketClosed("the socket is closed")
 
     def _wait(
         self,
@@ -256,17 +251,15 @@ class Socket:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._core.closing and needs_open:
-                raise SocketClosed("the socket is closed")
+                raise self._closed_error()
             result = attempt()
             if result is not None:
                 return result
             if self._core.closing:
-                raise SocketClosed("the socket is closed")
+                raise self._closed_error()
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise TimedOut(f"nothing came of it within {timeout:g} s")
-            if _io is None:
-                raise ZmtpError("this socket belongs to the process that forked this one; make a new one here")
             condition.wait(left)
 
     def _wake_receiver(self) -> None:
@@ -280,6 +273,64 @@ class Socket:
     def _happened(self, event: SocketEvent) -> None:
         self._events.append(event)
         self._eventful.notify()
+
+
+class Socket(BaseSocket):
+    """A socket whose messages are lists of frames."""
+
+    def __init__(self, *, linger: float | None = DEFAULT_LINGER, **options: Unpack[SocketArguments]) -> None:
+        self._open(linger, Options(**options))
+
+    def connect(self, endpoint: str) -> None:
+        """Connect in the background, and again whenever the connection is lost. Returns at once."""
+        with self._lock:
+            self._checked().connect(endpoint)
+
+    def disconnect(self, endpoint: str) -> None:
+        """End a connection that `connect` made, when what is queued for it has gone out."""
+        with self._lock:
+            self._checked().disconnect(endpoint, self._linger)
+
+    def recv(self, timeout: float | None = None) -> list[bytes]:
+        """The next message, as the list of its frames; fair between peers."""
+        return self._receive(self._core.try_recv, timeout)
+
+    def recv_batch(self, timeout: float | None = None) -> Batch:
+        """Many messages from one peer at once: all that came in one read. The fast way to receive."""
+        return self._receive(self._core.try_recv_batch, timeout)
+
+    def send(self, message: Sendable, timeout: float | None = None) -> None:
+        """Queue a message: one frame as `bytes`, or several as a sequence of them."""
+        frames = message if type(message) is bytes else as_message(message)
+        with self._lock:
+            core = self._core
+            if core.closing or not core.try_send(frames):
+                self._wait_to_send(lambda: core.try_send(frames) or None, timeout)
+
+    def send_batch(self, messages: Iterable[Sendable], timeout: float | None = None) -> None:
+        """Queue many messages. The fast way to send: the cost per message is a fraction of that of `send`."""
+        self._send_all(self._core.try_send_batch, as_messages(messages), timeout)
+
+    def _send_all(
+        self, attempt: Callable[[list[Message], int], int], messages: list[Message], timeout: float | None
+    ) -> None:
+        with self._lock:
+            core = self._core
+            position = 0 if core.closing else attempt(messages, 0)
+            while position < len(messages) or (core.closing and messages):
+
+                def go_on(start: int = position) -> int | None:
+                    stop = attempt(messages, start)
+                    return stop if stop > start else None
+
+                position = self._wait_to_send(go_on, timeout)
+
+    def __iter__(self) -> Iterator[list[bytes]]:
+        try:
+            while True:
+                yield self.recv()
+        except SocketClosed:
+            return
 
 
 class Dealer(Socket):

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import nacl.bindings
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.zmtp.engines import CLIENT_KEYS, SERVER_KEYS
+from zambezi.zmtp.box import OVERHEAD, Opener, Sealer, shared_key
+from zambezi.zmtp.errors import ProtocolError
+from zambezi.zmtp.frames import COMMAND, MORE, Batch, Decoder
+
+KEY = shared_key(SERVER_KEYS.public, CLIENT_KEYS.secret)
+PREFIX = b"CurveZMQMESSAGEC"
+LAST = 2**64 - 1
+# Around the sizes at which a boxed frame becomes a long one, and the opener's scratch too small.
+EDGES = (0, 1, 255 - OVERHEAD - 1, 255 - OVERHEAD, 255 - OVERHEAD + 1, 255, 256, 65536 - 18, 65536 - 17, 65536, 70_000)
+
+
+def bodies(octets: bytes) -> list[bytes]:
+    found: list[bytes] = []
+    for item in Decoder(1 << 20, 1 << 20).feed(octets):
+        assert isinstance(item, Batch)
+        found += item.frames
+    return found
+
+
+def message(plaintext: bytes, nonce: int, key: bytes = KEY, prefix: bytes = PREFIX) -> bytes:
+    """A MESSAGE as the specification has it, by PyNaCl's own wrapper."""
+    short = nonce.to_bytes(8, "big")
+    return b"\x07MESSAGE" + short + nacl.bindings.crypto_box_easy_afternm(plaintext, prefix + short, key)
+
+
+def sealer(nonce: int = 1) -> Sealer:
+    return Sealer(KEY, PREFIX, nonce)
+
+
+def opener(heard: int = 0) -> Opener:
+    return Opener(KEY, PREFIX, heard.to_bytes(8, "big"))
+
+
+def unboxed(one: Opener, *sealed: bytes) -> list[tuple[int, bytes]]:
+    flags: list[int] = []
+    payloads: list[bytes] = []
+    one.open(sealed, flags, payloads)
+    return list(zip(flags, payloads, strict=True))
+
+
+def test_both_sides_compute_the_same_key() -> None:
+    assert shared_key(CLIENT_KEYS.public, SERVER_KEYS.secret) == KEY
+
+
+@pytest.mark.parametrize("size", EDGES)
+def test_a_box_is_what_the_specification_says(size: int) -> None:
+    payload = bytes(range(256)) * (size // 256 + 1)
+    payload = payload[:size]
+    for flags, octet in ((None, 0), ([0], 0), ([MORE], 1), ([COMMAND], 2)):
+        (body,) = bodies(sealer(7).seal(flags, [payload]))
+        assert body == message(bytes([octet]) + payload, 7)
+        assert len(body) == size + OVERHEAD
+        assert unboxed(opener(), body) == [(flags[0] if flags else 0, payload)]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.sampled_from((0, MORE, COMMAND)), st.binary(max_size=300)), max_size=12),
+    st.integers(1, LAST - 20),
+)
+def test_what_is_sealed_is_opened_in_order(frames: list[tuple[int, bytes]], nonce: int) -> None:
+    sealed = sealer(nonce).seal([flags for flags, _ in frames], [payload for _, payload in frames])
+    assert unboxed(opener(nonce - 1), *bodies(sealed)) == frames
+    one = opener(nonce - 1)
+    assert [unboxed(one, body) for body in bodies(sealed)] == [[frame] for frame in frames]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.binary(max_size=300), max_size=12))
+def test_without_flags_all_are_zero(payloads: list[bytes]) -> None:
+    assert sealer().seal(None, payloads) == sealer().seal([0] * len(payloads), payloads)
+
+
+def nonces(octets: bytes) -> list[int]:
+    return [int.from_bytes(body[8:16], "big") for body in bodies(octets)]
+
+
+def test_nonces_go_up_by_one_and_are_never_used_twice() -> None:
+    seal = sealer(5).seal
+    assert nonces(seal(None, [b"a", b"b"]) + seal(None, []) + seal([COMMAND], [b"c"]) + seal(None, [b"d"])) == [
+        5,
+        6,
+        7,
+        8,
+    ]
+
+
+@pytest.mark.parametrize(("nonce", "payloads"), [(LAST, [b"a"]), (LAST - 2, [b"a"] * 3), (LAST + 1, [b"a"])])
+def test_used_up_nonces_refuse(nonce: int, payloads: Sequence[bytes]) -> None:
+    exhausted = sealer(nonce)
+    for _ in range(2):
+        with pytest.raises(ProtocolError, match="used up"):
+            exhausted.seal(None, payloads)
+    with pytest.raises(ProtocolError, match="used up"):
+        exhausted.seal([0] * len(payloads), payloads)
+
+
+def test_the_last_nonces_can_be_used() -> None:
+    last = sealer(LAST - 2)
+    assert nonces(last.seal(None, [b"a", b"b"])) == [LAST - 2, LAST - 1]
+    with pytest.raises(ProtocolError, match="used up"):
+        last.seal(None, [b"c"])
+
+
+def test_a_nonce_must_go_up() -> None:
+    one = opener(5)
+    for nonce in (0, 4, 5):
+        with pytest.raises(ProtocolError, match="did not go up"):
+            unboxed(one, message(b"\0x", nonce))
+    assert unboxed(one, message(b"\0x", 6)) == [(0, b"x")]
+    assert unboxed(one, message(b"\0y", 1000)) == [(0, b"y")]
+    for nonce in (6, 7, 999, 1000):
+        with pytest.raises(ProtocolError, match="did not go up"):
+            unboxed(one, message(b"\0x", nonce))
+    assert unboxed(one, message(b"\0z", 2**63)) == [(0, b"z")]
+    assert unboxed(one, message(b"\0z", LAST)) == [(0, b"z")]
+
+
+def test_what_is_before_the_first_that_is_wrong_is_there() -> None:
+    one = opener()
+    flags: list[int] = []
+    payloads: list[bytes] = []
+    for wrong in (message(b"\0x", 2), b"\x07MESSAGE", message(b"\x08x", 3), message(b"\0x", 9, key=bytes(32))):
+        flags.clear()
+        payloads.clear()
+        fresh = opener()
+        with pytest.raises(ProtocolError):
+            fresh.open([message(b"\1a", 1), message(b"\0b", 2), wrong, message(b"\0c", 10)], flags, payloads)
+        assert (flags, payloads) == ([MORE, 0], [b"a", b"b"])
+        with pytest.raises(ProtocolError, match="did not go up"):
+            unboxed(fresh, message(b"\0b", 2))
+    assert unboxed(one) == []
+
+
+def test_a_nonce_counts_only_when_its_box_opened() -> None:
+    one = opener()
+    with pytest.raises(ProtocolError, match="does not open"):
+        unboxed(one, message(b"\0x", 50, key=bytes(32)))
+    assert unboxed(one, message(b"\0x", 2)) == [(0, b"x")]
+
+
+def test_a_changed_octet_anywhere_is_seen() -> None:
+    body = message(b"\0payload", 1)
+    for place in range(len(body)):
+        for bit in (1 << place % 8, 0x80, 0xFF):
+            changed = body[:place] + bytes([body[place] ^ bit]) + body[place + 1 :]
+            with pytest.raises(ProtocolError, match="CURVE"):
+                unboxed(opener(), changed)
+
+
+@pytest.mark.parametrize("prefix", [b"CurveZMQMESSAGES", b"CurveZMQREADY---"])
+def test_a_box_of_the_other_direction_does_not_open(prefix: bytes) -> None:
+    with pytest.raises(ProtocolError, match="does not open"):
+        unboxed(opener(), message(b"\0x", 1, prefix=prefix))
+
+
+@pytest.mark.parametrize("size", range(len(message(b"\0", 1))))
+def test_what_is_too_short_is_no_message(size: int) -> None:
+    with pytest.raises(ProtocolError, match="CURVE"):
+        unboxed(opener(), message(b"\0", 1)[:size])
+
+
+def test_a_box_with_nothing_in_it_is_no_frame() -> None:
+    with pytest.raises(ProtocolError, match="too short to hold a box"):
+        unboxed(opener(), message(b"", 1))
+
+
+@pytest.mark.parametrize("flags", [flags for flags in range(256) if flags > 2])
+def test_other_flags_in_a_box_are_refused(flags: int) -> None:
+    with pytest.raises(ProtocolError, match="flags"):
+        unboxed(opener(), message(bytes([flags]) + b"payload", 1))
+
+
+def test_the_scratch_does_not_show_what_was_there_before() -> None:
+    one = opener()
+    assert unboxed(one, message(b"\0" + b"long" * 100, 1)) == [(0, b"long" * 100)]
+    assert unboxed(one, message(b"\0s", 2)) == [(0, b"s")]
+    assert unboxed(one, message(b"\1", 3)) == [(MORE, b"")]

@@ -1,0 +1,469 @@
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.zmtp.engines import READS, cut, flat
+from zambezi.zmtp import frames
+from zambezi.zmtp.errors import ProtocolError
+from zambezi.zmtp.frames import (
+    COMMAND,
+    FRAME_COST,
+    LONG,
+    MORE,
+    Assembler,
+    Batch,
+    CommandFrame,
+    Decoder,
+    Encoded,
+    Message,
+    encode,
+    encode_command,
+    encode_singles,
+    parts_of,
+    size_of,
+    wire_size,
+)
+
+LIMIT = 1 << 20
+EDGES = (0, 1, 2, 3, 254, 255, 256, 257, 65536)
+
+
+# The reference: one frame at a time, from the grammar
+
+
+@dataclass
+class Whole:
+    """A message or a command, and the octets it took."""
+
+    thing: object
+    octets: int
+
+
+def slow_frame(flags: int, body: bytes) -> bytes:
+    if len(body) < 256:
+        return bytes([flags, len(body)]) + body
+    return bytes([flags | LONG]) + len(body).to_bytes(8, "big") + body
+
+
+def slow_encode(messages: Iterable[Sequence[bytes]]) -> bytes:
+    octets = b""
+    for message in messages:
+        for frame in message[:-1]:
+            octets += slow_frame(MORE, frame)
+        octets += slow_frame(0, message[-1])
+    return octets
+
+
+def slow_decode(octets: bytes, frame_limit: int = LIMIT, message_limit: int = LIMIT) -> tuple[list[Whole], bool]:
+    """What the octets hold, and whether they break the rules after that."""
+    found: list[Whole] = []
+    message: list[bytes] = []
+    taken = cost = pos = 0
+    while True:
+        if len(octets) - pos < 2:
+            return found, False
+        flags, size, head = octets[pos], octets[pos + 1], 2
+        if flags & LONG:
+            if len(octets) - pos < 9:
+                return found, False
+            size, head = int.from_bytes(octets[pos + 1 : pos + 9], "big"), 9
+        if flags & 0b11111000 or (flags & COMMAND and flags & MORE) or size > frame_limit:
+            return found, True
+        if not flags & COMMAND:
+            cost += size + (FRAME_COST if message or flags & MORE else 0)
+            if cost > message_limit:
+                return found, True
+        if len(octets) - pos < head + size:
+            return found, False
+        body = octets[pos + head : pos + head + size]
+        pos += head + size
+        if flags & COMMAND:
+            found.append(Whole(CommandFrame(body), head + size))
+            continue
+        message.append(body)
+        taken += head + size
+        if not flags & MORE:
+            found.append(Whole(message, taken))
+            message, taken, cost = [], 0, 0
+
+
+def decode(octets: bytes, sizes: Sequence[int] = (1 << 30,), decoder: Decoder | None = None) -> list[object]:
+    decoder = decoder or Decoder(LIMIT, LIMIT)
+    return [item for read in cut(octets, sizes) for item in decoder.feed(read)]
+
+
+def check(octets: bytes, sizes: Sequence[int], frame_limit: int = LIMIT, message_limit: int = LIMIT) -> None:
+    """The decoder finds what the reference finds, in order, to the octet."""
+    expected, broken = slow_decode(octets, frame_limit, message_limit)
+    decoder = Decoder(frame_limit, message_limit)
+    found = decode(octets, sizes, decoder)
+    assert flat(found) == [whole.thing for whole in expected]  # type: ignore[arg-type]
+    assert (decoder.failure is not None) == broken
+    rest = iter(expected)
+    for item in found:
+        if isinstance(item, Batch):
+            assert len(item) > 0
+            taken = [next(rest) for _ in range(len(item))]
+            assert item.octets == sum(whole.octets for whole in taken)
+        else:
+            assert type(next(rest).thing) is type(item) is CommandFrame
+
+
+def body_of(size: int, seed: int) -> bytes:
+    """Octets that look like headers as often as not."""
+    if seed < 4:
+        return (bytes([seed, size & 0xFF]) * (size // 2 + 1))[:size]
+    return random.Random(seed).randbytes(size)
+
+
+BODIES = st.builds(body_of, st.sampled_from(EDGES) | st.integers(0, 40), st.integers(0, 50))
+MULTIPART = st.lists(BODIES, min_size=1, max_size=6)
+# Now and then a run of equal messages, as long as the windows in which runs are looked for.
+MESSAGES = st.lists(
+    st.tuples(MULTIPART, st.just(1)) | st.tuples(st.lists(BODIES, min_size=1, max_size=1), st.integers(1, 80)),
+    max_size=12,
+).map(lambda runs: [message for message, times in runs for _ in range(times if len(message[0]) < 300 else 1)])
+
+
+# Decoding
+
+
+@settings(max_examples=150)
+@given(MESSAGES, READS)
+def test_the_decoder_finds_what_was_encoded_however_it_is_cut(messages: list[list[bytes]], sizes: list[int]) -> None:
+    octets = slow_encode(messages)
+    assert flat(decode(octets, sizes)) == messages  # type: ignore[arg-type]
+    check(octets, sizes)
+
+
+FRAMES = st.tuples(st.sampled_from((0, 0, 0, MORE, MORE, COMMAND)), BODIES)
+
+
+@settings(max_examples=150)
+@given(st.lists(FRAMES, max_size=20), READS)
+def test_commands_stand_between_messages_and_between_the_frames_of_one(
+    stream: list[tuple[int, bytes]], sizes: list[int]
+) -> None:
+    check(b"".join(slow_frame(flags, body) for flags, body in stream), sizes)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.builds(slow_frame, st.integers(0, 7), st.binary(max_size=20))
+        | st.builds(slow_frame, st.sampled_from((0, 1, 4)), st.builds(bytes, st.integers(250, 700)))
+        | st.binary(max_size=12)
+        | st.just(b"\x02" + (5).to_bytes(8, "big") + b"short"),
+        max_size=12,
+    ).map(b"".join),
+    READS,
+    st.integers(255, 600),
+    st.integers(255, 600),
+)
+@example(b"\x01\xff" + bytes(255) + b"\x00\x00", [1], 255, 264)
+@example(b"\x01\xff" + bytes(255) + b"\x00\x00", [1], 255, 273)
+@example(b"\x01\xff" + bytes(255) + b"\x00\x00", [1], 255, 272)
+def test_any_octets_are_judged_as_the_reference_judges_them(
+    octets: bytes, sizes: list[int], frame_limit: int, message_limit: int
+) -> None:
+    check(octets, sizes, frame_limit, message_limit)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 100, 254, 255])
+def test_runs_of_equal_sizes_end_where_they_end(size: int) -> None:
+    for length in range(1, 201):
+        same = [body_of(size, 4 + length + number) for number in range(length)]
+        for other in ((size + 1,), (size and size - 1,), (size, 0), (0, size), (300,)):
+            last = tuple(bytes(part) for part in other)
+            octets = slow_encode([[body] for body in same] + [list(last)] + [[b"x"]])
+            assert flat(decode(octets)) == [*([body] for body in same), list(last), [b"x"]]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("length", [3, 63, 64, 65, 66, 67, 130, 577, 578, 579, 580, 700])
+def test_a_run_that_is_cut_anywhere(length: int) -> None:
+    octets = slow_encode([[body_of(5, 4 + number)] for number in range(length)])
+    whole = decode(octets)
+    assert [type(item) for item in whole] == [Batch]
+    for at in range(1, len(octets), 1 if length < 70 else 97):
+        assert flat(decode(octets, (at,))) == flat(whole)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("flags", [MORE, COMMAND, LONG, MORE | LONG, COMMAND | MORE, 0x08, 0x80])
+@pytest.mark.parametrize("size", [0, 7, 255])
+def test_equal_sizes_with_another_flag_in_the_middle_are_no_run(flags: int, size: int) -> None:
+    for place in (1, 2, 3, 64, 65, 66, 67, 129, 130):
+        octets = bytearray(slow_encode([[body_of(size, 9)]] * 140))
+        octets[place * (size + 2)] = flags
+        check(bytes(octets), (1 << 20,))
+        check(bytes(octets), (1000,))
+
+
+def test_a_body_that_looks_like_frames_is_a_body() -> None:
+    inner = slow_encode([[b"no"]] * 20)
+    assert flat(decode(slow_encode([[inner], [inner], [inner], [inner]]))) == [[inner]] * 4  # type: ignore[arg-type]
+
+
+def test_a_long_header_for_a_short_body_is_read() -> None:
+    check(b"\x02" + (2).to_bytes(8, "big") + b"hi" + b"\x00\x02ho", (1 << 20,))
+    check((b"\x02" + (2).to_bytes(8, "big") + b"hi") * 70, (3,))
+
+
+def test_one_read_is_one_batch() -> None:
+    found = decode(encode([b"a", (b"b", b"c"), b"d" * 300]))
+    assert found == [Batch([b"a", b"b", b"c", b"d" * 300], [1, 3, 4])]
+    assert decode(b"") == []
+
+
+def test_single_frames_need_no_ends() -> None:
+    (batch,) = decode(encode_singles([b"a", b"b" * 300, b""]))
+    assert isinstance(batch, Batch)
+    assert batch.ends is None
+
+
+# Violations
+
+
+@pytest.mark.parametrize(
+    ("octets", "words"),
+    [
+        (b"\x08\x00", "reserved"),
+        (b"\x80\x00", "reserved"),
+        (b"\x05\x00", "command"),
+        (b"\x07" + bytes(8), "command"),
+        (b"\x02" + (LIMIT + 1).to_bytes(8, "big"), "limit"),
+        (b"\x06" + (LIMIT + 1).to_bytes(8, "big"), "limit"),
+        (b"\x02" + b"\xff" * 8, "limit"),
+        (b"\x03" + (LIMIT - 8).to_bytes(8, "big"), "limit"),
+    ],
+)
+def test_a_violation_is_seen_in_the_header_and_ends_everything(octets: bytes, words: str) -> None:
+    before = encode([b"before", (b"a", b"b")]) + encode_command(b"\x01c") + encode([b"last"])
+    for sizes in ((1,), (2,), (7,), (1000,)):
+        decoder = Decoder(LIMIT, LIMIT)
+        assert flat(decode(before + octets, sizes, decoder)) == [  # type: ignore[arg-type]
+            [b"before"],
+            [b"a", b"b"],
+            CommandFrame(b"\x01c"),
+            [b"last"],
+        ]
+        assert isinstance(decoder.failure, ProtocolError)
+        assert words in str(decoder.failure)
+        assert decoder.feed(encode([b"after"])) == []
+
+
+def test_an_unfinished_message_is_not_delivered_at_a_violation() -> None:
+    decoder = Decoder(LIMIT, LIMIT)
+    assert flat(decoder.feed(encode([b"whole"]) + b"\x01\x01a" + b"\xf8\x00")) == [[b"whole"]]
+    assert decoder.failure is not None
+
+
+def test_sizes_at_the_limits_pass_and_one_more_does_not() -> None:
+    for size, passes in ((1000, True), (1001, False)):
+        decoder = Decoder(1000, 10_000)
+        assert bool(decoder.feed(encode([bytes(size)]))) is passes
+        decoder = Decoder(10_000, 1000)
+        assert bool(decoder.feed(encode([bytes(size)]))) is passes
+        decoder = Decoder(1000, 10_000)
+        assert bool(decoder.feed(encode_command(bytes(size)))) is passes
+    for size, passes in ((1000 - 2 * FRAME_COST, True), (1001 - 2 * FRAME_COST, False)):
+        decoder = Decoder(1000, 1000)
+        assert bool(decoder.feed(encode([(b"", bytes(size))]))) is passes
+        assert (decoder.failure is None) is passes
+
+
+def test_commands_do_not_count_for_the_message_around_them() -> None:
+    decoder = Decoder(1000, 1000)
+    octets = b"\x01\x01a" + encode_command(bytes(900)) * 3 + b"\x00\x01b"
+    assert flat(decode(octets, (50,), decoder))[-1] == [b"a", b"b"]  # type: ignore[arg-type]
+    assert decoder.failure is None
+
+
+def test_a_message_of_endless_empty_frames_is_bounded() -> None:
+    decoder = Decoder(1000, 1000)
+    fed = 0
+    while decoder.failure is None and fed < 10_000:
+        assert decoder.feed(b"\x01\x00") == []
+        fed += 1
+    assert fed == 1000 // FRAME_COST + 1
+
+
+# What decoding costs
+
+
+def test_a_declared_length_allocates_nothing() -> None:
+    tracemalloc.start()
+    try:
+        for flags in (LONG, LONG | MORE, LONG | COMMAND):
+            decoder = Decoder(1 << 40, 1 << 41)
+            before, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            decoder.feed(bytes([flags]) + (1 << 40).to_bytes(8, "big") + b"the first of them")
+            assert decoder.failure is None
+            assert tracemalloc.get_traced_memory()[1] - before < 4096
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_large_frame_is_put_together_once() -> None:
+    size, read = 1 << 25, bytes(1 << 16)
+    decoder = Decoder(1 << 28, 1 << 28)
+    decoder.feed(b"\x02" + size.to_bytes(8, "big"))
+    tracemalloc.start()
+    try:
+        for _ in range(size // len(read) - 1):
+            before, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            assert decoder.feed(read) == []
+            assert tracemalloc.get_traced_memory()[1] - before < 8192
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        (batch,) = decoder.feed(read)
+        assert (
+            tracemalloc.get_traced_memory()[1] - before < size + 65_536
+        )  # the frame, and what `join` notes of its pieces
+    finally:
+        tracemalloc.stop()
+    assert isinstance(batch, Batch)
+    assert batch.octets == size + 9
+    assert batch.frames == [bytes(size)]
+
+
+def test_a_message_of_many_frames_is_not_copied_with_every_read() -> None:
+    decoder = Decoder(1 << 28, 1 << 28)
+    decoder.feed(b"\x01\x00" * 100_000)
+    tracemalloc.start()
+    try:
+        decoder.feed(b"\x01\x00")  # the list may grow here, by a share of its size
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(100):
+            tracemalloc.reset_peak()
+            decoder.feed(b"\x01\x00")
+            assert tracemalloc.get_traced_memory()[1] - before < 100_000  # a copy would be 800,000
+    finally:
+        tracemalloc.stop()
+    (batch,) = decoder.feed(b"\x00\x00")
+    assert isinstance(batch, Batch)
+    assert len(batch.frames) == 100_102
+    assert batch.octets == 2 * 100_102
+
+
+# Encoding
+
+
+@settings(max_examples=150)
+@given(st.lists(MULTIPART, max_size=10))
+def test_the_encoders_agree_with_the_grammar(messages: list[list[bytes]]) -> None:
+    given_as: list[Message] = []
+    for number, message in enumerate(messages):
+        parts: bytes | tuple[bytes, ...] = message[0] if len(message) == 1 and number % 2 else tuple(message)
+        given_as.append(Encoded(parts) if number % 3 == 0 else parts)
+    assert encode(given_as) == slow_encode(messages)
+    assert [list(parts_of(message)) for message in given_as] == messages
+    assert [size_of(message) for message in given_as] == [sum(map(len, message)) for message in messages]
+    singles = [message[0] for message in messages]
+    assert encode_singles(singles) == encode(singles) == slow_encode([[single] for single in singles])
+
+
+@pytest.mark.parametrize("size", EDGES)
+def test_commands_and_sizes(size: int) -> None:
+    body = bytes(size)
+    assert encode_command(body) == slow_frame(COMMAND, body)
+    assert wire_size(body) == len(encode([body])) == len(slow_frame(0, body))
+
+
+def test_the_headers_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    headers = frames._Headers(MORE)
+    for size in range(256, 70_000):
+        assert headers[size] == b"\x03" + size.to_bytes(8, "big")
+    assert len(headers) == 65536
+
+
+def test_an_encoded_message_makes_its_octets_once() -> None:
+    message = Encoded((b"a", b"bc"))
+    assert len(message) == 3
+    assert len(Encoded(b"abc")) == 3
+    assert message.wire is message.wire
+    assert encode([message, b"x", message]) == message.wire + b"\x00\x01x" + message.wire
+
+
+# Batches
+
+
+def test_a_batch_of_single_frames() -> None:
+    batch = Batch([b"a", b"b"], octets=6, sender=b"id")
+    assert len(batch) == 2
+    assert list(batch) == [[b"a"], [b"b"]]
+    assert list(batch.addressed()) == [[b"id", b"a"], [b"id", b"b"]]
+    assert repr(batch) == "<Batch of 2 messages, 6 octets>"
+
+
+def test_a_batch_with_multipart_messages() -> None:
+    batch = Batch([b"a", b"b", b"c"], [2, 3], sender=b"id")
+    assert len(batch) == 2
+    assert list(batch) == [[b"a", b"b"], [b"c"]]
+    assert list(batch.addressed()) == [[b"id", b"a", b"b"], [b"id", b"c"]]
+
+
+def test_batches_are_equal_when_their_messages_and_senders_are() -> None:
+    assert Batch([b"a", b"b"]) == Batch([b"a", b"b"], [1, 2], octets=9)
+    assert Batch([b"a", b"b"]) != Batch([b"a", b"b"], [2])
+    assert Batch([b"a"]) != Batch([b"a"], sender=b"id")
+    assert Batch([b"a"]) != [[b"a"]]
+    assert len(Batch([])) == 0
+    with pytest.raises(TypeError):
+        hash(Batch([b"a"]))
+
+
+def test_the_messages_of_a_batch_are_the_readers_own() -> None:
+    batch = Batch([b"a", b"b", b"c"], [2, 3])
+    next(iter(batch)).clear()
+    assert list(batch) == [[b"a", b"b"], [b"c"]]
+
+
+# The assembler
+
+
+@settings(max_examples=150)
+@given(st.lists(st.lists(FRAMES, max_size=8), max_size=6))
+def test_the_assembler_groups_as_the_decoder_does(reads: list[list[tuple[int, bytes]]]) -> None:
+    assembler, decoder = Assembler(LIMIT), Decoder(LIMIT, LIMIT)
+    for read in reads:
+        flags, bodies = [flags for flags, _ in read], [body for _, body in read]
+        taken = assembler.assemble(flags, bodies, sum(map(wire_size, bodies)))
+        expected = decoder.feed(b"".join(slow_frame(flags, body) for flags, body in read))
+        assert taken == expected
+        assert [type(item) for item in taken] == [type(item) for item in expected]
+        for item, other in zip(taken, expected, strict=True):
+            if isinstance(item, Batch) and isinstance(other, Batch):
+                assert item.octets == other.octets
+
+
+@pytest.mark.parametrize(("count", "passes"), [(1000 // FRAME_COST, True), (1000 // FRAME_COST + 1, False)])
+def test_the_assembler_bounds_a_message(count: int, passes: bool) -> None:
+    assembler = Assembler(1000)
+    for _ in range(count):
+        assert assembler.assemble([MORE], [b""], 2) == []
+    assert (assembler.failure is None) is passes
+    assert passes or "limit" in str(assembler.failure)
+
+
+def test_the_assembler_gives_what_came_before_a_violation() -> None:
+    assembler = Assembler(1000)
+    assert flat(assembler.assemble([0, MORE, 0], [b"whole", bytes(990), bytes(10)], 0)) == [[b"whole"]]
+    assert assembler.failure is not None
+
+
+def test_the_assembler_counts_what_boxes_add() -> None:
+    assembler = Assembler(1000, overhead=33)
+    bodies = [b"a" * 222, b"b" * 223, b"PING"]
+    first, second = assembler.assemble([MORE, 0, COMMAND], bodies, 0)
+    assert isinstance(first, Batch)
+    assert first.octets == 2 + 255 + 9 + 256
+    assert second == CommandFrame(b"PING")
