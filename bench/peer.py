@@ -26,12 +26,13 @@ from zambezi.zmtp import Bound
 def receive_peer(case: Case, pipe: ProcessPipe) -> None:
     with PeerSocket(receive_bound=BOUND) as socket:
         pipe.send(socket.bind("tcp://127.0.0.1:*"))
-        socket.recv()
+        peer, _ = socket.recv()
         start = time.perf_counter()
         recv = socket.recv
         for _ in range(case.count):
             recv()
         pipe.send(time.perf_counter() - start)
+        socket.send(peer, END)
 
 
 def send_peer(threads: int) -> Sender:
@@ -51,6 +52,7 @@ def send_peer(threads: int) -> Sender:
                 worker.start()
             for worker in workers:
                 worker.join()
+            socket.recv()  # a PEER that leaves takes with it what was not received yet
 
     return send
 
@@ -88,11 +90,12 @@ def libzmq_pairs() -> tuple[dict[str, tuple[Sender, Receiver]], dict[str, tuple[
     def receive(case: Case, pipe: ProcessPipe) -> None:
         with LibzmqPeer(library) as socket:
             pipe.send(socket.bind("tcp://127.0.0.1:*"))
-            socket.recv()
+            peer, _ = socket.recv()
             start = time.perf_counter()
             for _ in range(case.count):
                 socket.recv()
             pipe.send(time.perf_counter() - start)
+            socket.send(peer, END)
 
     def send(case: Case, endpoint: str) -> None:
         with LibzmqPeer(library) as socket:
@@ -100,6 +103,7 @@ def libzmq_pairs() -> tuple[dict[str, tuple[Sender, Receiver]], dict[str, tuple[
             body = b"x" * case.size
             for _ in range(case.count + 1):
                 socket.send(peer, body)
+            socket.recv()
 
     def echo(case: Case, pipe: ProcessPipe) -> None:
         with LibzmqPeer(library) as socket:

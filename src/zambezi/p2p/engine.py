@@ -23,7 +23,7 @@ from zambezi.p2p.errors import NoSuchPeer
 from zambezi.p2p.events import PeerConnected, PeerDisconnected
 from zambezi.zmtp.connection import Ready
 from zambezi.zmtp.core import AnyLink, Core, Options
-from zambezi.zmtp.errors import SocketClosed, ZmtpError
+from zambezi.zmtp.errors import ZmtpError
 from zambezi.zmtp.events import SocketEvent
 from zambezi.zmtp.frames import Batch
 from zambezi.zmtp.pipe import Pipe
@@ -113,16 +113,6 @@ class PeerEngine(Core):
             return self.full(f"the queue of peer {routing_id} is full")
         pipe.push(data)
         return True
-
-    def settle_post(self, pipe: Pipe, data: bytes) -> None:
-        """A message was posted to a pipe that nobody looks after: send it, or take it back if nobody ever will."""
-        if (self.closing or not pipe.attached) and data in pipe.mailbox:
-            pipe.mailbox.remove(data)
-            if self.closing:
-                raise SocketClosed("the socket is closed")
-            self._find(pipe.routing_id)
-        elif pipe.link is not None:
-            pipe.link.nudge()
 
     def try_recv_from(self) -> tuple[int, bytes] | None:
         """The next message with the routing id of its sender, one from each peer in turn. (P2P-11, P2P-12)"""

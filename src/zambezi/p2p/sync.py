@@ -56,12 +56,7 @@ class PeerSocket(BaseSocket):
         """
         frame = data if type(data) is bytes else as_frame(data)
         core = self._core
-        pipe = core.peers.get(routing_id)
-        if pipe is not None and pipe.post(frame):
-            if pipe.looked_after and not core.closing:
-                return
-            with self._lock:
-                core.settle_post(pipe, frame)
+        if self._post(core.peers.get(routing_id), frame):
             return
         with self._lock:
             if core.closing or not core.try_send_to(routing_id, frame):

@@ -278,6 +278,15 @@ class Core:
                 return index
         return len(messages)
 
+    def settle_post(self, pipe: Pipe, data: bytes) -> bool:
+        """Send what was posted to a pipe that nobody looks after. False if the pipe is over, and it was taken back."""
+        if (self.closing or not pipe.attached) and data in pipe.mailbox:
+            pipe.mailbox.remove(data)
+            return False
+        if pipe.link is not None:
+            pipe.link.nudge()
+        return True
+
     def full(self, what: str) -> bool:
         """A queue is full: what the policy says about the message. True: it was dealt with (dropped)."""
         policy = self.options.on_full

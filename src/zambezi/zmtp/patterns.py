@@ -38,12 +38,20 @@ class Dealer(Core):
         self._turn.remove(pipe)
         super().detach(pipe)
 
+    @property
+    def lone(self) -> Pipe | None:
+        """The peer, where there is only one."""
+        turn = self._turn
+        return turn[0] if len(turn) == 1 else None
+
     def try_send(self, message: Message) -> bool:
         turn = self._turn
         for _ in range(len(turn)):
             pipe = turn[0]
             if len(turn) > 1:
                 turn.rotate(-1)
+            if pipe.mailbox:
+                pipe.collect()
             if len(pipe.outbox) < self.send_messages and pipe.out_octets < self.send_octets:
                 pipe.push(message)
                 return True

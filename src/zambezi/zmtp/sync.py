@@ -33,6 +33,7 @@ from zambezi.zmtp.errors import SocketClosed, TimedOut, ZmtpError
 from zambezi.zmtp.events import SocketEvent
 from zambezi.zmtp.face import DEFAULT_LINGER, EVENTS_KEPT, Sendable, SocketArguments, as_message, as_messages
 from zambezi.zmtp.frames import Batch, Message
+from zambezi.zmtp.pipe import Pipe
 from zambezi.zmtp.reactor import IoThread, ThreadReactor
 
 T = TypeVar("T")
@@ -155,6 +156,15 @@ class BaseSocket:
                     if self._receivers and self._core.ready:
                         self._readable.notify()
             return result
+
+    def _post(self, pipe: Pipe | None, frame: bytes) -> bool:
+        """Send a message without the lock, where that is possible. See `Pipe.post`."""
+        if pipe is None or not pipe.post(frame):
+            return False
+        if pipe.looked_after and not self._core.closing:
+            return True
+        with self._lock:
+            return self._core.settle_post(pipe, frame)
 
     def _wait_to_send(self, attempt: Callable[[], T | None], timeout: float | None) -> T:
         self._senders += 1
@@ -337,6 +347,12 @@ class Dealer(Socket):
     """DEALER: sends each message to one of its peers, in turn, and receives from all of them fairly."""
 
     _make: ClassVar[Callable[..., Core]] = patterns.Dealer
+    _core: patterns.Dealer
+
+    def send(self, message: Sendable, timeout: float | None = None) -> None:
+        """Queue a message: one frame as `bytes`, or several as a sequence of them."""
+        if type(message) is not bytes or not self._post(self._core.lone, message):
+            super().send(message, timeout)
 
 
 class Router(Socket):
