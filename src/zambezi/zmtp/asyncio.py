@@ -49,9 +49,9 @@ class BaseSocket:
         self._loop = asyncio.get_running_loop()
         core = self._core = type(self)._make(AsyncioReactor(self._loop), options, **more)
         self._linger = linger
-        self._receivers: deque[asyncio.Future[None]] = deque()
-        self._senders: deque[asyncio.Future[None]] = deque()
-        self._watchers: deque[asyncio.Future[None]] = deque()
+        self._receivers: list[asyncio.Future[None]] = []
+        self._senders: list[asyncio.Future[None]] = []
+        self._watchers: list[asyncio.Future[None]] = []
         self._events: deque[SocketEvent] = deque(maxlen=EVENTS_KEPT)
         self._closed = self._loop.create_future()
         self._sent = 0
@@ -147,7 +147,7 @@ class BaseSocket:
 
     async def _wait(
         self,
-        waiting: deque[asyncio.Future[None]],
+        waiting: list[asyncio.Future[None]],
         attempt: Callable[[], T | None],
         timeout: float | None,
         needs_open: bool = True,
@@ -199,9 +199,9 @@ class BaseSocket:
             self._closed.set_result(None)
 
 
-def _wake_one(waiting: deque[asyncio.Future[None]]) -> None:
+def _wake_one(waiting: list[asyncio.Future[None]]) -> None:
     while waiting:
-        future = waiting.popleft()
+        future = waiting.pop(0)
         if not future.done():
             future.set_result(None)
             return

@@ -371,6 +371,14 @@ class Connection:
     def has_output(self) -> bool:
         return bool(self._output)
 
+    def explain_loss(self, reason: str) -> str:
+        """Why the connection may have ended, for those who must set it right: a peer that just closes says nothing."""
+        if self.state is State.GREETING:
+            return f"{reason} before it had greeted: does it speak ZMTP, and the mechanism {self.mechanism.name}?"
+        if self.state is State.HANDSHAKE:
+            return f"{reason} during the handshake: {self.mechanism.suspicion}"
+        return reason
+
     @property
     def claim(self) -> Claim | None:
         """What the peer was let in for: to be judged again when the rules change."""

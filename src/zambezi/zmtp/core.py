@@ -41,6 +41,8 @@ Policy: TypeAlias = Literal["block", "error", "drop"]
 AnyLink: TypeAlias = StreamLink | MemoryLink
 
 _REVIEW: Final = 1.0
+# The system's: it has no state that a forked child would share, and none that each of a million sockets would carry.
+_CHANCE: Final = random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,7 @@ class Core:
     def __init__(self, reactor: Reactor, options: Options, chance: random.Random | None = None) -> None:
         self.reactor = reactor
         self.options = options
-        self.chance = chance or random.Random()
+        self.chance = chance or _CHANCE
         self.counters = Counters()
         self.send_messages = options.send_bound.messages
         self.send_octets = options.send_bound.octets

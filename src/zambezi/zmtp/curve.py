@@ -176,6 +176,7 @@ class CurveClient(_Curve):
     """The side that knows the server's public key beforehand."""
 
     first_state = "wait for WELCOME"
+    suspicion = "is the server key right, our key allowed, and the identity free?"
     table = {
         ("wait for WELCOME", WELCOME): "_welcome",
         ("wait for READY", commands.READY): "_ready",

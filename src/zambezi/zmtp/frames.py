@@ -31,9 +31,9 @@ MORE: Final = 0x01
 LONG: Final = 0x02
 COMMAND: Final = 0x04
 
-# A frame of an unfinished message costs at least this much of the message limit, so that a message of endless
-# empty frames is bounded too.
-FRAME_COST: Final = 9
+# A frame of an unfinished message costs this much of the message limit beside its octets, about what it takes in
+# memory, so that a message of endless tiny frames is bounded too.
+FRAME_COST: Final = 64
 
 MULTIPART: Final = "a multipart message came, and sockets of this type have none"
 

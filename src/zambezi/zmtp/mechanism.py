@@ -40,6 +40,8 @@ class Mechanism:
     name: ClassVar[str]
     as_server: ClassVar[bool] = False
     first_state: ClassVar[str]
+    # What is likely wrong when the peer hangs up in the middle of the handshake.
+    suspicion: ClassVar[str] = "does it take sockets of this type, and is the identity free?"
     # Where a state's command leads is decided by the method, which sets `state`.
     table: ClassVar[Mapping[tuple[str, bytes], str]]
 

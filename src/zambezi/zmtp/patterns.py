@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
@@ -28,7 +27,7 @@ class Dealer(Core):
 
     def __init__(self, reactor: Reactor, options: Options, chance: random.Random | None = None) -> None:
         super().__init__(reactor, options, chance)
-        self._turn: deque[Pipe] = deque()
+        self._turn: list[Pipe] = []
 
     def attach(self, pipe: Pipe) -> None:
         self._turn.append(pipe)
@@ -49,7 +48,7 @@ class Dealer(Core):
         for _ in range(len(turn)):
             pipe = turn[0]
             if len(turn) > 1:
-                turn.rotate(-1)
+                turn.append(turn.pop(0))
             if pipe.mailbox:
                 pipe.collect()
             if len(pipe.outbox) < self.send_messages and pipe.out_octets < self.send_octets:

@@ -22,6 +22,7 @@ class PlainClient(Mechanism):
 
     name = "PLAIN"
     first_state = "wait for WELCOME"
+    suspicion = "are the user and the password right, and the identity free?"
     table = {
         ("wait for WELCOME", WELCOME): "_welcome",
         ("wait for READY", commands.READY): "_ready",

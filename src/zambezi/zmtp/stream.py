@@ -101,14 +101,14 @@ class StreamLink:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._lost(_told(error))
+            self._lost(self.connection.explain_loss(_told(error)))
             return
         if len(data) == self._read:
             self._read = min(self._read * 4, READ_MOST)
         elif len(data) < self._read // 8:
             self._read = max(self._read // 4, READ_LEAST)
         if not data:
-            self._lost("the peer closed the connection")
+            self._lost(self.connection.explain_loss("the peer closed the connection"))
             return
         connection = self.connection
         events = connection.receive(data, self._core.reactor.time())
