@@ -13,7 +13,7 @@ from zambezi.zmtp.commands import command, encode_metadata, error
 from zambezi.zmtp.curve import CookieKey, CurveClient, CurveServer
 from zambezi.zmtp.errors import ProtocolError
 from zambezi.zmtp.frames import MORE, Batch, CommandFrame, Decoder, Encoded, Message, encode_command, wire_size
-from zambezi.zmtp.mechanism import Mechanism, Refused, Rejected
+from zambezi.zmtp.mechanism import Mechanism, Refused, Rejected, Terms
 
 LIMIT = 1 << 20
 # Points of small order on the curve: no key can be agreed on with them.
@@ -29,12 +29,12 @@ LOW_ORDER = [
 
 
 def client(server_key: bytes = SERVER_KEYS.public) -> CurveClient:
-    return CurveClient({"Socket-Type": b"DEALER"}, "", None, LIMIT, CLIENT_KEYS, server_key)
+    return CurveClient(Terms({"Socket-Type": b"DEALER"}, message_limit=LIMIT), CLIENT_KEYS, server_key)
 
 
 def server(authenticator: Authenticator | None = None, cookie_key: CookieKey | None = None) -> CurveServer:
     metadata = {"Socket-Type": b"ROUTER"}
-    return CurveServer(metadata, "192.0.2.1", authenticator, LIMIT, SERVER_KEYS, cookie_key or CookieKey())
+    return CurveServer(Terms(metadata, "192.0.2.1", authenticator, LIMIT), SERVER_KEYS, cookie_key or CookieKey())
 
 
 def answer(mechanism: Mechanism, body: bytes, now: float = 0.0) -> bytes:
@@ -196,7 +196,7 @@ def test_the_wrong_server_key() -> None:
 def test_an_impostor_without_the_servers_secret() -> None:
     one = client()
     one.begin()
-    impostor = CurveServer({}, "", None, LIMIT, OTHER_KEYS, CookieKey())
+    impostor = CurveServer(Terms({}, message_limit=LIMIT), OTHER_KEYS, CookieKey())
     welcome = answer(impostor, client(OTHER_KEYS.public).begin())
     with pytest.raises(ProtocolError, match="wrong server key"):
         one.receive(welcome, 0.0)

@@ -30,6 +30,7 @@ from zambezi.zmtp.curve import CookieKey
 from zambezi.zmtp.frames import Message, encode, encode_command
 from zambezi.zmtp.greeting import Greeting
 from zambezi.zmtp.keys import KeyPair
+from zambezi.zmtp.mechanism import Terms
 from zambezi.zmtp.security import CurveServer, Security
 
 LIMITS = Limits(frame=2000, message=2000, handshake=2000)
@@ -309,4 +310,4 @@ def test_security_is_a_protocol() -> None:
     for mechanism in MECHANISMS:
         for security in securities(mechanism):
             made: Security = security
-            assert made.mechanism({}, "", None, 1000).name == mechanism
+            assert made.mechanism(Terms({})).name == mechanism

@@ -10,13 +10,13 @@ from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.commands import command, encode_metadata, error
 from zambezi.zmtp.errors import ProtocolError
 from zambezi.zmtp.frames import Batch, CommandFrame
-from zambezi.zmtp.mechanism import Null, Refused, Rejected
+from zambezi.zmtp.mechanism import Null, Refused, Rejected, Terms
 
 READY = command(b"READY", encode_metadata({"Socket-Type": b"ROUTER", "Identity": b"you"}))
 
 
 def null(authenticator: Authenticator | None = None, address: str = "") -> Null:
-    return Null({"Socket-Type": b"DEALER", "Identity": b"me"}, address, authenticator)
+    return Null(Terms({"Socket-Type": b"DEALER", "Identity": b"me"}, address, authenticator))
 
 
 def test_null_says_ready_and_is_complete_when_it_hears_it() -> None:
@@ -31,7 +31,7 @@ def test_null_says_ready_and_is_complete_when_it_hears_it() -> None:
 
 def test_the_worked_example_of_the_specification() -> None:
     ready = bytes([4, 41]) + b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0"
-    assert frames.encode_command(Null({"Socket-Type": b"DEALER", "Identity": b""}, "", None).begin()) == ready
+    assert frames.encode_command(Null(Terms({"Socket-Type": b"DEALER", "Identity": b""})).begin()) == ready
 
 
 @pytest.mark.parametrize("name", [b"HELLO", b"PING", b"MESSAGE", b"ready", b"READYX", b"\xff"])

@@ -9,7 +9,7 @@ from zambezi.zmtp.core import Options
 from zambezi.zmtp.errors import ZmtpError
 from zambezi.zmtp.frames import Batch, Encoded, Message
 from zambezi.zmtp.patterns import Dealer, Router
-from zambezi.zmtp.pipe import TAKE, Bound, Pipe
+from zambezi.zmtp.pipe import POST, POSTS, TAKE, Bound, Pipe
 
 
 class QuietLink:
@@ -256,3 +256,195 @@ def test_single_and_bulk_receiving_mix_without_loss_or_disorder(
     assert got == [before + message for messages in batches for message in messages]
     assert (pipe.in_messages, pipe.in_octets, pipe.inbox) == (0, 0, [])
     assert not core.ready
+
+
+# Out, without the lock
+
+
+def looked_after(pipe: Pipe) -> bool:
+    return pipe.looked_after
+
+
+def test_nothing_is_posted_to_a_pipe_that_nobody_looks_after() -> None:
+    pipe = pipe_of()
+    assert not looked_after(pipe)
+    assert not pipe.post(b"no link")
+    link = pipe.link = QuietLink()
+    assert not looked_after(pipe)
+    assert not pipe.post(b"nobody will come")
+    link.pending = True
+    assert looked_after(pipe)
+    assert pipe.post(b"yes")
+    assert pipe.mailbox == [b"yes"]
+    assert pipe.outbox == []
+    assert link.told == []
+
+
+def test_what_was_posted_goes_out_before_what_is_sent_after_it() -> None:
+    pipe = pipe_of()
+    link = pipe.link = QuietLink()
+    link.pending = True
+    pipe.push(b"1")
+    for message in (b"2", b"3"):
+        assert pipe.post(message)
+    pipe.push(b"4")
+    assert pipe.post(b"5")
+    assert pipe.push_many([b"6", b"7"], 0) == 2
+    assert pipe.post(b"8")
+    pipe.collect()
+    assert pipe.take() == ([b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8"], True)
+    assert (pipe.mailbox, pipe.out_octets) == ([], 0)
+
+
+def test_collecting_counts_the_octets() -> None:
+    pipe = pipe_of()
+    link = pipe.link = QuietLink()
+    link.pending = True
+    pipe.push((b"aa", b"b"))
+    pipe.post(b"cccc")
+    assert not drained(pipe)
+    pipe.collect()
+    pipe.collect()
+    assert (pipe.outbox, pipe.out_octets, pipe.singles) == ([(b"aa", b"b"), b"cccc"], 7, False)
+
+
+def test_what_is_posted_keeps_a_pipe_from_being_drained() -> None:
+    pipe = pipe_of()
+    link = pipe.link = QuietLink()
+    assert drained(pipe)
+    link.pending = True
+    pipe.post(b"x")
+    assert not drained(pipe)
+
+
+def test_posts_respect_the_bound_in_messages() -> None:
+    pipe = pipe_of(Bound(4, 1 << 30))
+    link = pipe.link = QuietLink()
+    link.pending = True
+    pipe.push(b"1")
+    pipe.push(b"2")
+    assert [pipe.post(b"x") for _ in range(4)] == [True, True, False, False]
+    pipe.collect()
+    assert full(pipe)
+    assert not pipe.post(b"x")
+
+
+def test_posts_respect_the_bound_in_octets() -> None:
+    """Each post may have `POST` octets, so that near the bound everything takes the way that counts."""
+    pipe = pipe_of(Bound(1_000_000, POSTS * POST + 100))
+    link = pipe.link = QuietLink()
+    link.pending = True
+    assert pipe.post(b"x" * POST)
+    pipe.push(b"y" * 99)
+    assert not pipe.post(b"")
+    small = pipe_of(Bound(1_000_000, POSTS * POST))
+    small.link = link
+    assert not small.post(b"")
+
+
+def test_posts_are_few_and_small() -> None:
+    pipe = pipe_of(Bound(1_000_000, 1 << 30))
+    link = pipe.link = QuietLink()
+    link.pending = True
+    assert not pipe.post(b"x" * (POST + 1))
+    assert all(pipe.post(b"x" * POST) for _ in range(POSTS))
+    assert not pipe.post(b"x")
+    pipe.collect()
+    assert pipe.post(b"x")
+
+
+def test_what_is_taken_back_is_the_last_of_its_kind() -> None:
+    pipe = pipe_of()
+    link = pipe.link = QuietLink()
+    link.pending = True
+    same, other = b"same", b"other"
+    for message in (same, other, same, other):
+        pipe.post(message)
+    assert pipe.take_back(same)
+    assert pipe.mailbox == [same, other, other]
+    assert not pipe.take_back(bytes(bytearray(b"same")))  # as long as one post waits, its object is that of no other
+    pipe.collect()
+    assert not pipe.take_back(same)
+
+
+def test_what_is_cleared_can_still_be_taken_back_by_who_posted_it() -> None:
+    pipe = pipe_of()
+    link = pipe.link = QuietLink()
+    link.pending = True
+    pipe.push(b"queued")
+    late = b"late"
+    pipe.post(late)
+    assert pipe.clear_outbox() == 2
+    assert pipe.outbox == []
+    assert pipe.take_back(late)
+    assert pipe.clear_outbox() == 0
+
+
+def settling(attached: bool = True, closing: bool = False) -> tuple[Dealer, Pipe, QuietLink]:
+    core = Dealer(Simulation(), Options())
+    pipe = Pipe(core, "inproc://nowhere")
+    link = pipe.link = QuietLink()
+    link.pending = True
+    pipe.attached = attached
+    core.closing = closing
+    return core, pipe, link
+
+
+def test_a_post_that_nobody_looked_after_any_more_is_settled_by_a_nudge() -> None:
+    core, pipe, link = settling()
+    message = b"x"
+    assert pipe.post(message)
+    assert core.settle_post(pipe, message)
+    assert (link.told, pipe.mailbox) == (["nudge"], [message])
+
+
+def test_a_post_to_a_pipe_whose_link_was_lost_waits_for_the_next() -> None:
+    core, pipe, _ = settling()
+    message = b"x"
+    assert pipe.post(message)
+    pipe.link = None
+    assert core.settle_post(pipe, message)
+    assert pipe.mailbox == [message]
+
+
+@pytest.mark.parametrize(("attached", "closing"), [(False, False), (True, True), (False, True)])
+def test_a_post_that_came_too_late_is_taken_back(attached: bool, closing: bool) -> None:
+    core, pipe, link = settling(attached, closing)
+    before, message = b"before", b"too late"
+    for each in (before, message):
+        assert pipe.post(each)
+    assert not core.settle_post(pipe, message)
+    assert (link.told, pipe.mailbox) == ([], [before])
+
+
+@pytest.mark.parametrize(("attached", "closing"), [(False, False), (True, True)])
+def test_a_post_that_was_collected_in_time_counts_as_sent(attached: bool, closing: bool) -> None:
+    core, pipe, link = settling(attached, closing)
+    message = b"just in time"
+    assert pipe.post(message)
+    pipe.collect()
+    assert core.settle_post(pipe, message)
+    assert (link.told, pipe.outbox) == (["nudge"], [message])
+
+
+def test_the_end_of_a_pipe_does_not_wait_for_what_was_taken_back() -> None:
+    core, pipe, link = settling()
+    message = b"too late"
+    core.attach(pipe)
+    assert pipe.post(message)
+    core.leave(pipe, None)  # it waits: there is something in the mailbox
+    assert link.told == []
+    assert not core.settle_post(pipe, message)
+    assert link.told == ["finish"]
+
+
+def test_closing_does_not_wait_for_what_was_taken_back() -> None:
+    core, pipe, link = settling()
+    message = b"too late"
+    core.attach(pipe)
+    core._leaving[pipe] = None
+    assert pipe.post(message)
+    core.close(None)
+    assert link.told == []
+    assert not core.settle_post(pipe, message)
+    assert link.told == ["finish"]

@@ -10,7 +10,7 @@ from tests.zmtp.engines import PASSWORD, guard
 from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.commands import command, encode_metadata, error
 from zambezi.zmtp.errors import ProtocolError
-from zambezi.zmtp.mechanism import Refused, Rejected
+from zambezi.zmtp.mechanism import Refused, Rejected, Terms
 from zambezi.zmtp.plain import PlainClient, PlainServer
 
 METADATA = {"Socket-Type": b"DEALER"}
@@ -18,11 +18,11 @@ INITIATE = command(b"INITIATE", encode_metadata(METADATA))
 
 
 def client(username: bytes = b"ali", password: bytes = PASSWORD.encode()) -> PlainClient:
-    return PlainClient(METADATA, "", None, username, password)
+    return PlainClient(Terms(METADATA), username, password)
 
 
 def server(authenticator: Authenticator | None = None, address: str = "") -> PlainServer:
-    return PlainServer({"Socket-Type": b"ROUTER"}, address, authenticator)
+    return PlainServer(Terms({"Socket-Type": b"ROUTER"}, address, authenticator))
 
 
 def hello(username: bytes, password: bytes) -> bytes:

@@ -19,6 +19,7 @@ from tests.zmtp.engines import (
 from zambezi.zmtp import curve, mechanism, plain
 from zambezi.zmtp.connection import Connection
 from zambezi.zmtp.errors import ZmtpError
+from zambezi.zmtp.mechanism import Terms
 from zambezi.zmtp.security import CurveClient, CurveServer, Null, PlainClient, PlainServer, Security
 
 METADATA = {"Socket-Type": b"DEALER"}
@@ -38,12 +39,12 @@ def test_each_makes_its_mechanism_fresh(
     security: Security, made: type[mechanism.Mechanism], name: str, as_server: bool
 ) -> None:
     rules = guard(name)
-    one = security.mechanism(METADATA, "192.0.2.1", rules, 1000)
+    one = security.mechanism(Terms(METADATA, "192.0.2.1", rules, 1000))
     assert type(one) is made
     assert (one.name, one.as_server) == (name, as_server)
     assert (one.metadata, one.address, one.authenticator) == (METADATA, "192.0.2.1", rules)
     assert not one.complete
-    assert security.mechanism(METADATA, "192.0.2.1", rules, 1000) is not one
+    assert security.mechanism(Terms(METADATA, "192.0.2.1", rules, 1000)) is not one
     if isinstance(one, curve.CurveClient | curve.CurveServer):
         assert one._assembler.message_limit == 1000
 
@@ -55,7 +56,7 @@ def test_a_curve_client_without_keys_makes_its_own() -> None:
 
 def test_the_connections_of_a_curve_server_share_one_cookie_key() -> None:
     security = CurveServer(SERVER_KEYS)
-    first, second = (security.mechanism(METADATA, "", None, 1000) for _ in range(2))
+    first, second = (security.mechanism(Terms(METADATA)) for _ in range(2))
     assert isinstance(first, curve.CurveServer)
     assert isinstance(second, curve.CurveServer)
     assert first._cookie_key is second._cookie_key

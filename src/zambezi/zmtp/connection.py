@@ -27,7 +27,7 @@ from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.errors import ProtocolError, ZmtpError
 from zambezi.zmtp.frames import COMMAND, LONG, MORE, Batch, CommandFrame, Decoder, Message, encode_command, wire_size
 from zambezi.zmtp.greeting import Greeting
-from zambezi.zmtp.mechanism import NOT_ALLOWED, Incompatible, Refused
+from zambezi.zmtp.mechanism import NOT_ALLOWED, Incompatible, Refused, Terms
 from zambezi.zmtp.security import Null, Security
 
 # Which types may talk to which (37/ZMTP, "The Socket-Type Property").
@@ -174,7 +174,7 @@ class Connection:
         metadata = {commands.SOCKET_TYPE: socket_type.encode("ascii")}
         if socket_type in _WITH_IDENTITY:
             metadata[commands.IDENTITY] = identity
-        self.mechanism = (security or Null()).mechanism(metadata, address, authenticator, self._limits.message)
+        self.mechanism = (security or Null()).mechanism(Terms(metadata, address, authenticator, self._limits.message))
         self.mechanism.check = self._check_metadata
         self._publishes = socket_type in _PUBLISHERS
         self._decoder = Decoder(self._limits.frame, self._limits.message, multipart)

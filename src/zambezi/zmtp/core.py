@@ -282,8 +282,8 @@ class Core:
 
     def settle_post(self, pipe: Pipe, data: bytes) -> bool:
         """Send what was posted to a pipe that nobody looks after. False if the pipe is over, and it was taken back."""
-        if (self.closing or not pipe.attached) and data in pipe.mailbox:
-            pipe.mailbox.remove(data)
+        if (self.closing or not pipe.attached) and pipe.take_back(data):
+            self.settle(pipe)  # the end of the pipe may have waited for this message alone
             return False
         if pipe.link is not None:
             pipe.link.nudge()
@@ -438,8 +438,10 @@ class Core:
             connector.close()  # first: it must not take the end of its link for a loss
         link = pipe.link
         if link is not None:
+            # What is queued is counted when the link reports its end.
             link.abort("closed by this side with messages left to send" if not pipe.drained else "closed by this side")
-        self.counters.abandoned += pipe.clear_outbox()
+        else:
+            self.counters.abandoned += pipe.clear_outbox()
         if pipe in self._leaving:
             self._end(pipe)
         self.settle()

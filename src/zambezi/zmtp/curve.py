@@ -16,7 +16,7 @@ played to the server again, and the recorded messages after it.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 import nacl.exceptions
@@ -30,12 +30,12 @@ from nacl.bindings import (
 )
 
 from zambezi.zmtp import commands
-from zambezi.zmtp.authenticator import Authenticator, Claim
+from zambezi.zmtp.authenticator import Claim
 from zambezi.zmtp.box import OVERHEAD, Opener, Sealer, shared_key
 from zambezi.zmtp.errors import ProtocolError
 from zambezi.zmtp.frames import COMMAND, MORE, Assembler, Batch, CommandFrame, Message, parts_of, wire_size
 from zambezi.zmtp.keys import KeyPair
-from zambezi.zmtp.mechanism import Mechanism
+from zambezi.zmtp.mechanism import Mechanism, Terms
 
 Random: TypeAlias = Callable[[int], bytes]
 
@@ -94,19 +94,11 @@ class _Curve(Mechanism):
     seal_prefix: bytes
     open_prefix: bytes
 
-    def __init__(
-        self,
-        metadata: Mapping[str, bytes],
-        address: str,
-        authenticator: Authenticator | None,
-        message_limit: int,
-        keys: KeyPair,
-        random: Random,
-    ) -> None:
-        super().__init__(metadata, address, authenticator)
+    def __init__(self, terms: Terms, keys: KeyPair, random: Random) -> None:
+        super().__init__(terms)
         self._keys = keys
         self._random = random
-        self._assembler = Assembler(message_limit, OVERHEAD)
+        self._assembler = Assembler(terms.message_limit, OVERHEAD)
         self._nonce = 1  # of the next box that we seal
         self._heard = bytes(8)  # the nonce of the last box that we opened
 
@@ -186,15 +178,12 @@ class CurveClient(_Curve):
 
     def __init__(
         self,
-        metadata: Mapping[str, bytes],
-        address: str,
-        authenticator: Authenticator | None,
-        message_limit: int,
+        terms: Terms,
         keys: KeyPair,
         server_key: bytes,
         random: Random = nacl.utils.random,
     ) -> None:
-        super().__init__(metadata, address, authenticator, message_limit, keys, random)
+        super().__init__(terms, keys, random)
         self._server = server_key
         self._short_public, self._short_secret = crypto_box_keypair()
 
@@ -262,15 +251,12 @@ class CurveServer(_Curve):
 
     def __init__(
         self,
-        metadata: Mapping[str, bytes],
-        address: str,
-        authenticator: Authenticator | None,
-        message_limit: int,
+        terms: Terms,
         keys: KeyPair,
         cookie_key: CookieKey,
         random: Random = nacl.utils.random,
     ) -> None:
-        super().__init__(metadata, address, authenticator, message_limit, keys, random)
+        super().__init__(terms, keys, random)
         self._cookie_key = cookie_key
         self._cookie = b""
 

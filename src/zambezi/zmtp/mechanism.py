@@ -11,6 +11,7 @@ CURVE puts each frame into a box of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from zambezi.zmtp import commands, frames
@@ -34,6 +35,16 @@ class Rejected(ProtocolError):
     """The peer said ERROR. It does not listen any more, so nothing is answered."""
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a mechanism is told about the connection that it is for."""
+
+    metadata: Mapping[str, bytes]  # ours, for the peer
+    address: str = ""  # the peer's
+    authenticator: Authenticator | None = None
+    message_limit: int = 1 << 28
+
+
 class Mechanism:
     """The base of the mechanisms, and the part of the handshake that they share: metadata and ERROR."""
 
@@ -45,10 +56,10 @@ class Mechanism:
     # Where a state's command leads is decided by the method, which sets `state`.
     table: ClassVar[Mapping[tuple[str, bytes], str]]
 
-    def __init__(self, metadata: Mapping[str, bytes], address: str, authenticator: Authenticator | None) -> None:
-        self.metadata = metadata
-        self.address = address
-        self.authenticator = authenticator
+    def __init__(self, terms: Terms) -> None:
+        self.metadata = terms.metadata
+        self.address = terms.address
+        self.authenticator = terms.authenticator
         self.state = self.first_state
         self.peer: dict[str, bytes] = {}
         self.claim: Claim | None = None

@@ -40,7 +40,7 @@ class Dealer(Core):
     @property
     def lone(self) -> Pipe | None:
         """The peer, where there is only one."""
-        turn = self._turn
+        turn = self._turn[:2]  # a copy: threads look without the lock
         return turn[0] if len(turn) == 1 else None
 
     def try_send(self, message: Message) -> bool:

@@ -120,7 +120,8 @@ class Pipe:
         Threads that send in a flood would spend their time on the lock. So a message may go into the mailbox, whose
         `append` is atomic, and which is emptied into the outbox under the lock. The caller must look *afterwards*
         whether the pipe is `looked_after`, and if it is not, take the lock and collect: who looks after it says so
-        no more *before* it empties the mailbox, so that no message is ever left behind.
+        no more *before* it empties the mailbox, so that no message is ever left behind. In the same way it must look
+        whether the pipe is still `attached`: who ends a pipe says so before it looks into the mailbox.
         """
         mailbox = self.mailbox
         core = self.core
@@ -149,6 +150,18 @@ class Pipe:
         self.outbox += posted
         self.out_octets += sum(map(len, posted))
         del mailbox[:count]  # what was appended meanwhile stays
+
+    def take_back(self, message: bytes) -> bool:
+        """With the lock held: take a message out of the mailbox; False if it is not there any more.
+
+        The last of its kind: what the same thread posted before, and believes to be on its way, keeps its place.
+        """
+        mailbox = self.mailbox
+        for index in range(len(mailbox) - 1, -1, -1):
+            if mailbox[index] is message:
+                del mailbox[index]
+                return True
+        return False
 
     @property
     def full(self) -> bool:
@@ -223,9 +236,12 @@ class Pipe:
         self.singles = all(type(message) is bytes for message in self.outbox)
 
     def clear_outbox(self) -> int:
-        """Discard what is queued to go out; how many messages that were."""
-        self.collect()
-        count = len(self.outbox)
+        """Discard what is queued to go out; how many messages that were.
+
+        The mailbox is left as it is: a thread that has just posted, and sees that it came too late, takes its message
+        back, and must find it there. Nobody else looks into the mailbox of a pipe that is over.
+        """
+        count = len(self.outbox) + len(self.mailbox)
         self.outbox = []
         self.out_octets = 0
         self.singles = True

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from zambezi.zmtp import commands
-from zambezi.zmtp.authenticator import Authenticator, Claim
+from zambezi.zmtp.authenticator import Claim
 from zambezi.zmtp.errors import ProtocolError
-from zambezi.zmtp.mechanism import Mechanism, Refused
+from zambezi.zmtp.mechanism import Mechanism, Refused, Terms
 
 HELLO = b"HELLO"
 WELCOME = b"WELCOME"
@@ -28,15 +26,8 @@ class PlainClient(Mechanism):
         ("wait for READY", commands.READY): "_ready",
     }
 
-    def __init__(
-        self,
-        metadata: Mapping[str, bytes],
-        address: str,
-        authenticator: Authenticator | None,
-        username: bytes,
-        password: bytes,
-    ) -> None:
-        super().__init__(metadata, address, authenticator)
+    def __init__(self, terms: Terms, username: bytes, password: bytes) -> None:
+        super().__init__(terms)
         self._username = username
         self._password = password
 

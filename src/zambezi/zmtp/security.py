@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from zambezi.zmtp import curve, mechanism, plain
-from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.errors import ZmtpError
 from zambezi.zmtp.keys import KeyPair
+from zambezi.zmtp.mechanism import Terms
 
 
 class Security(Protocol):
     """Makes a fresh mechanism for each connection."""
 
-    def mechanism(
-        self,
-        metadata: Mapping[str, bytes],
-        address: str,
-        authenticator: Authenticator | None,
-        message_limit: int,
-    ) -> mechanism.Mechanism: ...
+    def mechanism(self, terms: Terms) -> mechanism.Mechanism: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Null:
     """No security: anybody who can reach the socket (and whose address the authenticator allows) is let in."""
 
-    def mechanism(
-        self,
-        metadata: Mapping[str, bytes],
-        address: str,
-        authenticator: Authenticator | None,
-        message_limit: int,
-    ) -> mechanism.Mechanism:
-        return mechanism.Null(metadata, address, authenticator)
+    def mechanism(self, terms: Terms) -> mechanism.Mechanism:
+        return mechanism.Null(terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +37,9 @@ class PlainClient:
             if len(text.encode("utf-8", "surrogateescape")) > 255:
                 raise ZmtpError(f"a PLAIN {name} has at most 255 octets; use a shorter one")
 
-    def mechanism(
-        self,
-        metadata: Mapping[str, bytes],
-        address: str,
-        authenticator: Authenticator | None,
-        message_limit: int,
-    ) -> mechanism.Mechanism:
+    def mechanism(self, terms: Terms) -> mechanism.Mechanism:
         return plain.PlainClient(
-            metadata,
-            address,
-            authenticator,
+            terms,
             self.username.encode("utf-8", "surrogateescape"),
             self.password.encode("utf-8", "surrogateescape"),
         )
@@ -70,14 +49,8 @@ class PlainClient:
 class PlainServer:
     """PLAIN, the side that asks the authenticator about users. Without an authenticator it lets nobody in."""
 
-    def mechanism(
-        self,
-        metadata: Mapping[str, bytes],
-        address: str,
-        authenticator: Authenticator | None,
-        message_limit: int,
-    ) -> mechanism.Mechanism:
-        return plain.PlainServer(metadata, address, authenticator)
+    def mechanism(self, terms: Terms) -> mechanism.Mechanism:
+        return plain.PlainServer(terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +66,8 @@ class CurveClient:
                 f"a CURVE server key has 32 octets, not {len(self.server_key)}; decode the 40 characters of a Z85 key"
             )
 
-    def mechanism(
-        self,
-        metadata: Mapping[str, bytes],
-        address: str,
-        authenticator: Authenticator | None,
-        message_limit: int,
-    ) -> mechanism.Mechanism:
-        return curve.CurveClient(metadata, address, authenticator, message_limit, self.keys, self.server_key)
+    def mechanism(self, terms: Terms) -> mechanism.Mechanism:
+        return curve.CurveClient(terms, self.keys, self.server_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +77,5 @@ class CurveServer:
     keys: KeyPair
     cookie_key: curve.CookieKey = field(default_factory=curve.CookieKey, repr=False, compare=False)
 
-    def mechanism(
-        self,
-        metadata: Mapping[str, bytes],
-        address: str,
-        authenticator: Authenticator | None,
-        message_limit: int,
-    ) -> mechanism.Mechanism:
-        return curve.CurveServer(metadata, address, authenticator, message_limit, self.keys, self.cookie_key)
+    def mechanism(self, terms: Terms) -> mechanism.Mechanism:
+        return curve.CurveServer(terms, self.keys, self.cookie_key)

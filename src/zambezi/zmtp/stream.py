@@ -12,6 +12,7 @@ the connection breaks, those that did not go to the kernel whole are put back in
 from __future__ import annotations
 
 import socket
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from zambezi.zmtp.connection import Closed, Connection, Event, Failed, Ready, Subscription
@@ -28,6 +29,7 @@ READ_LEAST: Final = 16 * 1024
 READ_MOST: Final = 256 * 1024
 FLUSH: Final = 64 * 1024
 QUIET: Final = 50e-6
+TURNS: Final = 16
 FAREWELL: Final = 1.0
 
 
@@ -36,7 +38,6 @@ class StreamLink:
 
     __slots__ = (
         "_blocked",
-        "_control",
         "_core",
         "_gone",
         "_inflight",
@@ -64,7 +65,6 @@ class StreamLink:
         self.pipe = pipe
         self._unsent: memoryview | None = None
         self._inflight: list[Message] = []
-        self._control = 0  # how many octets of the block are not messages
         self._blocked = False
         self._scheduled = False
         self._last_flush = 0.0
@@ -157,13 +157,17 @@ class StreamLink:
             if reactor.time() - self._last_flush > QUIET:
                 self.flush()
             else:
-                self._scheduled = True
-                reactor.call_soon(self._flush_scheduled)
+                self._schedule()
 
     def nudge_control(self) -> None:
         """The engine has something to say."""
         if not self._blocked:
             self.flush()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._core.reactor.call_soon(self._flush_scheduled)
 
     def _flush_scheduled(self) -> None:
         self._scheduled = False
@@ -171,18 +175,20 @@ class StreamLink:
             self.flush()
 
     def flush(self) -> None:
-        """Write until nothing is left or the kernel takes no more."""
+        """Write until nothing is left or the kernel takes no more; but not for ever, others may be adding more."""
         connection = self.connection
         pipe = self.pipe
         sock = self._sock
         if self._gone:
             return
         wrote = False
-        while True:
+        for turn in count():
             unsent = self._unsent
             if unsent is None:
+                if turn >= TURNS:
+                    self._schedule()
+                    break
                 control = connection.take_output() if connection.has_output else b""
-                self._control = len(control)
                 if pipe.mailbox:
                     pipe.collect()
                 if pipe.outbox and pipe.link is self:

@@ -161,7 +161,7 @@ class BaseSocket:
         """Send a message without the lock, where that is possible. See `Pipe.post`."""
         if pipe is None or not pipe.post(frame):
             return False
-        if pipe.looked_after and not self._core.closing:
+        if pipe.looked_after and pipe.attached and not self._core.closing:
             return True
         with self._lock:
             return self._core.settle_post(pipe, frame)
