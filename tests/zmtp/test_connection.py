@@ -344,6 +344,26 @@ def test_a_wrong_server_key_is_not_answered() -> None:
     assert server.take_output() == b""
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "suspicion"),
+    [("NULL", "sockets of this type"), ("PLAIN", "the password right"), ("CURVE", "the server key right")],
+)
+def test_a_peer_that_hangs_up_leaves_a_guess_behind(mechanism: str, suspicion: str) -> None:
+    client, _ = pair(mechanism)
+    early = client.explain_loss("it closed")
+    assert early.startswith("it closed before it had greeted")
+    assert mechanism in early
+    client.receive(greeted(mechanism=mechanism, as_server=mechanism != "NULL"), 0.0)
+    late = client.explain_loss("it closed")
+    assert late.startswith("it closed during the handshake")
+    assert suspicion in late
+
+
+def test_a_peer_that_leaves_after_the_handshake_is_taken_at_its_word() -> None:
+    client, _ = connected("NULL")
+    assert client.explain_loss("it closed") == "it closed"
+
+
 def test_an_error_is_not_answered_with_an_error() -> None:
     for mechanism in MECHANISMS:
         for connection, as_server in zip(pair(mechanism), (True, False), strict=True):

@@ -1,6 +1,7 @@
 """zambezi.zmtp.core: endpoints, reconnecting, reviewing, lingering; on a clock that is moved by hand."""
 
 import itertools
+import logging
 import random
 import socket
 from collections.abc import Iterator
@@ -167,6 +168,27 @@ def test_both_sides_tell_the_story_of_a_connection(sim: Simulation) -> None:
         Disconnected(endpoint, "127.0.0.1", b"", "closed by this side"),
     ]
     hub.close(0)
+
+
+def test_what_happens_is_logged_and_secrets_are_not(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "zambezi.zmtp")
+    hub = Router(sim, Options(security=PlainServer(), authenticator=Authenticator(users={"ann": "secret"})))
+    events = history(hub)
+    endpoint = hub.bind("tcp://127.0.0.1:*")
+    for password in ("secret", "guess"):
+        client = Dealer(sim, Options(security=PlainClient("ann", password)))
+        client.connect(endpoint)
+        sim.until(lambda: of(Connected, events))
+        if password == "guess":
+            sim.until(lambda: of(HandshakeFailed, events))
+        client.close(0)
+    hub.close(0)
+    levels = {kind: level for _, level, text in caplog.record_tuples for kind in [text.split("(")[0]]}
+    assert levels["HandshakeFailed"] == logging.INFO
+    assert levels["Connected"] == logging.DEBUG
+    assert "ann" in caplog.text
+    assert "secret" not in caplog.text
+    assert "guess" not in caplog.text
 
 
 def test_a_wrong_password_is_told_to_both_sides_in_their_own_words(sim: Simulation) -> None:

@@ -7,6 +7,7 @@ message where is the business of the subclasses, one per socket type.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ from zambezi.zmtp.stream import Farewell, StreamLink
 Policy: TypeAlias = Literal["block", "error", "drop"]
 AnyLink: TypeAlias = StreamLink | MemoryLink
 
+_log: Final = logging.getLogger("zambezi.zmtp")
 _REVIEW: Final = 1.0
 # The system's: it has no state that a forked child would share, and none that each of a million sockets would carry.
 _CHANCE: Final = random.SystemRandom()
@@ -121,7 +123,7 @@ class Core:
         endpoint = endpoints.parse(text, binding=True)
         listener = MemoryListener(self, endpoint) if isinstance(endpoint, Inproc) else StreamListener(self, endpoint)
         self.listeners[listener.endpoint] = listener
-        self.on_event(Listening(listener.endpoint))
+        self.happened(Listening(listener.endpoint))
         return listener.endpoint
 
     def unbind(self, text: str) -> None:
@@ -176,6 +178,11 @@ class Core:
 
     # What links tell
 
+    def happened(self, event: SocketEvent) -> None:
+        """Tell whoever watches the socket, and the log. Events carry no secrets."""
+        _log.log(logging.INFO if isinstance(event, HandshakeFailed | Refused) else logging.DEBUG, "%s", event)
+        self.on_event(event)
+
     def link_ready(self, link: AnyLink, ready: Ready) -> None:
         pipe = link.pipe
         connector = self.connectors.get(pipe)
@@ -190,7 +197,7 @@ class Core:
             link.pause()
         if not pipe.attached and pipe not in self._leaving:
             self.attach(pipe)
-        self.on_event(self.connected_event(link, ready))
+        self.happened(self.connected_event(link, ready))
         if pipe.outbox or pipe.mailbox:
             link.nudge()
 
@@ -199,7 +206,7 @@ class Core:
         connector = self.connectors.get(pipe)
         if pipe.link is link:
             pipe.link = None
-            self.on_event(self.disconnected_event(link, reason))
+            self.happened(self.disconnected_event(link, reason))
             if pipe.attached and (connector is None or not self.early):
                 self.detach(pipe)
             if connector is None:
@@ -219,14 +226,14 @@ class Core:
 
     def handshake_failed(self, endpoint: str, address: str, reason: str) -> None:
         self.counters.handshakes_failed += 1
-        self.on_event(HandshakeFailed(endpoint, address, reason))
+        self.happened(HandshakeFailed(endpoint, address, reason))
 
     def refused(self, endpoint: str, address: str, reason: str) -> None:
         self.counters.refused += 1
-        self.on_event(Refused(endpoint, address, reason))
+        self.happened(Refused(endpoint, address, reason))
 
     def retrying(self, endpoint: str, attempt: int, delay: float, reason: str) -> None:
-        self.on_event(Retrying(endpoint, attempt, delay, reason))
+        self.happened(Retrying(endpoint, attempt, delay, reason))
 
     def arrived(self, pipe: Pipe) -> None:
         """A pipe has something to read."""
