@@ -5,7 +5,8 @@ The packages are layers, and imports point down only: `zambezi.wire` turns octet
 """
 
 from zambezi.errors import ZambeziError
+from zambezi.p2p import PeerSocket
 
 __version__ = "0.1.0"
 
-__all__ = ["ZambeziError", "__version__"]
+__all__ = ["PeerSocket", "ZambeziError", "__version__"]
