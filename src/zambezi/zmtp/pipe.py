@@ -248,8 +248,10 @@ class Pipe:
         return count
 
     def clear_inbox(self) -> int:
-        """Discard what has come and was not received; how many messages, a batch that was begun counting whole."""
+        """Discard what has come and was not received; how many messages that were."""
         count = self.in_messages
+        if self.current is not None:
+            count += sum(1 for _ in self.current) - len(self.inbox[0])
         self.inbox = []
         self.current = None
         self.in_messages = 0

@@ -43,14 +43,13 @@ class Reactor(Protocol):
 class AsyncioReactor:
     """Everything in one event loop, in its own thread."""
 
-    __slots__ = ("_loop", "call_soon", "time")
+    __slots__ = ("_loop", "time")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.time = loop.time
-        self.call_soon: Callable[..., object] = self._call_soon
 
-    def _call_soon(self, callback: Callable[..., object], *args: object) -> None:
+    def call_soon(self, callback: Callable[..., object], *args: object) -> None:
         # A socket in another thread's loop may be on the other end of an inproc connection.
         if _running_in(self._loop):
             self._loop.call_soon(callback, *args)

@@ -1,0 +1,29 @@
+"""36/ZRE: nodes that find each other on a network, form groups and talk; and ZRE/LOG, by which a mesh is watched.
+
+`zambezi.zre.asyncio.Node` is for programs with an event loop, `zambezi.zre.sync.Node` for scripts and threads; the same
+names in both. Here is what both need: events, errors, and a network in memory for simulations.
+"""
+
+from __future__ import annotations
+
+from zambezi.zre.discovery import MemoryNetwork
+from zambezi.zre.errors import NodeStopped, NoSuchPeer, ZreError
+from zambezi.zre.events import Enter, Event, Evasive, Exit, Join, Leave, Shout, Silent, Whisper
+from zambezi.zre.node import PeerInfo
+
+__all__ = [
+    "Enter",
+    "Evasive",
+    "Event",
+    "Exit",
+    "Join",
+    "Leave",
+    "MemoryNetwork",
+    "NoSuchPeer",
+    "NodeStopped",
+    "PeerInfo",
+    "Shout",
+    "Silent",
+    "Whisper",
+    "ZreError",
+]

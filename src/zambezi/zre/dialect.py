@@ -1,0 +1,114 @@
+"""The two dialects of ZRE behind one face: what the engine says, and how each says it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+from zambezi.wire import Message
+from zambezi.zre import messages
+
+Frames: TypeAlias = tuple[bytes, ...]
+
+_SIGNATURE: Final = b"\xaa\xa1"
+_HELLO: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What HELLO tells, in either dialect."""
+
+    endpoint: str
+    groups: Sequence[str]
+    status: int
+    name: str
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The classes of a dialect by what they are for, and where the sequence stands in them."""
+
+    name: str
+    family: type[messages.Stable | messages.Draft]
+    whisper: Callable[..., Message]
+    shout: Callable[..., Message]
+    join: Callable[..., Message]
+    leave: Callable[..., Message]
+    ping: Callable[..., Message]
+    ping_ok: Callable[..., Message]
+    greet: Callable[[Greeting], Message]
+    sequence_at: int
+
+    def sequence_of(self, octets: bytes) -> int:
+        """The sequence, also of a command that ZRE does not define."""
+        return int.from_bytes(octets[self.sequence_at : self.sequence_at + 2], "big")
+
+    def numbered(self, frames: Frames, sequence: int) -> Frames:
+        """The same message with another sequence: what is sent to many is encoded once."""
+        head, at = frames[0], self.sequence_at
+        return (head[:at] + sequence.to_bytes(2, "big") + head[at + 2 :], *frames[1:])
+
+
+def _greet_stable(greeting: Greeting) -> Message:
+    return messages.Hello(1, greeting.endpoint, greeting.groups, greeting.status, greeting.name, greeting.headers)
+
+
+def _greet_draft(greeting: Greeting) -> Message:
+    where = urlsplit(greeting.endpoint)
+    return messages.DraftHello(
+        1, where.hostname or "", where.port or 0, greeting.groups, greeting.status, greeting.headers
+    )
+
+
+STABLE: Final = Dialect(
+    "stable",
+    messages.Stable,
+    messages.Whisper,
+    messages.Shout,
+    messages.Join,
+    messages.Leave,
+    messages.Ping,
+    messages.PingOk,
+    _greet_stable,
+    4,
+)
+DRAFT: Final = Dialect(
+    "draft",
+    messages.Draft,
+    messages.DraftWhisper,
+    messages.DraftShout,
+    messages.DraftJoin,
+    messages.DraftLeave,
+    messages.DraftPing,
+    messages.DraftPingOk,
+    _greet_draft,
+    3,
+)
+DIALECTS: Final = {dialect.name: dialect for dialect in (STABLE, DRAFT)}
+
+
+def is_signed(octets: bytes) -> bool:
+    """Whether a message is one of ZRE's at all. (SIG-01)"""
+    return octets[:2] == _SIGNATURE and len(octets) >= 5
+
+
+def is_hello(octets: bytes) -> bool:
+    return octets[2] == _HELLO
+
+
+def dialect_of_hello(octets: bytes) -> Dialect | None:
+    """Told by the fourth octet: the version, or the high octet of sequence 1. (DIA-01)"""
+    return {2: STABLE, 0: DRAFT}.get(octets[3])
+
+
+def greeting_of(message: Message, uuid: bytes) -> Greeting:
+    """What a HELLO says. A draft peer has no name: it is called by the beginning of its UUID."""
+    if isinstance(message, messages.Hello):
+        name = message.name or uuid.hex()[:6]
+        return Greeting(message.endpoint, message.groups, message.status, name, message.headers)
+    assert isinstance(message, messages.DraftHello)
+    endpoint = f"tcp://{message.ipaddress}:{message.mailbox}"
+    return Greeting(endpoint, message.groups, message.status, uuid.hex()[:6], message.headers)

@@ -1,0 +1,606 @@
+"""The rules of 36/ZRE, without I/O. Beacons, messages and the time go in; what is to be done comes out.
+
+A node knows each of its peers in one of two states:
+
+    greeted   we found it (by a beacon, a seed or its own HELLO), connected to its mailbox and sent HELLO
+    ready     its HELLO has come too: the program has been told Enter, and can talk to it
+
+How it gets from one to the other, and away, is in four places: `receive_beacon`, `_receive_hello`, `tick`, and the
+check of the sequence in `receive`. Three rules make it heal by itself:
+
+- A gap in a peer's sequence means that messages were lost, and with them perhaps the state of its groups. The peer
+  ends (Exit), and begins anew with the next sign of it. (SEQ-02)
+- A HELLO from a peer that is ready means that the peer began anew: it restarted, or it lost track of us. It ends and
+  enters again, and is greeted again. Unless we had greeted it ourselves a moment ago: then it is the answer.
+- A peer that does not answer a HELLO is greeted again on a fresh connection, every `evasive` seconds, for as long as
+  it gives signs of life. A greeting that was lost with a connection is made up for so.
+
+What is to be done is returned by `take`: `Connect`, `Send` and `Disconnect` for the mailbox of a peer, `Broadcast` for
+the beacon, and the events for the program.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from zambezi.wire import Message, WireError
+from zambezi.zre import dialect as dialects
+from zambezi.zre import events, messages
+from zambezi.zre.beacon import Beacon
+from zambezi.zre.dialect import DIALECTS, Dialect, Frames, Greeting
+from zambezi.zre.errors import NoSuchPeer, ZreError
+
+# The extension by which nodes with seeds tell each other whom they know; its value is the mailbox, where they are told.
+GOSSIP: Final = "X-ZAMBEZI-GOSSIP"
+_GOSSIP_FRAME: Final = b"\x00zambezi-gossip"
+_TOLD_AT_ONCE: Final = 500
+# Commands that are not ZRE's, but a peer's dialect has in its sequence: ELECT, LEADER, GOODBYE of Zyre.
+_LAST_COMMAND: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Connect a DEALER to a peer's mailbox. (MBX-03)"""
+
+    peer: bytes
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """The DEALER that was connected to a seed is the one to this peer."""
+
+    seed: bytes
+    peer: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """Close the DEALER to a peer."""
+
+    peer: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message by the DEALER to a peer."""
+
+    peer: bytes
+    frames: Frames
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """Send a beacon."""
+
+    octets: bytes
+
+
+Output: TypeAlias = Connect | Adopt | Disconnect | Send | Broadcast | events.Event
+
+
+@dataclass(slots=True)
+class Counters:
+    """What was discarded, and why."""
+
+    bad_beacons: int = 0  # BCN-04
+    bad_identities: int = 0  # MBX-08
+    bad_messages: int = 0  # SIG-01, SIG-02, or malformed
+    before_hello: int = 0  # HEL-02
+    unknown_commands: int = 0
+    gaps: int = 0  # SEQ-02
+    status_mismatches: int = 0  # GRP-03
+    not_members: int = 0  # a SHOUT to a group that we are not in (any more)
+
+
+class Peer:
+    """What the engine knows of one peer."""
+
+    __slots__ = (
+        "address",
+        "dialect",
+        "due",
+        "endpoint",
+        "evasive",
+        "greeted",
+        "groups",
+        "headers",
+        "heard",
+        "key",
+        "name",
+        "ready",
+        "received",
+        "sent",
+        "status",
+        "waiting",
+    )
+
+    def __init__(self, key: bytes, endpoint: str, dialect: Dialect, now: float) -> None:
+        self.key = key
+        self.endpoint = endpoint
+        self.dialect = dialect
+        self.name = key.hex()[:6]
+        self.headers: Mapping[str, str] = {}
+        self.groups: set[str] = set()
+        self.status = 0
+        self.ready = False
+        self.waiting = False  # whether a HELLO of ours is unanswered
+        self.greeted = now  # when we greeted it last
+        self.heard = now
+        self.evasive = 0  # how many PINGs it has left unanswered
+        self.due = now
+        self.sent = 0  # the sequence of what we sent last
+        self.received = 0  # and of what came last
+
+    @property
+    def uuid(self) -> UUID:
+        return UUID(bytes=self.key)
+
+
+class Engine:
+    """One node, without its sockets.
+
+    `endpoint_for` gives the endpoint of this node's mailbox that a peer at an address can reach; `mailbox_at` the
+    endpoint of a mailbox by the address and the port of a beacon.
+    """
+
+    def __init__(
+        self,
+        uuid: UUID,
+        name: str,
+        endpoint_for: Callable[[str], str],
+        now: float,
+        *,
+        mailbox_at: Callable[[str, int], str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        groups: Iterable[str] = (),
+        dialect: str = "stable",
+        interval: float = 1.0,
+        evasive: float = 5.0,
+        expired: float = 30.0,
+        gossip: bool = False,
+    ) -> None:
+        if dialect not in DIALECTS:
+            raise ZreError(f"dialect is 'stable' or 'draft', not {dialect!r}")
+        if not 0 < evasive < expired:
+            raise ZreError(f"a peer is evasive before it is expired: {evasive} s and {expired} s are not in order")
+        self.uuid = uuid
+        self.key = uuid.bytes
+        self.name = name or uuid.hex[:6]
+        self.headers = dict(headers or {})
+        self.groups = set(groups)
+        self.status = len(self.groups) & 0xFF
+        self.dialect = DIALECTS[dialect]
+        self.counters = Counters()
+        self.peers: dict[bytes, Peer] = {}
+        self._endpoint_for = endpoint_for
+        self._mailbox_at = mailbox_at or "tcp://{}:{}".format
+        self._interval = interval
+        self._evasive = evasive
+        self._expired = expired
+        self._gossip = gossip
+        self._port = 0
+        self._next_beacon: float | None = None
+        self._due: list[tuple[float, bytes]] = []  # when to look at which peer again; one entry for each
+        self._seeds: dict[str, bytes | None] = {}  # by endpoint: the peer that has its mailbox there, once it is known
+        self._next_seeding = 0.0
+        self._out: list[Output] = []
+
+    def take(self) -> list[Output]:
+        """What is to be done, in order."""
+        out, self._out = self._out, []
+        return out
+
+    # Coming and going
+
+    def start(self, port: int, now: float, beacons: bool = True) -> None:
+        """Begin to say that we are there. (BCN-02)"""
+        self._port = port
+        if beacons:
+            self._next_beacon = now
+        self.tick(now)
+
+    def stop(self) -> None:
+        """Say that we are leaving, and part from all. (BCN-08)"""
+        if self._next_beacon is not None:
+            self._next_beacon = None
+            self._out.append(Broadcast(Beacon(self.uuid, 0).encode()))
+        for key in [*self.peers, *(_seed_key(endpoint) for endpoint, peer in self._seeds.items() if peer is None)]:
+            self._out.append(Disconnect(key))
+        self.peers.clear()
+        self._seeds.clear()
+
+    def seed(self, endpoint: str, now: float) -> None:
+        """Greet whoever has its mailbox there, now and whenever it is not a peer. Its HELLO will tell who it is."""
+        if endpoint not in self._seeds:
+            self._seeds[endpoint] = None
+            self._next_seeding = now + self._expired
+            self._greet_seed(endpoint)
+
+    def _greet_seed(self, endpoint: str) -> None:
+        key = _seed_key(endpoint)
+        self._out.append(Connect(key, endpoint))
+        self._out.append(Send(key, self._hello(endpoint, self.dialect)))
+
+    def _seed_again(self, now: float) -> None:
+        """A seed that is not a peer (any more) is greeted again: there may be no beacons to find it by."""
+        self._next_seeding = now + self._expired
+        for endpoint, key in self._seeds.items():
+            if key is None:
+                self._out.append(Disconnect(_seed_key(endpoint)))
+            elif key in self.peers:
+                continue
+            self._seeds[endpoint] = None
+            self._greet_seed(endpoint)
+
+    # Time
+
+    @property
+    def deadline(self) -> float:
+        """When `tick` wants to be called."""
+        times = [self._next_beacon] if self._next_beacon is not None else []
+        if self._due:
+            times.append(self._due[0][0])
+        if self._seeds:
+            times.append(self._next_seeding)
+        return min(times, default=float("inf"))
+
+    def tick(self, now: float) -> None:
+        """Send the beacon that is due, and look at peers that have been silent."""
+        if self._next_beacon is not None and now >= self._next_beacon:
+            self._out.append(Broadcast(Beacon(self.uuid, self._port).encode()))
+            # The beat is kept, but beats that were missed are not made up for.
+            self._next_beacon = max(self._next_beacon + self._interval, now)
+        if self._seeds and now >= self._next_seeding:
+            self._seed_again(now)
+        while self._due and self._due[0][0] <= now:
+            due, key = heapq.heappop(self._due)
+            peer = self.peers.get(key)
+            if peer is not None and peer.due == due:
+                self._look_at(peer, now)
+
+    def _look_at(self, peer: Peer, now: float) -> None:
+        silence = now - peer.heard
+        if silence >= self._expired:
+            self._part(peer, f"silent for {self._expired:g} s")  # PING-02
+            return
+        if not peer.ready:
+            if silence < self._evasive and now - peer.greeted >= self._evasive:
+                self._greet_afresh(peer, now)
+        elif silence >= self._evasive * (peer.evasive + 1):
+            peer.evasive += 1
+            self._send(peer, peer.dialect.ping(0))  # PING-01
+            event = events.Evasive if peer.evasive == 1 else events.Silent
+            if peer.evasive <= 2:
+                self._out.append(event(peer.uuid, peer.name))
+        self._schedule(peer, now)
+
+    def _schedule(self, peer: Peer, now: float) -> None:
+        wanted = peer.heard + self._evasive * (peer.evasive + 1) if peer.ready else peer.greeted + self._evasive
+        peer.due = max(min(wanted, peer.heard + self._expired), now + 1e-3)
+        heapq.heappush(self._due, (peer.due, peer.key))
+
+    def _hear(self, peer: Peer, now: float) -> None:
+        peer.heard = now
+        peer.evasive = 0
+
+    # Beacons
+
+    def receive_beacon(self, octets: bytes, address: str, now: float) -> None:
+        """A datagram came from an address."""
+        beacon = Beacon.decode(octets)
+        if beacon is None:
+            self.counters.bad_beacons += 1
+            return
+        key = beacon.uuid.bytes
+        if key == self.key:  # BCN-05
+            return
+        peer = self.peers.get(key)
+        if not beacon.port:
+            if peer is not None:
+                self._part(peer, "it left")  # BCN-07
+            return
+        endpoint = self._mailbox_at(address, beacon.port)
+        if peer is None:
+            self._meet(key, endpoint, now)  # BCN-06
+        elif _port(peer.endpoint) not in (None, beacon.port):
+            # Another mailbox: it restarted. A beacon that was under way when it greeted us says nothing new.
+            if now - peer.greeted >= self._interval:
+                self._part(peer, "it restarted")
+                self._meet(key, endpoint, now)
+        else:
+            self._hear(peer, now)
+
+    def discover(self, uuid: UUID, endpoint: str, now: float) -> None:
+        """A peer was found by other means than a beacon."""
+        if uuid.bytes not in self.peers and uuid != self.uuid:
+            self._meet(uuid.bytes, endpoint, now)
+
+    def _meet(self, key: bytes, endpoint: str, now: float, dialect: Dialect | None = None) -> Peer:
+        """A new peer: connect to it and greet it."""
+        peer = self.peers[key] = Peer(key, endpoint, dialect or self.dialect, now)
+        self._out.append(Connect(key, endpoint))
+        self._greet(peer, now)
+        self._schedule(peer, now)
+        return peer
+
+    def _greet(self, peer: Peer, now: float) -> None:
+        peer.sent = 1
+        peer.waiting = True
+        peer.greeted = now
+        self._out.append(Send(peer.key, self._hello(peer.endpoint, peer.dialect)))
+
+    def _greet_afresh(self, peer: Peer, now: float) -> None:
+        self._out.append(Disconnect(peer.key))
+        self._out.append(Connect(peer.key, peer.endpoint))
+        self._greet(peer, now)
+
+    def _hello(self, endpoint: str, dialect: Dialect) -> Frames:
+        ours = self._endpoint_for(urlsplit(endpoint).hostname or "")
+        headers = {**self.headers, GOSSIP: ours} if self._gossip else self.headers
+        return dialect.greet(Greeting(ours, sorted(self.groups), self.status, self.name, headers)).encode()
+
+    def _part(self, peer: Peer, reason: str) -> None:
+        """End a peer. The program hears of it only if it had heard of the peer at all."""
+        del self.peers[peer.key]
+        self._out.append(Disconnect(peer.key))
+        if peer.ready:
+            self._out.append(events.Exit(peer.uuid, peer.name, reason))
+
+    def unresponsive(self, key: bytes) -> None:
+        """The queue of a peer's DEALER is full. (MBX-05)"""
+        peer = self.peers.get(key)
+        if peer is not None:
+            self._part(peer, "it does not respond: its queue is full")
+
+    def unreachable(self, key: bytes) -> None:
+        """The endpoint that a peer gave of itself is none."""
+        self.counters.bad_messages += 1
+        peer = self.peers.get(key)
+        if peer is not None:
+            self._part(peer, f"its endpoint {peer.endpoint!r} is none that we can connect to")
+
+    # Messages in
+
+    def receive(self, identity: bytes, frames: list[bytes], now: float) -> None:
+        """A message came to the mailbox, from a DEALER with this identity."""
+        if len(identity) != 17 or identity[0] != 1:
+            self.counters.bad_identities += 1  # MBX-08
+            return
+        key = identity[1:]
+        if key == self.key:
+            return
+        octets = frames[0]
+        if not dialects.is_signed(octets):
+            self.counters.bad_messages += 1  # SIG-01
+            return
+        if dialects.is_hello(octets):
+            self._receive_hello(key, frames, now)
+            return
+        peer = self.peers.get(key)
+        if peer is None or not peer.ready:
+            self.counters.before_hello += 1  # HEL-02
+            return
+        dialect = peer.dialect
+        if dialect is dialects.STABLE and octets[3] != 2:
+            self.counters.bad_messages += 1  # SIG-02
+            return
+        peer.received = (peer.received + 1) & 0xFFFF  # SEQ-01
+        if dialect.sequence_of(octets) != peer.received:
+            self.counters.gaps += 1
+            got, wanted = dialect.sequence_of(octets), peer.received
+            self._part(peer, f"a gap in its sequence: {got} came where {wanted} was due")  # SEQ-02
+            self._meet(key, peer.endpoint, now)  # it is there, and may begin anew
+            return
+        self._hear(peer, now)
+        if octets[2] > _LAST_COMMAND:
+            self.counters.unknown_commands += 1  # in the sequence, and otherwise ignored
+            return
+        try:
+            message = dialect.family.decode(frames)
+        except WireError:
+            self.counters.bad_messages += 1
+            return
+        self._receive_command(peer, message)
+
+    def _receive_command(self, peer: Peer, message: Message) -> None:
+        match message:
+            case messages.Whisper() | messages.DraftWhisper():
+                content = tuple(message.content)
+                if content and content[0] == _GOSSIP_FRAME and GOSSIP in peer.headers:
+                    self._receive_gossip(content[1:], peer.heard)
+                else:
+                    self._out.append(events.Whisper(peer.uuid, peer.name, content))  # MSG-01
+            case messages.Shout() | messages.DraftShout():
+                if message.group in self.groups:
+                    self._out.append(events.Shout(peer.uuid, peer.name, message.group, tuple(message.content)))
+                else:
+                    self.counters.not_members += 1
+            case messages.Join() | messages.DraftJoin():
+                self._count_status(peer, message.status)
+                if message.group not in peer.groups:
+                    peer.groups.add(message.group)
+                    self._out.append(events.Join(peer.uuid, peer.name, message.group))
+            case messages.Leave() | messages.DraftLeave():
+                self._count_status(peer, message.status)
+                if message.group in peer.groups:
+                    peer.groups.discard(message.group)
+                    self._out.append(events.Leave(peer.uuid, peer.name, message.group))
+            case messages.Ping() | messages.DraftPing():
+                self._send(peer, peer.dialect.ping_ok(0))  # PING-03
+
+    def _count_status(self, peer: Peer, status: int) -> None:
+        peer.status = (peer.status + 1) & 0xFF  # GRP-03
+        if peer.status != status:
+            self.counters.status_mismatches += 1
+            peer.status = status
+
+    def _receive_hello(self, key: bytes, frames: list[bytes], now: float) -> None:
+        dialect = dialects.dialect_of_hello(frames[0])
+        try:
+            message = dialect.family.decode(frames) if dialect else None
+        except WireError:
+            message = None
+        if dialect is None or message is None or dialect.sequence_of(frames[0]) != 1:
+            self.counters.bad_messages += 1
+            return
+        greeting = dialects.greeting_of(message, key)
+        peer = self.peers.get(key)
+        if self.dialect is dialects.DRAFT and dialect is not self.dialect:
+            # We speak draft alone. It is a sign of life; the peer will greet anew when it has heard how we speak.
+            if peer is None:
+                self._meet(key, greeting.endpoint, now)
+            return
+        if peer is not None and peer.ready and not (peer.waiting and now - peer.greeted < self._evasive):
+            self._part(peer, "it greeted anew")
+            peer = None
+        if peer is None:
+            peer = self._meet_greeter(key, greeting, dialect, now)  # MBX-06, HEL-03
+        elif peer.dialect is not dialect:
+            peer.dialect = dialect
+            self._greet(peer, now)  # DIA-01
+        peer.waiting = False
+        peer.received = 1
+        self._hear(peer, now)
+        self._enter(peer, greeting, now)
+
+    def _meet_greeter(self, key: bytes, greeting: Greeting, dialect: Dialect, now: float) -> Peer:
+        """A HELLO from somebody unknown: a new peer, or the answer of a seed."""
+        endpoint = self._seed_of(greeting.endpoint)
+        if endpoint is None:
+            return self._meet(key, greeting.endpoint, now, dialect)
+        self._seeds[endpoint] = key
+        self._out.append(Adopt(_seed_key(endpoint), key))
+        peer = self.peers[key] = Peer(key, endpoint, self.dialect, now)
+        peer.sent = 1
+        self._schedule(peer, now)
+        if peer.dialect is not dialect:
+            peer.dialect = dialect
+            self._greet(peer, now)
+        return peer
+
+    def _seed_of(self, endpoint: str) -> str | None:
+        """The seed that greets from an endpoint. It may call itself by another address than the one we know."""
+        unknown = [seed for seed, peer in self._seeds.items() if peer is None and _port(seed) == _port(endpoint)]
+        return next((seed for seed in unknown if seed == endpoint), unknown[0] if unknown else None)
+
+    def _enter(self, peer: Peer, greeting: Greeting, now: float) -> None:
+        peer.name = greeting.name
+        peer.headers = greeting.headers
+        peer.status = greeting.status  # HEL-04
+        before, peer.groups = peer.groups, set(greeting.groups)
+        if not peer.ready:
+            peer.ready = True
+            self._out.append(events.Enter(peer.uuid, peer.name, peer.endpoint, dict(peer.headers)))
+            self._schedule(peer, now)
+        for group in sorted(peer.groups - before):
+            self._out.append(events.Join(peer.uuid, peer.name, group))
+        for group in sorted(before - peer.groups):
+            self._out.append(events.Leave(peer.uuid, peer.name, group))
+        if self._gossip and GOSSIP in peer.headers:
+            self._tell_gossip(peer)
+
+    # Messages out
+
+    def _send(self, peer: Peer, message: Message) -> None:
+        self._send_frames(peer, message.encode())
+
+    def _send_frames(self, peer: Peer, frames: Frames) -> None:
+        peer.sent = (peer.sent + 1) & 0xFFFF  # SEQ-01
+        self._out.append(Send(peer.key, peer.dialect.numbered(frames, peer.sent)))
+
+    def _send_all(self, peers: Iterable[Peer], make: Callable[[Dialect], Message]) -> int:
+        """The same message to many, encoded once for each dialect."""
+        encoded: dict[str, Frames] = {}
+        count = 0
+        for peer in peers:
+            frames = encoded.get(peer.dialect.name)
+            if frames is None:
+                frames = encoded[peer.dialect.name] = make(peer.dialect).encode()
+            self._send_frames(peer, frames)
+            count += 1
+        return count
+
+    def whisper(self, uuid: UUID, content: Frames) -> None:
+        """Send a message to one peer. (MSG-01)"""
+        peer = self.peers.get(uuid.bytes)
+        if peer is None or not peer.ready:
+            raise NoSuchPeer(f"no peer {uuid} is here now")
+        self._send(peer, peer.dialect.whisper(0, _content(content)))
+
+    def shout(self, group: str, content: Frames) -> int:
+        """Send a message to every peer in a group; how many that were. (MSG-02)"""
+        content = _content(content)
+        members = [peer for peer in self.peers.values() if peer.ready and group in peer.groups]
+        return self._send_all(members, lambda dialect: dialect.shout(0, group, content))
+
+    def join(self, group: str) -> bool:
+        """Join a group; False if we are in it already. (GRP-01)"""
+        if group in self.groups:
+            return False
+        self.groups.add(group)
+        self.status = (self.status + 1) & 0xFF
+        self._send_all(self.peers.values(), lambda dialect: dialect.join(0, group, self.status))
+        return True
+
+    def leave(self, group: str) -> bool:
+        """Leave a group; False if we are not in it. (GRP-02)"""
+        if group not in self.groups:
+            return False
+        self.groups.discard(group)
+        self.status = (self.status + 1) & 0xFF
+        self._send_all(self.peers.values(), lambda dialect: dialect.leave(0, group, self.status))
+        return True
+
+    def announce(self, service: str, endpoint: str, now: float) -> None:
+        """Offer a service. It travels in HELLO, so that peers that know us already are greeted anew. (EXT-01)"""
+        if self.headers.get(service) != endpoint:
+            self.headers[service] = endpoint
+            for peer in self.peers.values():
+                self._greet(peer, now)
+
+    def services(self, service: str) -> dict[UUID, str]:
+        """Who offers a service, and where. (EXT-02)"""
+        return {
+            peer.uuid: peer.headers[service] for peer in self.peers.values() if peer.ready and service in peer.headers
+        }
+
+    # Gossip: for networks without broadcast
+
+    def _tell_gossip(self, newcomer: Peer) -> None:
+        others = [peer for peer in self.peers.values() if peer is not newcomer and peer.ready]
+        known = [peer.key + peer.endpoint.encode() for peer in others]
+        for start in range(0, len(known), _TOLD_AT_ONCE):
+            content = (_GOSSIP_FRAME, *known[start : start + _TOLD_AT_ONCE])
+            self._send(newcomer, newcomer.dialect.whisper(0, content))
+        news = (_GOSSIP_FRAME, newcomer.key + newcomer.endpoint.encode())
+        self._send_all([peer for peer in others if GOSSIP in peer.headers], lambda dialect: dialect.whisper(0, news))
+
+    def _receive_gossip(self, entries: Frames, now: float) -> None:
+        if not self._gossip:
+            return
+        for entry in entries:
+            endpoint = entry[16:].decode("utf-8", "replace")
+            if len(entry) > 16 and entry[:16] != self.key and endpoint.startswith(("tcp://", "inproc://")):
+                self.discover(UUID(bytes=entry[:16]), endpoint, now)
+
+
+def _seed_key(endpoint: str) -> bytes:
+    return b"seed " + endpoint.encode()
+
+
+def _content(content: Frames) -> Frames:
+    """At least one frame: a WHISPER without any kills a Pyre node."""
+    return content or (b"",)
+
+
+def _port(endpoint: str) -> int | None:
+    try:
+        return urlsplit(endpoint).port
+    except ValueError:
+        return None

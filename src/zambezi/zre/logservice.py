@@ -1,0 +1,62 @@
+"""The log service without waiting: a SUB socket on an ephemeral port, to which the nodes of a mesh connect. (LOG-01)"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from zambezi.zmtp.core import Options
+from zambezi.zmtp.patterns import Sub
+from zambezi.zmtp.reactor import Reactor
+from zambezi.zre.log import Record, read
+from zambezi.zre.node import EPHEMERAL, NodeCore, security_of
+
+
+class LogCore:
+    """Collects logs for a node that announces it."""
+
+    def __init__(self, reactor: Reactor, node: NodeCore) -> None:
+        security, guard = security_of(node.options.keys)
+        self.records: deque[Record] = deque()
+        self.discarded = 0
+        self.on_record: Callable[[], object] = lambda: None
+        self.on_closed: Callable[[], object] = lambda: None
+        self._sub = Sub(reactor, Options(security=security, authenticator=guard))
+        self._sub.on_readable = self._readable
+        self._sub.on_closed = self._closed
+        self._sub.subscribe(b"")
+        self.endpoint = self._sub.bind(node.service_endpoint("log", EPHEMERAL))
+
+    @property
+    def closing(self) -> bool:
+        return self._sub.closing
+
+    def _readable(self) -> None:
+        if self.records:
+            return  # what is not read yet waits in the socket, which is bounded
+        self._fill()
+        if self.records:
+            self.on_record()
+
+    def _fill(self) -> None:
+        batch = self._sub.try_recv_batch()
+        while batch is not None and not self.records:
+            for message in batch:
+                record = read(message[0]) if len(message) == 1 else None
+                if record is None:
+                    self.discarded += 1  # LOG-03
+                else:
+                    self.records.append(record)
+            if not self.records:
+                batch = self._sub.try_recv_batch()
+
+    def next_record(self) -> Record | None:
+        if not self.records:
+            self._fill()
+        return self.records.popleft() if self.records else None
+
+    def close(self) -> None:
+        self._sub.close(0)
+
+    def _closed(self) -> None:
+        self.on_closed()

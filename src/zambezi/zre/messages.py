@@ -1,0 +1,126 @@
+"""The grammar of 36/ZRE: the stable protocol, and the draft that came before it as a dialect.
+
+The two differ in the octets after the command's id. The stable protocol has its version there, 2; the draft goes on
+with the sequence, whose first octet is 0 in HELLO, because HELLO has sequence 1. So the fourth octet of a HELLO tells
+which dialect it is in, and every later message of that peer is in the same. (DIA-01)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from zambezi.wire import (
+    Dictionary,
+    Message,
+    constant,
+    dictionary,
+    field,
+    msg,
+    number_1,
+    number_2,
+    string,
+    strings,
+)
+
+
+class Stable(Message, signature=0xAAA1):
+    """The stable protocol: what all its commands begin with. (SIG-01, SIG-02)"""
+
+    version: int = constant(number_1, 2)
+    sequence: int = field(number_2)
+
+
+class Hello(Stable, id=1):
+    """Greet a peer so that it can connect back to us. (HEL-01)"""
+
+    endpoint: str = field(string)
+    groups: Sequence[str] = field(strings, default=())
+    status: int = field(number_1, default=0)
+    name: str = field(string, default="")
+    headers: Mapping[str, str] = field(dictionary, default=Dictionary())
+
+
+class Whisper(Stable, id=2):
+    """Send a message to a peer."""
+
+    content: Sequence[bytes] = field(msg)
+
+
+class Shout(Stable, id=3):
+    """Send a message to a group."""
+
+    group: str = field(string)
+    content: Sequence[bytes] = field(msg)
+
+
+class Join(Stable, id=4):
+    """Join a group; the status is the one after joining."""
+
+    group: str = field(string)
+    status: int = field(number_1)
+
+
+class Leave(Stable, id=5):
+    """Leave a group; the status is the one after leaving."""
+
+    group: str = field(string)
+    status: int = field(number_1)
+
+
+class Ping(Stable, id=6):
+    """Ping a peer that has gone silent."""
+
+
+class PingOk(Stable, id=7):
+    """Reply to a peer's ping."""
+
+
+class Draft(Message, signature=0xAAA1):
+    """The draft dialect: no version, and an address in the place of an endpoint."""
+
+    sequence: int = field(number_2)
+
+
+class DraftHello(Draft, id=1):
+    """Greet a peer; the endpoint is tcp://ipaddress:mailbox. (DIA-02)"""
+
+    ipaddress: str = field(string)
+    mailbox: int = field(number_2)
+    groups: Sequence[str] = field(strings, default=())
+    status: int = field(number_1, default=0)
+    headers: Mapping[str, str] = field(dictionary, default=Dictionary())
+
+
+class DraftWhisper(Draft, id=2):
+    """Send a message to a peer."""
+
+    content: Sequence[bytes] = field(msg)
+
+
+class DraftShout(Draft, id=3):
+    """Send a message to a group."""
+
+    group: str = field(string)
+    content: Sequence[bytes] = field(msg)
+
+
+class DraftJoin(Draft, id=4):
+    """Join a group; the status is the one after joining."""
+
+    group: str = field(string)
+    status: int = field(number_1)
+
+
+class DraftLeave(Draft, id=5):
+    """Leave a group; the status is the one after leaving."""
+
+    group: str = field(string)
+    status: int = field(number_1)
+
+
+class DraftPing(Draft, id=6):
+    """Ping a peer that has gone silent."""
+
+
+class DraftPingOk(Draft, id=7):
+    """Reply to a peer's ping."""
