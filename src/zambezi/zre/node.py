@@ -90,6 +90,7 @@ class NodeCore:
         self.stopped = False
         self.endpoint = ""
         self._timer: Timer | None = None
+        self._armed = float("inf")  # when the timer fires
         self._interfaces: list[Interface] = []
         self._discovery = self._make_discovery()
         security, guard = security_of(options.keys)
@@ -249,6 +250,7 @@ class NodeCore:
 
     def _tick(self) -> None:
         self._timer = None
+        self._armed = float("inf")
         if not self.stopping:
             self.engine.tick(self.reactor.time())
             self._pump()
@@ -283,10 +285,14 @@ class NodeCore:
             self.on_event()
 
     def _arm(self) -> None:
+        """Be called when the engine wants to be. A tick that comes early does no harm, so a timer is only moved forward."""
         deadline = self.engine.deadline
+        if deadline >= self._armed:
+            return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.reactor.call_at(deadline, self._tick) if deadline < float("inf") else None
+        self._armed = deadline
+        self._timer = self.reactor.call_at(deadline, self._tick)
 
     # Which address a peer can reach
 
