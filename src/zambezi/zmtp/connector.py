@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class Connector:
     """What both kinds share: a pipe, the count of attempts, and the next one's timer."""
 
+    __slots__ = ("_attempts", "_delay", "_since", "_timer", "closed", "core", "endpoint", "pipe")
+
     def __init__(self, core: Core, endpoint: str) -> None:
         self.core = core
         self.endpoint = endpoint
@@ -69,6 +71,8 @@ class Connector:
 
 class StreamConnector(Connector):
     """Connects to a TCP port or a Unix socket."""
+
+    __slots__ = ("_candidates", "_sock", "_target", "_timeout")
 
     def __init__(self, core: Core, endpoint: Tcp | Ipc) -> None:
         super().__init__(core, str(endpoint))
@@ -179,6 +183,8 @@ class StreamConnector(Connector):
 
 class MemoryConnector(Connector):
     """Connects to a name in this process, as soon as somebody binds it."""
+
+    __slots__ = ("_name",)
 
     def __init__(self, core: Core, endpoint: Inproc) -> None:
         super().__init__(core, str(endpoint))

@@ -89,6 +89,8 @@ class Core:
     multipart: ClassVar[bool] = True
     # Whether messages are routed to an outgoing connection before it is established.
     early: ClassVar[bool] = False
+    # Whether a message to a quiet peer is written at once. If not, with all that is sent before the loop turns again.
+    eager: ClassVar[bool] = True
 
     def __init__(self, reactor: Reactor, options: Options, chance: random.Random | None = None) -> None:
         self.reactor = reactor

@@ -41,7 +41,11 @@ class Reactor(Protocol):
 
 
 class AsyncioReactor:
-    """Everything in one event loop, in its own thread."""
+    """Everything in one event loop, in its own thread.
+
+    The loop is told descriptors, not sockets: it looks for those that it does not know too, and a socket that is not
+    found is described at length in an error that nobody sees.
+    """
 
     __slots__ = ("_loop", "time")
 
@@ -60,20 +64,20 @@ class AsyncioReactor:
         return self._loop.call_at(when, callback, *args)
 
     def add_reader(self, sock: socket.socket, callback: Callable[[], object]) -> None:
-        self._loop.add_reader(sock, callback)
+        self._loop.add_reader(sock.fileno(), callback)
 
     def remove_reader(self, sock: socket.socket) -> None:
-        self._loop.remove_reader(sock)
+        self._loop.remove_reader(sock.fileno())
 
     def add_writer(self, sock: socket.socket, callback: Callable[[], object]) -> None:
-        self._loop.add_writer(sock, callback)
+        self._loop.add_writer(sock.fileno(), callback)
 
     def remove_writer(self, sock: socket.socket) -> None:
-        self._loop.remove_writer(sock)
+        self._loop.remove_writer(sock.fileno())
 
     def release(self, sock: socket.socket) -> None:
-        self._loop.remove_reader(sock)
-        self._loop.remove_writer(sock)
+        self._loop.remove_reader(sock.fileno())
+        self._loop.remove_writer(sock.fileno())
         sock.close()
 
     def resolve(self, host: str, port: int, callback: Callable[[Addresses | OSError], object]) -> None:
@@ -129,16 +133,16 @@ class ThreadReactor:
 
     def _watch(self, watch: Callable[..., object], sock: socket.socket, callback: Callable[[], object]) -> None:
         if sock.fileno() >= 0:
-            watch(sock, self._locked, callback)
+            watch(sock.fileno(), self._locked, callback)
 
-    def _unwatch(self, unwatch: Callable[[socket.socket], object], sock: socket.socket) -> None:
+    def _unwatch(self, unwatch: Callable[[int], object], sock: socket.socket) -> None:
         if sock.fileno() >= 0:
-            unwatch(sock)
+            unwatch(sock.fileno())
 
     def _release(self, sock: socket.socket) -> None:
         if sock.fileno() >= 0:
-            self._loop.remove_reader(sock)
-            self._loop.remove_writer(sock)
+            self._loop.remove_reader(sock.fileno())
+            self._loop.remove_writer(sock.fileno())
             sock.close()
 
     def resolve(self, host: str, port: int, callback: Callable[[Addresses | OSError], object]) -> None:

@@ -154,7 +154,7 @@ class StreamLink:
             self.flush()
         elif not self._scheduled:
             reactor = self._core.reactor
-            if reactor.time() - self._last_flush > QUIET:
+            if self._core.eager and reactor.time() - self._last_flush > QUIET:
                 self.flush()
             else:
                 self._schedule()

@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Final, Self, Unpack
 from uuid import UUID
 
 from zambezi.zmtp.errors import TimedOut
@@ -40,6 +40,8 @@ from zambezi.zre.logservice import LogCore
 from zambezi.zre.node import NodeCore, NodeOptions, PeerInfo
 
 __all__ = ["Join", "LogService", "MemoryNetwork", "Node", "Shout"]
+
+_AT_ONCE: Final = 64
 
 
 class Node:
@@ -58,6 +60,7 @@ class Node:
         self._waiting: list[asyncio.Future[None]] = []
         self._stopped = self._loop.create_future()
         self._started = False
+        self._said = 0
 
     # The life of a node
 
@@ -114,6 +117,11 @@ class Node:
         return self._core.engine.services(service)
 
     @property
+    def unsent(self) -> list[UUID]:
+        """The peers to whom something has still to go out."""
+        return self._core.unsent
+
+    @property
     def counters(self) -> Counters:
         """What was discarded, and why."""
         return self._core.engine.counters
@@ -131,12 +139,19 @@ class Node:
     async def whisper(self, peer: UUID, data: Sendable) -> None:
         """Send a message to one peer: one frame as `bytes`, or several."""
         self._core.whisper(peer, frames_of(data))
+        await self._breathe()
 
     async def shout(self, group: str, data: Sendable) -> int:
         """Send a message to all peers in a group; how many that are now."""
         count = self._core.shout(group, frames_of(data))
-        await asyncio.sleep(0)
+        await self._breathe()
         return count
+
+    async def _breathe(self) -> None:
+        """Let the loop run, now and then: what is said at once goes out together, but queues must not fill up."""
+        self._said += 1
+        if self._said % _AT_ONCE == 0:
+            await asyncio.sleep(0)
 
     async def announce(self, service: str, endpoint: str) -> None:
         """Offer a service, such as `X-NAME`, at an endpoint. Peers that know us already are greeted anew."""
@@ -146,6 +161,9 @@ class Node:
 
     async def recv(self, timeout: float | None = None) -> Event:
         """The next event."""
+        event = self._core.next_event()
+        if event is not None:
+            return event
         try:
             async with asyncio.timeout(timeout):
                 while True:

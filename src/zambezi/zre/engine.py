@@ -24,11 +24,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from zambezi.wire import Message, WireError
+from zambezi.wire import Message, WireError, string
 from zambezi.zre import dialect as dialects
 from zambezi.zre import events, messages
 from zambezi.zre.beacon import Beacon
@@ -41,6 +42,9 @@ _GOSSIP_FRAME: Final = b"\x00zambezi-gossip"
 _TOLD_AT_ONCE: Final = 500
 # Commands that are not ZRE's, but a peer's dialect has in its sequence: ELECT, LEADER, GOODBYE of Zyre.
 _LAST_COMMAND: Final = 7
+_LONGEST_STRING: Final = 255
+_SHOUT: Final = 3
+_NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +70,8 @@ class Disconnect:
     peer: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send a message by the DEALER to a peer."""
+class Send(NamedTuple):
+    """Send a message by the DEALER to a peer. (A tuple: there is one for each peer that hears a SHOUT.)"""
 
     peer: bytes
     frames: Frames
@@ -102,7 +105,7 @@ class Peer:
     """What the engine knows of one peer."""
 
     __slots__ = (
-        "address",
+        "beacon",
         "dialect",
         "due",
         "endpoint",
@@ -113,6 +116,7 @@ class Peer:
         "heard",
         "key",
         "name",
+        "port",
         "ready",
         "received",
         "sent",
@@ -123,10 +127,12 @@ class Peer:
     def __init__(self, key: bytes, endpoint: str, dialect: Dialect, now: float) -> None:
         self.key = key
         self.endpoint = endpoint
+        self.port = _port(endpoint)
+        self.beacon = b""  # the last one that fits what we know of it
         self.dialect = dialect
         self.name = key.hex()[:6]
-        self.headers: Mapping[str, str] = {}
-        self.groups: set[str] = set()
+        self.headers: Mapping[str, str] = _NO_HEADERS
+        self.groups = _together(())
         self.status = 0
         self.ready = False
         self.waiting = False  # whether a HELLO of ours is unanswered
@@ -139,7 +145,7 @@ class Peer:
 
     @property
     def uuid(self) -> UUID:
-        return UUID(bytes=self.key)
+        return _uuid(self.key)
 
 
 class Engine:
@@ -171,9 +177,9 @@ class Engine:
             raise ZreError(f"a peer is evasive before it is expired: {evasive} s and {expired} s are not in order")
         self.uuid = uuid
         self.key = uuid.bytes
-        self.name = name or uuid.hex[:6]
-        self.headers = dict(headers or {})
-        self.groups = set(groups)
+        self.name = _checked("the name of a node", name) or uuid.hex[:6]
+        self.headers = {_checked("the name of a header", key): value for key, value in (headers or {}).items()}
+        self.groups = {_checked("the name of a group", group) for group in groups}
         self.status = len(self.groups) & 0xFF
         self.dialect = DIALECTS[dialect]
         self.counters = Counters()
@@ -187,8 +193,11 @@ class Engine:
         self._port = 0
         self._next_beacon: float | None = None
         self._due: list[tuple[float, bytes]] = []  # when to look at which peer again; one entry for each
+        self._pending: dict[bytes, float] = {}  # the time of the entry for a peer
         self._seeds: dict[str, bytes | None] = {}  # by endpoint: the peer that has its mailbox there, once it is known
         self._next_seeding = 0.0
+        self._addressed = {string.encode(group): group for group in self.groups}  # as they stand in a SHOUT
+        self._greetings: dict[tuple[str, str], Frames] = {}  # our HELLOs by endpoint and dialect, until they change
         self._out: list[Output] = []
 
     def take(self) -> list[Output]:
@@ -243,12 +252,10 @@ class Engine:
     @property
     def deadline(self) -> float:
         """When `tick` wants to be called."""
-        times = [self._next_beacon] if self._next_beacon is not None else []
-        if self._due:
-            times.append(self._due[0][0])
-        if self._seeds:
-            times.append(self._next_seeding)
-        return min(times, default=float("inf"))
+        deadline = self._next_beacon if self._next_beacon is not None else float("inf")
+        if self._due and self._due[0][0] < deadline:
+            deadline = self._due[0][0]
+        return min(deadline, self._next_seeding) if self._seeds else deadline
 
     def tick(self, now: float) -> None:
         """Send the beacon that is due, and look at peers that have been silent."""
@@ -260,8 +267,15 @@ class Engine:
             self._seed_again(now)
         while self._due and self._due[0][0] <= now:
             due, key = heapq.heappop(self._due)
+            if self._pending.get(key) != due:
+                continue  # there was an earlier one
+            del self._pending[key]
             peer = self.peers.get(key)
-            if peer is not None and peer.due == due:
+            if peer is None:
+                continue
+            if peer.due > now:
+                self._wake_at(peer.due, key)
+            else:
                 self._look_at(peer, now)
 
     def _look_at(self, peer: Peer, now: float) -> None:
@@ -269,10 +283,10 @@ class Engine:
         if silence >= self._expired:
             self._part(peer, f"silent for {self._expired:g} s")  # PING-02
             return
-        if not peer.ready:
+        if not peer.ready or peer.waiting:
             if silence < self._evasive and now - peer.greeted >= self._evasive:
                 self._greet_afresh(peer, now)
-        elif silence >= self._evasive * (peer.evasive + 1):
+        if peer.ready and silence >= self._evasive * (peer.evasive + 1):
             peer.evasive += 1
             self._send(peer, peer.dialect.ping(0))  # PING-01
             event = events.Evasive if peer.evasive == 1 else events.Silent
@@ -281,9 +295,17 @@ class Engine:
         self._schedule(peer, now)
 
     def _schedule(self, peer: Peer, now: float) -> None:
-        wanted = peer.heard + self._evasive * (peer.evasive + 1) if peer.ready else peer.greeted + self._evasive
+        wanted = peer.heard + self._evasive * (peer.evasive + 1) if peer.ready else float("inf")
+        if not peer.ready or peer.waiting:
+            wanted = min(wanted, max(peer.greeted, now) + self._evasive if now - peer.greeted >= self._evasive else peer.greeted + self._evasive)
         peer.due = max(min(wanted, peer.heard + self._expired), now + 1e-3)
-        heapq.heappush(self._due, (peer.due, peer.key))
+        self._wake_at(peer.due, peer.key)
+
+    def _wake_at(self, due: float, key: bytes) -> None:
+        """One entry for each peer, however often it is put off: it is looked at again when the entry is due."""
+        if due < self._pending.get(key, float("inf")):
+            self._pending[key] = due
+            heapq.heappush(self._due, (due, key))
 
     def _hear(self, peer: Peer, now: float) -> None:
         peer.heard = now
@@ -293,6 +315,10 @@ class Engine:
 
     def receive_beacon(self, octets: bytes, address: str, now: float) -> None:
         """A datagram came from an address."""
+        peer = self.peers.get(octets[4:20])
+        if peer is not None and octets == peer.beacon:
+            self._hear(peer, now)  # nothing new: most beacons are of this kind
+            return
         beacon = Beacon.decode(octets)
         if beacon is None:
             self.counters.bad_beacons += 1
@@ -300,7 +326,6 @@ class Engine:
         key = beacon.uuid.bytes
         if key == self.key:  # BCN-05
             return
-        peer = self.peers.get(key)
         if not beacon.port:
             if peer is not None:
                 self._part(peer, "it left")  # BCN-07
@@ -308,12 +333,13 @@ class Engine:
         endpoint = self._mailbox_at(address, beacon.port)
         if peer is None:
             self._meet(key, endpoint, now)  # BCN-06
-        elif _port(peer.endpoint) not in (None, beacon.port):
+        elif peer.port not in (None, beacon.port):
             # Another mailbox: it restarted. A beacon that was under way when it greeted us says nothing new.
             if now - peer.greeted >= self._interval:
                 self._part(peer, "it restarted")
                 self._meet(key, endpoint, now)
         else:
+            peer.beacon = octets
             self._hear(peer, now)
 
     def discover(self, uuid: UUID, endpoint: str, now: float) -> None:
@@ -341,9 +367,13 @@ class Engine:
         self._greet(peer, now)
 
     def _hello(self, endpoint: str, dialect: Dialect) -> Frames:
-        ours = self._endpoint_for(urlsplit(endpoint).hostname or "")
-        headers = {**self.headers, GOSSIP: ours} if self._gossip else self.headers
-        return dialect.greet(Greeting(ours, sorted(self.groups), self.status, self.name, headers)).encode()
+        ours = self._endpoint_for(_host(endpoint))
+        frames = self._greetings.get((ours, dialect.name))
+        if frames is None:
+            headers = {**self.headers, GOSSIP: ours} if self._gossip else self.headers
+            greeting = Greeting(ours, sorted(self.groups), self.status, self.name, headers)
+            frames = self._greetings[ours, dialect.name] = dialect.greet(greeting).encode()
+        return frames
 
     def _part(self, peer: Peer, reason: str) -> None:
         """End a peer. The program hears of it only if it had heard of the peer at all."""
@@ -395,11 +425,13 @@ class Engine:
             self.counters.gaps += 1
             got, wanted = dialect.sequence_of(octets), peer.received
             self._part(peer, f"a gap in its sequence: {got} came where {wanted} was due")  # SEQ-02
-            self._meet(key, peer.endpoint, now)  # it is there, and may begin anew
+            self._meet(key, peer.endpoint, now, dialect)  # it is there, and may begin anew
             return
         self._hear(peer, now)
         if octets[2] > _LAST_COMMAND:
             self.counters.unknown_commands += 1  # in the sequence, and otherwise ignored
+            return
+        if octets[2] <= _SHOUT and self._receive_content(peer, octets, frames):
             return
         try:
             message = dialect.family.decode(frames)
@@ -407,6 +439,20 @@ class Engine:
             self.counters.bad_messages += 1
             return
         self._receive_command(peer, message)
+
+    def _receive_content(self, peer: Peer, octets: bytes, frames: list[bytes]) -> bool:
+        """The shorter way for most messages, a WHISPER or a SHOUT to a group of ours; False if it is neither."""
+        rest = octets[peer.dialect.sequence_at + 2 :]
+        if octets[2] == _SHOUT:
+            group = self._addressed.get(rest)
+            if group is None:
+                return False
+            self._out.append(events.Shout(peer.uuid, peer.name, group, tuple(frames[1:])))
+            return True
+        if rest or len(frames) < 2 or frames[1] == _GOSSIP_FRAME:
+            return False
+        self._out.append(events.Whisper(peer.uuid, peer.name, tuple(frames[1:])))
+        return True
 
     def _receive_command(self, peer: Peer, message: Message) -> None:
         match message:
@@ -424,12 +470,12 @@ class Engine:
             case messages.Join() | messages.DraftJoin():
                 self._count_status(peer, message.status)
                 if message.group not in peer.groups:
-                    peer.groups.add(message.group)
+                    peer.groups = _together((*peer.groups, message.group))
                     self._out.append(events.Join(peer.uuid, peer.name, message.group))
             case messages.Leave() | messages.DraftLeave():
                 self._count_status(peer, message.status)
                 if message.group in peer.groups:
-                    peer.groups.discard(message.group)
+                    peer.groups = _together(tuple(peer.groups - {message.group}))
                     self._out.append(events.Leave(peer.uuid, peer.name, message.group))
             case messages.Ping() | messages.DraftPing():
                 self._send(peer, peer.dialect.ping_ok(0))  # PING-03
@@ -452,7 +498,10 @@ class Engine:
         greeting = dialects.greeting_of(message, key)
         peer = self.peers.get(key)
         if self.dialect is dialects.DRAFT and dialect is not self.dialect:
-            # We speak draft alone. It is a sign of life; the peer will greet anew when it has heard how we speak.
+            # We speak draft alone. The peer will greet anew when it has heard how we speak; and if it had, it began anew.
+            if peer is not None and peer.ready:
+                self._part(peer, "it greeted anew")
+                peer = None
             if peer is None:
                 self._meet(key, greeting.endpoint, now)
             return
@@ -493,7 +542,7 @@ class Engine:
         peer.name = greeting.name
         peer.headers = greeting.headers
         peer.status = greeting.status  # HEL-04
-        before, peer.groups = peer.groups, set(greeting.groups)
+        before, peer.groups = peer.groups, _together(tuple(greeting.groups))
         if not peer.ready:
             peer.ready = True
             self._out.append(events.Enter(peer.uuid, peer.name, peer.endpoint, dict(peer.headers)))
@@ -543,7 +592,10 @@ class Engine:
         """Join a group; False if we are in it already. (GRP-01)"""
         if group in self.groups:
             return False
+        _checked("the name of a group", group)
+        self._addressed[string.encode(group)] = group
         self.groups.add(group)
+        self._greetings.clear()
         self.status = (self.status + 1) & 0xFF
         self._send_all(self.peers.values(), lambda dialect: dialect.join(0, group, self.status))
         return True
@@ -553,6 +605,8 @@ class Engine:
         if group not in self.groups:
             return False
         self.groups.discard(group)
+        self._addressed.pop(string.encode(group), None)
+        self._greetings.clear()
         self.status = (self.status + 1) & 0xFF
         self._send_all(self.peers.values(), lambda dialect: dialect.leave(0, group, self.status))
         return True
@@ -561,6 +615,7 @@ class Engine:
         """Offer a service. It travels in HELLO, so that peers that know us already are greeted anew. (EXT-01)"""
         if self.headers.get(service) != endpoint:
             self.headers[service] = endpoint
+            self._greetings.clear()
             for peer in self.peers.values():
                 self._greet(peer, now)
 
@@ -594,9 +649,36 @@ def _seed_key(endpoint: str) -> bytes:
     return b"seed " + endpoint.encode()
 
 
+@lru_cache(maxsize=4096)
+def _uuid(key: bytes) -> UUID:
+    return UUID(bytes=key)
+
+
+@lru_cache(maxsize=1024)
+def _together(groups: tuple[str, ...]) -> frozenset[str]:
+    """A set of groups. Peers in the same groups share it: a mesh of a thousand nodes has a million peers."""
+    return frozenset(groups)
+
+
 def _content(content: Frames) -> Frames:
     """At least one frame: a WHISPER without any kills a Pyre node."""
     return content or (b"",)
+
+
+def _checked(what: str, text: str) -> str:
+    """A text that is to travel as a string, with one octet for its length."""
+    size = len(text.encode("utf-8", "surrogateescape"))
+    if size > _LONGEST_STRING:
+        raise ZreError(f"{what} has at most {_LONGEST_STRING} octets, not {size}: {text[:20]}...")
+    return text
+
+
+def _host(endpoint: str) -> str:
+    """The host in an endpoint that a peer may have made up."""
+    try:
+        return urlsplit(endpoint).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _port(endpoint: str) -> int | None:

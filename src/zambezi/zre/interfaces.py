@@ -33,7 +33,7 @@ class Interface:
         return str(self.where.network.broadcast_address)
 
     def reaches(self, address: str) -> bool:
-        return IPv4Address(address) in self.where.network
+        return _within(self.where, address)
 
 
 def interfaces() -> list[Interface]:
@@ -64,6 +64,11 @@ def choose(wanted: str | Sequence[str] | None) -> list[Interface]:
             raise ZreError(f"no interface {name!r} is up with an IPv4 address; there are: {have or 'none'}")
         chosen.append(matches[0])
     return chosen
+
+
+@lru_cache(maxsize=4096)
+def _within(where: IPv4Interface, address: str) -> bool:
+    return IPv4Address(address) in where.network
 
 
 @lru_cache(maxsize=4096)

@@ -7,6 +7,8 @@ million of them.
 
 from __future__ import annotations
 
+import random
+
 from zambezi.zmtp.core import Core, Options
 from zambezi.zmtp.pipe import Pipe
 from zambezi.zmtp.reactor import Reactor
@@ -18,9 +20,10 @@ class Dealers(Core):
 
     socket_type = "DEALER"
     early = True
+    eager = False  # a message to many peers is a write to each: several to each go out together
 
-    def __init__(self, reactor: Reactor, options: Options) -> None:
-        super().__init__(reactor, options)
+    def __init__(self, reactor: Reactor, options: Options, chance: random.Random | None = None) -> None:
+        super().__init__(reactor, options, chance)
         self._pipes: dict[bytes, Pipe] = {}
 
     def open(self, key: bytes, endpoint: str) -> None:
@@ -46,6 +49,11 @@ class Dealers(Core):
             return False
         pipe.push(frames[0] if len(frames) == 1 else frames)
         return True
+
+    def drained(self, key: bytes) -> bool:
+        """Whether all that was sent to a peer has left this side."""
+        pipe = self._pipes.get(key)
+        return pipe is None or pipe.drained
 
     def arrived(self, pipe: Pipe) -> None:
         """Nothing is received here. (MBX-04)"""

@@ -5,6 +5,7 @@ The faces (`asyncio`, `sync`) add the waiting for events, and nothing else.
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -80,7 +81,7 @@ class PeerInfo:
 class NodeCore:
     """A node on a reactor. Made, then started; what happens is told by `on_event`."""
 
-    def __init__(self, reactor: Reactor, name: str, options: NodeOptions) -> None:
+    def __init__(self, reactor: Reactor, name: str, options: NodeOptions, chance: random.Random | None = None) -> None:
         self.reactor = reactor
         self.options = options
         self.events: deque[Event] = deque()
@@ -96,11 +97,11 @@ class NodeCore:
         security, guard = security_of(options.keys)
         identity = b"\x01" + options.uuid.bytes  # MBX-03
         self._router = Router(
-            reactor, Options(security=security, authenticator=guard, receive_bound=options.bound), handover=True
+            reactor, Options(security=security, authenticator=guard, receive_bound=options.bound), chance, handover=True
         )
         client = CurveClient(options.keys.public, options.keys) if options.keys else Null()
-        self._dealers = Dealers(reactor, Options(identity=identity, security=client, send_bound=options.bound))
-        self._logger = LogPublisher(reactor, Options(security=client, on_full="drop")) if options.log else None
+        self._dealers = Dealers(reactor, Options(identity=identity, security=client, send_bound=options.bound), chance)
+        self._logger = LogPublisher(reactor, Options(security=client, on_full="drop"), chance) if options.log else None
         self._log_services: dict[UUID, str] = {}
         self._cores: list[Core] = [core for core in (self._router, self._dealers, self._logger) if core is not None]
         self._router.on_readable = self._mail
@@ -163,6 +164,17 @@ class NodeCore:
         if self._discovery is not None:
             for goodbye in goodbyes:
                 self._discovery.send(goodbye.octets)
+        self._close(linger)
+
+    def crash(self) -> None:
+        """End as a process that is killed does: no goodbye, and what is queued is lost. For simulations."""
+        if not self.stopping:
+            self.stopping = True
+            self._stopped_engine()
+            self._close(0)
+
+    def _close(self, linger: float) -> None:
+        if self._discovery is not None:
             self._discovery.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -217,6 +229,10 @@ class NodeCore:
             for peer in self.engine.peers.values()
             if peer.ready
         ]
+
+    @property
+    def unsent(self) -> list[UUID]:
+        return [peer.uuid for peer in self.engine.peers.values() if not self._dealers.drained(peer.key)]
 
     def next_event(self) -> Event | None:
         if not self.events:
@@ -285,7 +301,7 @@ class NodeCore:
             self.on_event()
 
     def _arm(self) -> None:
-        """Be called when the engine wants to be. A tick that comes early does no harm, so a timer is only moved forward."""
+        """Be called when the engine wants to be. An early tick does no harm, so a timer is only moved forward."""
         deadline = self.engine.deadline
         if deadline >= self._armed:
             return

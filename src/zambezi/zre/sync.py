@@ -110,6 +110,12 @@ class Node:
             return self._core.engine.services(service)
 
     @property
+    def unsent(self) -> list[UUID]:
+        """The peers to whom something has still to go out."""
+        with self._lock:
+            return self._core.unsent
+
+    @property
     def counters(self) -> Counters:
         """What was discarded, and why."""
         return self._core.engine.counters

@@ -1,0 +1,349 @@
+"""ZRE meshes in one process: how fast they form, what they cost, and how fast a SHOUT reaches all; beside Pyre.
+
+    python -m bench.zre [--rounds 3] [--large 100 250 500 1000]
+
+Zambezi and Pyre run one after the other, each in a process of its own, over UDP beacons (every second) and TCP, in a
+network namespace that is made for the purpose, has a network of its own, and ends with the process: nothing reaches
+another network. Where no namespace can be made, that part is left out, with the reason. Large meshes are on the memory
+transport, in real time, on an asyncio loop.
+
+Each figure is the median of the rounds. The time of a mesh is from the start of the first node until every node has
+seen every other enter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import Any, Final
+
+import psutil
+import zmq
+
+from bench.report import environment, table
+from zambezi.zre.asyncio import Node
+from zambezi.zre.discovery import MemoryNetwork
+from zambezi.zre.events import Enter, Join, Shout
+
+SMALL: Final = (10, 25, 50)
+RECEIVERS: Final = 10
+BODY: Final = b"x" * 100
+WINDOW: Final = 200  # SHOUTs under way before all must have come: the same for both
+SHOUTS: Final = 4000
+GROUP: Final = "BENCH"
+INTERFACE: Final = "mesh0"
+NETWORK: Final = (
+    f"ip link add {INTERFACE} type veth peer name mesh1 && ip addr add 10.77.0.1/24 brd + dev {INTERFACE} && "
+    f'ip link set {INTERFACE} up && ip link set mesh1 up && ip link set lo up && exec "$@"'
+)
+PATIENCE: Final = 240.0  # seconds for one measurement
+
+Figures = dict[str, float]
+
+
+def _usage(began: float, before: int) -> Figures:
+    process = psutil.Process()
+    return {
+        "seconds": time.perf_counter() - began,
+        "memory": float(process.memory_info().rss),
+        "grown": float(process.memory_info().rss - before),
+        "descriptors": float(process.num_fds()),
+    }
+
+
+# Zambezi
+
+
+async def _form(nodes: Sequence[Node], group: bool = False) -> None:
+    """Start the nodes, and read events until each has seen all others enter (and join the group)."""
+    wanted = len(nodes) - 1
+
+    async def see_all(node: Node) -> None:
+        left = wanted
+        while left:
+            left -= isinstance(await node.recv(), Join if group else Enter)
+
+    for node in nodes:
+        await node.start()
+    await asyncio.gather(*map(see_all, nodes))
+
+
+async def zambezi_mesh(count: int, network: MemoryNetwork | None = None) -> Figures:
+    before = psutil.Process().memory_info().rss
+    began = time.perf_counter()
+    if network is not None:
+        # As a real network would have it, more nodes beacon less often.
+        interval = max(1.0, count / 50)
+        nodes = [
+            Node(f"n{number}", network=network, interval=interval, evasive=5 * interval, expired=30 * interval)
+            for number in range(count)
+        ]
+    else:
+        nodes = [Node(f"n{number}", interface=INTERFACE) for number in range(count)]
+    await _form(nodes)
+    return _usage(began, before)
+
+
+async def zambezi_shout(count: int) -> Figures:
+    nodes = [Node(f"n{number}", interface=INTERFACE, groups=[GROUP]) for number in range(RECEIVERS + 1)]
+    await _form(nodes, group=True)
+    speaker, *listeners = nodes
+    heard = 0
+    all_heard = asyncio.Event()
+    window = 0
+
+    async def listen(node: Node) -> None:
+        nonlocal heard
+        async for event in node:
+            if isinstance(event, Shout):
+                heard += 1
+                if heard == window * RECEIVERS:
+                    all_heard.set()
+
+    tasks = [asyncio.create_task(listen(node)) for node in listeners]
+    began = time.perf_counter()
+    for start in range(0, count, WINDOW):
+        window = min(count, start + WINDOW)
+        all_heard.clear()
+        for _ in range(start, window):
+            await speaker.shout(GROUP, BODY)
+        await all_heard.wait()
+    took = time.perf_counter() - began
+    for task in tasks:
+        task.cancel()
+    return {"seconds": took, "shouts": count / took, "deliveries": count * RECEIVERS / took}
+
+
+# Pyre
+
+
+def _pyre_nodes(count: int) -> list[Any]:
+    from pyre import Pyre
+
+    logging.disable(logging.CRITICAL)
+    return [Pyre(f"n{number}") for number in range(count)]
+
+
+def _pyre_start(nodes: list[Any], word: bytes) -> None:
+    """Start the nodes, and read events until each has heard the word of all others."""
+    poller = zmq.Poller()
+    left = {}
+    for node in nodes:
+        node.join(GROUP)
+        node.start()
+        poller.register(node.inbox, zmq.POLLIN)
+        left[node.inbox] = len(nodes) - 1
+    while any(left.values()):
+        for inbox, _ in poller.poll():
+            left[inbox] -= inbox.recv_multipart()[0] == word
+
+
+def pyre_mesh(count: int) -> Figures:
+    before = psutil.Process().memory_info().rss
+    began = time.perf_counter()
+    _pyre_start(_pyre_nodes(count), b"ENTER")
+    return _usage(began, before)
+
+
+def pyre_shout(count: int) -> Figures:
+    nodes = _pyre_nodes(RECEIVERS + 1)
+    _pyre_start(nodes, b"JOIN")
+    speaker, *listeners = nodes
+    poller = zmq.Poller()
+    for node in listeners:
+        poller.register(node.inbox, zmq.POLLIN)
+    began = time.perf_counter()
+    heard = 0
+    for start in range(0, count, WINDOW):
+        window = min(count, start + WINDOW)
+        for _ in range(start, window):
+            speaker.shout(GROUP, BODY)
+        while heard < window * RECEIVERS:
+            for inbox, _ in poller.poll():
+                heard += inbox.recv_multipart()[0] == b"SHOUT"
+    took = time.perf_counter() - began
+    return {"seconds": took, "shouts": count / took, "deliveries": count * RECEIVERS / took}
+
+
+MEASUREMENTS: Final[dict[str, Callable[[int], Figures]]] = {
+    "zambezi-mesh": lambda count: asyncio.run(_and_end(zambezi_mesh(count))),
+    "zambezi-memory": lambda count: asyncio.run(_and_end(zambezi_mesh(count, MemoryNetwork()))),
+    "zambezi-shout": lambda count: asyncio.run(_and_end(zambezi_shout(count))),
+    "pyre-mesh": pyre_mesh,
+    "pyre-shout": pyre_shout,
+}
+
+
+async def _and_end(measurement: Any) -> Figures:
+    """Tell what was found, and end at once: to take a million links apart is not what is measured."""
+    _tell(await measurement)
+
+
+def _tell(figures: Figures) -> Any:
+    print(json.dumps(figures), flush=True)
+    os._exit(0)
+
+
+def measure_here(name: str, count: int) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # The objects of a mesh all live: the collector's default would look through them again and again. The same for both.
+    gc.set_threshold(200_000, 20, 100)
+    _tell(MEASUREMENTS[name](count))
+
+
+# The runs
+
+
+def measure(prefix: Sequence[str], name: str, count: int) -> Figures | None:
+    """One measurement, in a process of its own; None if it did not come to an end."""
+    command = [*prefix, sys.executable, "-m", "bench.zre", "--measure", name, str(count)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    try:
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+    except (IndexError, ValueError):
+        print(f"{name} {count} failed: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+        return None
+
+
+def namespace() -> tuple[list[str], str]:
+    """How to run a command in a network of its own; or why that cannot be done."""
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        return [], "unshare and ip (util-linux, iproute2) are needed"
+    problem = ""
+    for rights in ([], ["--map-root-user"]):
+        prefix = ["unshare", *rights, "--net", "sh", "-c", NETWORK, "sh"]
+        done = subprocess.run([*prefix, "true"], capture_output=True, text=True, check=False, timeout=30)
+        if done.returncode == 0:
+            return prefix, ""
+        problem = done.stderr.strip() or f"status {done.returncode}"
+    return [], f"no network namespace can be made: {problem}"
+
+
+def medians(found: Sequence[Figures | None]) -> Figures | None:
+    """Of each figure; None if a round did not end."""
+    rounds = [figures for figures in found if figures is not None]
+    if not rounds or len(rounds) < len(found):
+        return None
+    return {key: statistics.median(figures[key] for figures in rounds) for key in rounds[0]}
+
+
+def compare(prefix: Sequence[str], what: str, count: int, rounds: int) -> tuple[Figures | None, Figures | None]:
+    """Ours and Pyre's, taking turns."""
+    ours, theirs = [], []
+    for _ in range(rounds):
+        ours.append(measure(prefix, f"zambezi-{what}", count))
+        theirs.append(measure(prefix, f"pyre-{what}", count))
+    return medians(ours), medians(theirs)
+
+
+def _mesh_row(name: str, nodes: int, figures: Figures | None, ratio: str) -> list[str]:
+    if figures is None:
+        return [name, str(nodes), f"none in {PATIENCE:g} s", "", "", ratio]
+    megabytes, links = figures["memory"] / 1e6, nodes * (nodes - 1)
+    per_link = f"{figures['grown'] / links / 1000:.1f}"
+    return [
+        name,
+        str(nodes),
+        f"{figures['seconds']:.2f}",
+        f"{megabytes:,.0f} ({per_link})",
+        f"{figures['descriptors']:,.0f}",
+        ratio,
+    ]
+
+
+HEADS: Final = ["mesh", "nodes", "seconds", "MB (kB per link)", "descriptors", "Pyre's time / ours"]
+
+
+def _ratio(above: float | None, below: float | None) -> float:
+    return above / below if above and below else float("nan")
+
+
+def small_meshes(prefix: Sequence[str], rounds: int, bars: list[tuple[str, bool]]) -> None:
+    rows = []
+    for nodes in SMALL:
+        ours, theirs = compare(prefix, "mesh", nodes, rounds)
+        faster = _ratio(theirs and theirs["seconds"], ours and ours["seconds"])
+        rows += [_mesh_row("zambezi", nodes, ours, f"{faster:.1f}x"), _mesh_row("pyre", nodes, theirs, "")]
+        if nodes == SMALL[-1]:
+            held = ours is not None and (theirs is None or faster >= 5)
+            bars.append((f"{nodes} nodes form 5 times faster than Pyre's: {faster:.1f} times", held))
+    print(f"\n### Full mesh in one process, UDP beacons and TCP\n\n{table(HEADS, rows)}", flush=True)
+
+
+def shouts(prefix: Sequence[str], rounds: int, bars: list[tuple[str, bool]]) -> None:
+    ours, theirs = compare(prefix, "shout", SHOUTS, rounds)
+    faster = _ratio(ours and ours["shouts"], theirs and theirs["shouts"])
+    rows = [
+        [name, f"{found['shouts']:,.0f}", f"{found['deliveries']:,.0f}"] if found else [name, "none", ""]
+        for name, found in (("zambezi", ours), ("pyre", theirs))
+    ]
+    heads = ["node", "SHOUTs/s", "deliveries/s"]
+    print(f"\n### SHOUT of {len(BODY)} B to {RECEIVERS} peers, TCP, one process\n\n{table(heads, rows)}", flush=True)
+    bars.append((f"SHOUT 5 times the rate of Pyre: {faster:.1f} times", ours is not None and faster >= 5))
+
+
+def large_meshes(counts: Sequence[int], bars: list[tuple[str, bool]]) -> None:
+    rows = []
+    costs: dict[int, tuple[float, float]] = {}
+    for nodes in counts:
+        found = measure([], "zambezi-memory", nodes)
+        rows.append(_mesh_row("zambezi", nodes, found, ""))
+        if found is not None:
+            links = nodes * (nodes - 1)
+            costs[nodes] = found["seconds"] / links * 1e6, found["grown"] / links
+            rows[-1][-1] = f"{costs[nodes][0]:.0f}"
+        if nodes == 1000:
+            held = found is not None and found["memory"] < 4 * 2**30 and found["seconds"] < 180
+            told = f"{found['seconds']:.0f} s, {found['memory'] / 2**30:.2f} GiB" if found else "not at all"
+            bars.append((f"1000 nodes under 3 minutes and 4 GiB: {told}", held))
+    heads = [*HEADS[:-1], "us per link"]
+    print(f"\n### Full mesh in one process, memory\n\n{table(heads, rows)}", flush=True)
+    if 250 in costs and 1000 in costs:
+        growth = costs[1000][1] / costs[250][1]
+        slower = costs[1000][0] / costs[250][0]
+        told = f"memory {growth:.2f} times, time {slower:.2f} times"
+        bars.append(
+            (f"cost per link flat from 250 to 1000 nodes (within a quarter): {told}", max(growth, slower) <= 1.25)
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--rounds", type=int, default=3, help="how often each pair is measured (the median counts)")
+    parser.add_argument("--large", type=int, nargs="*", default=[100, 250, 500, 1000], help="nodes on memory")
+    parser.add_argument("--measure", nargs=2, metavar=("NAME", "COUNT"), help=argparse.SUPPRESS)
+    arguments: Any = parser.parse_args()
+    if arguments.measure:
+        measure_here(arguments.measure[0], int(arguments.measure[1]))
+    print(environment({"pyre": version("zeromq-pyre"), "pyzmq": zmq.__version__, "libzmq": zmq.zmq_version()}))
+    bars: list[tuple[str, bool]] = []
+    prefix, problem = namespace()
+    if problem:
+        print(f"\nleft out, beside Pyre: {problem}")
+    else:
+        small_meshes(prefix, arguments.rounds, bars)
+        shouts(prefix, arguments.rounds, bars)
+    large_meshes(arguments.large, bars)
+    print("\n### Bars\n")
+    for bar, held in bars:
+        print(f"- {'holds' if held else 'DOES NOT HOLD'}: {bar}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,474 @@
+"""`zambezi mesh`: watch a mesh, talk in it, and simulate one."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import socket
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as ProgressBar
+from rich.table import Table
+
+from zambezi.cli.node import add_node_options, called, next_event, node_of, seconds, send_off, those_present
+from zambezi.cli.terminal import say, shown
+from zambezi.zre.errors import NodeStopped, ZreError
+from zambezi.zre.events import Enter, Evasive, Event, Exit, Join, Leave, Shout, Silent, Whisper
+from zambezi.zre.node import PeerInfo
+from zambezi.zre.simulation import Plan, Progress, Report, simulate
+from zambezi.zre.sync import Node
+
+if TYPE_CHECKING:
+    import argparse
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+# Seconds. Everybody answers a first beacon at once; when nobody new has come for so long, all are there.
+QUIET: Final = 0.5
+REFRESH: Final = 0.5
+FOREVER: Final = math.inf
+STANDARD_INPUT: Final = 0
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    mesh = subparsers.add_parser("mesh", help="watch a mesh of ZRE nodes, and talk in it (36/ZRE)")
+    commands = mesh.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_watch(commands)
+    _add_chat(commands)
+    _add_whisper(commands)
+    _add_shout(commands)
+    _add_ping(commands)
+    _add_simulate(commands)
+
+
+def _add_timeout(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=seconds, default=10.0, help=f"how long to wait {what} (default: 10)"
+    )
+
+
+# watch
+
+
+def _add_watch(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "watch",
+        help="who is there, in which groups, with which services",
+        description=(
+            "A live table of the peers, their groups and services. Where the output is no terminal: a line for each "
+            "change. Ctrl-C ends it."
+        ),
+    )
+    parser.add_argument("--seconds", metavar="SECONDS", type=seconds, default=FOREVER, help="end after so long")
+    parser.add_argument("--group", metavar="GROUP", action="append", default=[], help="a group to be in, to hear it")
+    add_node_options(parser)
+    parser.set_defaults(run=run_watch)
+
+
+def run_watch(arguments: argparse.Namespace) -> int:
+    deadline = time.monotonic() + arguments.seconds
+    with node_of(arguments, arguments.group) as node:
+        watch = _watch_table if sys.stdout.isatty() else _watch_lines
+        with contextlib.suppress(KeyboardInterrupt):  # that is how a watch ends
+            watch(node, deadline)
+    return 0
+
+
+def _watch_lines(node: Node, deadline: float) -> None:
+    say(f"{_clock()} watching as {shown(node.name)} at {node.endpoint}")
+    while time.monotonic() < deadline:
+        event = next_event(node, min(deadline, time.monotonic() + 3600))
+        if event is not None:
+            say(f"{_clock()} {shown(event.name)} ({event.peer.hex[:8]}) {_told(event)}")
+
+
+def _told(event: Event) -> str:
+    match event:
+        case Enter():
+            services = "".join(f", {shown(name)}: {shown(value)}" for name, value in sorted(event.headers.items()))
+            return f"is here at {shown(event.endpoint)}{services}"
+        case Exit():
+            return f"is gone: {shown(event.reason)}"
+        case Join():
+            return f"joined {shown(event.group)}"
+        case Leave():
+            return f"left {shown(event.group)}"
+        case Whisper():
+            return f"whispered: {shown(event.data)}"
+        case Shout():
+            return f"shouted to {shown(event.group)}: {shown(event.data)}"
+        case Evasive():
+            return "is silent, and was sent a PING"
+        case Silent():
+            return "is still silent"
+    return type(event).__name__
+
+
+def _watch_table(node: Node, deadline: float) -> None:
+    states: dict[UUID, str] = {}
+    since: dict[UUID, float] = {}
+    last = ""
+    with Live(_table(node, states, since, last), auto_refresh=False, console=Console()) as live:
+        while time.monotonic() < deadline:
+            event = next_event(node, min(deadline, time.monotonic() + REFRESH))
+            while event is not None:
+                _note(event, states, since)
+                last = f"{shown(event.name)} {_told(event)}"
+                event = next_event(node, 0)
+            live.update(_table(node, states, since, last), refresh=True)
+
+
+def _note(event: Event, states: dict[UUID, str], since: dict[UUID, float]) -> None:
+    match event:
+        case Enter():
+            since[event.peer] = time.monotonic()
+            states[event.peer] = "here"
+        case Exit():
+            since.pop(event.peer, None)
+            states.pop(event.peer, None)
+        case Evasive() | Silent():
+            states[event.peer] = "silent"
+        case _:
+            states[event.peer] = "here"
+
+
+def _table(node: Node, states: dict[UUID, str], since: dict[UUID, float], last: str) -> Table:
+    peers = sorted(node.peers, key=lambda peer: (peer.name, peer.uuid))
+    table = Table(
+        title=f"{len(peers)} {'peer' if len(peers) == 1 else 'peers'} of {_plain(node.name)} at {node.endpoint}",
+        caption=_plain(f"{last}\nCtrl-C ends this" if last else "Ctrl-C ends this"),
+        title_justify="left",
+        caption_justify="left",
+    )
+    for heading in ("name", "uuid", "mailbox", "groups", "services", "state", "for"):
+        table.add_column(heading, overflow="fold", justify="right" if heading == "for" else "left")
+    now = time.monotonic()
+    for peer in peers:
+        services = "\n".join(f"{shown(name)} {shown(value)}" for name, value in sorted(peer.headers.items()))
+        table.add_row(
+            _plain(peer.name),
+            peer.uuid.hex[:8],
+            _plain(peer.endpoint),
+            _plain(", ".join(sorted(peer.groups))),
+            services.replace("[", r"\["),
+            states.get(peer.uuid, "here"),
+            _age(now - since.get(peer.uuid, now)),
+        )
+    return table
+
+
+def _plain(text: str) -> str:
+    """Strangers' text: no commands to the terminal, and no markup."""
+    return "\n".join(map(shown, text.split("\n"))).replace("[", r"\[")
+
+
+def _age(passed: float) -> str:
+    whole = int(passed)
+    return f"{whole} s" if whole < 120 else f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h"
+
+
+def _clock() -> str:
+    return time.strftime("%H:%M:%S")
+
+
+# chat
+
+
+def _add_chat(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "chat",
+        help="talk to a group",
+        description="Each line that you type is shouted to the group, and what others shout is shown. Ctrl-D ends it.",
+    )
+    parser.add_argument("--group", metavar="GROUP", default="CHAT", help="the group to be in (default: CHAT)")
+    _add_timeout(parser, "in the end, for what you said to go out")
+    add_node_options(parser)
+    parser.set_defaults(run=run_chat)
+
+
+def run_chat(arguments: argparse.Namespace) -> int:
+    group: str = arguments.group
+    with node_of(arguments, [group]) as node:
+        say(f"* you are {shown(node.name)} in {shown(group)}, at {node.endpoint}")
+        speaker = threading.Thread(target=_speak, args=(node, group, arguments.timeout), daemon=True)
+        speaker.start()
+        members: set[UUID] = set()
+        for event in node:
+            text = _heard(event, group, members)
+            if text:
+                say(text)
+    return 0
+
+
+def _speak(node: Node, group: str, timeout: float) -> None:
+    """Shout each line; when there are no more, stop the node, which ends the chat."""
+    try:
+        for line in _lines(STANDARD_INPUT):
+            text = line.rstrip(b"\r\n")
+            if text and not node.shout(group, text):
+                say(f"* nobody else is in {shown(group)} yet: that went to nobody")
+        deadline = time.monotonic() + timeout
+        while node.unsent and time.monotonic() < deadline:
+            time.sleep(0.01)
+    except (NodeStopped, OSError):
+        pass  # the chat is over, or nobody reads what we print
+    node.stop()
+
+
+def _lines(descriptor: int) -> Iterator[bytes]:
+    """Lines of a file that is read by a thread which the end of the process does not wait for.
+
+    Python's own files have locks, and complain if they are held then.
+    """
+    rest = b""
+    while octets := os.read(descriptor, 65536):
+        *lines, rest = (rest + octets).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
+
+
+def _heard(event: Event, group: str, members: set[UUID]) -> str:
+    match event:
+        case Shout() if event.group == group:
+            return f"{shown(event.name)}: {shown(event.data)}"
+        case Whisper():
+            return f"{shown(event.name)} whispers: {shown(event.data)}"
+        case Join() if event.group == group:
+            members.add(event.peer)
+            return f"* {shown(event.name)} is here"
+        case Leave() if event.group == group:
+            members.discard(event.peer)
+            return f"* {shown(event.name)} left {shown(group)}"
+        case Exit() if event.peer in members:
+            members.discard(event.peer)
+            return f"* {shown(event.name)} is gone: {shown(event.reason)}"
+    return ""
+
+
+# whisper and shout
+
+
+def _add_whisper(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "whisper",
+        help="send a message to one peer",
+        description="Wait for a peer to be there, send it a message, and end when that has gone out.",
+    )
+    parser.add_argument("peer", metavar="PEER", help="its name, or the beginning of its UUID")
+    parser.add_argument("text", metavar="TEXT", help="the message")
+    _add_timeout(parser, "for the peer, and for the message to go out")
+    add_node_options(parser)
+    parser.set_defaults(run=run_whisper)
+
+
+def run_whisper(arguments: argparse.Namespace) -> int:
+    deadline = time.monotonic() + arguments.timeout
+    with node_of(arguments) as node:
+        peer = _find(node, arguments.peer, deadline, arguments.timeout)
+        node.whisper(peer.uuid, os.fsencode(arguments.text))
+        _all_gone_out(node, deadline)
+    say(f"whispered to {called(peer)}")
+    return 0
+
+
+def _find(node: Node, wanted: str, deadline: float, timeout: float) -> PeerInfo:
+    while True:
+        found = _matches(node.peers, wanted)
+        if len(found) > 1:
+            raise ZreError(f"{shown(wanted)!r} is more than one peer: {', '.join(sorted(map(called, found)))}")
+        if found:
+            return found[0]
+        if next_event(node, deadline) is None:
+            raise ZreError(f"no peer {shown(wanted)!r} came within {timeout:g} s; {those_present(node.peers)}")
+
+
+def _matches(peers: Iterable[PeerInfo], wanted: str) -> list[PeerInfo]:
+    """Those with the name; if there is none, those whose UUID begins so."""
+    peers = list(peers)
+    digits = wanted.replace("-", "").lower()
+    named = [peer for peer in peers if peer.name == wanted]
+    return named or [peer for peer in peers if digits and peer.uuid.hex.startswith(digits)]
+
+
+def _all_gone_out(node: Node, deadline: float) -> None:
+    unsent = send_off(node, deadline)
+    if unsent:
+        raise ZreError(f"the message has not gone out in time to {', '.join(sorted(unsent))}")
+
+
+def _add_shout(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "shout",
+        help="send a message to a group",
+        description=(
+            "Wait until somebody is in the group, send all of them a message, and end when that has gone out. You "
+            "need not be in the group yourself."
+        ),
+    )
+    parser.add_argument("group", metavar="GROUP", help="the group")
+    parser.add_argument("text", metavar="TEXT", help="the message")
+    _add_timeout(parser, "for the first member, and for the message to go out")
+    add_node_options(parser)
+    parser.set_defaults(run=run_shout)
+
+
+def run_shout(arguments: argparse.Namespace) -> int:
+    deadline = time.monotonic() + arguments.timeout
+    group: str = arguments.group
+    with node_of(arguments) as node:
+        members = _members(node, group)
+        while not members:
+            if next_event(node, deadline) is None:
+                problem = f"nobody in {shown(group)} came within {arguments.timeout:g} s"
+                raise ZreError(f"{problem}; {those_present(node.peers)}")
+            members = _members(node, group)
+        while next_event(node, min(deadline, time.monotonic() + QUIET)) is not None:
+            pass
+        members = _members(node, group)
+        count = node.shout(group, os.fsencode(arguments.text))
+        _all_gone_out(node, deadline)
+    names = ", ".join(sorted(map(called, members)))
+    say(f"shouted to {count} {'peer' if count == 1 else 'peers'} in {shown(group)}: {names}")
+    return 0
+
+
+def _members(node: Node, group: str) -> list[PeerInfo]:
+    return [peer for peer in node.peers if group in peer.groups]
+
+
+# ping
+
+
+def _add_ping(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "ping",
+        help="who is there, and how far away",
+        description=(
+            "Find peers, and show for each how long it took until it had greeted us (found), and how long a TCP "
+            "connection to its mailbox takes: one round trip of the network, answered by the peer's system and not by "
+            "its program. No ZRE message is sent for it: PING belongs to the liveness of peers that are silent."
+        ),
+    )
+    parser.add_argument("peer", metavar="PEER", nargs="?", help="a name, or the beginning of a UUID (default: all)")
+    parser.add_argument("--count", metavar="N", type=int, default=3, help="connections to each (default: 3)")
+    _add_timeout(parser, "for the peer, or for anybody at all")
+    add_node_options(parser)
+    parser.set_defaults(run=run_ping)
+
+
+def run_ping(arguments: argparse.Namespace) -> int:
+    if arguments.count < 1:
+        raise ZreError(f"--count is one at least, not {arguments.count}")
+    with node_of(arguments) as node:
+        began = time.monotonic()
+        deadline = began + arguments.timeout
+        found = _greeted(node, arguments.peer, deadline)
+        wanted = node.peers if arguments.peer is None else _matches(node.peers, arguments.peer)
+        if not wanted:
+            what = "nobody" if arguments.peer is None else f"no peer {shown(arguments.peer)!r}"
+            raise ZreError(f"{what} came within {arguments.timeout:g} s; {those_present(node.peers)}")
+        for peer in sorted(wanted, key=lambda peer: (peer.name, peer.uuid)):
+            after = f"found after {(found[peer.uuid] - began) * 1000:.0f} ms" if peer.uuid in found else "found"
+            say(f"{called(peer)} {after}, {_round_trip(peer, arguments.count)}")
+    return 0
+
+
+def _greeted(node: Node, wanted: str | None, deadline: float) -> dict[UUID, float]:
+    """When each peer had greeted us. It ends when the wanted one has, or when nobody new comes any more."""
+    found: dict[UUID, float] = {}
+    while True:
+        enough = bool(node.peers) if wanted is None else bool(_matches(node.peers, wanted))
+        event = next_event(node, min(deadline, time.monotonic() + QUIET) if enough else deadline)
+        if event is None:
+            return found
+        if isinstance(event, Enter):
+            found[event.peer] = time.monotonic()
+
+
+def _round_trip(peer: PeerInfo, count: int) -> str:
+    target = urlsplit(peer.endpoint)
+    if target.scheme != "tcp" or not target.hostname or not target.port:
+        return f"and its mailbox {shown(peer.endpoint)} is not on TCP"
+    times = []
+    for _ in range(count):
+        began = time.perf_counter()
+        try:
+            socket.create_connection((target.hostname, target.port), timeout=2).close()
+        except OSError as error:
+            return f"and its mailbox {shown(peer.endpoint)} cannot be reached: {error.strerror or error}"
+        times.append((time.perf_counter() - began) * 1000)
+    return f"connects in {statistics.median(times):.2f} ms (best {min(times):.2f}, worst {max(times):.2f})"
+
+
+# simulate
+
+
+def _add_simulate(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "simulate",
+        help="a mesh of many nodes in this process, with every delivery checked",
+        description=(
+            "Nodes in memory find each other, join groups, talk, crash and come back, while every delivery is "
+            "checked. Time is virtual: it passes as fast as the machine gets the work done, and the same seed gives "
+            "the same run. The interval of the beacons grows with the number of nodes. Nothing goes to the network. "
+            "The exit status is 1 if a message was lost or went astray."
+        ),
+    )
+    parser.add_argument("--nodes", metavar="N", type=int, default=100, help="how many (default: 100)")
+    parser.add_argument("--seconds", metavar="SECONDS", type=seconds, default=30.0, help="of talking (default: 30)")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="what chance begins with (default: 0)")
+    parser.add_argument("--interval", metavar="SECONDS", type=seconds, help="of beacons (default: a second per 100)")
+    parser.set_defaults(run=run_simulate)
+
+
+def run_simulate(arguments: argparse.Namespace) -> int:
+    plan = Plan(nodes=arguments.nodes, seconds=arguments.seconds, seed=arguments.seed, interval=arguments.interval)
+    if sys.stdout.isatty():
+        columns = (TextColumn("{task.description:9}"), BarColumn(), TextColumn("{task.fields[told]}"))
+        with ProgressBar(*columns, TimeElapsedColumn(), transient=True) as bar:
+            task = bar.add_task("forming", total=1.0, told="")
+
+            def show(progress: Progress) -> None:
+                told = f"{progress.links:,} links, {progress.delivered:,} delivered, at {progress.now:.1f} s"
+                bar.update(task, description=progress.phase, completed=progress.done, told=told)
+
+            report = simulate(plan, show)
+    else:
+        report = simulate(plan)
+    for line in _lines_of(report):
+        say(line)
+    return 0 if report.ok else 1
+
+
+def _lines_of(report: Report) -> Iterator[str]:
+    plan = report.plan
+    wanted = plan.nodes * (plan.nodes - 1)
+    yield f"{plan.nodes} nodes, {plan.seconds:g} s of talking, seed {plan.seed}"
+    yield f"time         virtual; a beacon every {plan.beacon_interval:g} s, and all start within that time"
+    yield f"full mesh    {wanted:,} links after {report.formed_after:.1f} s ({report.formed_in:.1f} s of this machine)"
+    yield f"memory       {report.memory / 2**20:,.0f} MiB, {report.memory_per_link:,.0f} octets per link"
+    yield f"descriptors  {report.descriptors}"
+    yield f"life         {report.crashes} crashes, {report.returns} returns"
+    yield f"groups       {report.joins} joins, {report.leaves} leaves"
+    yield f"messages     {report.shouts:,} shouts and {report.whispers:,} whispers: {report.sent:,} copies"
+    yield f"delivered    {report.delivered:,}"
+    yield f"not due      {report.excused:,}: the sender or the receiver crashed, or the receiver left the group"
+    yield (
+        f"checked      {report.lost} lost, {report.strayed} astray, {report.repeated} repeated, "
+        f"{report.disordered} out of order, {report.discarded} discarded"
+    )
+    yield f"in the end   {report.live} live nodes, {report.links:,} links, {report.wrong_views} with a wrong view"
+    yield f"took         {report.took:.1f} s of this machine for {report.ended_at:.1f} virtual seconds"
+    yield "all is as promised" if report.ok else "NOT as promised: this is a bug; please report it with the seed"

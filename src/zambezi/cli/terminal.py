@@ -1,0 +1,22 @@
+"""What is shown to people: any text, fit for a terminal and for its encoding, one line at a time."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+_output = threading.Lock()
+
+
+def shown(data: bytes | str) -> str:
+    """What a stranger sent, fit for a terminal: control characters would be commands to it."""
+    text = data.decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def say(text: str) -> None:
+    """Print a line, whole, from any thread; what the encoding does not have is escaped."""
+    encoding = sys.stdout.encoding or "utf-8"
+    with _output:
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        sys.stdout.flush()

@@ -1,0 +1,471 @@
+"""A mesh of many nodes in one process: they join groups, talk, crash and come back, and every delivery is checked.
+
+The nodes are real ones, engine and sockets, on the memory transport and a network in memory. Only their time is not:
+it is **virtual**, and passes as fast as the machine gets the work done. So a run depends on its seed and on nothing
+else, and half a minute of five hundred nodes is the same half minute on a slow machine. What grows with the number of
+nodes is the beacon interval, as it would have to on a real network: N nodes hear N * N beacons per interval.
+
+What is checked is known to the simulation alone, and not to the nodes:
+
+- A message from a live node to one that it sees, and that goes on living (and, for a SHOUT, stays in the group), comes
+  exactly once, and after what the same node sent to it before.
+- Nobody receives what was not meant for it: a whisper to another, or a shout to a group that it is not in.
+- In the end, when all has settled, everybody sees exactly those who live, in exactly the groups that they are in.
+
+>>> report = simulate(Plan(nodes=5, seconds=5, seed=1))
+>>> report.ok, report.live == 5, report.links
+(True, True, 20)
+"""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import itertools
+import random
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+import psutil
+
+from zambezi.zmtp.reactor import Addresses
+from zambezi.zre.discovery import MemoryNetwork
+from zambezi.zre.errors import ZreError
+from zambezi.zre.events import Enter, Event, Exit, Shout, Whisper
+from zambezi.zre.node import NodeCore, NodeOptions
+
+# Nodes for which one second between beacons is right. Four times as many beacon every four seconds.
+_NODES_PER_SECOND: Final = 100
+# In virtual seconds: how long one step of the simulation is, and how long all of it may need to settle, in intervals.
+_STEP: Final = 0.1
+_SETTLING: Final = 40
+_EVASIVE: Final = 3
+_EXPIRED: Final = 10
+
+
+class VirtualReactor:
+    """An event loop whose time passes when everything due has been done. It has no sockets, only memory."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._soon: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        self._timers: list[tuple[float, int, VirtualTimer]] = []
+        self._order = itertools.count()
+
+    def time(self) -> float:
+        return self._now
+
+    def call_soon(self, callback: Callable[..., object], *args: object) -> None:
+        self._soon.append((callback, args))
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: object) -> VirtualTimer:
+        timer = VirtualTimer(callback, args)
+        heapq.heappush(self._timers, (when, next(self._order), timer))
+        return timer
+
+    def run_until(self, when: float) -> None:
+        """Let the time pass."""
+        soon, timers = self._soon, self._timers
+        while True:
+            while soon:
+                callback, args = soon.popleft()
+                callback(*args)
+            if not timers or timers[0][0] > when:
+                break
+            due, _, timer = heapq.heappop(timers)
+            self._now = max(self._now, due)
+            timer.fire()
+        self._now = max(self._now, when)
+
+    def add_reader(self, sock: socket.socket, callback: Callable[[], object]) -> None:
+        raise ZreError("a simulation has no sockets")
+
+    def remove_reader(self, sock: socket.socket) -> None:
+        raise ZreError("a simulation has no sockets")
+
+    def add_writer(self, sock: socket.socket, callback: Callable[[], object]) -> None:
+        raise ZreError("a simulation has no sockets")
+
+    def remove_writer(self, sock: socket.socket) -> None:
+        raise ZreError("a simulation has no sockets")
+
+    def release(self, sock: socket.socket) -> None:
+        raise ZreError("a simulation has no sockets")
+
+    def resolve(self, host: str, port: int, callback: Callable[[Addresses | OSError], object]) -> None:
+        raise ZreError("a simulation has no sockets")
+
+
+class VirtualTimer:
+    """A timer of the virtual reactor."""
+
+    __slots__ = ("_args", "_callback")
+
+    def __init__(self, callback: Callable[..., object], args: tuple[object, ...]) -> None:
+        self._callback: Callable[..., object] | None = callback
+        self._args = args
+
+    def cancel(self) -> None:
+        self._callback = None
+        self._args = ()
+
+    def fire(self) -> None:
+        callback, args = self._callback, self._args
+        self.cancel()
+        if callback is not None:
+            callback(*args)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be simulated. Rates are per node and virtual second."""
+
+    nodes: int = 100
+    seconds: float = 30.0
+    seed: int = 0
+    interval: float | None = None  # between beacons; by default it grows with the number of nodes
+    groups: int | None = None  # how many there are; by default one for ten nodes
+    talk: float = 1.0  # messages
+    moves: float = 0.04  # groups joined or left
+    crashes: float = 0.005
+
+    def __post_init__(self) -> None:
+        if self.nodes < 2:
+            raise ZreError(f"a mesh has two nodes at least, not {self.nodes}")
+        if self.seconds < 0:
+            raise ZreError(f"a simulation goes on for zero seconds or more, not {self.seconds:g}")
+        if self.interval is not None and self.interval <= 0:
+            raise ZreError(f"interval is a time above zero seconds, not {self.interval:g}")
+
+    @property
+    def beacon_interval(self) -> float:
+        return self.interval if self.interval is not None else max(1.0, self.nodes / _NODES_PER_SECOND)
+
+    @property
+    def group_names(self) -> list[str]:
+        return [f"G{number}" for number in range(self.groups if self.groups is not None else max(2, self.nodes // 10))]
+
+
+@dataclass(slots=True)
+class Report:
+    """What a simulation found."""
+
+    plan: Plan
+    formed_after: float = 0.0  # virtual seconds, of which the nodes take one beacon interval to start
+    formed_in: float = 0.0  # seconds of this machine
+    took: float = 0.0  # seconds of this machine, for all of it
+    ended_at: float = 0.0  # virtual seconds
+    live: int = 0
+    links: int = 0  # directed: who sees whom
+    enters: int = 0
+    exits: int = 0
+    joins: int = 0
+    leaves: int = 0
+    crashes: int = 0
+    returns: int = 0
+    whispers: int = 0
+    shouts: int = 0
+    sent: int = 0  # copies: one for each receiver
+    delivered: int = 0
+    excused: int = 0  # not delivered: the sender or the receiver crashed, or the receiver left the group, meanwhile
+    lost: int = 0
+    strayed: int = 0  # received by somebody for whom it was not
+    repeated: int = 0
+    disordered: int = 0
+    wrong_views: int = 0  # nodes that in the end do not see exactly who is there, in which groups
+    discarded: int = 0  # by the nodes' own counters, other than shouts that came after leaving
+    memory: int = 0  # octets, of the process, when the mesh had formed
+    memory_per_link: float = 0.0
+    descriptors: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that was promised held."""
+        return not (self.lost or self.strayed or self.repeated or self.disordered or self.wrong_views or self.discarded)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a simulation is."""
+
+    phase: str  # "forming", "talking", "settling"
+    now: float
+    done: float  # the share of the phase, 0 to 1
+    links: int
+    delivered: int
+
+
+@dataclass(slots=True, eq=False)
+class _Life:
+    """A node from its start to its crash, and what must still come to it."""
+
+    core: NodeCore
+    name: str
+    number: int
+    groups: set[str]
+    sees: int = 0
+    # By the number of the message: who sent it, and to which group ("" for a whisper).
+    awaited: dict[int, tuple[_Life, str]] = field(default_factory=dict)
+    excused: set[int] = field(default_factory=set)
+    # The number of the last message by sender: what comes after it has a greater one.
+    newest: dict[UUID, int] = field(default_factory=dict)
+
+
+class Simulation:
+    """A mesh that lives through a plan."""
+
+    def __init__(self, plan: Plan, progress: Callable[[Progress], object] = lambda _: None) -> None:
+        self.plan = plan
+        self.report = Report(plan)
+        self.reactor = VirtualReactor()
+        self._progress = progress
+        self._network = MemoryNetwork()
+        self._chance = random.Random(plan.seed)
+        self._names = plan.group_names
+        self._lives: dict[UUID, _Life] = {}
+        self._absent = 0  # crashed, and to come back
+        self._numbers = itertools.count(1)
+        self._links = 0
+
+    def run(self) -> Report:
+        """All of it: forming, talking, settling."""
+        began = time.perf_counter()
+        with _patient_collector():
+            self._form()
+            self.report.formed_in = time.perf_counter() - began
+            self._live()
+            self._settle()
+            self._judge()
+            for life in self._lives.values():
+                life.core.crash()
+            self.reactor.run_until(self.reactor.time() + 1)
+        self.report.took = time.perf_counter() - began
+        return self.report
+
+    # The phases
+
+    def _form(self) -> None:
+        """The nodes start, spread over one interval, and find each other."""
+        plan, report = self.plan, self.report
+        process = psutil.Process()
+        before = process.memory_info().rss
+        for number in range(plan.nodes):
+            start = plan.beacon_interval * number / plan.nodes
+            self.reactor.call_at(start, self._start, number, self._uuid())
+        self._absent = plan.nodes
+        wanted = plan.nodes * (plan.nodes - 1)
+        while self._links < wanted:
+            self._step("forming", self._links / wanted)
+            if self.reactor.time() > _SETTLING * plan.beacon_interval:
+                break
+        report.formed_after = self.reactor.time()
+        report.memory = process.memory_info().rss
+        report.memory_per_link = (report.memory - before) / max(1, self._links)
+        report.descriptors = process.num_fds() if hasattr(process, "num_fds") else 0
+
+    def _live(self) -> None:
+        began = self.reactor.time()
+        while (passed := self.reactor.time() - began) < self.plan.seconds - _STEP / 2:
+            self._act()
+            self._step("talking", passed / self.plan.seconds)
+
+    def _settle(self) -> None:
+        """Nobody speaks or crashes any more: what is under way arrives, the dead are forgotten."""
+        began = self.reactor.time()
+        longest = _SETTLING * self.plan.beacon_interval
+        while not self._settled() and (passed := self.reactor.time() - began) < longest:
+            self._step("settling", passed / longest)
+
+    def _settled(self) -> bool:
+        others = len(self._lives) - 1
+        quiet = not self._absent and all(life.sees == others and not life.awaited for life in self._lives.values())
+        return quiet and not self._wrong_views()
+
+    def _wrong_views(self) -> int:
+        truth = {uuid: (life.name, frozenset(life.groups)) for uuid, life in self._lives.items()}
+        wrong = 0
+        for uuid, life in self._lives.items():
+            seen = {peer.uuid: (peer.name, peer.groups) for peer in life.core.engine.peers.values() if peer.ready}
+            seen[uuid] = truth[uuid]
+            wrong += seen != truth
+        return wrong
+
+    def _step(self, phase: str, done: float) -> None:
+        self.reactor.run_until(self.reactor.time() + _STEP)
+        self._progress(Progress(phase, self.reactor.time(), done, self._links, self.report.delivered))
+
+    # What the nodes do
+
+    def _start(self, number: int, uuid: UUID) -> None:
+        plan = self.plan
+        groups = set(self._chance.sample(self._names, min(2, len(self._names))))
+        interval = plan.beacon_interval
+        options = NodeOptions(
+            uuid=uuid,
+            groups=groups,
+            network=self._network,
+            interval=interval,
+            evasive=interval * _EVASIVE,
+            expired=interval * _EXPIRED,
+        )
+        name = f"node-{number}"
+        life = _Life(NodeCore(self.reactor, name, options, self._chance), name, number, groups)
+        life.core.on_event = lambda: self._hear(life)
+        self._lives[uuid] = life
+        self._absent -= 1
+        life.core.start()
+
+    def _act(self) -> None:
+        """What everybody does in one step."""
+        plan, chance = self.plan, self._chance
+        for life in list(self._lives.values()):
+            luck = chance.random()
+            if luck < plan.crashes * _STEP:
+                self._crash(life)
+            elif luck < (plan.crashes + plan.moves) * _STEP:
+                self._move(life)
+            elif luck < (plan.crashes + plan.moves + plan.talk) * _STEP:
+                self._talk(life)
+
+    def _crash(self, life: _Life) -> None:
+        """A node is killed. It comes back after a while: half of them as who they were, the others as somebody new."""
+        self.report.crashes += 1
+        del self._lives[life.core.engine.uuid]
+        self._links -= life.sees
+        self.report.excused += len(life.awaited)
+        for other in self._lives.values():
+            gone = [number for number, (sender, _) in other.awaited.items() if sender is life]
+            self._excuse(other, gone)
+        life.core.crash()
+        self._absent += 1
+        uuid = life.core.engine.uuid if self._chance.random() < 0.5 else self._uuid()
+        back = self.reactor.time() + self._chance.uniform(0.5, 3.0) * self.plan.beacon_interval
+        self.reactor.call_at(back, self._return, life.number, uuid)
+
+    def _return(self, number: int, uuid: UUID) -> None:
+        self.report.returns += 1
+        self._start(number, uuid)
+
+    def _move(self, life: _Life) -> None:
+        new = sorted(set(self._names) - life.groups)
+        if new and (not life.groups or self._chance.random() < 0.5):
+            group = self._chance.choice(new)
+            self.report.joins += 1
+            life.groups.add(group)
+            life.core.join(group)
+        else:
+            group = self._chance.choice(sorted(life.groups))
+            self.report.leaves += 1
+            life.groups.discard(group)
+            self._excuse(life, [number for number, (_, where) in life.awaited.items() if where == group])
+            life.core.leave(group)
+
+    def _talk(self, life: _Life) -> None:
+        peers = [peer for peer in life.core.engine.peers.values() if peer.ready]
+        number = next(self._numbers)
+        if not peers:
+            return
+        if self._chance.random() < 0.25:
+            peer = self._chance.choice(peers)
+            self.report.whispers += 1
+            self._await(life, peer.uuid, peer.endpoint, number, "")
+            life.core.whisper(peer.uuid, (b"%d" % number,))
+            return
+        group = self._chance.choice(sorted(life.groups) or self._names)
+        self.report.shouts += 1
+        for peer in peers:
+            if group in peer.groups:
+                self._await(life, peer.uuid, peer.endpoint, number, group)
+        life.core.shout(group, (b"%d" % number,))
+
+    def _await(self, sender: _Life, uuid: UUID, endpoint: str, number: int, group: str) -> None:
+        """A copy goes out: whether it must come depends on whether its receiver still is who the sender thinks."""
+        self.report.sent += 1
+        receiver = self._lives.get(uuid)
+        if receiver is None or receiver.core.endpoint != endpoint or (group and group not in receiver.groups):
+            self.report.excused += 1
+            if receiver is not None:
+                receiver.excused.add(number)
+        else:
+            receiver.awaited[number] = sender, group
+
+    def _excuse(self, life: _Life, numbers: list[int]) -> None:
+        self.report.excused += len(numbers)
+        life.excused.update(numbers)
+        for number in numbers:
+            del life.awaited[number]
+
+    # What the nodes hear
+
+    def _hear(self, life: _Life) -> None:
+        while (event := life.core.next_event()) is not None:
+            match event:
+                case Enter():
+                    self.report.enters += 1
+                    life.sees += 1
+                    self._links += 1
+                case Exit():
+                    self.report.exits += 1
+                    life.sees -= 1
+                    self._links -= 1
+                case Whisper():
+                    self._check(life, event, "", event.data)
+                case Shout():
+                    self._check(life, event, event.group, event.data)
+
+    def _check(self, life: _Life, event: Event, group: str, data: bytes) -> None:
+        number = int(data)
+        sender, meant = life.awaited.pop(number, (None, ""))
+        if sender is None and number in life.excused:
+            # It may come although it need not: who left the group, and is in it again, hears it too.
+            life.excused.discard(number)
+            self.report.strayed += bool(group) and group not in life.groups
+            return
+        if sender is None:
+            known = number <= life.newest.get(event.peer, 0)
+            self.report.repeated += known
+            self.report.strayed += not known
+            return
+        self.report.delivered += 1
+        self.report.strayed += meant != group or sender.core.engine.uuid != event.peer
+        self.report.disordered += life.newest.get(event.peer, 0) > number
+        life.newest[event.peer] = number
+
+    # The verdict
+
+    def _judge(self) -> None:
+        report = self.report
+        report.live = len(self._lives)
+        report.links = self._links
+        report.ended_at = self.reactor.time()
+        report.lost = sum(len(life.awaited) for life in self._lives.values())
+        report.wrong_views = self._wrong_views()
+        for life in self._lives.values():
+            counters = life.core.engine.counters
+            report.discarded += counters.bad_beacons + counters.bad_messages + counters.bad_identities
+            report.discarded += counters.gaps + counters.status_mismatches + counters.unknown_commands
+
+    def _uuid(self) -> UUID:
+        return UUID(int=self._chance.getrandbits(128), version=4)
+
+
+def simulate(plan: Plan, progress: Callable[[Progress], object] = lambda _: None) -> Report:
+    """Let a mesh live through a plan, and say what happened."""
+    return Simulation(plan, progress).run()
+
+
+@contextmanager
+def _patient_collector() -> Iterator[None]:
+    """A mesh makes millions of objects that all live: to look through them for garbage again and again is in vain."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

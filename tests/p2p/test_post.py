@@ -1,0 +1,237 @@
+"""Sending without the lock (`Pipe.post`), with every other thread let in at the worst moment.
+
+A message is in doubt for an instant: between the look whether somebody will come for it, its way into the mailbox, and
+the second look. Here that instant is made long enough for the queue to be emptied, disconnected, lost or closed. What
+must hold is always the same: `send` returns, and the message arrives once; or `send` raises, and it never arrives.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.zmtp.waiting import PATIENCE, wait_for, wait_until
+from zambezi.p2p import NoSuchPeer, PeerConnected, PeerDisconnected, PeerSocket
+from zambezi.zmtp.errors import SocketClosed, TimedOut
+from zambezi.zmtp.memory import MemoryLink
+from zambezi.zmtp.pipe import Bound, Pipe
+from zambezi.zmtp.stream import StreamLink
+
+_names = itertools.count()
+
+
+class Moment:
+    """What happens around one post: before the message is in the mailbox, and after."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.before: Callable[[], object] | None = None
+        self.after: Callable[[], object] | None = None
+        self.posted = 0
+        real = Pipe.post
+
+        def post(pipe: Pipe, message: bytes) -> bool:
+            before, self.before = self.before, None
+            if before is None:
+                queued = real(pipe, message)
+            else:
+                # It was looked after when the sender looked; what has changed since, the sender has not seen.
+                queued = pipe.looked_after
+                before()
+                if queued:
+                    pipe.mailbox.append(message)
+            self.posted += queued
+            after, self.after = self.after, None
+            if after is not None and queued:
+                after()
+            return queued
+
+        monkeypatch.setattr(Pipe, "post", post)
+
+
+@pytest.fixture
+def moment(monkeypatch: pytest.MonkeyPatch) -> Moment:
+    return Moment(monkeypatch)
+
+
+class Scene:
+    """A host that bound and a guest that connected, whose queue so outlives the host's.
+
+    The guest has room for one message, and has not read the first: what the host sends now is looked after, by the
+    guest's acknowledgement of the first.
+    """
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self.pool = pool
+        self.host = PeerSocket(linger=None)
+        self.guest = PeerSocket(receive_bound=Bound(1, 1000))
+        self.guest.connect(self.host.bind(f"inproc://peer-post-{next(_names)}"))
+        self.to_guest = wait_for(self.host, PeerConnected).routing_id
+        self.pipe = self.host._core.peers[self.to_guest]
+        self.host.send(self.to_guest, b"first")
+        wait_until(lambda: self.guest._core.ready)
+        assert self.pipe.looked_after
+
+    def read_the_first(self) -> None:
+        """The guest reads: what is in the mailbox is sent, or, if nothing is, nobody looks after the queue any more."""
+        posted = bool(self.pipe.mailbox)
+        assert self.guest.recv(PATIENCE)[1] == b"first"
+        with pytest.raises(TimedOut):  # now the first message is done with, and acknowledged
+            self.guest.recv(0)
+        wait_until(lambda: not (self.pipe.mailbox if posted else self.pipe.looked_after))
+
+    def begin_to_close(self) -> None:
+        self.closing = self.pool.submit(self.host.close)
+        wait_until(lambda: self.host.closed)
+
+    def close(self) -> None:
+        self.begin_to_close()
+        self.closing.result(PATIENCE)
+
+    def disconnect(self) -> None:
+        self.host.disconnect(self.to_guest)
+
+    def lose(self) -> None:
+        self.guest.close(0)
+        wait_for(self.host, PeerDisconnected)
+
+    def send(self) -> None:
+        self.host.send(self.to_guest, b"second", PATIENCE)
+
+    def arrived(self) -> list[bytes]:
+        """All that the guest gets until the host is gone."""
+        self.pool.submit(self.host.close)
+        got = []
+        wait_until(lambda: self.host.closed)
+        while True:
+            try:
+                got.append(self.guest.recv(0.01)[1])
+            except TimedOut:
+                if self.host._core.closed:
+                    return got
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with ThreadPoolExecutor(4) as pool:
+        one = Scene(pool)
+        yield one
+        one.guest.close(0)
+        one.host.close(0)
+
+
+def test_nothing_happens_meanwhile(scene: Scene, moment: Moment) -> None:
+    scene.send()
+    assert moment.posted == 1
+    assert scene.arrived() == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_whoever_looked_after_the_queue_has_just_been_there(scene: Scene, moment: Moment, when: str) -> None:
+    setattr(moment, when, scene.read_the_first)
+    scene.send()
+    assert moment.posted == 1
+    assert scene.guest.recv(PATIENCE)[1] == b"second"
+    assert scene.arrived() == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_queue_is_disconnected_while_it_lingers(scene: Scene, moment: Moment, when: str) -> None:
+    setattr(moment, when, scene.disconnect)
+    with pytest.raises(NoSuchPeer):
+        scene.send()
+    assert moment.posted == 1
+    assert scene.arrived() == [b"first"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_socket_begins_to_close_and_lingers(scene: Scene, moment: Moment, when: str) -> None:
+    setattr(moment, when, scene.begin_to_close)
+    with pytest.raises(SocketClosed):
+        scene.send()
+    assert moment.posted == 1
+    assert scene.arrived() == [b"first"]
+    scene.closing.result(PATIENCE)
+
+
+def test_the_queue_is_emptied_and_disconnected(scene: Scene, moment: Moment) -> None:
+    def both() -> None:
+        scene.read_the_first()
+        scene.disconnect()
+
+    moment.before = both
+    with pytest.raises(NoSuchPeer):
+        scene.send()
+    assert scene.arrived() == []
+
+
+def test_the_queue_is_emptied_and_the_socket_closed(scene: Scene, moment: Moment) -> None:
+    def both() -> None:
+        scene.read_the_first()
+        scene.close()
+
+    moment.before = both
+    with pytest.raises(SocketClosed):
+        scene.send()
+    assert scene.arrived() == []
+
+
+@pytest.mark.parametrize("ending", ["begin_to_close", "disconnect"])
+def test_the_end_waits_for_the_message_alone_and_it_is_taken_back(scene: Scene, moment: Moment, ending: str) -> None:
+    """Whoever takes the last message back must end what has waited for it; or a close would hang for ever."""
+    moment.before = scene.read_the_first
+    moment.after = getattr(scene, ending)
+    with pytest.raises((SocketClosed, NoSuchPeer)):
+        scene.send()
+    wait_until(lambda: not scene.host._core.links)
+    assert scene.arrived() == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_guest_leaves(scene: Scene, moment: Moment, when: str) -> None:
+    setattr(moment, when, scene.lose)
+    with pytest.raises(NoSuchPeer):
+        scene.send()
+    assert moment.posted == 1
+    with pytest.raises(NoSuchPeer):
+        scene.send()
+
+
+@pytest.mark.parametrize("kind", [StreamLink, MemoryLink])
+@pytest.mark.parametrize("ending", ["close", "disconnect"])
+def test_the_message_comes_between_the_last_look_into_the_mailbox_and_the_end(
+    monkeypatch: pytest.MonkeyPatch, ending: str, kind: type[StreamLink | MemoryLink]
+) -> None:
+    transport = "tcp://127.0.0.1:*" if kind is StreamLink else f"inproc://peer-post-{next(_names)}"
+    reached, go = threading.Event(), threading.Event()
+    post, finish = Pipe.post, kind.finish
+
+    def late(pipe: Pipe, message: bytes) -> bool:
+        reached.set()
+        go.wait(PATIENCE)
+        return post(pipe, message)
+
+    def ends(link: StreamLink | MemoryLink) -> None:
+        if link.pipe is pipe:
+            go.set()
+            wait_until(lambda: pipe.mailbox)
+        finish(link)  # type: ignore[arg-type]
+
+    with PeerSocket(linger=None) as host, PeerSocket() as guest, ThreadPoolExecutor(1) as pool:
+        guest.connect(host.bind(transport))
+        to_guest = wait_for(host, PeerConnected).routing_id
+        pipe = host._core.peers[to_guest]
+        monkeypatch.setattr(kind, "pending", True)  # the loop is about to come round once more, for nothing
+        monkeypatch.setattr(kind, "finish", ends)
+        monkeypatch.setattr(Pipe, "post", late)
+        sending = pool.submit(host.send, to_guest, b"in between")
+        assert reached.wait(PATIENCE)
+        if ending == "close":
+            host.close()
+        else:
+            host.disconnect(to_guest)
+        assert isinstance(sending.exception(PATIENCE), SocketClosed if ending == "close" else NoSuchPeer)
+        wait_for(guest, PeerDisconnected)
+        with pytest.raises(TimedOut):
+            guest.recv(0)

@@ -1,0 +1,218 @@
+"""Engines that talk to each other in memory: a clock that is moved by hand, datagrams and connections that can fail.
+
+A connection is a queue that its owner fills and that is delivered message by message, in order. When it is reset it
+loses what was under way, or nothing; its owner does not notice. When its owner disconnects, what is in it is gone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from zambezi.zre import events
+from zambezi.zre.dialect import Frames
+from zambezi.zre.engine import Adopt, Broadcast, Connect, Disconnect, Engine, Output, Send
+
+MANY = 100_000
+
+
+def uuid_of(number: int) -> UUID:
+    return UUID(int=number)
+
+
+class Member:
+    """A node of a mesh: its engine, its connections, and what its program heard."""
+
+    def __init__(
+        self,
+        number: int,
+        port: int,
+        now: float,
+        *,
+        groups: Iterable[str] = (),
+        headers: Mapping[str, str] | None = None,
+        dialect: str = "stable",
+        gossip: bool = False,
+    ) -> None:
+        self.number = number
+        self.port = port
+        self.address = f"10.0.0.{number}"
+        self.endpoint = f"tcp://{self.address}:{port}"
+        self.uuid = uuid_of(number)
+        self.identity = b"\x01" + self.uuid.bytes
+        self.alive = True
+        self.beacons = True
+        self.connections: dict[bytes, Connection] = {}
+        self.story: list[events.Event] = []
+        self.engine = Engine(
+            self.uuid,
+            f"node{number}",
+            lambda _: self.endpoint,
+            now,
+            groups=groups,
+            headers=headers,
+            dialect=dialect,
+            gossip=gossip,
+        )
+
+    @property
+    def ready(self) -> dict[UUID, set[str]]:
+        """The peers that are here for it, and their groups."""
+        return {peer.uuid: set(peer.groups) for peer in self.engine.peers.values() if peer.ready}
+
+    def told(self, *kinds: type[events.Event]) -> list[events.Event]:
+        return [event for event in self.story if isinstance(event, kinds)]
+
+
+class Connection:
+    def __init__(self, owner: Member, endpoint: str) -> None:
+        self.owner = owner
+        self.endpoint = endpoint
+        self.queue: deque[Frames] = deque()
+
+
+class Mesh:
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.members: dict[str, Member] = {}  # by the endpoint of the mailbox
+        self.datagrams: deque[tuple[bytes, str]] = deque()
+        self._ports = iter(range(0xC000, 0x10000))
+
+    def add(
+        self,
+        number: int,
+        *,
+        groups: Iterable[str] = (),
+        headers: Mapping[str, str] | None = None,
+        dialect: str = "stable",
+        beacons: bool = True,
+        seeds: Iterable[str] = (),
+        gossip: bool = False,
+        port: int = 0,
+    ) -> Member:
+        """A node that starts now."""
+        member = Member(
+            number,
+            port or next(self._ports),
+            self.now,
+            groups=groups,
+            headers=headers,
+            dialect=dialect,
+            gossip=gossip,
+        )
+        member.beacons = beacons
+        self.members[member.endpoint] = member
+        member.engine.start(member.port, self.now, beacons=beacons)
+        for seed in seeds:
+            member.engine.seed(seed, self.now)
+        self.pump(member)
+        return member
+
+    def stop(self, member: Member) -> None:
+        """It says goodbye."""
+        member.engine.stop()
+        self.pump(member)
+        self.kill(member)
+
+    def kill(self, member: Member) -> None:
+        """It is gone without a word."""
+        member.alive = False
+        member.connections.clear()
+        del self.members[member.endpoint]
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Those on which something can be delivered."""
+        return [
+            connection
+            for member in self.members.values()
+            for connection in member.connections.values()
+            if connection.queue and connection.endpoint in self.members
+        ]
+
+    def pump(self, member: Member) -> None:
+        """Do what an engine wants done."""
+        for output in member.engine.take():
+            self._do(member, output)
+
+    def _do(self, member: Member, output: Output) -> None:
+        match output:
+            case Send():
+                member.connections[output.peer].queue.append(output.frames)
+            case Connect():
+                assert output.peer not in member.connections, "a second DEALER to one peer"
+                member.connections[output.peer] = Connection(member, output.endpoint)
+            case Disconnect():
+                del member.connections[output.peer]
+            case Adopt():
+                member.connections[output.peer] = member.connections.pop(output.seed)
+            case Broadcast():
+                self.datagrams.append((output.octets, member.address))
+            case events.Event():
+                member.story.append(output)
+
+    def deliver_datagram(self, lost: bool = False) -> None:
+        octets, address = self.datagrams.popleft()
+        if not lost:
+            for member in list(self.members.values()):
+                if member.beacons:
+                    member.engine.receive_beacon(octets, address, self.now)
+                    self.pump(member)
+
+    def deliver(self, connection: Connection) -> None:
+        frames = connection.queue.popleft()
+        target = self.members[connection.endpoint]
+        target.engine.receive(connection.owner.identity, list(frames), self.now)
+        self.pump(target)
+
+    def settle(self) -> None:
+        """Deliver all that is under way. It must come to an end."""
+        for _ in range(MANY):
+            if self.datagrams:
+                self.deliver_datagram()
+            elif connections := self.connections:
+                self.deliver(connections[0])
+            else:
+                return
+        raise AssertionError("the engines do not stop talking")
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, deadline by deadline."""
+        end = self.now + seconds
+        self.settle()
+        while (due := min((one.engine.deadline for one in self.members.values()), default=end)) <= end:
+            self.now = max(self.now, due)
+            for member in list(self.members.values()):
+                if member.engine.deadline <= self.now:
+                    member.engine.tick(self.now)
+                    self.pump(member)
+            self.settle()
+        self.now = end
+
+    def tick(self) -> None:
+        for member in list(self.members.values()):
+            member.engine.tick(self.now)
+            self.pump(member)
+
+
+def check(story: Iterable[events.Event]) -> dict[UUID, set[str]]:
+    """That a program was told a story that makes sense; who is here at its end, with their groups."""
+    here: dict[UUID, set[str]] = {}
+    for event in story:
+        match event:
+            case events.Enter():
+                assert event.peer not in here, "it entered twice"
+                here[event.peer] = set()
+            case events.Exit():
+                assert event.peer in here, "it left without having entered"
+                del here[event.peer]
+            case events.Join():
+                assert event.group not in here[event.peer], "it joined twice"
+                here[event.peer].add(event.group)
+            case events.Leave():
+                assert event.group in here[event.peer], "it left a group that it was not in"
+                here[event.peer].remove(event.group)
+            case _:
+                assert event.peer in here, f"{event} from somebody who is not here"
+    return here
