@@ -10,6 +10,9 @@ from tests.zre import namespaces
 from tests.zre.member import Member, converse
 from tests.zre.namespaces import Host, Network
 
+# The last begins like a word of our own extension, which Pyre has not announced: it is content like any other.
+CONTENTS = [["hello"], [""], ["a", "b", "c"], ["", "", ""], ["x" * 255], ["y" * 100_000], ["\x00zambezi-gossip"]]
+
 pytestmark = pytest.mark.skipif(bool(namespaces.allowed()), reason=namespaces.allowed() or "-")
 
 
@@ -83,21 +86,19 @@ def test_groups_are_joined_and_left_by_both(network: Network) -> None:
     healthy(our)
 
 
-@pytest.mark.parametrize(
-    "content", [["hello"], [""], ["a", "b", "c"], ["", "", ""], ["x" * 255], ["y" * 100_000], ["\x00zambezi-gossip"]]
-)
-def test_any_content_is_whispered_and_shouted_by_both(network: Network, content: list[str]) -> None:
+def test_any_content_is_whispered_and_shouted_by_both(network: Network) -> None:
     our, their = pair(network)
     our.wait_for("Join", peer=their.uuid, group="THEIRS")
     their.wait_for("Join", peer=our.uuid, group="OURS")
-    our.whisper(their, *content)
-    their.wait_for("Whisper", peer=our.uuid, content=content)
-    their.whisper(our, *content)
-    our.wait_for("Whisper", peer=their.uuid, content=content)
-    our.shout("THEIRS", *content)
-    their.wait_for("Shout", peer=our.uuid, group="THEIRS", content=content)
-    their.shout("OURS", *content)
-    our.wait_for("Shout", peer=their.uuid, group="OURS", content=content)
+    for content in CONTENTS:
+        our.whisper(their, *content)
+        their.wait_for("Whisper", peer=our.uuid, content=content)
+        their.whisper(our, *content)
+        our.wait_for("Whisper", peer=their.uuid, content=content)
+        our.shout("THEIRS", *content)
+        their.wait_for("Shout", peer=our.uuid, group="THEIRS", content=content)
+        their.shout("OURS", *content)
+        our.wait_for("Shout", peer=their.uuid, group="OURS", content=content)
     healthy(our)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.zre.mesh import Member, Mesh, check, uuid_of
@@ -536,9 +536,10 @@ def test_seeds_of_each_other() -> None:
     for one in members:
         exits = one.told(events.Exit)
         assert len(exits) <= 4, exits  # greetings may cross while it forms, and not later
-    before = [len(one.story) for one in members]
+    for one in members:
+        one.story.clear()
     mesh.advance(200)
-    assert [len(one.story) for one in members] == before
+    assert {type(event) for one in members for event in one.story} == {events.Evasive}  # each PING is answered
 
 
 def test_what_changes_before_a_seed_has_answered_is_told_to_it() -> None:
@@ -680,7 +681,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, phases=[Phase.explicit, Phase.generate])
 @given(STEPS, st.lists(st.sampled_from(["stable", "stable", "draft"]), min_size=4, max_size=4))
 def test_whatever_happens_they_agree_in_the_end(steps: list[tuple[str, int]], dialects: list[str]) -> None:
     mesh = Mesh()
@@ -695,6 +696,12 @@ def test_whatever_happens_they_agree_in_the_end(steps: list[tuple[str, int]], di
         act(mesh, here, what, random.Random(chance), start)
         for member in mesh.members.values():
             check(member.story)
+    # The last words of a connection can be lost without a trace. What is said next shows the gap.
+    mesh.advance(35)
+    for one in mesh.members.values():
+        for uuid in one.ready:
+            one.engine.whisper(uuid, (b"still there?",))
+        mesh.pump(one)
     mesh.advance(45)
     agree(mesh)
     # And now that no fault is between them, nothing is lost, and nobody hears what is not for it.

@@ -159,7 +159,7 @@ def _table(node: Node, states: dict[UUID, str], since: dict[UUID, float], last: 
         table.add_row(
             _plain(peer.name),
             peer.uuid.hex[:8],
-            _plain(peer.endpoint),
+            _plain(peer.endpoint.removeprefix("tcp://")),
             _plain(", ".join(sorted(peer.groups))),
             services.replace("[", r"\["),
             states.get(peer.uuid, "here"),

@@ -43,6 +43,8 @@ _TOLD_AT_ONCE: Final = 500
 # Commands that are not ZRE's, but a peer's dialect has in its sequence: ELECT, LEADER, GOODBYE of Zyre.
 _LAST_COMMAND: Final = 7
 _LONGEST_STRING: Final = 255
+# HELLO does not tell a beginning from an answer. Should two nodes ever answer each other's answers, they stop here.
+_RENEWALS: Final = 3
 _SHOUT: Final = 3
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
@@ -119,6 +121,7 @@ class Peer:
         "port",
         "ready",
         "received",
+        "renewals",
         "sent",
         "status",
         "waiting",
@@ -135,7 +138,8 @@ class Peer:
         self.groups = _together(())
         self.status = 0
         self.ready = False
-        self.waiting = False  # whether a HELLO of ours is unanswered
+        self.waiting = 0  # how many HELLOs of ours are unanswered
+        self.renewals = 0  # how often it began anew in quick succession
         self.greeted = now  # when we greeted it last
         self.heard = now
         self.evasive = 0  # how many PINGs it has left unanswered
@@ -195,6 +199,7 @@ class Engine:
         self._due: list[tuple[float, bytes]] = []  # when to look at which peer again; one entry for each
         self._pending: dict[bytes, float] = {}  # the time of the entry for a peer
         self._seeds: dict[str, bytes | None] = {}  # by endpoint: the peer that has its mailbox there, once it is known
+        self._unmet: dict[str, Peer] = {}  # by endpoint: the seeds of which we do not know yet who they are
         self._next_seeding = 0.0
         self._addressed = {string.encode(group): group for group in self.groups}  # as they stand in a SHOUT
         self._greetings: dict[tuple[str, str], Frames] = {}  # our HELLOs by endpoint and dialect, until they change
@@ -223,18 +228,25 @@ class Engine:
             self._out.append(Disconnect(key))
         self.peers.clear()
         self._seeds.clear()
+        self._unmet.clear()
 
     def seed(self, endpoint: str, now: float) -> None:
         """Greet whoever has its mailbox there, now and whenever it is not a peer. Its HELLO will tell who it is."""
         if endpoint not in self._seeds:
             self._seeds[endpoint] = None
             self._next_seeding = now + self._expired
-            self._greet_seed(endpoint)
+            self._greet_seed(endpoint, now)
 
-    def _greet_seed(self, endpoint: str) -> None:
-        key = _seed_key(endpoint)
-        self._out.append(Connect(key, endpoint))
-        self._out.append(Send(key, self._hello(endpoint, self.dialect)))
+    def _greet_seed(self, endpoint: str, now: float) -> None:
+        seed = self._unmet[endpoint] = Peer(_seed_key(endpoint), endpoint, self.dialect, now)
+        self._out.append(Connect(seed.key, endpoint))
+        self._greet(seed, now)
+
+    def _settle_seed(self, peer: Peer, endpoint: str) -> None:
+        """A seed turns out to be somebody whom we know already, and needs no connection of its own."""
+        for seed in {peer.endpoint, endpoint} & self._unmet.keys():
+            self._seeds[seed] = peer.key
+            self._out.append(Disconnect(self._unmet.pop(seed).key))
 
     def _seed_again(self, now: float) -> None:
         """A seed that is not a peer (any more) is greeted again: there may be no beacons to find it by."""
@@ -245,7 +257,7 @@ class Engine:
             elif key in self.peers:
                 continue
             self._seeds[endpoint] = None
-            self._greet_seed(endpoint)
+            self._greet_seed(endpoint, now)
 
     # Time
 
@@ -283,9 +295,9 @@ class Engine:
         if silence >= self._expired:
             self._part(peer, f"silent for {self._expired:g} s")  # PING-02
             return
-        if not peer.ready or peer.waiting:
-            if silence < self._evasive and now - peer.greeted >= self._evasive:
-                self._greet_afresh(peer, now)
+        unanswered = not peer.ready or peer.waiting > 0
+        if unanswered and silence < self._evasive and now - peer.greeted >= self._evasive:
+            self._greet_afresh(peer, now)
         if peer.ready and silence >= self._evasive * (peer.evasive + 1):
             peer.evasive += 1
             self._send(peer, peer.dialect.ping(0))  # PING-01
@@ -297,7 +309,8 @@ class Engine:
     def _schedule(self, peer: Peer, now: float) -> None:
         wanted = peer.heard + self._evasive * (peer.evasive + 1) if peer.ready else float("inf")
         if not peer.ready or peer.waiting:
-            wanted = min(wanted, max(peer.greeted, now) + self._evasive if now - peer.greeted >= self._evasive else peer.greeted + self._evasive)
+            again = peer.greeted + self._evasive
+            wanted = min(wanted, again if again > now else now + self._evasive)
         peer.due = max(min(wanted, peer.heard + self._expired), now + 1e-3)
         self._wake_at(peer.due, peer.key)
 
@@ -357,13 +370,14 @@ class Engine:
 
     def _greet(self, peer: Peer, now: float) -> None:
         peer.sent = 1
-        peer.waiting = True
+        peer.waiting += 1
         peer.greeted = now
         self._out.append(Send(peer.key, self._hello(peer.endpoint, peer.dialect)))
 
     def _greet_afresh(self, peer: Peer, now: float) -> None:
         self._out.append(Disconnect(peer.key))
         self._out.append(Connect(peer.key, peer.endpoint))
+        peer.waiting = 0
         self._greet(peer, now)
 
     def _hello(self, endpoint: str, dialect: Dialect) -> Frames:
@@ -498,22 +512,31 @@ class Engine:
         greeting = dialects.greeting_of(message, key)
         peer = self.peers.get(key)
         if self.dialect is dialects.DRAFT and dialect is not self.dialect:
-            # We speak draft alone. The peer will greet anew when it has heard how we speak; and if it had, it began anew.
+            # We speak draft alone, and the peer will greet anew when it hears how we speak. If it had, it began anew.
             if peer is not None and peer.ready:
                 self._part(peer, "it greeted anew")
                 peer = None
             if peer is None:
                 self._meet(key, greeting.endpoint, now)
             return
+        renewals = 0
         if peer is not None and peer.ready and not (peer.waiting and now - peer.greeted < self._evasive):
-            self._part(peer, "it greeted anew")
-            peer = None
+            renewals = peer.renewals + 1 if now - peer.greeted < self._interval else 0
+            if renewals <= _RENEWALS:
+                self._part(peer, "it greeted anew")
+                peer = None
         if peer is None:
             peer = self._meet_greeter(key, greeting, dialect, now)  # MBX-06, HEL-03
-        elif peer.dialect is not dialect:
-            peer.dialect = dialect
-            self._greet(peer, now)  # DIA-01
-        peer.waiting = False
+            peer.renewals = renewals
+        else:
+            self._settle_seed(peer, greeting.endpoint)
+            if peer.ready and peer.headers != greeting.headers:
+                # Both began anew at once. The program learns of headers by Enter.
+                self._out.append(events.Exit(peer.uuid, peer.name, "it greeted anew"))
+                peer.ready, peer.groups = False, frozenset()
+            if peer.dialect is not dialect:
+                self._switch(peer, dialect, now)
+        peer.waiting = max(peer.waiting - 1, 0)
         peer.received = 1
         self._hear(peer, now)
         self._enter(peer, greeting, now)
@@ -526,12 +549,18 @@ class Engine:
         self._seeds[endpoint] = key
         self._out.append(Adopt(_seed_key(endpoint), key))
         peer = self.peers[key] = Peer(key, endpoint, self.dialect, now)
-        peer.sent = 1
+        seed = self._unmet.pop(endpoint)
+        peer.sent, peer.waiting = seed.sent, seed.waiting
         self._schedule(peer, now)
         if peer.dialect is not dialect:
-            peer.dialect = dialect
-            self._greet(peer, now)
+            self._switch(peer, dialect, now)
         return peer
+
+    def _switch(self, peer: Peer, dialect: Dialect, now: float) -> None:
+        """Greet anew in the dialect of the peer; what we said before it did not understand. (DIA-01)"""
+        peer.dialect = dialect
+        peer.waiting = 0
+        self._greet(peer, now)
 
     def _seed_of(self, endpoint: str) -> str | None:
         """The seed that greets from an endpoint. It may call itself by another address than the one we know."""
@@ -575,6 +604,10 @@ class Engine:
             count += 1
         return count
 
+    def _everybody(self) -> Iterable[Peer]:
+        """All whom we greeted, also seeds of which we do not know yet who they are."""
+        return (*self.peers.values(), *self._unmet.values()) if self._unmet else self.peers.values()
+
     def whisper(self, uuid: UUID, content: Frames) -> None:
         """Send a message to one peer. (MSG-01)"""
         peer = self.peers.get(uuid.bytes)
@@ -597,7 +630,7 @@ class Engine:
         self.groups.add(group)
         self._greetings.clear()
         self.status = (self.status + 1) & 0xFF
-        self._send_all(self.peers.values(), lambda dialect: dialect.join(0, group, self.status))
+        self._send_all(self._everybody(), lambda dialect: dialect.join(0, group, self.status))
         return True
 
     def leave(self, group: str) -> bool:
@@ -608,16 +641,18 @@ class Engine:
         self._addressed.pop(string.encode(group), None)
         self._greetings.clear()
         self.status = (self.status + 1) & 0xFF
-        self._send_all(self.peers.values(), lambda dialect: dialect.leave(0, group, self.status))
+        self._send_all(self._everybody(), lambda dialect: dialect.leave(0, group, self.status))
         return True
 
     def announce(self, service: str, endpoint: str, now: float) -> None:
         """Offer a service. It travels in HELLO, so that peers that know us already are greeted anew. (EXT-01)"""
         if self.headers.get(service) != endpoint:
-            self.headers[service] = endpoint
+            self.headers[_checked("the name of a service", service)] = endpoint
             self._greetings.clear()
-            for peer in self.peers.values():
+            for peer in self._everybody():
                 self._greet(peer, now)
+            for peer in self.peers.values():
+                self._schedule(peer, now)
 
     def services(self, service: str) -> dict[UUID, str]:
         """Who offers a service, and where. (EXT-02)"""

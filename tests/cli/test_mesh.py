@@ -1,0 +1,253 @@
+"""`zambezi mesh`, as people at their terminals see it; on loopback and in memory only."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import socket
+import struct
+import subprocess
+import termios
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tests.cli.mesh_processes import COMMAND, Running, free_port, run
+from tests.zmtp.waiting import PATIENCE
+from zambezi import cli
+from zambezi.cli import mesh
+from zambezi.zre.errors import ZreError
+from zambezi.zre.events import Exit, Shout, Whisper
+from zambezi.zre.node import PeerInfo
+from zambezi.zre.simulation import Plan, Report
+from zambezi.zre.sync import Node
+
+
+@pytest.fixture
+def here() -> list[str]:
+    """The options that keep a command on loopback, among its own."""
+    return ["--interface", "lo", "--beacon-port", str(free_port())]
+
+
+def node(here: list[str], name: str, *groups: str) -> Node:
+    return Node(name, interface="lo", beacon_port=int(here[-1]), groups=groups)
+
+
+def test_chat_between_two_terminals(here: list[str]) -> None:
+    with Running("mesh", "chat", "--name", "ann", *here) as ann, Running("mesh", "chat", "--name", "bob", *here) as bob:
+        ann.see(r"^\* bob is here$")
+        bob.see(r"^\* ann is here$")
+        ann.say("hello bob")
+        bob.see(r"^ann: hello bob$")
+        bob.say("\x1b[31mred")
+        ann.see(r"^bob: \\x1b\[31mred$")
+        assert bob.hang_up() == 0
+        ann.see(r"^\* bob is gone: it left$")
+        ann.say("alone")
+        ann.see(r"^\* nobody else is in CHAT yet: that went to nobody$")
+        assert ann.interrupt() == 130
+        assert ann.errors == bob.errors == []
+
+
+def test_the_last_line_of_a_chat_is_not_lost(here: list[str]) -> None:
+    with node(here, "ear", "CHAT") as ear, Running("mesh", "chat", "--name", "ann", *here) as ann:
+        ann.see(r"^\* ear is here$")
+        ann.say("these are my last words")
+        assert ann.hang_up() == 0
+        event = ear.recv(timeout=PATIENCE)
+        while not isinstance(event, Shout | Exit):
+            event = ear.recv(timeout=PATIENCE)
+        assert isinstance(event, Shout)
+        assert event.data == b"these are my last words"
+
+
+def test_whisper_by_name_and_by_uuid(here: list[str]) -> None:
+    with node(here, "bob") as bob:
+        for wanted in ("bob", str(bob.uuid), bob.uuid.hex[:6].upper()):
+            status, output, errors = run("mesh", "whisper", wanted, "grüße", "--name", "ann", *here)
+            assert (status, output, errors) == (0, f"whispered to bob ({bob.uuid.hex[:8]})\n", "")
+            event = bob.recv(timeout=PATIENCE)
+            while not isinstance(event, Whisper):
+                event = bob.recv(timeout=PATIENCE)
+            assert event.data == "grüße".encode()
+
+
+def test_whisper_to_nobody_says_who_is_there(here: list[str]) -> None:
+    with node(here, "bob") as bob:
+        status, output, errors = run("mesh", "whisper", "eve", "hi", "--timeout", "0.5", *here)
+    assert (status, output) == (1, "")
+    assert errors == f"zambezi: no peer 'eve' came within 0.5 s; there are: bob ({bob.uuid.hex[:8]})\n"
+
+
+def test_whisper_to_one_of_two_names(here: list[str]) -> None:
+    peers = [PeerInfo(UUID(int=number << 96), name, "", {}, frozenset()) for number, name in ((1, "a"), (2, "a"))]
+    assert mesh._matches(peers, "a") == peers
+    assert mesh._matches(peers, "00000001") == peers[:1]
+    assert mesh._matches(peers, "") == []
+    with node(here, "twin") as one, node(here, "twin") as other, node(here, "watcher") as watcher:
+        while len(watcher.peers) < 2:
+            watcher.recv(timeout=PATIENCE)
+        with pytest.raises(ZreError, match="more than one peer") as caught:
+            mesh._find(watcher, "twin", 0, 0)
+        assert one.uuid.hex[:8] in str(caught.value)
+        assert other.uuid.hex[:8] in str(caught.value)
+
+
+def test_shout_says_who_they_were(here: list[str]) -> None:
+    with node(here, "bob", "TEAM") as bob, node(here, "carl", "TEAM") as carl, node(here, "dora"):
+        status, output, errors = run("mesh", "shout", "TEAM", "go", *here)
+        assert (status, errors) == (0, "")
+        names = f"bob ({bob.uuid.hex[:8]}), carl ({carl.uuid.hex[:8]})"
+        assert output == f"shouted to 2 peers in TEAM: {names}\n"
+        for member in (bob, carl):
+            event = member.recv(timeout=PATIENCE)
+            while not isinstance(event, Shout):
+                event = member.recv(timeout=PATIENCE)
+            assert (event.group, event.data) == ("TEAM", b"go")
+
+
+def test_shout_to_nobody(here: list[str]) -> None:
+    status, output, errors = run("mesh", "shout", "TEAM", "go", "--timeout", "0.3", *here)
+    assert (status, output) == (1, "")
+    assert errors == "zambezi: nobody in TEAM came within 0.3 s; nobody else was found at all\n"
+
+
+def test_ping_shows_everybody(here: list[str]) -> None:
+    with node(here, "bob") as bob, node(here, "carl"):
+        status, output, errors = run("mesh", "ping", *here)
+        assert (status, errors) == (0, "")
+        first, second = output.splitlines()
+        assert re.fullmatch(
+            rf"bob \({bob.uuid.hex[:8]}\) found after \d+ ms, "
+            r"connects in [\d.]+ ms \(best [\d.]+, worst [\d.]+\)",
+            first,
+        )
+        assert second.startswith("carl (")
+        assert "carl" not in run("mesh", "ping", "bob", *here)[1]
+    status, _, errors = run("mesh", "ping", "eve", "--timeout", "0.3", *here)
+    assert (status, errors) == (1, "zambezi: no peer 'eve' came within 0.3 s; nobody else was found at all\n")
+
+
+def test_a_mailbox_that_cannot_be_pinged_is_said() -> None:
+    peer = PeerInfo(UUID(int=1), "a", "inproc://x/1/2", {}, frozenset())
+    assert mesh._round_trip(peer, 1) == "and its mailbox inproc://x/1/2 is not on TCP"
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        peer = PeerInfo(UUID(int=1), "a", f"tcp://127.0.0.1:{closed.getsockname()[1]}", {}, frozenset())
+        assert "cannot be reached: Connection refused" in mesh._round_trip(peer, 1)
+
+
+def test_watch_tells_changes_where_there_is_no_terminal(here: list[str]) -> None:
+    with Running("mesh", "watch", *here) as watch:
+        watch.see("watching as")
+        with node(here, "bob", "TEAM") as bob:
+            watch.see(r"bob \([0-9a-f]{8}\) is here at tcp://127.0.0.1:\d+$")
+            watch.see(r"bob \([0-9a-f]{8}\) joined TEAM$")
+            bob.leave("TEAM")
+            watch.see(r"bob \([0-9a-f]{8}\) left TEAM$")
+        watch.see(r"bob \([0-9a-f]{8}\) is gone: it left$")
+        assert watch.interrupt() == 0
+        assert watch.errors == []
+
+
+def test_watch_is_a_table_on_a_terminal(here: list[str]) -> None:
+    with node(here, "[bold]bob", "TEAM") as bob:
+        bob.announce("X-STORE", "tcp://10.0.0.5:9000")
+        screen = _on_a_terminal("mesh", "watch", "--name", "eye", "--seconds", "1.5", *here)
+    for text in ("[bold]bob", "TEAM", "X-STORE tcp://10.0.0.5:9000", "1 peer of eye", bob.uuid.hex[:8], "here"):
+        assert text in screen, screen
+    assert "Traceback" not in screen
+
+
+def test_simulate_on_a_terminal_ends_with_its_report() -> None:
+    screen = _on_a_terminal("mesh", "simulate", "--nodes", "5", "--seconds", "2")
+    assert "all is as promised" in screen
+
+
+def _on_a_terminal(*arguments: str) -> str:
+    """All that a command writes to a terminal of its own."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen([*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    written = b""
+    with contextlib.suppress(OSError):  # the other end was closed
+        while octets := os.read(ours, 65536):
+            written += octets
+    os.close(ours)
+    assert process.wait(PATIENCE) == 0, written
+    return written.decode()
+
+
+def test_a_mesh_with_a_key(here: list[str], tmp_path: Path) -> None:
+    assert run("keygen", "mesh", "--directory", str(tmp_path))[0] == 0
+    key = ["--key", str(tmp_path / "mesh.key")]
+    with Running("mesh", "chat", "--name", "ann", *key, *here) as ann:
+        ann.see("you are ann")
+        assert run("mesh", "whisper", "ann", "psst", "--name", "bob", *key, *here)[0] == 0
+        ann.see("^bob whispers: psst$")
+        status, _, errors = run("mesh", "whisper", "ann", "let me in", "--timeout", "1", *here)
+        assert status == 1
+        assert "no peer 'ann'" in errors
+
+
+def test_a_seed_instead_of_beacons(here: list[str]) -> None:
+    with Node("seed", interface="lo", beacons=False) as seed:
+        status, output, errors = run("mesh", "whisper", "seed", "hi", "--seed", seed.endpoint, *here)
+        assert (status, errors) == (0, "")
+        assert output.startswith("whispered to seed")
+
+
+def test_simulate_reports(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["mesh", "simulate", "--nodes", "5", "--seconds", "2", "--seed", "1"]) == 0
+    output = capsys.readouterr().out
+    assert "full mesh    20 links" in output
+    assert "checked      0 lost, 0 astray, 0 repeated, 0 out of order, 0 discarded" in output
+    assert output.endswith("all is as promised\n")
+
+
+def test_simulate_fails_if_something_was_lost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mesh, "simulate", lambda plan: Report(plan, lost=1))
+    assert cli.main(["mesh", "simulate", "--nodes", "5"]) == 1
+    assert "NOT as promised" in capsys.readouterr().out
+    assert Plan(nodes=5).nodes == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "problem"),
+    [
+        (["mesh", "simulate", "--nodes", "1"], 1, "two nodes at least"),
+        (["mesh", "simulate", "--seconds", "-1"], 2, "no time in seconds above zero"),
+        (["mesh", "watch", "--interface", "nonsense"], 1, "no interface 'nonsense'"),
+        (["mesh", "watch", "--interface", "lo", "--key", "missing.key"], 1, "missing.key"),
+        (["mesh", "watch", "--beacon-port", "0"], 2, "no port"),
+        (["mesh", "ping", "--interface", "lo", "--count", "0"], 1, "--count is one at least"),
+        (["mesh"], 2, "COMMAND"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    arguments: list[str], status: int, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == status
+    errors = capsys.readouterr().err
+    assert problem in errors
+    assert "Traceback" not in errors
+
+
+def test_a_reader_that_went_away_ends_a_watch(here: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [*COMMAND, "mesh", "watch", *here], stdout=writing, stderr=subprocess.PIPE, timeout=PATIENCE, check=False
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")

@@ -1,0 +1,151 @@
+"""The simulation: it finds what it looks for, and nothing where there is nothing."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from zambezi.zre.engine import Engine
+from zambezi.zre.errors import ZreError
+from zambezi.zre.simulation import Plan, Progress, Report, Simulation, VirtualReactor, simulate
+
+# What depends on the machine and not on the plan.
+MACHINE = {"formed_in": 0.0, "took": 0.0, "memory": 0, "memory_per_link": 0.0, "descriptors": 0}
+LIVELY = Plan(nodes=12, seconds=20, seed=4, moves=0.3, crashes=0.03)
+
+
+def told(report: Report) -> Report:
+    return replace(report, **MACHINE)  # type: ignore[arg-type]
+
+
+def test_a_mesh_forms_and_nothing_is_lost() -> None:
+    report = simulate(LIVELY)
+    assert report.ok, report
+    assert report.links == 12 * 11
+    assert report.live == 12
+    assert report.crashes == report.returns > 0
+    assert report.joins > 0
+    assert report.leaves > 0
+    assert report.whispers > 0
+    assert report.shouts > 0
+    assert report.delivered + report.excused == report.sent
+    assert report.delivered > report.excused
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    assert told(simulate(LIVELY)) == told(simulate(LIVELY))
+    assert told(simulate(LIVELY)) != told(simulate(replace(LIVELY, seed=5)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_the_seed(seed: int) -> None:
+    report = simulate(Plan(nodes=6, seconds=20, seed=seed, groups=3, talk=3, moves=0.5, crashes=0.05))
+    assert report.ok, report
+
+
+def test_the_interval_grows_with_the_number_of_nodes() -> None:
+    assert Plan(nodes=10).beacon_interval == 1
+    assert Plan(nodes=500).beacon_interval == 5
+    assert Plan(nodes=500, interval=2).beacon_interval == 2
+
+
+def test_progress_is_told_in_order() -> None:
+    seen: list[Progress] = []
+    simulate(Plan(nodes=3, seconds=1), seen.append)
+    assert list(dict.fromkeys(progress.phase for progress in seen))[:2] == ["forming", "talking"]
+    assert [progress.now for progress in seen] == sorted(progress.now for progress in seen)
+    assert all(0 <= progress.done <= 1 for progress in seen)
+
+
+@pytest.mark.parametrize("wrong", [{"nodes": 1}, {"seconds": -1.0}, {"interval": 0.0}])
+def test_plans_that_make_no_sense(wrong: dict[str, float]) -> None:
+    with pytest.raises(ZreError):
+        Plan(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_lost_message_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    whisper = Engine.whisper
+    monkeypatch.setattr(
+        Engine,
+        "whisper",
+        lambda engine, uuid, content: whisper(engine, uuid, content) if engine.name != "node-0" else None,
+    )
+    report = simulate(Plan(nodes=4, seconds=10, seed=1, crashes=0))
+    assert report.lost > 0
+    assert not report.ok
+
+
+def test_a_repeated_message_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    whisper = Engine.whisper
+
+    def twice(engine: Engine, uuid: UUID, content: tuple[bytes, ...]) -> None:
+        whisper(engine, uuid, content)
+        whisper(engine, uuid, content)
+
+    monkeypatch.setattr(Engine, "whisper", twice)
+    report = simulate(Plan(nodes=4, seconds=10, seed=1, crashes=0))
+    assert report.repeated > 0
+    assert not report.ok
+
+
+def test_a_message_to_the_wrong_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    whisper = Engine.whisper
+
+    def astray(engine: Engine, uuid: UUID, content: tuple[bytes, ...]) -> None:
+        other = next((peer.uuid for peer in engine.peers.values() if peer.ready and peer.uuid != uuid), uuid)
+        whisper(engine, other, content)
+
+    monkeypatch.setattr(Engine, "whisper", astray)
+    report = simulate(Plan(nodes=4, seconds=10, seed=1, crashes=0))
+    assert report.strayed > 0
+    assert report.lost > 0
+    assert not report.ok
+
+
+def test_a_mesh_that_does_not_form_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "receive_beacon", lambda *_: None)
+    report = simulate(Plan(nodes=3, seconds=1))
+    assert report.links == 0
+    assert report.wrong_views == 3
+    assert not report.ok
+
+
+def test_the_reactor_keeps_the_order_of_time() -> None:
+    reactor = VirtualReactor()
+    seen: list[str] = []
+    reactor.call_at(2.0, seen.append, "later")
+    reactor.call_at(1.0, reactor.call_soon, seen.append, "soon after")
+    reactor.call_at(1.0, seen.append, "at the same time")
+    reactor.call_at(1.5, seen.append, "never").cancel()
+    reactor.call_at(9.0, seen.append, "not yet")
+    reactor.run_until(3.0)
+    assert seen == ["soon after", "at the same time", "later"]
+    assert reactor.time() == 3.0
+
+
+def test_the_reactor_has_no_sockets() -> None:
+    reactor = VirtualReactor()
+    with socket.socket() as sock:
+        for ask in (reactor.remove_reader, reactor.remove_writer, reactor.release):
+            with pytest.raises(ZreError):
+                ask(sock)
+        for watch in (reactor.add_reader, reactor.add_writer):
+            with pytest.raises(ZreError):
+                watch(sock, lambda: None)
+    with pytest.raises(ZreError):
+        reactor.resolve("localhost", 1, lambda _: None)
+
+
+def test_a_crash_says_no_goodbye() -> None:
+    simulation = Simulation(Plan(nodes=3, seconds=0))
+    simulation._form()
+    lives = list(simulation._lives.values())
+    lives[0].core.crash()
+    lives[0].core.crash()
+    simulation.reactor.run_until(simulation.reactor.time() + 0.5)
+    assert lives[1].core.engine.peers.keys() >= {lives[0].core.engine.key}
+    simulation.reactor.run_until(simulation.reactor.time() + 20)
+    assert lives[1].core.engine.peers.keys() == {lives[2].core.engine.key}
