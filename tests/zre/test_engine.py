@@ -337,12 +337,38 @@ def test_a_greeting_that_was_announced_but_lost_heals() -> None:
     assert bob.engine.services("X-A")
 
 
+def test_two_greetings_in_a_row_have_two_answers() -> None:
+    mesh, ann, bob = pair()
+    for port in (1, 2):
+        ann.engine.announce("X-A", f"tcp://10.0.0.1:{port}", mesh.now)
+        mesh.pump(ann)
+    for _ in range(2):  # each greeting, then its answer
+        mesh.deliver(ann.connections[bob.uuid.bytes])
+        mesh.deliver(bob.connections[ann.uuid.bytes])
+    mesh.advance(20)
+    agree(mesh)
+    assert ann.told(events.Exit) == []
+    assert len(bob.told(events.Exit)) == 2
+
+
+def test_answers_to_answers_come_to_an_end() -> None:
+    ours = met()
+    ours.receive(IDENTITY, hello(), NOW + 100)
+    ours.take()
+    greetings = 0
+    for number in range(50):
+        ours.receive(IDENTITY, hello(), NOW + 100 + number / 100)
+        greetings += sum(isinstance(output, Send) for output in ours.take())
+    assert greetings <= 5
+    assert ours.peers[BOB.bytes].ready
+
+
 # Time
 
 
 def test_evasive_then_silent_then_gone_and_back_at_any_sign() -> None:
     ours = met()
-    story = []
+    story: list[tuple[float, str]] = []
 
     def run(until: float) -> None:
         while ours.deadline <= until:
@@ -610,6 +636,22 @@ def test_a_seed_that_is_found_by_its_beacon_too_is_one_peer() -> None:
     assert len(bob.told(events.Exit)) <= 1  # it may have been greeted twice at first
 
 
+def test_a_seed_that_was_met_before_it_answered_is_one_peer() -> None:
+    mesh = Mesh()
+    bob = mesh.add(2, port=50000)
+    ann = mesh.add(1)
+    mesh.deliver_datagram()
+    assert bob.uuid.bytes in ann.engine.peers
+    ann.engine.seed(bob.endpoint, mesh.now)
+    mesh.pump(ann)
+    mesh.deliver(ann.connections[bob.uuid.bytes])
+    mesh.deliver(bob.connections[ann.uuid.bytes])
+    mesh.advance(200)
+    agree(mesh)
+    assert len(ann.connections) == 1
+    assert len(bob.told(events.Exit)) <= 1
+
+
 def test_gossip_is_for_those_who_know_it() -> None:
     mesh = Mesh()
     hub = mesh.add(1, beacons=False, gossip=True)
@@ -681,7 +723,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=400, phases=[Phase.explicit, Phase.generate])
 @given(STEPS, st.lists(st.sampled_from(["stable", "stable", "draft"]), min_size=4, max_size=4))
 def test_whatever_happens_they_agree_in_the_end(steps: list[tuple[str, int]], dialects: list[str]) -> None:
     mesh = Mesh()

@@ -48,6 +48,7 @@ class Broadcast:
                 self._senders.append((_sender(interface), (interface.broadcast, self._port)))
         except OSError as error:
             listener.close()
+            self.close()
             raise ZreError(f"cannot use UDP port {self._port} for beacons: {error.strerror}") from error
         self._listener = listener
         reactor.add_reader(listener, self._readable)

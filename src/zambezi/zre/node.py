@@ -9,6 +9,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from time import time as wall_clock
 from typing import Final
 from uuid import UUID, uuid4
@@ -91,6 +92,7 @@ class NodeCore:
         self.stopped = False
         self.endpoint = ""
         self._timer: Timer | None = None
+        self._goodbyes: list[bytes] = []
         self._armed = float("inf")  # when the timer fires
         self._interfaces: list[Interface] = []
         self._discovery = self._make_discovery()
@@ -148,7 +150,11 @@ class NodeCore:
             self.endpoint = self._router.bind(f"tcp://{host}:{options.port or EPHEMERAL}")
             port = int(self.endpoint.rpartition(":")[2])
         if self._discovery is not None:
-            self._discovery.start(self.reactor, self._datagram)
+            try:
+                self._discovery.start(self.reactor, self._datagram)
+            except ZreError:
+                self.crash()  # nothing stays open
+                raise
         self.engine.start(port, now, beacons=self._discovery is not None)
         for seed in options.seeds:
             self.engine.seed(seed, now)
@@ -159,11 +165,9 @@ class NodeCore:
         if self.stopping:
             return
         self.stopping = True
-        # The queues drain while the sockets close: only the engine forgets its peers now.
-        goodbyes = [output for output in self._stopped_engine() if isinstance(output, engines.Broadcast)]
-        if self._discovery is not None:
-            for goodbye in goodbyes:
-                self._discovery.send(goodbye.octets)
+        # The queues drain while the sockets close: only the engine forgets its peers now. The goodbye is the last word:
+        # who has heard it does not listen to what is still under way.
+        self._goodbyes = [output.octets for output in self._stopped_engine() if isinstance(output, engines.Broadcast)]
         self._close(linger)
 
     def crash(self) -> None:
@@ -174,8 +178,6 @@ class NodeCore:
             self._close(0)
 
     def _close(self, linger: float) -> None:
-        if self._discovery is not None:
-            self._discovery.close()
         if self._timer is not None:
             self._timer.cancel()
         for core in self._cores:
@@ -188,6 +190,10 @@ class NodeCore:
     def _closed(self) -> None:
         if self.stopping and not self.stopped and all(core.closed for core in self._cores):
             self.stopped = True
+            if self._discovery is not None:
+                for goodbye in self._goodbyes:
+                    self._discovery.send(goodbye)
+                self._discovery.close()
             self.on_stopped()
 
     # What the program asks
@@ -389,4 +395,8 @@ def security_of(keys: KeyPair | None) -> tuple[CurveServer | Null, Authenticator
 
 
 def _numeric(address: str) -> bool:
-    return address.replace(".", "").isdigit()
+    try:
+        IPv4Address(address)
+    except ValueError:
+        return False
+    return True
