@@ -1,6 +1,6 @@
 """ZMTP over TCP on loopback: Zambezi and pyzmq as sender and as receiver, in one run, two processes each.
 
-    python -m bench.zmtp [--rounds 3] [--messages 300000]
+    python -m bench.zmtp [--rounds 5] [--messages 300000]
 
 Ratios are to pyzmq on both sides, in the same run, with `recv` per frame (the faster of pyzmq's calls). Each figure is
 the median of the rounds, and the pairs take turns within a round, so that a machine that slows down slows all of them.
@@ -335,7 +335,7 @@ def measure_round_trip(pairs: Mapping[str, tuple[Asker, Receiver]], case: Case, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=3, help="how often each pair is measured (the median counts)")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each pair is measured (the median counts)")
     parser.add_argument("--messages", type=int, default=300_000, help="messages per one-way measurement")
     parser.add_argument("--trips", type=int, default=3_000, help="round trips per measurement")
     arguments: Any = parser.parse_args()
