@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from zambezi.cli.terminal import shown
 from zambezi.p2p import NoSuchPeer, PeerConnected, PeerDisconnected, PeerSocket
 from zambezi.zmtp import (
     Authenticator,
@@ -190,7 +191,7 @@ class Chat:
             if data == GOODBYE:
                 self._goodbye(peer)
             else:
-                self._print(f"[{peer}] {_shown(data)}")
+                self._print(f"[{peer}] {shown(data)}")
 
     def _goodbye(self, peer: int) -> None:
         with self._parting:
@@ -236,9 +237,3 @@ class Chat:
         before = self._failures.get(endpoint)
         self._failures[endpoint] = text
         return "" if text == before else text
-
-
-def _shown(data: bytes) -> str:
-    """What a stranger sent, fit for a terminal: control characters would be commands to it."""
-    text = data.decode("utf-8", "backslashreplace")
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
