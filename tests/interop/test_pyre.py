@@ -141,7 +141,7 @@ def test_a_goodbye_is_understood_by_both(network: Network) -> None:
 def test_one_of_theirs_that_is_killed_expires_and_another_takes_its_place(network: Network) -> None:
     our, their = pair(network)
     their.kill()
-    assert our.wait_for("Exit", peer=their.uuid)["reason"] == "silent for 3 s"
+    assert our.wait_for("Exit", peer=their.uuid)["reason"] == "silent for 7.5 s"
     assert our.story_of(their, "Enter", "Evasive", "Silent", "Exit")[-3:] == ["Evasive", "Silent", "Exit"]
     assert our.story_of(their) == ["Enter", "Exit"]
     again = theirs(network.host(), "again")

@@ -21,7 +21,7 @@ from zambezi.zmtp.keys import KeyPair
 from zambezi.zre import Event, sync
 
 # Short, so that tests are; and long enough for a machine that is busy with others.
-SHORT: dict[str, object] = {"interval": 0.2, "evasive": 1.0, "expired": 3.0}
+SHORT: dict[str, object] = {"interval": 0.2, "evasive": 2.5, "expired": 7.5}
 CHANGES = ("Enter", "Exit")
 
 _faces = itertools.cycle(["sync", "asyncio"])

@@ -660,13 +660,34 @@ def test_gossip_is_for_those_who_know_it() -> None:
     mesh.settle()
     assert plain.told(events.Whisper) == other.told(events.Whisper) == []
     assert list(plain.ready) == [hub.uuid]
-    # A peer that did not say that it gossips is taken at its word.
-    ours = engine(gossip=True)
+    # Where neither side gossips, such a message is like any other.
+    ours = engine()
     ours.receive(IDENTITY, hello(), NOW)
     ours.take()
     content = (b"\x00zambezi-gossip", uuid_of(7).bytes + b"tcp://10.0.0.7:1")
     ours.receive(IDENTITY, list(Whisper(2, content).encode()), NOW)
     assert ours.take() == [events.Whisper(BOB, "bob", content)]
+
+
+def test_any_node_tells_those_who_ask_for_gossip() -> None:
+    ours = engine()
+    carol = UUID(int=0x0C)
+    ours.receive(IDENTITY, hello(), NOW)
+    ours.take()
+    asks = hello(endpoint="tcp://10.0.0.3:50002", name="carol", headers={GOSSIP: "tcp://10.0.0.3:50002"})
+    ours.receive(b"\x01" + carol.bytes, asks, NOW)
+    told = Whisper(2, [b"\x00zambezi-gossip", BOB.bytes + b"tcp://10.0.0.2:50001"]).encode()
+    assert Send(carol.bytes, told) in ours.take()
+    dave = UUID(int=0x0D)
+    ours.receive(b"\x01" + dave.bytes, hello(endpoint="tcp://10.0.0.4:50003", name="dave"), NOW)
+    news = Whisper(3, [b"\x00zambezi-gossip", dave.bytes + b"tcp://10.0.0.4:50003"]).encode()
+    sent = [output for output in ours.take() if isinstance(output, Send) and output.peer != dave.bytes]
+    assert sent == [Send(carol.bytes, news)]
+    ours.receive_beacon(beacon(carol, 0), "10.0.0.3", NOW)
+    erin = UUID(int=0x0E)
+    ours.take()
+    ours.receive(b"\x01" + erin.bytes, hello(endpoint="tcp://10.0.0.5:50004", name="erin"), NOW)
+    assert all(output.peer == erin.bytes for output in ours.take() if isinstance(output, Send))
 
 
 def test_gossip_that_is_malformed_is_passed_over() -> None:

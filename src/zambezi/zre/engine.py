@@ -194,6 +194,7 @@ class Engine:
         self._evasive = evasive
         self._expired = expired
         self._gossip = gossip
+        self._gossips: set[bytes] = set()  # the peers that want to be told whom we know
         self._port = 0
         self._next_beacon: float | None = None
         self._due: list[tuple[float, bytes]] = []  # when to look at which peer again; one entry for each
@@ -227,6 +228,7 @@ class Engine:
         for key in [*self.peers, *(_seed_key(endpoint) for endpoint, peer in self._seeds.items() if peer is None)]:
             self._out.append(Disconnect(key))
         self.peers.clear()
+        self._gossips.clear()
         self._seeds.clear()
         self._unmet.clear()
 
@@ -392,6 +394,7 @@ class Engine:
     def _part(self, peer: Peer, reason: str) -> None:
         """End a peer. The program hears of it only if it had heard of the peer at all."""
         del self.peers[peer.key]
+        self._gossips.discard(peer.key)
         self._out.append(Disconnect(peer.key))
         if peer.ready:
             self._out.append(events.Exit(peer.uuid, peer.name, reason))
@@ -472,7 +475,7 @@ class Engine:
         match message:
             case messages.Whisper() | messages.DraftWhisper():
                 content = tuple(message.content)
-                if content and content[0] == _GOSSIP_FRAME and GOSSIP in peer.headers:
+                if content and content[0] == _GOSSIP_FRAME and (self._gossip or GOSSIP in peer.headers):
                     self._receive_gossip(content[1:], peer.heard)
                 else:
                     self._out.append(events.Whisper(peer.uuid, peer.name, content))  # MSG-01
@@ -580,8 +583,7 @@ class Engine:
             self._out.append(events.Join(peer.uuid, peer.name, group))
         for group in sorted(before - peer.groups):
             self._out.append(events.Leave(peer.uuid, peer.name, group))
-        if self._gossip and GOSSIP in peer.headers:
-            self._tell_gossip(peer)
+        self._tell_gossip(peer)
 
     # Messages out
 
@@ -663,13 +665,19 @@ class Engine:
     # Gossip: for networks without broadcast
 
     def _tell_gossip(self, newcomer: Peer) -> None:
-        others = [peer for peer in self.peers.values() if peer is not newcomer and peer.ready]
-        known = [peer.key + peer.endpoint.encode() for peer in others]
-        for start in range(0, len(known), _TOLD_AT_ONCE):
-            content = (_GOSSIP_FRAME, *known[start : start + _TOLD_AT_ONCE])
-            self._send(newcomer, newcomer.dialect.whisper(0, content))
-        news = (_GOSSIP_FRAME, newcomer.key + newcomer.endpoint.encode())
-        self._send_all([peer for peer in others if GOSSIP in peer.headers], lambda dialect: dialect.whisper(0, news))
+        """Whoever asks for gossip is told whom we know, and who comes; any node can be the seed of one that asks."""
+        if GOSSIP in newcomer.headers:
+            self._gossips.add(newcomer.key)
+            known = [
+                peer.key + peer.endpoint.encode() for peer in self.peers.values() if peer is not newcomer and peer.ready
+            ]
+            for start in range(0, len(known), _TOLD_AT_ONCE):
+                content = (_GOSSIP_FRAME, *known[start : start + _TOLD_AT_ONCE])
+                self._send(newcomer, newcomer.dialect.whisper(0, content))
+        if self._gossips:
+            news = (_GOSSIP_FRAME, newcomer.key + newcomer.endpoint.encode())
+            askers = [self.peers[key] for key in self._gossips if key != newcomer.key]
+            self._send_all(askers, lambda dialect: dialect.whisper(0, news))
 
     def _receive_gossip(self, entries: Frames, now: float) -> None:
         if not self._gossip:
