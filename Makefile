@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 CODE   := src tests bench demo
-BENCHES := zmtp zre
+BENCHES := zmtp peer zre
 
 .DEFAULT_GOAL := help
 .PHONY: help test demo check format bench conformance clean
