@@ -669,6 +669,28 @@ def test_gossip_is_for_those_who_know_it() -> None:
     assert ours.take() == [events.Whisper(BOB, "bob", content)]
 
 
+def test_a_beacon_of_another_network_is_no_sign_of_life_on_this_one() -> None:
+    ours = engine()
+    ours.receive_beacon(beacon(), "10.0.0.2", NOW)
+    ours.receive(IDENTITY, hello(), NOW)
+    ours.receive_beacon(beacon(), "10.0.0.2", NOW)
+    for second in range(1, 31):
+        ours.receive_beacon(beacon(), "192.168.0.2", NOW + second)
+        ours.tick(NOW + second)
+    told = [output for output in ours.take() if isinstance(output, events.Event)]
+    assert [type(event) for event in told] == [events.Enter, events.Evasive, events.Silent, events.Exit]
+    ours.receive_beacon(beacon(), "192.168.0.2", NOW + 31)
+    assert Connect(BOB.bytes, "tcp://192.168.0.2:50001") in ours.take()
+
+
+def test_beacons_count_where_the_mailbox_is_advertised_elsewhere() -> None:
+    ours = met(endpoint="tcp://203.0.113.9:50001")
+    for second in range(1, 61):
+        ours.receive_beacon(beacon(), "10.0.0.2", NOW + second)
+        ours.tick(NOW + second)
+    assert ours.take() == []
+
+
 def test_any_node_tells_those_who_ask_for_gossip() -> None:
     ours = engine()
     carol = UUID(int=0x0C)

@@ -107,6 +107,7 @@ class Peer:
     """What the engine knows of one peer."""
 
     __slots__ = (
+        "address",
         "beacon",
         "dialect",
         "due",
@@ -131,7 +132,8 @@ class Peer:
         self.key = key
         self.endpoint = endpoint
         self.port = _port(endpoint)
-        self.beacon = b""  # the last one that fits what we know of it
+        self.beacon = b""  # the last one that came from where its mailbox is,
+        self.address = ""  # and that address
         self.dialect = dialect
         self.name = key.hex()[:6]
         self.headers: Mapping[str, str] = _NO_HEADERS
@@ -331,7 +333,7 @@ class Engine:
     def receive_beacon(self, octets: bytes, address: str, now: float) -> None:
         """A datagram came from an address."""
         peer = self.peers.get(octets[4:20])
-        if peer is not None and octets == peer.beacon:
+        if peer is not None and octets == peer.beacon and address == peer.address:
             self._hear(peer, now)  # nothing new: most beacons are of this kind
             return
         beacon = Beacon.decode(octets)
@@ -353,9 +355,13 @@ class Engine:
             if now - peer.greeted >= self._interval:
                 self._part(peer, "it restarted")
                 self._meet(key, endpoint, now)
-        else:
-            peer.beacon = octets
+        elif endpoint == peer.endpoint:
+            peer.beacon, peer.address = octets, address
             self._hear(peer, now)
+        elif not peer.address:
+            self._hear(peer, now)  # it has us connect to where its beacons do not come from
+        # Otherwise the peer is on another network of ours, too. That one works says nothing of the other, by which we
+        # talk to it: if that is dead, the peer must expire, and be met again where it can be reached.
 
     def discover(self, uuid: UUID, endpoint: str, now: float) -> None:
         """A peer was found by other means than a beacon."""

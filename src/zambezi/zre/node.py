@@ -165,6 +165,9 @@ class NodeCore:
         if self.stopping:
             return
         self.stopping = True
+        for peer in self.engine.peers.values():
+            if not peer.ready:
+                self._dealers.shut(peer.key)  # a greeting that was never answered is not worth the wait
         # The queues drain while the sockets close: only the engine forgets its peers now. The goodbye is the last word:
         # who has heard it does not listen to what is still under way.
         self._goodbyes = [output.octets for output in self._stopped_engine() if isinstance(output, engines.Broadcast)]
