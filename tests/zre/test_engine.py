@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.zre.mesh import Member, Mesh, check, uuid_of
 from zambezi.wire import WireError
 from zambezi.zre import events
-from zambezi.zre.engine import GOSSIP, Broadcast, Connect, Disconnect, Engine, Send
+from zambezi.zre.engine import GOSSIP, Adopt, Broadcast, Connect, Disconnect, Engine, Send
 from zambezi.zre.errors import NoSuchPeer, ZreError
 from zambezi.zre.messages import DraftHello, Hello, Join, Leave, Ping, PingOk, Shout, Stable, Whisper
 
@@ -710,6 +710,20 @@ def test_any_node_tells_those_who_ask_for_gossip() -> None:
     ours.take()
     ours.receive(b"\x01" + erin.bytes, hello(endpoint="tcp://10.0.0.5:50004", name="erin"), NOW)
     assert all(output.peer == erin.bytes for output in ours.take() if isinstance(output, Send))
+
+
+def test_a_seed_that_others_tell_of_before_it_answers_is_not_greeted_twice() -> None:
+    hub, where = UUID(int=0x0C), "tcp://10.0.0.3:50002"
+    ours = engine(gossip=True)
+    ours.seed(where, NOW)
+    ours.receive(IDENTITY, hello(headers={GOSSIP: "tcp://10.0.0.2:50001"}), NOW)
+    ours.take()
+    ours.receive(IDENTITY, list(Whisper(2, [b"\x00zambezi-gossip", hub.bytes + where.encode()]).encode()), NOW)
+    assert ours.take() == []
+    ours.receive(b"\x01" + hub.bytes, hello(endpoint=where, name="hub"), NOW)
+    done = ours.take()
+    assert [type(output) for output in done[:2]] == [Adopt, events.Enter]
+    assert not any(isinstance(output, Connect) for output in done)
 
 
 def test_gossip_that_is_malformed_is_passed_over() -> None:

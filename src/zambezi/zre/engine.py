@@ -365,6 +365,8 @@ class Engine:
 
     def discover(self, uuid: UUID, endpoint: str, now: float) -> None:
         """A peer was found by other means than a beacon."""
+        if endpoint in self._unmet:
+            return  # a seed: it was greeted already, and its answer is under way
         if uuid.bytes not in self.peers and uuid != self.uuid:
             self._meet(uuid.bytes, endpoint, now)
 
