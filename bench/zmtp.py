@@ -86,12 +86,17 @@ def receive_zambezi_blocking(case: Case, pipe: ProcessPipe) -> None:
         pipe.send(time.perf_counter() - start)
 
 
+def _pyzmq_router(case: Case, context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    router = context.socket(zmq.ROUTER)
+    if case.curve:
+        router.curve_server = True
+        router.curve_secretkey = SERVER.secret_z85.encode()
+        router.curve_publickey = SERVER.public_z85.encode()
+    return router
+
+
 def receive_pyzmq(case: Case, pipe: ProcessPipe) -> None:
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
-        if case.curve:
-            router.curve_server = True
-            router.curve_secretkey = SERVER.secret_z85.encode()
-            router.curve_publickey = SERVER.public_z85.encode()
+    with zmq.Context() as context, _pyzmq_router(case, context) as router:
         port = router.bind_to_random_port("tcp://127.0.0.1")
         pipe.send(f"tcp://127.0.0.1:{port}")
         router.recv()
@@ -183,11 +188,7 @@ def echo_zambezi_blocking(case: Case, pipe: ProcessPipe) -> None:
 
 
 def echo_pyzmq(case: Case, pipe: ProcessPipe) -> None:
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
-        if case.curve:
-            router.curve_server = True
-            router.curve_secretkey = SERVER.secret_z85.encode()
-            router.curve_publickey = SERVER.public_z85.encode()
+    with zmq.Context() as context, _pyzmq_router(case, context) as router:
         port = router.bind_to_random_port("tcp://127.0.0.1")
         pipe.send(f"tcp://127.0.0.1:{port}")
         while True:

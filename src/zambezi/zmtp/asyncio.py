@@ -18,7 +18,6 @@ message is taken from the queue only when the call returns it, and put into it o
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
@@ -28,7 +27,7 @@ from zambezi.zmtp import patterns
 from zambezi.zmtp.core import Core, Counters, Options
 from zambezi.zmtp.errors import SocketClosed, TimedOut
 from zambezi.zmtp.events import SocketEvent
-from zambezi.zmtp.face import DEFAULT_LINGER, EVENTS_KEPT, Sendable, SocketArguments, as_message, as_messages
+from zambezi.zmtp.face import DEFAULT_LINGER, EVENTS_KEPT, Face, Sendable, SocketArguments, as_message, as_messages
 from zambezi.zmtp.frames import Batch, Message
 from zambezi.zmtp.reactor import AsyncioReactor
 
@@ -37,7 +36,7 @@ T = TypeVar("T")
 YIELD_AFTER: Final = 500
 
 
-class BaseSocket:
+class BaseSocket(Face):
     """What all the sockets share, whatever their messages look like.
 
     Made inside a running event loop, and used in it alone.
@@ -121,17 +120,6 @@ class BaseSocket:
     ) -> None:
         # Who leaves by an exception does not want to wait for peers that may never come.
         await self.close(0 if kind is not None else "default")
-
-    def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
-        core = getattr(self, "_core", None)
-        if core is not None and not core.closing and (core.listeners or core.connectors):
-            _warn(f"unclosed {self!r}", ResourceWarning, source=self)
-
-    def __repr__(self) -> str:
-        core = self._core
-        where = [*core.listeners, *(connector.endpoint for connector in core.connectors.values())]
-        state = "closed" if core.closing else ", ".join(where) or "nowhere yet"
-        return f"<{type(self).__name__} {state}>"
 
     # Waiting
 

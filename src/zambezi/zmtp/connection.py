@@ -25,7 +25,7 @@ from typing import Final, TypeAlias
 from zambezi.zmtp import commands, greeting
 from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.errors import ProtocolError, ZmtpError
-from zambezi.zmtp.frames import COMMAND, LONG, MORE, Batch, CommandFrame, Decoder, Message, encode_command, wire_size
+from zambezi.zmtp.frames import COMMAND, LONG, Batch, CommandFrame, Decoder, Message, encode_command, wire_size
 from zambezi.zmtp.greeting import Greeting
 from zambezi.zmtp.mechanism import NOT_ALLOWED, Incompatible, Refused, Terms
 from zambezi.zmtp.security import Null, Security
@@ -436,18 +436,3 @@ class Connection:
 
 def _shown(octets: bytes) -> str:
     return octets.decode("ascii", "backslashreplace")
-
-
-__all__ = [
-    "COMPATIBLE",
-    "MORE",
-    "Closed",
-    "Connection",
-    "Event",
-    "Failed",
-    "Heartbeat",
-    "Limits",
-    "Ready",
-    "State",
-    "Subscription",
-]

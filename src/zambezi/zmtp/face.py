@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias, TypedDict
 
 from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Heartbeat, Limits
-from zambezi.zmtp.core import Policy
+from zambezi.zmtp.core import Core, Policy
 from zambezi.zmtp.errors import MessageError
 from zambezi.zmtp.frames import Message
 from zambezi.zmtp.pipe import Bound
@@ -33,6 +34,23 @@ class SocketArguments(TypedDict, total=False):
     limits: Limits
     heartbeat: Heartbeat | None
     backoff: Backoff
+
+
+class Face:
+    """What a socket shows of itself, and says when it is forgotten without being closed."""
+
+    _core: Core
+
+    def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
+        core = getattr(self, "_core", None)
+        if core is not None and not core.closing and (core.listeners or core.connectors):
+            _warn(f"unclosed {self!r}", ResourceWarning, source=self)
+
+    def __repr__(self) -> str:
+        core = self._core
+        where = [*core.listeners, *(connector.endpoint for connector in core.connectors.values())]
+        state = "closed" if core.closing else ", ".join(where) or "nowhere yet"
+        return f"<{type(self).__name__} {state}>"
 
 
 def as_message(message: Sendable) -> Message:

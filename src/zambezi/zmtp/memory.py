@@ -73,7 +73,6 @@ class MemoryLink:
         "_unacknowledged",
         "_under_way",
         "address",
-        "claim",
         "core",
         "endpoint",
         "gone",
@@ -86,7 +85,6 @@ class MemoryLink:
         self.pipe = pipe
         self.endpoint = endpoint
         self.address = ""
-        self.claim = None  # memory is not judged: who is in the process is in
         self.peer: MemoryLink | None = None
         self.gone = False
         self._under_way: list[Message] | None = None

@@ -88,7 +88,6 @@ class Pipe:
         "queued",
         "routing_id",
         "singles",
-        "subscriptions",
         "user",
     )
 
@@ -110,7 +109,6 @@ class Pipe:
         self.paused = False
         self.queued = False  # whether the core knows that there is something to read
         self.attached = False  # whether the core routes messages to it
-        self.subscriptions: dict[bytes, int] | None = None  # the peer's, where we publish
 
     # Out
 

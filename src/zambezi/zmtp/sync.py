@@ -20,7 +20,6 @@ import atexit
 import os
 import threading
 import time
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +30,7 @@ from zambezi.zmtp import patterns
 from zambezi.zmtp.core import Core, Counters, Options
 from zambezi.zmtp.errors import SocketClosed, TimedOut, ZmtpError
 from zambezi.zmtp.events import SocketEvent
-from zambezi.zmtp.face import DEFAULT_LINGER, EVENTS_KEPT, Sendable, SocketArguments, as_message, as_messages
+from zambezi.zmtp.face import DEFAULT_LINGER, EVENTS_KEPT, Face, Sendable, SocketArguments, as_message, as_messages
 from zambezi.zmtp.frames import Batch, Message
 from zambezi.zmtp.pipe import Pipe
 from zambezi.zmtp.reactor import IoThread, ThreadReactor
@@ -95,7 +94,7 @@ class Disowned:
         raise ZmtpError(_NOT_OURS)
 
 
-class BaseSocket:
+class BaseSocket(Face):
     """What all the blocking sockets share, whatever their messages look like."""
 
     _make: ClassVar[Callable[..., Core]]
@@ -226,17 +225,6 @@ class BaseSocket:
     ) -> None:
         # Who leaves by an exception does not want to wait for peers that may never come.
         self.close(0 if kind is not None else "default")
-
-    def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
-        core = getattr(self, "_core", None)
-        if core is not None and not core.closing and (core.listeners or core.connectors):
-            _warn(f"unclosed {self!r}", ResourceWarning, source=self)
-
-    def __repr__(self) -> str:
-        core = self._core
-        where = [*core.listeners, *(connector.endpoint for connector in core.connectors.values())]
-        state = "closed" if core.closing else ", ".join(where) or "nowhere yet"
-        return f"<{type(self).__name__} {state}>"
 
     # Waiting, with the lock held
 
