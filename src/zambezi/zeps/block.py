@@ -1,0 +1,272 @@
+"""A block: many DELIVER messages with their frame headers, as one `bytes`. What the journal holds is what goes out.
+
+Everything that is done to messages by the hundred is here: PUBLISH messages are checked and turned into a block, and a
+block is cut again into messages, keys and places. A message costs a fraction of a microsecond when all of a batch have
+the same size, as readings of sensors and ticks of markets often have: then the columns of the batch, seen as a table of
+octets with a message in each row, are checked and written at once.
+
+    PUBLISH  AA A5 06               key-length key  body-length body
+    DELIVER  AA A5 07  sequence (8) key-length key  body-length body
+
+A property test holds all of it equal to the grammar in `zambezi.zeps.messages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from struct import Struct
+from typing import Final, NamedTuple
+
+from zambezi.zmtp.frames import LONG
+
+PUBLISH: Final = b"\xaa\xa5\x06"
+DELIVER: Final = b"\xaa\xa5\x07"
+GROWTH: Final = 8  # a DELIVER has the sequence more than its PUBLISH
+LEAST: Final = 8  # the octets of a PUBLISH with no key and no body
+_TABLE: Final = 16  # a table of fewer rows is not worth the look
+
+_SEQUENCE: Final = Struct(">Q")
+_LENGTH: Final = Struct(">I")
+_OCTETS: Final = [bytes((value,)) for value in range(256)]
+_CYCLE: Final = bytes(range(256))
+
+
+class Place(NamedTuple):
+    """Where one message stands in a block, and what it is."""
+
+    start: int
+    stop: int
+    sequence: int
+    key: bytes
+
+
+class Block:
+    """Messages as octets, from sequence `first` to `last`. Immutable, and shared by all who need it.
+
+    A block out of a journal has every sequence from `first` to `last`; one that was filtered has some of them.
+    """
+
+    __slots__ = ("_bodies", "_places", "count", "credit", "first", "last", "octets")
+
+    def __init__(self, first: int, last: int, count: int, octets: bytes, credit: int) -> None:
+        self.first = first
+        self.last = last
+        self.count = count
+        self.octets = octets
+        self.credit = credit  # what delivering it costs: its octets without the frame headers (ZEP-03)
+        self._places: tuple[Sequence[int], list[bytes]] | None = None
+        self._bodies: list[bytes] | None = None
+
+    @property
+    def starts(self) -> Sequence[int]:
+        """Where each message begins, and in the end where the last one ends."""
+        return self._found()[0]
+
+    @property
+    def keys(self) -> list[bytes]:
+        """The routing key of each message."""
+        return self._found()[1]
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """The messages without their frame headers: for those to whom each goes in a box of its own."""
+        if self._bodies is None:
+            starts = self.starts
+            octets = self.octets
+            self._bodies = [octets[start + (9 if octets[start] else 2) : stop] for start, stop in pairwise(starts)]
+        return self._bodies
+
+    def select(self, indices: Sequence[int]) -> Block:
+        """A block of some of the messages."""
+        starts = self.starts
+        octets = self.octets
+        chosen = [octets[starts[index] : starts[index + 1]] for index in indices]
+        picked = b"".join(chosen)
+        heads = 2 * len(chosen) + 7 * sum([piece[0] == LONG for piece in chosen])
+        return Block(self.first, self.last, len(chosen), picked, len(picked) - heads)
+
+    def _found(self) -> tuple[Sequence[int], list[bytes]]:
+        if self._places is None:
+            self._places = places(self.octets)
+        return self._places
+
+    def __repr__(self) -> str:
+        return f"<Block of {self.first} to {self.last}, {len(self.octets)} octets>"
+
+
+def published(frames: Sequence[bytes]) -> int:
+    """How many of the frames, from the first on, are PUBLISH messages without fault."""
+    count = len(frames)
+    size = len(frames[0])
+    if count >= _TABLE and size >= LEAST and _is_table(frames, size):
+        return count
+    for index, frame in enumerate(frames):
+        if frame[:3] != PUBLISH or len(frame) < LEAST:
+            return index
+        after = 4 + frame[3]
+        if frame[after : after + 4] != _LENGTH.pack(max(0, len(frame) - after - 4)):
+            return index
+    return count
+
+
+def _is_table(frames: Sequence[bytes], size: int) -> bool:
+    """Whether all frames are PUBLISH messages of one size, with keys of one length."""
+    if set(map(len, frames)) != {size}:
+        return False
+    after = 4 + frames[0][3]
+    if after + 4 > size:
+        return False
+    head = PUBLISH + frames[0][3:4]
+    columns = [*enumerate(head), *enumerate(_LENGTH.pack(size - after - 4), after)]
+    octets = b"".join(frames)
+    count = len(frames)
+    return all(octets[column::size].count(value) == count for column, value in columns)
+
+
+def deliver(frames: Sequence[bytes], first: int) -> Block:
+    """The block of DELIVER messages for PUBLISH messages that `published` found without fault. (ZEP-05)"""
+    size = len(frames[0])
+    count = len(frames)
+    credit = sum(map(len, frames)) + GROWTH * count
+    alike = count >= _TABLE and credit == count * (size + GROWTH) and set(map(len, frames)) == {size}
+    octets = _deliver_table(frames, first, size) if alike else _deliver_each(frames, first)
+    return Block(first, first + count - 1, count, octets, credit)
+
+
+def _deliver_each(frames: Sequence[bytes], first: int) -> bytes:
+    pieces: list[bytes] = []
+    sequence = first
+    position = 0
+    while position < len(frames):
+        # All sequences that differ in the last octet alone share what stands before it.
+        low = sequence & 0xFF
+        part = frames[position : position + 256 - low]
+        before = _Before(_SEQUENCE.pack(sequence)[:7])
+        columns: list[bytes] = [b""] * (3 * len(part))
+        columns[0::3] = map(before.__getitem__, map(len, part))
+        columns[1::3] = _OCTETS[low : low + len(part)]
+        columns[2::3] = [frame[3:] for frame in part]
+        pieces += columns
+        position += len(part)
+        sequence += len(part)
+    return b"".join(pieces)
+
+
+class _Before(dict[int, bytes]):
+    """What stands before the last octet of the sequence, by the size of the PUBLISH."""
+
+    def __init__(self, high: bytes) -> None:
+        self._high = high
+
+    def __missing__(self, size: int) -> bytes:
+        made = self[size] = header(size + GROWTH) + DELIVER + self._high
+        return made
+
+
+def _deliver_table(frames: Sequence[bytes], first: int, size: int) -> bytes:
+    """Where all are of one size, the sequences are columns of a table.
+
+    The frames are joined by what stands before them: a frame header, the signature and the first five octets of the
+    sequence. The last three octets of the sequence then fall on the three octets that the PUBLISH began with.
+    """
+    pieces = []
+    sequence = first
+    position = 0
+    head = header(size + GROWTH) + DELIVER
+    while position < len(frames):
+        part = frames[position : position + 0x1000000 - (sequence & 0xFFFFFF)]
+        count = len(part)
+        between = head + _SEQUENCE.pack(sequence)[:5]
+        table = bytearray(between)
+        table += between.join(part)
+        stride = len(between) + size
+        place = len(between)
+        low = sequence & 0xFF
+        turns = (low + count) // 256 + 1
+        table[place + 2 :: stride] = (_CYCLE * turns)[low : low + count]
+        high = [value & 0xFFFF for value in range(sequence >> 8, (sequence >> 8) + turns)]
+        table[place + 1 :: stride] = b"".join([_OCTETS[value & 0xFF] * 256 for value in high])[low : low + count]
+        table[place::stride] = b"".join([_OCTETS[value >> 8] * 256 for value in high])[low : low + count]
+        pieces.append(bytes(table))
+        position += count
+        sequence += count
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def header(size: int) -> bytes:
+    """The header of the single frame of a message of `size` octets."""
+    return bytes((0, size)) if size < 256 else bytes((LONG,)) + _SEQUENCE.pack(size)
+
+
+def places(octets: bytes) -> tuple[Sequence[int], list[bytes]]:
+    """Where the messages of a block begin (and where the last one ends), and their keys.
+
+    For octets that are known to be a block: whatever comes from elsewhere goes through `measure`.
+    """
+    end = len(octets)
+    if not end:
+        return [0], []
+    starts = _equal_places(octets) if octets[0] == 0 else None
+    if starts is not None:
+        key = 14
+        stop = key + octets[13]
+        return starts, [octets[start + key : start + stop] for start in starts[:-1]]
+    found = []
+    keys = []
+    position = 0
+    unpack = _SEQUENCE.unpack_from
+    while position < end:
+        found.append(position)
+        if octets[position]:
+            key = position + 21
+            position += 9 + unpack(octets, position + 1)[0]
+        else:
+            key = position + 14
+            position += 2 + octets[position + 1]
+        keys.append(octets[key : key + octets[key - 1]])
+    found.append(end)
+    return found, keys
+
+
+def _equal_places(octets: bytes) -> range | None:
+    """Where the messages begin if all have the size of the first, and keys as long as the first's."""
+    stride = 2 + octets[1]
+    count, odd = divmod(len(octets), stride)
+    if odd or count < _TABLE:
+        return None
+    # A frame header, the signature and the length of the key in every row: rows of another size would not have them.
+    columns = [*enumerate(octets[:5]), (13, octets[13])]
+    if all(octets[column::stride].count(value) == count for column, value in columns):
+        return range(0, len(octets) + 1, stride)
+    return None
+
+
+def walk(octets: bytes | memoryview, start: int = 0, stop: int | None = None) -> Iterator[Place]:
+    """The messages that stand one after another, whole and without fault, from `start` on."""
+    end = len(octets) if stop is None else stop
+    while (place := measure(octets, start, end)) is not None:
+        yield place
+        start = place.stop
+
+
+def measure(octets: bytes | memoryview, position: int, end: int) -> Place | None:
+    """The message at `position`, or None if no whole and faultless message stands there before `end`."""
+    if end - position < 2 + LEAST + GROWTH:
+        return None
+    flags = octets[position]
+    if flags == 0:
+        body = position + 2
+        after = body + octets[position + 1]
+    elif flags == LONG:
+        body = position + 9
+        after = body + int(_SEQUENCE.unpack_from(octets, position + 1)[0])
+    else:
+        return None
+    if after > end or after - body < LEAST + GROWTH or octets[body : body + 3] != DELIVER:
+        return None
+    key = body + 12
+    rest = key + octets[body + 11]
+    if rest + 4 > after or octets[rest : rest + 4] != _LENGTH.pack(after - rest - 4):
+        return None
+    return Place(position, after, _SEQUENCE.unpack_from(octets, body + 3)[0], bytes(octets[key:rest]))

@@ -1,0 +1,45 @@
+"""What can go wrong with streams, as errors that say what to do."""
+
+from __future__ import annotations
+
+from zambezi.errors import ZambeziError
+
+
+class ZepsError(ZambeziError):
+    """Base of all errors of streams, journals, brokers and their clients."""
+
+
+class JournalError(ZepsError):
+    """A journal, or the directory of journals, cannot be used as it is."""
+
+
+class JournalFull(JournalError):
+    """There is no room for more in the journal now. Nothing of what was to be appended is in it."""
+
+
+class OutOfRange(JournalError):
+    """A sequence was asked for that the journal does not have, or has no longer."""
+
+
+class PatternError(ZepsError):
+    """A subscription's pattern cannot be understood."""
+
+
+class BrokerError(ZepsError):
+    """The broker refused what was asked of it, and said why."""
+
+
+class Incarnation(ZepsError):
+    """A stream is not the one that it was: it was deleted and made anew, or its tail was lost."""
+
+
+class QueueFull(ZepsError):
+    """What is not confirmed yet has reached its bound, and the publisher was told not to wait."""
+
+
+class ClientClosed(ZepsError):
+    """The client, stream or subscription is closed."""
+
+
+class TimedOut(ZepsError):
+    """What was waited for did not happen in the time that was given."""

@@ -1,0 +1,97 @@
+"""The grammar of ZEPS, version 1.
+
+    C:ATTACH     S:ATTACH-OK       opens a stream, first and once per connection
+    C:SUBSCRIBE  S:SUBSCRIBE-OK    asks for messages by pattern, from a point on
+    C:CREDIT                       allows the server so many octets of DELIVER more
+    C:PUBLISH                      adds a message to the stream
+    S:DELIVER                      hands a message to a subscriber
+    PING         PING-OK           from either side
+    DETACH       DETACH-OK         ends the peering, from either side
+    S:INVALID                      says what was wrong
+
+DELIVER and PUBLISH are also made and read by the hundred, without these classes, in `zambezi.zeps.block`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from zambezi.wire import Message, chunk, constant, field, number_2, number_8, string
+
+PROTOCOL: Final = "ZEPS"
+VERSION: Final = 1
+
+# The values of `latest` in SUBSCRIBE that are not simply the last known sequence.
+EARLIEST: Final = 0  # from the first message on
+LATEST: Final = (1 << 63) - 1  # live only
+TIME: Final = 1 << 63  # the low 63 bits are milliseconds since 1970
+
+
+class Zeps(Message, signature=0xAAA5):
+    """What all commands begin with."""
+
+
+class Attach(Zeps, id=1):
+    """Client opens a stream. (ZEP-01)"""
+
+    protocol: str = constant(string, PROTOCOL)
+    version: int = constant(number_2, VERSION)
+    stream: str = field(string)
+
+
+class AttachOk(Zeps, id=2):
+    """Server grants the client access."""
+
+
+class Subscribe(Zeps, id=3):
+    """Client subscribes to a set of topics. (ZEP-02)"""
+
+    pattern: str = field(string)
+    latest: int = field(number_8)
+
+
+class SubscribeOk(Zeps, id=4):
+    """Server confirms the subscription."""
+
+
+class Credit(Zeps, id=5):
+    """Client sends credit to the server, in octets. (ZEP-03)"""
+
+    credit: int = field(number_8)
+
+
+class Publish(Zeps, id=6):
+    """Client publishes a new message to the open stream. (ZEP-04)"""
+
+    key: str = field(string)
+    body: bytes = field(chunk)
+
+
+class Deliver(Zeps, id=7):
+    """Server delivers a message to the client. (ZEP-05)"""
+
+    sequence: int = field(number_8)
+    key: str = field(string)
+    body: bytes = field(chunk)
+
+
+class Ping(Zeps, id=8):
+    """Client or server sends a heartbeat; a client's is a barrier. (ZEP-06)"""
+
+
+class PingOk(Zeps, id=9):
+    """Client or server answers a heartbeat."""
+
+
+class Detach(Zeps, id=10):
+    """Client or server closes the peering. (ZEP-07)"""
+
+
+class DetachOk(Zeps, id=11):
+    """The other side handshakes the close."""
+
+
+class Invalid(Zeps, id=12):
+    """Server tells client that it sent an invalid message. (ZEP-08)"""
+
+    reason: str = field(string)
