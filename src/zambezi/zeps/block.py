@@ -95,13 +95,13 @@ class Block:
         return f"<Block of {self.first} to {self.last}, {len(self.octets)} octets>"
 
 
-def published(frames: Sequence[bytes]) -> int:
-    """How many of the frames, from the first on, are PUBLISH messages without fault."""
+def published(frames: Sequence[bytes], start: int = 0) -> int:
+    """Where the PUBLISH messages without fault end, that begin with the frame at `start`."""
     count = len(frames)
-    size = len(frames[0])
-    if count >= _TABLE and size >= LEAST and _is_table(frames, size):
+    if not start and count >= _TABLE and len(frames[0]) >= LEAST and _is_table(frames, len(frames[0])):
         return count
-    for index, frame in enumerate(frames):
+    for index in range(start, count):
+        frame = frames[index]
         if frame[:3] != PUBLISH or len(frame) < LEAST:
             return index
         after = 4 + frame[3]

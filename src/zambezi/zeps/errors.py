@@ -18,7 +18,11 @@ class JournalFull(JournalError):
 
 
 class OutOfRange(JournalError):
-    """A sequence was asked for that the journal does not have, or has no longer."""
+    """A sequence was asked for that the journal does not have, or has no longer; `oldest` is the first that it has."""
+
+    def __init__(self, text: str, oldest: int = 0) -> None:
+        super().__init__(text)
+        self.oldest = oldest
 
 
 class PatternError(ZepsError):

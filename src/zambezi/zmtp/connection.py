@@ -347,6 +347,11 @@ class Connection:
         """The octets of messages; `singles` promises that each is one `bytes`, and is faster."""
         return self.mechanism.encode(messages, singles)
 
+    @property
+    def sealed(self) -> bool:
+        """Whether each message goes out in a box that is for this peer alone."""
+        return self.mechanism.sealed
+
     def subscribe(self, prefix: bytes) -> None:
         """Ask for the messages that begin with `prefix`."""
         self._subscription(commands.SUBSCRIBE, b"\x01", prefix)

@@ -91,6 +91,7 @@ class _Curve(Mechanism):
     """What both sides share: the boxes of the traffic, from the moment the handshake is complete."""
 
     name = "CURVE"
+    sealed = True
     seal_prefix: bytes
     open_prefix: bytes
 

@@ -50,6 +50,8 @@ class Mechanism:
 
     name: ClassVar[str]
     as_server: ClassVar[bool] = False
+    # Whether messages go out in boxes, each for this one peer.
+    sealed: ClassVar[bool] = False
     first_state: ClassVar[str]
     # What is likely wrong when the peer hangs up in the middle of the handshake.
     suspicion: ClassVar[str] = "does it take sockets of this type, and is the identity free?"

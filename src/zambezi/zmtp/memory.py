@@ -18,6 +18,7 @@ from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.frames import Batch, Message, parts_of
 from zambezi.zmtp.greeting import VERSION
 from zambezi.zmtp.pipe import Pipe
+from zambezi.zmtp.source import Framed, Source, Stored
 
 if TYPE_CHECKING:
     from zambezi.zmtp.connector import MemoryConnector
@@ -78,6 +79,7 @@ class MemoryLink:
         "gone",
         "peer",
         "pipe",
+        "source",
     )
 
     def __init__(self, core: Core, pipe: Pipe, endpoint: str) -> None:
@@ -87,6 +89,7 @@ class MemoryLink:
         self.address = ""
         self.peer: MemoryLink | None = None
         self.gone = False
+        self.source: Source | None = None
         self._under_way: list[Message] | None = None
         self._unacknowledged = False
 
@@ -119,12 +122,29 @@ class MemoryLink:
         pipe = self.pipe
         if pipe.mailbox:
             pipe.collect()
-        if self._under_way is None and pipe.outbox and self.peer is not None:
-            messages, singles = pipe.take()
-            self._under_way = messages
-            peer = self.peer
-            peer.core.reactor.call_soon(peer._receive, _batch(messages, singles))
-            self.core.departed(pipe)
+        if self._under_way is None and self.peer is not None:
+            if pipe.outbox:
+                self._pass(*pipe.take())
+                self.core.departed(pipe)
+            elif self.source is not None and (more := self.source.pull()) is not None:
+                self.offer(more.read() if isinstance(more, Stored) else more)
+
+    def wake(self) -> None:
+        """The source may have something."""
+        self.core.reactor.call_soon(self.nudge)
+
+    def offer(self, messages: Framed) -> bool:
+        """Pass messages on now, past the outbox; False if others are under way."""
+        if self._under_way is not None or self.pipe.outbox or self.gone or self.peer is None:
+            return False
+        self._pass(list(messages.bodies), True)
+        return True
+
+    def _pass(self, messages: list[Message], singles: bool) -> None:
+        self._under_way = messages
+        peer = self.peer
+        assert peer is not None
+        peer.core.reactor.call_soon(peer._receive, _batch(messages, singles))
 
     def _receive(self, batch: Batch) -> None:
         if self.gone:

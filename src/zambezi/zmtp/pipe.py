@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from zambezi.zmtp.errors import ZmtpError
 from zambezi.zmtp.frames import Batch, Message, size_of
+from zambezi.zmtp.source import Framed, Source
 
 if TYPE_CHECKING:
     from zambezi.zmtp.core import Core
@@ -43,6 +44,15 @@ class Bound:
 
 class Link(Protocol):
     """What carries a pipe's messages to its peer, over a stream or in memory."""
+
+    source: Source | None
+    address: str
+
+    def offer(self, messages: Framed) -> bool:
+        """Take messages now, past the outbox, or say that this cannot be."""
+
+    def wake(self) -> None:
+        """Ask the source soon."""
 
     def nudge(self) -> None:
         """There is something in the outbox."""

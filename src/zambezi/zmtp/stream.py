@@ -6,7 +6,8 @@ a quiet moment is written by the call that sends it; those that follow closely w
 loop comes round or `TAKE` octets are there.
 
 At most one block of encoded octets is on its way to the kernel at any time, and the messages in it are remembered. If
-the connection breaks, those that did not go to the kernel whole are put back into the pipe.
+the connection breaks, those that did not go to the kernel whole are put back into the pipe. What came from a source or
+was offered is not: who has it knows where it is kept.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from zambezi.zmtp.connection import Closed, Connection, Event, Failed, Ready, Su
 from zambezi.zmtp.frames import Batch, Message
 from zambezi.zmtp.pipe import Pipe
 from zambezi.zmtp.reactor import Timer
+from zambezi.zmtp.source import Framed, Source, Stored
 
 if TYPE_CHECKING:
     from zambezi.zmtp.core import Core
@@ -52,6 +54,7 @@ class StreamLink:
         "connection",
         "endpoint",
         "pipe",
+        "source",
     )
 
     def __init__(
@@ -63,7 +66,8 @@ class StreamLink:
         self.endpoint = endpoint
         self.address = address
         self.pipe = pipe
-        self._unsent: memoryview | None = None
+        self.source: Source | None = None
+        self._unsent: memoryview | Stored | None = None
         self._inflight: list[Message] = []
         self._blocked = False
         self._scheduled = False
@@ -159,6 +163,11 @@ class StreamLink:
             else:
                 self._schedule()
 
+    def wake(self) -> None:
+        """The source has something, or may have: to be asked when the loop comes round."""
+        if not self._blocked:
+            self._schedule()
+
     def nudge_control(self) -> None:
         """The engine has something to say."""
         if not self._blocked:
@@ -200,29 +209,73 @@ class StreamLink:
                     wrote = True  # there is room in the outbox
                 elif control:
                     block = control
+                elif self.source is not None and (more := self.source.pull()) is not None:
+                    if isinstance(more, Stored) and not connection.sealed:
+                        self._unsent = more
+                        continue
+                    block = self._framed(more.read() if isinstance(more, Stored) else more)
                 else:
                     break
                 unsent = self._unsent = memoryview(block)
             try:
-                sent = sock.send(unsent)
+                if isinstance(unsent, Stored):
+                    taken = unsent.send(sock)
+                else:
+                    sent = sock.send(unsent)
+                    unsent = unsent[sent:]
+                    taken = not unsent
             except (BlockingIOError, InterruptedError):
-                sent = 0
+                taken = False
             except OSError as error:
                 self._lost(_told(error))
                 return
-            if sent == len(unsent):
+            if taken and not len(unsent):
                 self._unsent = None
                 self._inflight = []
                 wrote = True  # nothing of it is on this side any more: a close may wait for that
             else:
-                self._unsent = unsent[sent:]
-                if not self._blocked:
-                    self._blocked = True
-                    self._core.reactor.add_writer(sock, self._writable)
-                break
+                self._unsent = unsent
+                if not taken:
+                    self._wait_for_room()
+                    break
         self._last_flush = self._core.reactor.time()
         if wrote:
             self._core.departed(pipe)
+
+    def _wait_for_room(self) -> None:
+        if not self._blocked:
+            self._blocked = True
+            self._core.reactor.add_writer(self._sock, self._writable)
+
+    def _framed(self, messages: Framed) -> bytes:
+        return self.connection.encode(messages.bodies, True) if self.connection.sealed else messages.octets
+
+    def offer(self, messages: Framed) -> bool:
+        """Hand messages to the kernel now, past the outbox. False: it takes nothing now, and nothing of them has gone.
+
+        Where the kernel takes a part, the rest goes out next, and the offer was taken.
+        """
+        if self._blocked or self._gone:
+            return False
+        if self._unsent is not None or self.pipe.outbox or self.connection.has_output:
+            self.flush()
+            if self._unsent is not None or self._gone:
+                return False
+        octets = self._framed(messages)
+        try:
+            sent = self._sock.send(octets)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self._lost(_told(error))
+            return False
+        if sent < len(octets):
+            if not sent and not self.connection.sealed:
+                self._wait_for_room()
+                return False
+            self._unsent = memoryview(octets)[sent:]  # what was sealed has used up its numbers, and must go out
+            self._wait_for_room()
+        return True
 
     def _writable(self) -> None:
         self._blocked = False
@@ -293,7 +346,7 @@ class StreamLink:
         core.reactor.remove_reader(self._sock)
         core.reactor.remove_writer(self._sock)
         core.links.discard(self)
-        if self._unsent is not None and self._inflight:
+        if isinstance(self._unsent, memoryview) and self._inflight:
             self.pipe.put_back(self._unfinished(self._unsent))
         self._unsent = None
         self._inflight = []

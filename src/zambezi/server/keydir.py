@@ -1,0 +1,45 @@
+"""The key directory: one place for the keys of all services of a server.
+
+keys/
+    server.key      the server's secret           zambezi keygen server --directory keys
+    server.pub      its public key: for the clients
+    allowed/        a NAME.pub for each client that may connect
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from zambezi.errors import ZambeziError
+from zambezi.zmtp.authenticator import Authenticator
+from zambezi.zmtp.keyring import Keyring
+from zambezi.zmtp.keys import KeyPair, read_pair
+
+SECRET: Final = "server.key"  # noqa: S105 - the name of a file
+ALLOWED: Final = "allowed"
+
+
+class KeyDirectoryError(ZambeziError):
+    """A key directory lacks something."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDirectory:
+    """The server's key pair, and who may connect."""
+
+    pair: KeyPair
+    authenticator: Authenticator
+
+    @classmethod
+    def read(cls, path: Path) -> KeyDirectory:
+        secret, allowed = path / SECRET, path / ALLOWED
+        if not secret.exists():
+            raise KeyDirectoryError(f"{secret} is not there; make it: zambezi keygen server --directory {path}")
+        if not allowed.is_dir():
+            raise KeyDirectoryError(
+                f"{allowed} is not there, so that nobody may connect; make it, and copy the NAME.pub of each client "
+                f"into it"
+            )
+        return cls(read_pair(secret), Authenticator(keys=Keyring(allowed)))

@@ -1,0 +1,88 @@
+"""Filters: the patterns of a subscriber taken together, and the table that finds all filters that want a key.
+
+Matching must cost by distinct patterns, not by subscribers, and a key that was seen before must cost one look-up. So
+subscribers with the same patterns share a filter; a filter remembers what it said of a key; and the table remembers
+which filters want a key. All that is remembered is bounded, and forgotten as a whole: keys of a stream are mostly few,
+and where they are not, nothing is gained by choosing what to forget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Final, Generic, TypeVar
+
+from zambezi.zeps.matchers import Matchers, Test
+from zambezi.zmtp.subscriptions import Subscriptions
+
+_REMEMBERED: Final = 65_536
+
+G = TypeVar("G", bound=Hashable)
+
+
+class Filter:
+    """The union of patterns."""
+
+    __slots__ = ("_seen", "_tests", "everything", "patterns")
+
+    def __init__(self, patterns: Iterable[str], matchers: Matchers) -> None:
+        self.patterns = frozenset(patterns)
+        self.everything = any(matchers.split(pattern) == ("prefix", b"") for pattern in self.patterns)
+        self._tests: list[Test] = [matchers.parse(pattern) for pattern in sorted(self.patterns)]
+        self._seen: dict[bytes, bool] = {}
+
+    def __call__(self, key: bytes) -> bool:
+        seen = self._seen
+        wanted = seen.get(key)
+        if wanted is None:
+            wanted = self.everything or any(test(key) for test in self._tests)
+            if len(seen) >= _REMEMBERED:
+                seen.clear()
+            seen[key] = wanted
+        return wanted
+
+
+class Table(Generic[G]):
+    """Who wants a key, among many with patterns of their own."""
+
+    def __init__(self, matchers: Matchers) -> None:
+        self._matchers = matchers
+        self._prefixes: Subscriptions[G] = Subscriptions()
+        self._exact: dict[bytes, list[G]] = {}
+        self._others: dict[G, list[Test]] = {}
+        self._seen: dict[bytes, tuple[G, ...]] = {}
+
+    def add(self, member: G, patterns: Iterable[str]) -> None:
+        for pattern in patterns:
+            name, rest = self._matchers.split(pattern)
+            if name == "prefix":
+                self._prefixes.add(rest, member)
+            elif name == "exact":
+                self._exact.setdefault(rest, []).append(member)
+            else:
+                self._others.setdefault(member, []).append(self._matchers.parse(pattern))
+        self._seen.clear()
+
+    def remove(self, member: G, patterns: Iterable[str]) -> None:
+        for pattern in patterns:
+            name, rest = self._matchers.split(pattern)
+            if name == "prefix":
+                self._prefixes.cancel(rest, member)
+            elif name == "exact":
+                self._exact[rest].remove(member)
+                if not self._exact[rest]:
+                    del self._exact[rest]
+        self._others.pop(member, None)
+        self._seen.clear()
+
+    def find(self, key: bytes) -> tuple[G, ...]:
+        """All who want the key, each once."""
+        found = self._seen.get(key)
+        if found is None:
+            every = dict.fromkeys(self._prefixes.match(key))
+            every.update(dict.fromkeys(self._exact.get(key, ())))
+            every.update((member, None) for member, tests in self._others.items() if any(test(key) for test in tests))
+            found = tuple(every)
+            if len(self._seen) >= _REMEMBERED:
+                self._seen.clear()
+            self._seen[key] = found
+        return found

@@ -1,0 +1,167 @@
+"""The entries of an index: 48 octets, big-endian, one for each batch that was appended to the log.
+
+    first      8   the sequence of the batch's first message
+    offset     8   where the batch begins in the log
+    time       8   when it was appended, in microseconds since 1970; never less than in the entry before
+    count      4   how many messages it has
+    length     4   how many octets they take in the log
+    credit     4   what delivering them costs: the octets without the frame headers (ZEP-03)
+    crc        4   CRC-32 of the batch's octets in the log
+    reserved   4   zero
+    check      4   CRC-32 of the 44 octets before it
+
+An entry that does not agree with its own check is none: it was torn when it was written, or is being written.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from struct import Struct
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from zambezi.zeps.block import Block
+
+ENTRY: Final = Struct(">QQQIIIIII")
+SIZE: Final = ENTRY.size
+LONGEST: Final = 0xFFFFFFFF  # octets of a batch, and so of a message
+
+_BODY: Final = Struct(">QQQIIIII")
+_CHECK: Final = Struct(">I")
+_WORDS: Final = SIZE // 4  # an entry as 4-octet words, and which of them is what
+_TIME, _COUNT, _LENGTH, _CREDIT = 4, 6, 7, 8
+
+
+class IndexEntry(NamedTuple):
+    """One batch: where it stands in the log, and what is in it."""
+
+    first: int
+    offset: int
+    time: int
+    count: int  # type: ignore[assignment]  # of messages; nobody counts the values of an entry
+    length: int
+    credit: int
+    crc: int
+
+    @property
+    def last(self) -> int:
+        return self.first + self.count - 1
+
+    @property
+    def end(self) -> int:
+        """Where the batch ends in the log."""
+        return self.offset + self.length
+
+    def pack(self) -> bytes:
+        """The 48 octets of the entry."""
+        return pack(*self)
+
+
+def pack(first: int, offset: int, time: int, count: int, length: int, credit: int, crc: int) -> bytes:
+    """The octets of an entry."""
+    body = _BODY.pack(first, offset, time, count, length, credit, crc, 0)
+    return body + _CHECK.pack(crc32(body))
+
+
+def unpack(octets: bytes, position: int = 0) -> IndexEntry | None:
+    """The entry at a position, or None if there is none that agrees with its check."""
+    body = octets[position : position + _BODY.size]
+    if len(octets) < position + SIZE or _CHECK.unpack_from(octets, position + _BODY.size)[0] != crc32(body):
+        return None
+    return IndexEntry(*_BODY.unpack(body)[:7])
+
+
+def split(block: Block, offset: int, time: int, batch: int) -> Iterator[IndexEntry]:
+    """The entries of a block that is to be several batches: as much in each as fits, and at least one message."""
+    starts = block.starts
+    octets = memoryview(block.octets)
+    cuts = Cuts.of(block)
+    number = 0
+    while number < block.count:
+        after = max(number + 1, bisect_right(starts, starts[number] + batch) - 1)
+        piece = octets[starts[number] : starts[after]]
+        credit = cuts.spent[after] - cuts.spent[number]
+        yield IndexEntry(
+            block.first + number, offset + starts[number], time, after - number, len(piece), credit, crc32(piece)
+        )
+        number = after
+
+
+class Cuts:
+    """Where a batch can be cut: where each message begins, and the credit spent up to there."""
+
+    __slots__ = ("spent", "starts")
+
+    def __init__(self, starts: Sequence[int], spent: Sequence[int]) -> None:
+        self.starts = starts
+        self.spent = spent
+
+    @classmethod
+    def of(cls, block: Block) -> Cuts:
+        """The places of a block; two numbers where its messages have one size."""
+        starts = block.starts
+        octets = block.octets
+        if isinstance(starts, range):
+            head = 9 if octets[0] else 2
+            return cls(starts, range(0, (starts.step - head) * block.count + 1, starts.step - head))
+        heads = [9 if octets[start] else 2 for start in starts[:-1]]
+        spent = accumulate([stop - start - head for start, stop, head in zip(starts, starts[1:], heads, strict=False)])
+        return cls(array("Q", starts), array("Q", [0, *spent]))
+
+    def within(self, number: int, octets: int) -> int:
+        """The message to stop before, for messages from `number` on to take so many octets: one goes at least."""
+        return max(number + 1, bisect_right(self.starts, self.starts[number] + octets) - 1)
+
+    def affordable(self, number: int, credit: int) -> int:
+        """The message to stop before, for credit that lasts from message `number` on: the last may overdraw it."""
+        return max(number + 1, min(len(self.starts) - 1, bisect_left(self.spent, self.spent[number] + credit)))
+
+
+class Window:
+    """Some entries in a row, as columns: what each begins with, and in the end what the last one ends with."""
+
+    __slots__ = ("_words", "firsts", "spent", "starts")
+
+    def __init__(self, octets: bytes) -> None:
+        words = array("I", octets)
+        if sys.byteorder == "little":
+            words.byteswap()
+        self._words = words
+        first = words[0] << 32 | words[1]
+        offset = words[2] << 32 | words[3]
+        self.firsts = list(accumulate(words[_COUNT::_WORDS], initial=first))
+        self.starts = list(accumulate(words[_LENGTH::_WORDS], initial=offset))
+        self.spent = list(accumulate(words[_CREDIT::_WORDS], initial=0))
+
+    def __len__(self) -> int:
+        return len(self.firsts) - 1
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether the last entry follows from those before it."""
+        last = len(self._words) - _WORDS
+        words = self._words
+        return (words[last] << 32 | words[last + 1], words[last + 2] << 32 | words[last + 3]) == (
+            self.firsts[-2],
+            self.starts[-2],
+        )
+
+    def time(self, number: int) -> int:
+        place = number * _WORDS + _TIME
+        return self._words[place] << 32 | self._words[place + 1]
+
+
+def search(count: int, is_before: Callable[[int], bool]) -> int:
+    """How many of `count` ordered things are before what is sought."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if is_before(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -1,0 +1,31 @@
+"""The names of streams as names of directories: no name escapes the data directory, and no two share one.
+
+Letters, digits, `-` and `_` stand for themselves, every other octet is `%` and two digits, dots too. What would be
+longer than 200 octets is cut, and a dot and the SHA-256 of the true name follow: no other name has a dot. Names that
+begin with a dot are those of no stream, and the journal's own: work that a crash may leave behind.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Final
+
+from zambezi.zeps.errors import JournalError
+
+LIMIT: Final = 200
+_PREFIX: Final = 120
+_PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+
+
+def directory_of(name: str) -> str:
+    """The name of the directory of the stream `name`."""
+    try:
+        octets = name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise JournalError(f"stream {name!a}: the name has no octets: it has a lone surrogate") from None
+    if not octets:
+        raise JournalError("a stream needs a name: it is empty")
+    encoded = "".join([chr(octet) if octet in _PLAIN else f"%{octet:02X}" for octet in octets])
+    if len(encoded) <= LIMIT:
+        return encoded
+    return f"{encoded[:_PREFIX]}.{sha256(octets).hexdigest()}"

@@ -1,0 +1,204 @@
+"""Reading a journal in order: a place in it, and the stretches of octets that follow.
+
+A reader hands out spans: whole messages that stand one after another in one log, so that they go to a socket by one
+`sendfile`. Where a span may end is found in the index, of which many entries are read at once. Only a batch that a
+span begins or ends inside is looked into, and where it can be cut is then shared by all readers.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+from zambezi.zeps.block import Block
+from zambezi.zeps.errors import JournalError, OutOfRange
+from zambezi.zeps.journal.entry import Window
+from zambezi.zeps.journal.segment import Files, Segment
+
+if TYPE_CHECKING:
+    from zambezi.zeps.journal.journal import Journal
+
+_ENTRIES: Final = 2048  # of the index, read at once
+_PIECE: Final = 256 * 1024
+_NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+
+
+class Span:
+    """A stretch of whole messages in a log. The file stays open as long as somebody has the span.
+
+    `time` is that of the batch of its first message, in microseconds since 1970.
+    """
+
+    __slots__ = ("_files", "count", "credit", "fd", "first", "last", "length", "offset", "time")
+
+    def __init__(self, files: Files, offset: int, length: int, first: int, last: int, credit: int, time: int) -> None:
+        self._files = files
+        self.fd = files.log
+        self.offset = offset
+        self.length = length
+        self.first = first
+        self.last = last
+        self.count = last - first + 1
+        self.credit = credit
+        self.time = time
+
+    def read(self) -> Block:
+        """The messages. Blocks if they are not in memory."""
+        octets = os.pread(self.fd, self.length, self.offset)
+        while len(octets) < self.length:
+            more = os.pread(self.fd, self.length - len(octets), self.offset + len(octets))
+            if not more:
+                raise JournalError(
+                    f"the log ends before sequence {self.last}: it was cut while it was read; begin anew, and see "
+                    "`zambezi journal verify`"
+                )
+            octets += more
+        return Block(self.first, self.last, self.count, octets, self.credit)
+
+    def resident(self) -> bool:
+        """Whether reading it would not wait for a disk, as far as its ends tell."""
+        return self._is_in_memory(self.offset) and self._is_in_memory(self.offset + self.length - 1)
+
+    def _is_in_memory(self, offset: int) -> bool:
+        try:
+            os.preadv(self.fd, [bytearray(1)], offset, _NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+        return True
+
+    def warm(self) -> None:
+        """Bring it into memory. Blocks: for a thread that may."""
+        buffer = bytearray(min(self.length, _PIECE))
+        end = self.offset + self.length
+        for offset in range(self.offset, end, len(buffer)):
+            os.preadv(self.fd, [buffer], offset)
+
+    def __repr__(self) -> str:
+        return f"<Span of {self.first} to {self.last}, {self.length} octets at {self.offset}>"
+
+
+class Reader:
+    """A place in a journal. `position` is the last sequence that was passed.
+
+    Where sequences are missing because an old segment is damaged, the next span begins after them.
+    """
+
+    __slots__ = ("_generation", "_journal", "_number", "_segment", "_window", "position")
+
+    def __init__(self, journal: Journal, after: int) -> None:
+        self._journal = journal
+        self._segment: Segment | None = None
+        self._window: Window | None = None
+        self._number = 0  # of the first entry in the window
+        self._generation = -1
+        self.position = after
+
+    def seek(self, after: int) -> None:
+        """Go to the place right after a sequence."""
+        self.position = after
+
+    def skip(self, span: Span) -> None:
+        """Pass over what `peek` found."""
+        self.position = span.last
+
+    def peek(self, octets: int, credit: int | None = None) -> Span | None:
+        """The next messages: about `octets` at most, but one at least; None if there are none, or no credit.
+
+        A message goes while credit is above zero, so the last one may overdraw it. (ZEP-03)
+        """
+        journal = self._journal
+        wanted = self.position + 1
+        if wanted < journal.first:
+            raise OutOfRange(
+                f"stream {journal.name!a}: sequence {wanted} is not kept any more, the oldest is {journal.first}",
+                journal.first,
+            )
+        if wanted > journal.last or (credit is not None and credit <= 0):
+            return None
+        window = self._window
+        if (
+            window is None
+            or self._generation != journal.generation
+            or not window.firsts[0] <= wanted < window.firsts[-1]
+        ):
+            found = self._find(wanted)
+            if found is None:
+                return None
+            window, wanted = found
+        segment = self._segment
+        assert segment is not None
+        number = bisect_right(window.firsts, wanted) - 1
+        if window.starts[-1] - window.starts[number] < octets and self._number + len(window) < segment.entries:
+            window = self._load(segment, self._number + number)
+            number = 0
+        return self._span(segment, window, number, wanted, octets, credit)
+
+    def _find(self, wanted: int) -> tuple[Window, int] | None:
+        """Go to the segment of a sequence, or to the next one there is."""
+        journal = self._journal
+        segments = journal.segments
+        place = max(0, bisect_right(segments, wanted, key=_first) - 1)
+        while segments[place].last < wanted:
+            place += 1
+            if place == len(segments):
+                return None
+        segment = segments[place]
+        wanted = max(wanted, segment.first)
+        known = self._segment is segment and self._generation == journal.generation and self._window is not None
+        if known and self._window is not None and self._window.firsts[-1] == wanted:
+            number = self._number + len(self._window)  # right after what was read before: the usual way
+        else:
+            number = segment.locate(journal.files(segment), wanted)
+        self._segment = segment
+        self._generation = journal.generation
+        return self._load(segment, number), wanted
+
+    def _load(self, segment: Segment, number: int) -> Window:
+        self._window = window = segment.window(self._journal.files(segment), number, _ENTRIES)
+        self._number = number
+        return window
+
+    def _span(
+        self, segment: Segment, window: Window, number: int, wanted: int, octets: int, credit: int | None
+    ) -> Span:
+        journal = self._journal
+        files = journal.files(segment)
+        firsts, starts, costs = window.firsts, window.starts, window.spent
+        start, spent = starts[number], costs[number]
+        inside = wanted - firsts[number]  # messages of the batch that were passed already
+        if inside:
+            cuts = journal.cuts(segment, self._number + number, window, number)
+            start += cuts.starts[inside]
+            spent += cuts.spent[inside]
+        # The batch to stop before: all that fit, and all that can be paid for whole.
+        after = bisect_right(starts, start + octets) - 1
+        affordable = len(window) if credit is None else bisect_right(costs, spent + credit) - 1
+        stop = min(after, affordable)
+        exhausted = credit is None or costs[stop] - spent >= credit
+        if stop > number and (stop == after or exhausted):
+            end, last, paid = starts[stop], firsts[stop] - 1, costs[stop] - spent
+        else:
+            # The span ends inside the batch `stop`: it is longer than `octets`, or the credit runs out there.
+            inside = inside if stop == number else 0
+            cuts = journal.cuts(segment, self._number + stop, window, stop)
+            until = len(cuts.starts) - 1
+            if after <= stop:
+                until = min(until, cuts.within(inside, octets))
+            if credit is not None and affordable <= stop:
+                until = min(until, cuts.affordable(inside, credit - (costs[stop] + cuts.spent[inside] - spent)))
+            end = starts[stop] + cuts.starts[until]
+            last = firsts[stop] + until - 1
+            paid = costs[stop] + cuts.spent[until] - spent
+        return Span(files, start, end - start, wanted, last, paid, window.time(number))
+
+    def __repr__(self) -> str:
+        return f"<Reader of {self._journal.name!a} after {self.position}>"
+
+
+def _first(segment: Segment) -> int:
+    return segment.first

@@ -1,0 +1,211 @@
+"""A segment: a log, `<first sequence>.log`, and its index, `<first sequence>.idx`.
+
+The log is nothing but DELIVER messages with their frame headers. What is not indexed is not there: of the log only
+`size` octets, of the index only `entries` are looked at, though the files may be longer while something is written,
+or after a crash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import OrderedDict
+from struct import Struct
+from typing import Final
+from zlib import crc32
+
+from zambezi.zeps.block import Block
+from zambezi.zeps.errors import JournalError
+from zambezi.zeps.journal.entry import SIZE, Cuts, IndexEntry, Window, search, unpack
+
+LOG: Final = ".log"
+INDEX: Final = ".idx"
+OPEN: Final = 64  # segments that are kept open for their readers, of all streams of a store
+_NUMBER: Final = Struct(">Q")
+_TIME: Final = 16  # where the time stands in an entry
+_TAIL: Final = 64  # entries looked at in one go, from the end
+
+
+def stem_of(first: int) -> str:
+    """What the names of a segment's files begin with: in the order of the sequences also as text."""
+    return f"{first:020d}"
+
+
+def first_of(name: str, suffix: str = LOG) -> int | None:
+    """The first sequence of the segment whose log (or index) has this name, if it is the name of one."""
+    stem, dot, rest = name.partition(".")
+    if dot + rest != suffix or len(stem) != 20 or not (stem.isascii() and stem.isdigit()):
+        return None
+    return int(stem) or None
+
+
+class Files:
+    """The two open files of a segment. They are closed when nobody refers to them any more."""
+
+    __slots__ = ("__weakref__", "index", "log")
+
+    def __init__(self, path: str, flags: int = os.O_RDONLY) -> None:
+        self.log = self.index = -1
+        self.log = os.open(path + LOG, flags, 0o644)
+        self.index = os.open(path + INDEX, flags, 0o644)
+
+    def __del__(self, close=os.close) -> None:  # type: ignore[no-untyped-def]
+        for descriptor in (self.log, self.index):
+            if descriptor >= 0:
+                with contextlib.suppress(OSError):
+                    close(descriptor)
+
+    def sync(self) -> None:
+        """Have both on disk. The log first: the index must not speak of what is not there."""
+        os.fdatasync(self.log)
+        os.fdatasync(self.index)
+
+    def read(self, number: int, limit: int) -> bytes:
+        """The octets of entries, from `number` on."""
+        octets = os.pread(self.index, limit * SIZE, number * SIZE)
+        return octets[: len(octets) // SIZE * SIZE]
+
+
+class Segment:
+    """What is known of a segment without opening it. It has the same size however many batches are in it."""
+
+    __slots__ = ("entries", "first", "first_time", "last", "last_time", "path", "size")
+
+    def __init__(self, directory: str, first: int) -> None:
+        self.first = first
+        self.path = f"{directory}/{stem_of(first)}"  # without the suffix
+        self.clear()
+
+    def clear(self) -> None:
+        self.last = self.first - 1
+        self.entries = 0
+        self.size = 0
+        self.first_time = 0
+        self.last_time = 0
+
+    def add(self, entry: IndexEntry, entries: int = 1) -> None:
+        """An entry was appended; several if so told, of which this is the last."""
+        if not self.first_time:
+            self.first_time = entry.time
+        self.last = entry.first + entry.count - 1
+        self.size = entry.offset + entry.length
+        self.last_time = entry.time
+        self.entries += entries
+
+    def look(self, files: Files) -> None:
+        """Learn from the files how far the segment goes."""
+        self.clear()
+        log = os.fstat(files.log).st_size
+        stop = os.fstat(files.index).st_size // SIZE
+        while stop > 0:
+            start = max(0, stop - _TAIL)
+            octets = files.read(start, stop - start)
+            for number in range(len(octets) // SIZE - 1, -1, -1):
+                entry = unpack(octets, number * SIZE)
+                if entry is not None and entry.end <= log and entry.last >= self.first:
+                    head = unpack(files.read(0, 1))
+                    if head is None or head.first != self.first or head.offset:
+                        return  # an index of something else
+                    self.first_time = head.time
+                    self.add(entry, start + number + 1)
+                    return
+            stop = start
+
+    def window(self, files: Files, number: int, limit: int) -> Window:
+        """Up to `limit` entries from `number` on. There must be one."""
+        octets = files.read(number, min(limit, self.entries - number))
+        if octets:
+            window = Window(octets)
+            if window.is_chain:
+                return window
+        raise self.damaged(number)
+
+    def damaged(self, number: int) -> JournalError:
+        """The error for an index that is not what was written."""
+        return JournalError(
+            f"{self.path}{INDEX} is damaged near entry {number}: `zambezi journal verify` says more; if the file is "
+            "removed, it is made anew when the broker starts"
+        )
+
+    def is_whole(self, files: Files, following: int) -> bool:
+        """Whether the segment, as looked at, leads up to the sequence that follows it, and nothing is left over."""
+        return (self.last + 1, self.size, self.entries * SIZE) == (
+            following,
+            os.fstat(files.log).st_size,
+            os.fstat(files.index).st_size,
+        )
+
+    def cut(self, files: Files, last: int) -> None:
+        """Remove what follows a sequence. The index first: what is not indexed is not there."""
+        number = self.locate(files, last + 1) if last < self.last else self.entries
+        entry = unpack(files.read(number, 1)) if number < self.entries else None
+        if number < self.entries and entry is None:
+            raise self.damaged(number)
+        os.ftruncate(files.index, number * SIZE)
+        if entry is not None:
+            kept = last - entry.first + 1
+            octets = os.pread(files.log, entry.length, entry.offset)
+            cuts = Cuts.of(Block(entry.first, entry.last, entry.count, octets, entry.credit))
+            length = cuts.starts[kept]
+            os.ftruncate(files.log, entry.offset + length)
+            if kept:
+                part = entry._replace(count=kept, length=length, credit=cuts.spent[kept], crc=crc32(octets[:length]))
+                os.pwrite(files.index, part.pack(), number * SIZE)
+        self.look(files)
+
+    def locate(self, files: Files, sequence: int) -> int:
+        """The number of the entry of the batch that a sequence is in."""
+
+        def is_before(number: int) -> bool:
+            return bool(_NUMBER.unpack(os.pread(files.index, 8, number * SIZE))[0] <= sequence)
+
+        return search(self.entries, is_before) - 1
+
+    def locate_time(self, files: Files, time: int) -> int:
+        """The number of the first entry at or after a time."""
+
+        def is_before(number: int) -> bool:
+            return bool(_NUMBER.unpack(os.pread(files.index, 8, number * SIZE + _TIME))[0] < time)
+
+        return search(self.entries, is_before)
+
+    def __repr__(self) -> str:
+        return f"<Segment of {self.first} to {self.last}, {self.size} octets>"
+
+
+class Shelf:
+    """The segments that are open for reading, those used last: a bounded number, whatever is read."""
+
+    def __init__(self, limit: int = OPEN) -> None:
+        self._limit = limit
+        self._open: OrderedDict[str, Files] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def files(self, segment: Segment) -> Files:
+        """The files of a segment. They stay open as long as the caller keeps them."""
+        with self._lock:
+            files = self._open.get(segment.path)
+            if files is not None:
+                self._open.move_to_end(segment.path)
+                return files
+            files = self._open[segment.path] = Files(segment.path)
+            if len(self._open) > self._limit:
+                self._open.popitem(last=False)
+            return files
+
+    def put(self, segment: Segment, files: Files) -> None:
+        """Files that are open already, of a segment that is not written to any more."""
+        with self._lock:
+            self._open[segment.path] = files
+            if len(self._open) > self._limit:
+                self._open.popitem(last=False)
+
+    def drop(self, segment: Segment) -> None:
+        """The segment is gone, or is another one now."""
+        with self._lock:
+            self._open.pop(segment.path, None)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._open.clear()

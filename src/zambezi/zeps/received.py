@@ -1,0 +1,185 @@
+"""What a subscriber gets: a message, and a batch of messages that came in one read.
+
+A batch is made from the frames of a read as they are: nothing is done per message until somebody asks for the messages,
+the keys or the bodies, and then for all of them at once. Most batches have messages of one size with keys of one
+length, where all bodies are the same slice of their frames.
+
+    DELIVER  AA A5 07  sequence (8) key-length key  body-length (4) body
+             0         3            11         12   12 + key-length
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import repeat
+from operator import itemgetter
+from struct import Struct
+from typing import Final, NamedTuple, overload
+
+from zambezi.zeps.block import DELIVER
+
+LEAST: Final = 16  # the octets of a DELIVER with no key and no body
+KEY: Final = 12  # where the key begins
+
+_SEQUENCE: Final = Struct(">Q")
+_LENGTH: Final = Struct(">I")
+_KEYS_KNOWN: Final = 4096
+_key_length: Final = itemgetter(KEY - 1)
+
+
+class Message(NamedTuple):
+    """A message of a stream.
+
+    >>> message = Message(7, "sensor.1", b"21.5", "readings")
+    >>> message.key, message.body
+    ('sensor.1', b'21.5')
+    """
+
+    sequence: int
+    key: str
+    body: bytes
+    stream: str
+
+
+_message: Final = partial(tuple.__new__, Message)
+
+
+class _Texts(dict[bytes, str]):
+    """Keys as text: a key that was seen before is a look-up."""
+
+    def __missing__(self, octets: bytes) -> str:
+        if len(self) >= _KEYS_KNOWN:
+            self.clear()
+        text = self[octets] = octets.decode("utf-8", "surrogateescape")
+        return text
+
+
+_texts: Final = _Texts()
+
+
+class MessageBatch(Sequence[Message]):
+    """Messages that came together, in order.
+
+    >>> batch = MessageBatch("readings", [DELIVER + bytes(7) + b"\\x05" + b"\\x01k" + b"\\0\\0\\0\\x02hi"])
+    >>> batch.first, batch.keys(), batch.bodies()
+    (5, ['k'], [b'hi'])
+    >>> list(batch)
+    [Message(sequence=5, key='k', body=b'hi', stream='readings')]
+    """
+
+    __slots__ = ("_after", "frames", "stream")
+
+    def __init__(self, stream: str, frames: list[bytes]) -> None:
+        """`frames` are DELIVER messages without fault: those that `check` let through."""
+        self.stream = stream
+        self.frames = frames
+        self._after = -1  # where all bodies begin; 0: not all at one place; -1: not known yet
+
+    @property
+    def first(self) -> int:
+        """The sequence of the first message."""
+        return sequence_of(self.frames[0])
+
+    @property
+    def last(self) -> int:
+        """The sequence of the last message."""
+        return sequence_of(self.frames[-1])
+
+    @property
+    def octets(self) -> int:
+        """What the messages took of the credit."""
+        return sum(map(len, self.frames))
+
+    def bodies(self) -> list[bytes]:
+        """The body of every message."""
+        frames = self.frames
+        after = self._bodies_at()
+        if after:
+            return [frame[after:] for frame in frames]
+        return [frame[LEAST + frame[KEY - 1] :] for frame in frames]
+
+    def keys(self) -> list[str]:
+        """The key of every message."""
+        return list(map(_texts.__getitem__, self.raw_keys()))
+
+    def raw_keys(self) -> list[bytes]:
+        """The key of every message, as the octets that came."""
+        frames = self.frames
+        stop = self._bodies_at() - 4
+        if stop > 0:
+            return [frame[KEY:stop] for frame in frames]
+        return [frame[KEY : KEY + frame[KEY - 1]] for frame in frames]
+
+    def sequences(self) -> list[int]:
+        """The sequence of every message. Where there is a pattern, they have gaps."""
+        return list(self._sequences())
+
+    def _sequences(self) -> Sequence[int]:
+        first, last = self.first, self.last
+        if last - first == len(self.frames) - 1:
+            return range(first, last + 1)
+        unpack = _SEQUENCE.unpack_from
+        return [unpack(frame, 3)[0] for frame in self.frames]
+
+    def _bodies_at(self) -> int:
+        if self._after < 0:
+            lengths = set(map(_key_length, self.frames))
+            self._after = LEAST + lengths.pop() if len(lengths) == 1 else 0
+        return self._after
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __iter__(self) -> Iterator[Message]:
+        keys = map(_texts.__getitem__, self.raw_keys())
+        return map(_message, zip(self._sequences(), keys, self.bodies(), repeat(self.stream)))
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> MessageBatch: ...
+    def __getitem__(self, index: int | slice) -> Message | MessageBatch:
+        if isinstance(index, slice):
+            return MessageBatch(self.stream, self.frames[index])
+        return next(iter(MessageBatch(self.stream, [self.frames[index]])))
+
+    def __repr__(self) -> str:
+        span = f", {self.first} to {self.last}" if self.frames else ""
+        return f"<MessageBatch of {len(self)} messages of {self.stream!r}{span}>"
+
+
+def sequence_of(frame: bytes) -> int:
+    """The sequence of a DELIVER message."""
+    return _SEQUENCE.unpack_from(frame, 3)[0]  # type: ignore[no-any-return]
+
+
+def below(sequence: int) -> bytes:
+    """What sorts behind every DELIVER message of a lower sequence, and not behind one of this sequence."""
+    return DELIVER + _SEQUENCE.pack(sequence)
+
+
+def are_deliveries(frames: Sequence[bytes]) -> bool:
+    """Whether all frames are DELIVER messages: octets sort by their beginning, so that the least and the greatest say
+    it for all."""
+    return min(frames)[:3] == DELIVER and max(frames)[:3] == DELIVER
+
+
+def check(frames: Sequence[bytes]) -> bool:
+    """Whether DELIVER messages are whole, and in the order of their sequences."""
+    sizes = set(map(len, frames))
+    if min(sizes) < LEAST:
+        return False
+    if list(frames) != sorted(frames):
+        return False
+    lengths = set(map(_key_length, frames))
+    if len(sizes) == len(lengths) == 1:
+        after = KEY + lengths.pop()
+        length = _LENGTH.pack(max(0, sizes.pop() - after - 4))
+        return all([frame[after : after + 4] == length for frame in frames])
+    pack = _LENGTH.pack
+    for frame in frames:
+        after = KEY + frame[KEY - 1]
+        if frame[after : after + 4] != pack(max(0, len(frame) - after - 4)):
+            return False
+    return True

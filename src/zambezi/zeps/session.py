@@ -1,0 +1,347 @@
+"""One connection to the broker: the rules of the protocol, as a table of states and commands.
+
+    state      ATTACH    SUBSCRIBE  CREDIT  PUBLISH  PING     PING-OK  DETACH     DETACH-OK
+    new        -> open   invalid    invalid invalid  invalid  -        -> closed  invalid
+    open       invalid   yes        yes     yes      barrier  -        -> closed  invalid
+    leaving    invalid   -          -       yes      barrier  -        -> closed  -> closed
+    closed     whatever comes is ignored
+
+(`-` is ignored.) What is not allowed, not understood or not possible is answered INVALID with a reason, and the
+connection stays open. (ZEP-01, ZEP-08)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+
+from zambezi.wire import WireError
+from zambezi.zeps.block import Block, published
+from zambezi.zeps.cursor import Cursor, Outlet
+from zambezi.zeps.errors import OutOfRange, PatternError, ZepsError
+from zambezi.zeps.filters import Filter
+from zambezi.zeps.journal import Span
+from zambezi.zeps.messages import (
+    Attach,
+    AttachOk,
+    Credit,
+    Detach,
+    DetachOk,
+    Invalid,
+    Ping,
+    PingOk,
+    Publish,
+    Subscribe,
+    SubscribeOk,
+    Zeps,
+)
+from zambezi.zeps.reports import Report
+from zambezi.zeps.stream import Stream, where_to_start
+
+if TYPE_CHECKING:
+    from zambezi.zeps.engine import Engine
+
+_REASON: Final = 255  # octets
+_MOST_CREDIT: Final = 1 << 62
+_PING_OK: Final = PingOk().encode()[0]
+_SUBSCRIBE_OK: Final = SubscribeOk().encode()[0]
+
+
+class Line(Outlet, Protocol):
+    """The connection, as its session sees it."""
+
+    def say(self, message: bytes) -> None:
+        """Queue a message to the client."""
+
+    def hold(self) -> None:
+        """Hand over no more of what the client sends, until `release`."""
+
+    def release(self) -> None: ...
+
+    def part(self) -> None:
+        """Close the connection when all that was said has gone out."""
+
+
+class State(Enum):
+    NEW = "new"
+    OPEN = "open"
+    LEAVING = "leaving"
+    CLOSED = "closed"
+
+
+class Session:
+    """What the broker knows of one connection."""
+
+    def __init__(self, engine: Engine, line: Line, number: int, address: str, user: str) -> None:
+        self._engine = engine
+        self._line = line
+        self.number = number
+        self.address = address
+        self.user = user
+        self.state = State.NEW
+        self.stream: Stream | None = None
+        self.cursor: Cursor | None = None
+        self.published = 0
+        self.stream_name = ""
+        self._report: Report | None = None
+        self._may_publish = False
+        self._owed = 0  # PINGs on a reserved stream whose report is still going out
+
+    # In
+
+    def receive(self, frames: Sequence[bytes]) -> None:
+        """Take messages of one frame each, in their order."""
+        position = 0
+        count = len(frames)
+        while position < count and self.state is not State.CLOSED:
+            if self._may_publish:
+                stop = published(frames, position)
+                if stop > position:
+                    self._publish(list(frames[position:stop]) if position or stop < count else list(frames))
+                    position = stop
+                    continue
+            self._command(frames[position])
+            position += 1
+
+    def _publish(self, frames: list[bytes]) -> None:
+        assert self.stream is not None
+        self.published += len(frames)
+        self._engine.counters.published += len(frames)
+        self.stream.publish(frames, self)
+
+    def receive_multipart(self) -> None:
+        """A message of several frames has come: there is none in ZEPS."""
+        self._invalid("multipart", "a message of this protocol has one frame")
+
+    def _command(self, frame: bytes) -> None:
+        try:
+            message = Zeps.decode(frame)
+        except WireError as error:
+            self._invalid("malformed", str(error))
+            return
+        handler = self._table.get((self.state, type(message)))
+        if handler is None:
+            self._invalid("misplaced", _misplaced(self.state, type(message).__name__))
+            return
+        handler(self, message)
+
+    def _attach(self, message: Attach) -> None:
+        name = message.stream
+        engine = self._engine
+        if not name:
+            self._invalid("attach", "a stream has a name; this one is empty")
+            return
+        if name.startswith("$"):
+            report = engine.reports.open(name, self._line)
+            if report is None:
+                self._invalid("attach", f"there is no reserved stream {name}, or not the stream that it is about")
+                return
+            report.on_complete = self._report_complete
+            self._report = report
+        else:
+            try:
+                self.stream = engine.admit(self, name)
+            except ZepsError as error:
+                self._invalid("attach", str(error))
+                return
+            self.stream.attached += 1
+            self._may_publish = engine.allows(self, "publish", name)
+        self.stream_name = name
+        self.state = State.OPEN
+        self._line.say(AttachOk().encode()[0])
+
+    def _subscribe(self, message: Subscribe) -> None:
+        engine = self._engine
+        try:
+            if self._report is not None:
+                wanted = Filter([message.pattern], engine.matchers)
+                self._line.say(_SUBSCRIBE_OK)
+                self._report.subscribe(wanted, message.latest)
+            else:
+                self._subscribe_stream(message)
+        except (PatternError, OutOfRange) as error:
+            self._invalid("subscribe", str(error))
+
+    def _subscribe_stream(self, message: Subscribe) -> None:
+        engine = self._engine
+        stream = self.stream
+        assert stream is not None
+        if not engine.allows(self, "subscribe", stream.name):
+            self._invalid("forbidden", f"{self.user or 'anybody'} may not subscribe to the stream {stream.name}")
+            return
+        if self.cursor is not None and len(self.cursor.subscriptions) >= engine.limits.subscriptions:
+            self._invalid("limit", f"a connection has at most {engine.limits.subscriptions} subscriptions")
+            return
+        engine.matchers.parse(message.pattern)  # before anything is changed
+        stream.flush()
+        after, due = where_to_start(stream.journal, message.latest)
+        oldest = stream.journal.first
+        if after < oldest - 1:
+            if engine.options.behind == "invalid":
+                raise OutOfRange(_behind(after + 1, oldest), oldest)
+            after = oldest - 1
+        if self.cursor is None:
+            self.cursor = Cursor(stream, self._line, self._fell_behind)
+        self._line.say(_SUBSCRIBE_OK)
+        self.cursor.subscribe(message.pattern, after, due)
+
+    def _credit(self, message: Credit) -> None:
+        if self._report is not None:
+            self._report.add_credit(min(message.credit, _MOST_CREDIT - self._report.credit))
+            return
+        if self.cursor is None:
+            assert self.stream is not None
+            self.cursor = Cursor(self.stream, self._line, self._fell_behind)
+        self.cursor.add_credit(min(message.credit, _MOST_CREDIT - self.cursor.credit))
+
+    def _refused_publish(self, message: Publish) -> None:
+        """A PUBLISH without fault that may not be."""
+        if self._report is not None:
+            self._invalid("forbidden", f"{self.stream_name} is told by the broker: nobody publishes to it")
+        else:
+            self._invalid("forbidden", f"{self.user or 'anybody'} may not publish to the stream {self.stream_name}")
+
+    def _ping(self, message: Ping) -> None:
+        if self._report is not None:
+            self._owed += 1
+            if self._report.complete:
+                self._report_complete()
+        else:
+            assert self.stream is not None
+            self.stream.barrier(self)
+
+    def _report_complete(self) -> None:
+        owed, self._owed = self._owed, 0
+        for _ in range(owed):
+            self._line.say(_PING_OK)
+
+    def _ignore(self, message: Zeps) -> None:
+        """Nothing follows from it."""
+
+    def _detach(self, message: Zeps) -> None:
+        if self.stream is not None:
+            self.stream.flush()
+        self._line.say(DetachOk().encode()[0])
+        self._end()
+        self._line.part()
+
+    def _detached(self, message: Zeps) -> None:
+        self._end()
+        self._line.part()
+
+    # What the stream says to its publishers
+
+    def hold(self) -> None:
+        self._line.hold()
+
+    def release(self) -> None:
+        self._line.release()
+
+    def confirm(self) -> None:
+        self._line.say(_PING_OK)
+
+    def refuse(self, reason: str) -> None:
+        self._invalid("stopped", reason)
+        self.detach()
+
+    # Out
+
+    def pull(self) -> Block | Span | None:
+        """What goes to the client next."""
+        if self.cursor is not None:
+            return self.cursor.pull()
+        return self._report.pull() if self._report is not None else None
+
+    def look(self) -> None:
+        """Time has passed: tell what has changed on a reserved stream."""
+        if self._report is not None:
+            self._report.look()
+
+    def _fell_behind(self, error: OutOfRange) -> bool:
+        self._engine.counters.fell_behind += 1
+        if self._engine.options.behind == "oldest":
+            return True
+        cursor = self.cursor
+        assert cursor is not None
+        self._invalid("behind", _behind(cursor.position + 1, error.oldest))
+        credit = cursor.credit
+        cursor.close()
+        self.cursor = None
+        self._credit(Credit(max(0, credit)))
+        return False
+
+    # The end
+
+    def detach(self) -> None:
+        """End the peering from this side. (ZEP-07)"""
+        if self.state is State.OPEN:
+            self.state = State.LEAVING
+            if self.cursor is not None:
+                self.cursor.close()
+            self._line.say(Detach().encode()[0])
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        self._end()
+
+    def _end(self) -> None:
+        if self.state is State.CLOSED:
+            return
+        self.state = State.CLOSED
+        self._may_publish = False
+        if self.cursor is not None:
+            self.cursor.close()
+            self.cursor = None
+        self._report = None
+        if self.stream is not None:
+            self.stream.attached -= 1
+            self.stream.forget(self)
+            self.stream = None
+        self._engine.ended(self)
+
+    def _invalid(self, kind: str, reason: str) -> None:
+        self._engine.counters.invalid[kind] += 1
+        self._line.say(Invalid(_printable(reason)).encode()[0])
+
+    _table: ClassVar[Mapping[tuple[State, type], Callable[..., None]]] = {
+        (State.NEW, Attach): _attach,
+        (State.NEW, PingOk): _ignore,
+        (State.NEW, Detach): _detach,
+        (State.OPEN, Subscribe): _subscribe,
+        (State.OPEN, Credit): _credit,
+        (State.OPEN, Publish): _refused_publish,
+        (State.OPEN, Ping): _ping,
+        (State.OPEN, PingOk): _ignore,
+        (State.OPEN, Detach): _detach,
+        (State.LEAVING, Subscribe): _ignore,
+        (State.LEAVING, Credit): _ignore,
+        (State.LEAVING, Ping): _ping,
+        (State.LEAVING, PingOk): _ignore,
+        (State.LEAVING, Detach): _detach,
+        (State.LEAVING, DetachOk): _detached,
+    }
+
+
+def _misplaced(state: State, name: str) -> str:
+    if name in ("AttachOk", "SubscribeOk", "Deliver", "Invalid"):
+        return f"{name} is for servers to send"
+    if state is State.NEW:
+        return f"{name} came before ATTACH; say first which stream it is about"
+    return f"{name} has no place here: a connection attaches once, and answers only what it was asked"
+
+
+def _behind(wanted: int, oldest: int) -> str:
+    return (
+        f"messages {wanted} to {oldest - 1} are not kept any more; the oldest is {oldest}: "
+        f"subscribe from 0 or {oldest - 1}"
+    )
+
+
+def _printable(reason: str) -> str:
+    """What may stand in INVALID: printable, and not too long."""
+    shown = "".join(char if char.isprintable() else "?" for char in reason)
+    encoded = shown.encode("utf-8", "replace")
+    if len(encoded) <= _REASON:
+        return encoded.decode()
+    return encoded[: _REASON - 3].decode("utf-8", "ignore") + "..."

@@ -1,0 +1,290 @@
+"""A stream in the broker: what is published is sequenced, journalled, and handed to those who follow it live.
+
+Messages wait for their neighbours: all that is read in one turn of the loop becomes one block, with one write to the
+journal and one send for each subscriber. After a quiet moment the first message does not wait.
+
+A message goes to subscribers only when it is in the journal: or a broker that is killed in between would use its
+sequence a second time. If there is no room in the journal, what was published waits, the publishers are held back, and
+it is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from zambezi.zeps import messages
+from zambezi.zeps.block import Block, deliver
+from zambezi.zeps.errors import JournalError, OutOfRange
+from zambezi.zeps.filters import Filter, Table
+from zambezi.zeps.journal import Journal, Span
+from zambezi.zeps.matchers import Matchers
+
+if TYPE_CHECKING:
+    from zambezi.zeps.cursor import Cursor
+
+BLOCK: Final = 1 << 20  # what waits is appended when it has so many octets
+QUIET: Final = 100e-6  # seconds
+NEVER: Final = 1 << 64  # after all sequences
+
+
+class Publisher(Protocol):
+    """A connection that publishes, as the stream sees it."""
+
+    def hold(self) -> None:
+        """Give no more to the stream until `release`."""
+
+    def release(self) -> None: ...
+
+    def confirm(self) -> None:
+        """Everything that came before the oldest barrier is in the journal."""
+
+    def refuse(self, reason: str) -> None:
+        """The stream is stopped."""
+
+
+class Group:
+    """Subscribers with the same patterns: they share a filter, and what it leaves of a block."""
+
+    __slots__ = ("filter", "live", "picked", "users")
+
+    def __init__(self, wanted: Filter) -> None:
+        self.filter = wanted
+        self.users = 0
+        self.live: dict[Cursor, None] = {}  # those in high gear
+        self.picked: list[int] = []  # of the block that is being handed out
+
+
+class Stream:
+    """One stream of the broker."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        matchers: Matchers,
+        *,
+        soon: Callable[[Callable[[], object]], object],
+        warm: Callable[[Span, Callable[[], object]], object],
+        sync: Callable[[Stream], object],
+        clock: Callable[[], float],
+    ) -> None:
+        self.journal = journal
+        self.name = journal.name
+        self.warm = warm
+        self.waiting: set[Cursor] = set()  # at the end, and yet in low gear: they are nudged by what is appended
+        self.dated: set[Cursor] = set()  # with subscriptions that begin at a time that is still to come
+        self.held = ""  # why nothing can be appended now
+        self.published = 0
+        self.attached = 0
+        self._matchers = matchers
+        self._soon = soon
+        self._sync = sync
+        self._clock = clock
+        self._groups: dict[frozenset[str], Group] = {}
+        self._everything: Group | None = None
+        self._table: Table[Group] = Table(matchers)
+        self._pending: list[bytes] = []
+        self._pending_octets = 0
+        self._scheduled = False
+        self._last = 0.0
+        self._publishers: dict[Publisher, None] = {}  # held back
+        self._barriers: list[tuple[Publisher, int]] = []  # who waits for which sequence to be safe; 0: not known yet
+
+    # In
+
+    def publish(self, frames: list[bytes], publisher: Publisher) -> None:
+        """Take PUBLISH messages without fault. (ZEP-04)"""
+        self._pending += frames
+        self._pending_octets += sum(map(len, frames))
+        if self.held:
+            self._hold(publisher)
+            return
+        if self._pending_octets >= BLOCK or (not self._scheduled and self._clock() - self._last > QUIET):
+            self.flush()
+        elif not self._scheduled:
+            self._scheduled = True
+            self._soon(self._flush_scheduled)
+        if self.held:
+            self._hold(publisher)
+
+    def _flush_scheduled(self) -> None:
+        self._scheduled = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Sequence and journal what waits, and hand it out. (ZEP-09)"""
+        if not self._pending:
+            return
+        block = deliver(self._pending, self.journal.last + 1)
+        now = self._clock()
+        try:
+            self.journal.append(block, now)
+        except JournalError as error:
+            self.held = str(error)
+            return
+        self._last = now
+        self._pending = []
+        self._pending_octets = 0
+        self.published += block.count
+        self._begin_dated(block)
+        self._hand_out(block)
+        if self.held:
+            self._go_on()
+        if self._barriers:
+            self.settle()
+
+    def retry(self) -> None:
+        """Try again to append what could not be appended."""
+        if self.held:
+            self.flush()
+            if self.journal.failed:
+                self.stop()
+
+    def _hold(self, publisher: Publisher) -> None:
+        self._publishers[publisher] = None
+        publisher.hold()
+        if self.journal.failed:
+            self.stop()
+
+    def _go_on(self) -> None:
+        self.held = ""
+        publishers, self._publishers = self._publishers, {}
+        for publisher in publishers:
+            publisher.release()
+
+    def stop(self) -> None:
+        """The journal cannot be trusted any more: who publishes must know, and nothing is confirmed."""
+        publishers, self._publishers = self._publishers, {}
+        for publisher in {**publishers, **dict.fromkeys(one for one, _ in self._barriers)}:
+            publisher.refuse(f"the stream is stopped: {self.journal.failed}")
+        self._barriers.clear()
+
+    # Barriers
+
+    def barrier(self, publisher: Publisher) -> None:
+        """Confirm to the publisher when all that it has published is safe. (ZEP-06)"""
+        self.flush()
+        self._barriers.append((publisher, 0))
+        if self.journal.failed:
+            self.stop()
+        else:
+            self.settle()
+
+    def settle(self) -> None:
+        """Confirm what is safe by now."""
+        waiting = []
+        last = self.journal.last
+        safe = self.journal.synced if self.journal.policy.sync == "always" else last
+        for publisher, target in self._barriers:
+            wanted = target or (0 if self._pending else last)
+            if (wanted or not self._pending) and wanted <= safe:
+                publisher.confirm()
+            else:
+                waiting.append((publisher, wanted))
+        self._barriers = waiting
+        if waiting and not self._pending:
+            self._sync(self)
+
+    def forget(self, publisher: Publisher) -> None:
+        """The publisher is gone. What it published stays."""
+        self._publishers.pop(publisher, None)
+        self._barriers = [one for one in self._barriers if one[0] is not publisher]
+
+    # Out
+
+    def _hand_out(self, block: Block) -> None:
+        everything = self._everything
+        if everything is not None:
+            for cursor in tuple(everything.live):
+                cursor.offer(block)
+        if len(self._groups) > (everything is not None):
+            self._hand_out_filtered(block)
+        if self.waiting:
+            waiting, self.waiting = self.waiting, set()
+            for cursor in waiting:
+                cursor.outlet.nudge()
+
+    def _hand_out_filtered(self, block: Block) -> None:
+        touched: list[Group] = []
+        find = self._table.find
+        for index, key in enumerate(block.keys):
+            for group in find(key):
+                if not group.picked:
+                    touched.append(group)
+                group.picked.append(index)
+        for group in touched:
+            picked, group.picked = group.picked, []
+            if group.live:
+                chosen = block if len(picked) == block.count else block.select(picked)
+                for cursor in tuple(group.live):
+                    cursor.offer(chosen)
+
+    def _begin_dated(self, block: Block) -> None:
+        time = self.journal.last_time
+        for cursor in tuple(self.dated):
+            for one in cursor.subscriptions:
+                if one.due and one.due <= time:
+                    one.due = 0
+                    one.after = block.first - 1
+            if not any(one.due for one in cursor.subscriptions):
+                self.dated.discard(cursor)
+
+    # Groups
+
+    def filter(self, patterns: Iterable[str]) -> Filter:
+        """The filter for some patterns, shared with all who have the same."""
+        group = self._groups.get(frozenset(patterns))
+        return group.filter if group is not None else Filter(patterns, self._matchers)
+
+    def join(self, patterns: Iterable[str]) -> Group:
+        """Be one more who wants these patterns."""
+        wanted = frozenset(patterns)
+        group = self._groups.get(wanted)
+        if group is None:
+            group = self._groups[wanted] = Group(Filter(wanted, self._matchers))
+            if group.filter.everything and self._everything is None:
+                self._everything = group
+            else:
+                self._table.add(group, wanted)
+        group.users += 1
+        return group
+
+    def leave(self, group: Group, cursor: Cursor) -> None:
+        """Be one less."""
+        group.live.pop(cursor, None)
+        group.users -= 1
+        if not group.users:
+            del self._groups[group.filter.patterns]
+            if self._everything is group:
+                self._everything = None
+            else:
+                self._table.remove(group, group.filter.patterns)
+
+    @property
+    def subscribers(self) -> int:
+        return sum(group.users for group in self._groups.values())
+
+    def close(self) -> None:
+        self.flush()
+        self.journal.close()
+
+
+def where_to_start(journal: Journal, latest: int) -> tuple[int, int]:
+    """The sequence after which a subscription begins, by SUBSCRIBE's `latest`, and the time if that is to come.
+
+    A number past the end is an `OutOfRange`: this is not the stream that the client knew. So is one before the
+    beginning, where retention has removed what stood there.
+    """
+    if latest & messages.TIME:
+        time = (latest ^ messages.TIME) * 1000
+        return (journal.before(time), 0) if time <= journal.last_time else (NEVER, time)
+    if latest == messages.EARLIEST:
+        return journal.first - 1, 0
+    if latest == messages.LATEST:
+        return journal.last, 0
+    if latest > journal.last:
+        raise OutOfRange(
+            f"the last sequence of this stream is {journal.last}: {latest} is of another stream, or of one that is no "
+            f"more; subscribe from 0 or {journal.last}"
+        )
+    return latest, 0

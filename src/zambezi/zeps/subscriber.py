@@ -1,0 +1,235 @@
+"""A subscriber, without I/O: where it stands in the stream, what it may still be sent, and where it ends.
+
+The broker sends as much as it has credit for. A subscriber gives credit for a window of octets at first, and more as
+the program takes messages away: so the window bounds what is held for a program that is slow. When a connection is
+lost, the next one goes on after the last message that came: nothing is missed and nothing comes twice.
+
+Where to begin and where to end are both told in the language of SUBSCRIBE's `latest`: a sequence, `EARLIEST`, `LATEST`,
+or a time with the top bit set. They become sequences by what the broker tells of the stream, so that "latest" is a
+place to come back to. If the stream is not the one that it was, the place means nothing, and the subscription ends with
+an error.
+
+With a pattern, messages stop coming at the last one that matches, and nobody says that the end was passed. So for a
+subscription that has an end, the message *at* the end is asked for by a second SUBSCRIBE, whatever its key is.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from zambezi.zeps.directory import StreamInfo, moment
+from zambezi.zeps.errors import BrokerError, Incarnation, ZepsError
+from zambezi.zeps.matchers import Matchers
+from zambezi.zeps.messages import EARLIEST, LATEST, TIME, Credit, Subscribe
+from zambezi.zeps.received import KEY, MessageBatch, below, check, sequence_of
+
+WINDOW: Final = 4 << 20
+_SHARE: Final = 4  # credit is given when this part of the window is missing
+_LAST: Final = re.compile(r"last sequence\D*(\d+)")
+
+
+@dataclass(slots=True)
+class SubscriberCounters:
+    """What came, in messages; and how often the connection was made anew."""
+
+    received: int = 0
+    repeated: int = 0  # came a second time, and were left out
+    missed: int = 0  # were gone from the journal before they could be sent
+    malformed: int = 0  # what came and is no message: the connection is made anew
+    reconnects: int = 0
+
+
+class Subscriber:
+    """The rules of one subscription over a connection that comes and goes."""
+
+    __slots__ = (
+        "_at_end",
+        "_batches",
+        "_begun",
+        "_incarnation",
+        "_pattern",
+        "_remaining",
+        "_since",
+        "_stream",
+        "_unread",
+        "_window",
+        "counters",
+        "ended",
+        "failure",
+        "position",
+        "until",
+    )
+
+    def __init__(
+        self, stream: str, pattern: str = "", since: int = LATEST, until: int | None = None, window: int = WINDOW
+    ) -> None:
+        if window < 1:
+            raise ZepsError(f"a window is a number of octets above zero, not {window}")
+        self.counters = SubscriberCounters()
+        self.position: int | None = None if since & TIME or since in (EARLIEST, LATEST) else since
+        self.until = until  # a sequence, or what is still to become one
+        self.ended = False
+        self.failure: ZepsError | None = None
+        self._stream = stream
+        self._pattern = pattern
+        self._since = since
+        self._window = window
+        self._incarnation = ""
+        self._begun = False  # whether a message has come
+        self._remaining = 0  # credit that the broker has not used
+        self._unread = 0
+        self._batches: deque[tuple[MessageBatch, int]] = deque()
+        # Whether the message at the end is one of ours.
+        self._at_end = Matchers().parse(pattern) if pattern and until is not None else None
+
+    # Where to begin
+
+    def learn(self, info: StreamInfo | None) -> None:
+        """What the broker tells of the stream, before each SUBSCRIBE; None if it tells nothing."""
+        if info is None:
+            if self.until == LATEST:
+                self.fail(
+                    BrokerError("this broker does not tell where its streams end, so that until='now' means none")
+                )
+            return
+        if self._incarnation and info.incarnation != self._incarnation:
+            self.fail(self._not_the_same(f"its incarnation was {self._incarnation} and is {info.incarnation} now"))
+            return
+        self._incarnation = info.incarnation
+        if self.position is None and self._since == EARLIEST:
+            self.position = max(0, info.first - 1)
+        elif self.position is None and self._since == LATEST:
+            self.position = info.last
+        elif self.position is not None and self.position > info.last:
+            self.fail(self._not_the_same(f"its last sequence is {info.last}"))
+            return
+        if self.until == LATEST:
+            self.until = info.last
+        self._look_for_the_end(info)
+
+    def _look_for_the_end(self, info: StreamInfo) -> None:
+        until = self.end
+        if until is not None and (until <= (self.position or 0) or until < info.first):
+            self.ended = True
+
+    @property
+    def end(self) -> int | None:
+        """The last sequence, if that is known."""
+        return None if self.until is None or self.until & TIME or self.until == LATEST else self.until
+
+    def set_end(self, until: int, info: StreamInfo) -> None:
+        """The time to end at has become a sequence."""
+        self.until = until
+        self._look_for_the_end(info)
+
+    def subscribe(self) -> list[bytes]:
+        """What to say once the stream is known: SUBSCRIBE and CREDIT. (ZEP-02, ZEP-03)"""
+        self._remaining = 0
+        latest = self.position if self.position is not None else self._since
+        said = [*Subscribe(self._pattern, latest).encode()]
+        said += self.mark_end()
+        credit = self.grant()
+        return said if credit is None else [*said, credit]
+
+    def mark_end(self) -> tuple[bytes, ...]:
+        """The SUBSCRIBE for the message at the end, where one is needed. The stream must reach that far."""
+        if self._at_end is None or self.end is None:
+            return ()
+        return Subscribe("", self.end - 1).encode()
+
+    # What comes
+
+    def deliver(self, frames: list[bytes]) -> bool:
+        """Take DELIVER messages; False if they are not what they should be."""
+        if not check(frames):
+            self.counters.malformed += len(frames)
+            return False
+        octets = sum(map(len, frames))
+        self._remaining -= octets
+        if self.ended:
+            return True
+        position = self.position
+        first, last = sequence_of(frames[0]), sequence_of(frames[-1])
+        if position is not None and first <= position:
+            repeated = bisect_left(frames, below(position + 1))
+            self.counters.repeated += repeated
+            frames = frames[repeated:]
+            if not frames:
+                return True
+        elif self._begun and not self._pattern and position is not None:
+            self.counters.missed += first - position - 1
+        self._begun = True
+        self.position = last
+        end = self.end
+        if end is not None and last >= end:
+            self.ended = True
+            frames = self._until(frames, end)
+            if not frames:
+                return True
+        self.counters.received += len(frames)
+        octets = sum(map(len, frames))
+        self._unread += octets
+        self._batches.append((MessageBatch(self._stream, frames), octets))
+        return True
+
+    def _until(self, frames: list[bytes], end: int) -> list[bytes]:
+        self.position = end
+        frames = frames[: bisect_left(frames, below(end + 1))]
+        if self._at_end is not None and frames and sequence_of(frames[-1]) == end:
+            key = frames[-1][KEY : KEY + frames[-1][KEY - 1]]
+            if not self._at_end(key):
+                frames = frames[:-1]
+        return frames
+
+    def invalid(self, reason: str) -> None:
+        """The broker refuses the subscription, or ends it."""
+        told = _LAST.search(reason)
+        if told is not None and self.position is not None and int(told[1]) < self.position:
+            self.fail(self._not_the_same(reason))
+        else:
+            self.fail(BrokerError(f"the subscription to {self._stream!r} was refused: {reason}"))
+
+    def fail(self, error: ZepsError) -> None:
+        """The subscription cannot go on; what has come can still be read."""
+        if self.failure is None:
+            self.failure = error
+
+    def _not_the_same(self, why: str) -> Incarnation:
+        place = f"after sequence {self.position}" if self.position is not None else "anywhere"
+        return Incarnation(
+            f"the stream {self._stream!r} is not the one that it was: {why}. To go on {place} would miss or repeat "
+            "messages; subscribe anew, since='earliest' or from a time"
+        )
+
+    # What goes to the program
+
+    @property
+    def readable(self) -> bool:
+        return bool(self._batches)
+
+    def take(self) -> MessageBatch | None:
+        """The next batch."""
+        if not self._batches:
+            return None
+        batch, octets = self._batches.popleft()
+        self._unread -= octets
+        return batch
+
+    def grant(self) -> bytes | None:
+        """The CREDIT to give now, if it is worth a message."""
+        missing = self._window - self._unread - self._remaining
+        if self.ended or missing < max(1, self._window // _SHARE):
+            return None
+        self._remaining += missing
+        return Credit(missing).encode()[0]
+
+
+def shown(latest: int) -> str:
+    """A place in a stream, for people."""
+    if latest & TIME:
+        return moment((latest ^ TIME) * 1000).isoformat()
+    return {EARLIEST: "earliest", LATEST: "latest"}.get(latest, str(latest))
