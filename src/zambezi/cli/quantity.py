@@ -1,25 +1,33 @@
-"""Amounts and times as people write them on a command line: 10G, 512K, 90s, 10m, 7d."""
+"""Amounts, times and places in a stream, as arguments of commands."""
 
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TypeVar
 
-_OCTETS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SECONDS: Final = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+from zambezi.server import quantity
+from zambezi.server.quantity import QuantityError
+
+T = TypeVar("T")
+
+
+def _argument(read: Callable[[str], T], text: str) -> T:
+    try:
+        return read(text)
+    except QuantityError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def octets(text: str) -> int:
     """A size: `512`, `512K`, `10M`, `1.5G`."""
-    return int(_scaled(text, _OCTETS, "a size such as 512K, 10M or 1.5G"))
+    return _argument(quantity.octets, text)
 
 
 def seconds(text: str) -> float:
     """A time: `90`, `90s`, `10m`, `12h`, `7d`."""
-    return _scaled(text, _SECONDS, "a time such as 90s, 10m, 12h or 7d")
+    return _argument(quantity.seconds, text)
 
 
 def start(text: str) -> int | str | datetime | timedelta:
@@ -29,10 +37,9 @@ def start(text: str) -> int | str | datetime | timedelta:
     if text.isdecimal():
         return int(text)
     try:
-        return timedelta(seconds=seconds(text))
-    except argparse.ArgumentTypeError:
-        pass
-    return moment(text)
+        return timedelta(seconds=quantity.seconds(text))
+    except QuantityError:
+        return moment(text)
 
 
 def moment(text: str) -> datetime:
@@ -45,15 +52,3 @@ def moment(text: str) -> datetime:
             f"({datetime.now(UTC).isoformat(timespec='seconds')})"
         ) from None
     return found if found.tzinfo else found.astimezone()
-
-
-def _scaled(text: str, units: Mapping[str, float], wanted: str) -> float:
-    number = text.rstrip("".join(units))
-    unit = text[len(number) :]
-    try:
-        value = float(number) * units[unit]
-    except (ValueError, KeyError):
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}")
-    return value

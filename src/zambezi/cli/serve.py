@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from zambezi.cli.quantity import octets, seconds
-from zambezi.server import Server, ServerOptions
+from zambezi.server import Config, Server, config
 from zambezi.server.server import SERVICES
-from zambezi.zeps.journal import Policy
 
 if TYPE_CHECKING:
     import argparse
@@ -20,36 +20,38 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
+T = TypeVar("T", bound=Any)
+
+
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "serve",
         help="run a server: streams that are journalled, replayed and followed",
-        description="Run the services of a server, in the foreground, until SIGTERM or Ctrl-C. Without --only, all.",
+        description=(
+            "Run the services of a server, in the foreground, until SIGTERM or Ctrl-C. What is said here counts before "
+            "the configuration; zambezi config show prints what there is to configure."
+        ),
     )
-    defaults = ServerOptions()
+    defaults = Config()
+    parser.add_argument("--config", metavar="FILE", type=Path, help="the configuration (zambezi.toml)")
     parser.add_argument(
         "--data",
         metavar="DIR",
-        type=Path,
-        default=defaults.data,
-        help=f"where the journals are; made if it is missing (default: {defaults.data})",
+        help=f"where the journals are; made if it is missing (default: {defaults.server.data})",
     )
     parser.add_argument(
-        "--zeps", metavar="ENDPOINT", default=defaults.zeps, help=f"where streams are served (default: {defaults.zeps})"
+        "--zeps", metavar="ENDPOINT", help=f"where streams are served (default: {defaults.zeps.endpoint})"
     )
     parser.add_argument(
-        "--only", metavar="SERVICE", action="append", default=[], choices=SERVICES, help="run this service alone"
+        "--only", metavar="SERVICE", action="append", choices=SERVICES, help="run this service alone; may be repeated"
     )
-    parser.add_argument(
-        "--curve", metavar="KEYDIR", type=Path, help="encrypt: a directory with server.key and allowed/"
-    )
+    parser.add_argument("--curve", metavar="KEYDIR", help="encrypt: the directory of server.key and allowed/")
     journal = parser.add_argument_group("journals")
     journal.add_argument(
         "--sync",
         choices=("always", "interval", "never"),
-        default=defaults.policy.sync,
         help="when to have the disk confirm what was written: before each barrier is confirmed, every second, or when "
-        f"the system pleases (default: {defaults.policy.sync})",
+        f"the system pleases (default: {defaults.zeps.journal.sync})",
     )
     journal.add_argument("--keep-octets", metavar="SIZE", type=octets, help="keep about so much of each stream (10G)")
     journal.add_argument("--keep", metavar="TIME", type=seconds, help="keep messages for so long (7d, 12h)")
@@ -57,27 +59,40 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    options = ServerOptions(
-        data=arguments.data,
-        zeps=arguments.zeps,
-        only=arguments.only,
-        keys=arguments.curve,
-        policy=Policy(sync=arguments.sync, keep_octets=arguments.keep_octets, keep_seconds=arguments.keep),
-    )
-    asyncio.run(_serve(options))
+    asyncio.run(_serve(configured(arguments)))
     return 0
 
 
-async def _serve(options: ServerOptions) -> None:
+def configured(arguments: argparse.Namespace) -> Config:
+    """The configuration that a command line asks for."""
+    read = config.read(arguments.config) if arguments.config is not None else Config()
+    journal = _changed(read.zeps.journal, sync=arguments.sync, keep=arguments.keep, keep_octets=arguments.keep_octets)
+    services = {}
+    for name in SERVICES:
+        service = getattr(read, name)
+        if arguments.only:
+            service = dataclasses.replace(service, enabled=name in arguments.only)
+        services[name] = service
+    services["zeps"] = _changed(services["zeps"], endpoint=arguments.zeps, journal=journal)
+    server = _changed(read.server, data=arguments.data, keys=arguments.curve)
+    return dataclasses.replace(read, server=server, **services)
+
+
+def _changed(value: T, **changes: object) -> T:
+    """With what was given."""
+    return dataclasses.replace(value, **{name: one for name, one in changes.items() if one is not None})
+
+
+async def _serve(config: Config) -> None:
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with Server(options) as server:
+    async with Server(config) as server:
         for service, endpoint in server.endpoints.items():
             print(f"{service} at {endpoint}", flush=True)
-        security = "CURVE" if options.keys is not None else "no encryption: anybody who reaches it may use it"
-        print(f"data in {options.data}; {security}; Ctrl-C stops it", file=sys.stderr, flush=True)
+        security = "CURVE" if config.server.keys else "no encryption: anybody who reaches it may use it"
+        print(f"data in {config.server.data}; {security}; Ctrl-C stops it", file=sys.stderr, flush=True)
         await stop.wait()
         print("stopping", file=sys.stderr, flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from zambezi.server.server import Server, ServerOptions
+from zambezi.server.config import Config
+from zambezi.server.server import Server
 
-__all__ = ["Server", "ServerOptions"]
+__all__ = ["Config", "Server"]

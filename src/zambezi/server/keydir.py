@@ -12,17 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from zambezi.errors import ZambeziError
+from zambezi.server.errors import KeyDirectoryError
 from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.keyring import Keyring
 from zambezi.zmtp.keys import KeyPair, read_pair
+from zambezi.zmtp.security import CurveServer
 
 SECRET: Final = "server.key"  # noqa: S105 - the name of a file
 ALLOWED: Final = "allowed"
-
-
-class KeyDirectoryError(ZambeziError):
-    """A key directory lacks something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +28,10 @@ class KeyDirectory:
 
     pair: KeyPair
     authenticator: Authenticator
+
+    @property
+    def security(self) -> CurveServer:
+        return CurveServer(self.pair)
 
     @classmethod
     def read(cls, path: Path) -> KeyDirectory:

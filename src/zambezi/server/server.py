@@ -1,21 +1,20 @@
-"""A server: the services that exist, composed by what it is told."""
+"""A server: the services that its configuration names, composed."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from zambezi.errors import ZambeziError
+from zambezi.server.config import Config, JournalConfig
 from zambezi.server.descriptors import raise_limit
 from zambezi.server.keydir import KeyDirectory
+from zambezi.server.rules import Rules
 from zambezi.zeps.broker import Broker
+from zambezi.zeps.engine import Limits
 from zambezi.zeps.journal import Policy
-from zambezi.zmtp.security import CurveServer, Security
 
 _log: Final = logging.getLogger("zambezi.server")
 
@@ -23,34 +22,11 @@ SERVICES: Final = ("zeps",)
 FEW_DESCRIPTORS: Final = 4096
 
 
-class ServerError(ZambeziError):
-    """A server cannot be put together as it was told."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerOptions:
-    """What a server is to do."""
-
-    data: Path = Path("zambezi-data")
-    zeps: str = "tcp://127.0.0.1:5671"
-    only: Iterable[str] = ()  # the services to run; none named: all
-    keys: Path | None = None  # a key directory: CURVE for every service
-    policy: Policy = field(default_factory=Policy)
-
-    def __post_init__(self) -> None:
-        for name in self.only:
-            if name not in SERVICES:
-                raise ServerError(f"there is no service {name!r}; there are: {', '.join(SERVICES)}")
-
-    def runs(self, service: str) -> bool:
-        return not self.only or service in self.only
-
-
 class Server:
     """All services of one process, from `async with` until its end."""
 
-    def __init__(self, options: ServerOptions) -> None:
-        self.options = options
+    def __init__(self, config: Config | None = None) -> None:
+        self.config = config or Config()
         self.endpoints: dict[str, str] = {}  # where each service is bound
         self.broker: Broker | None = None
         self._stack = AsyncExitStack()
@@ -67,16 +43,39 @@ class Server:
         await self._stack.aclose()
 
     async def _start(self, stack: AsyncExitStack) -> None:
-        options = self.options
         limit = raise_limit()
         if limit < FEW_DESCRIPTORS:
             _log.warning("only %d descriptors: at most so many connections and files; raise it with ulimit -n", limit)
-        security: Security | None = None
-        authenticator = None
-        if options.keys is not None:
-            keys = KeyDirectory.read(options.keys)
-            security, authenticator = CurveServer(keys.pair), keys.authenticator
-        if options.runs("zeps"):
-            broker = Broker(options.data, policy=options.policy, security=security, authenticator=authenticator)
-            self.broker = await stack.enter_async_context(broker)
-            self.endpoints["zeps"] = broker.bind(options.zeps)
+        server = self.config.server
+        keys = KeyDirectory.read(Path(server.keys)) if server.keys else None
+        if self.config.zeps.enabled:
+            await self._start_zeps(stack, keys)
+
+    async def _start_zeps(self, stack: AsyncExitStack, keys: KeyDirectory | None) -> None:
+        zeps = self.config.zeps
+        broker = Broker(
+            self.config.server.data,
+            policy=policy_of(zeps.journal),
+            security=keys.security if keys else None,
+            authenticator=keys.authenticator if keys else None,
+            create=zeps.create,
+            streams=list(zeps.streams),
+            policies={name: policy_of(one) for name, one in zeps.streams.items()},
+            behind=zeps.behind,
+            limits=Limits(
+                streams=zeps.max_streams,
+                subscriptions=zeps.max_subscriptions,
+                connections=zeps.max_connections,
+                message=zeps.max_message,
+            ),
+            allow=Rules(self.config.rules).allow,
+        )
+        self.broker = await stack.enter_async_context(broker)
+        self.endpoints["zeps"] = broker.bind(zeps.endpoint)
+
+
+def policy_of(journal: JournalConfig) -> Policy:
+    """How a stream is kept, as the journal understands it."""
+    return Policy(
+        sync=journal.sync, segment=journal.segment, keep_octets=journal.keep_octets, keep_seconds=journal.keep
+    )

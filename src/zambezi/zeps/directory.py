@@ -35,6 +35,7 @@ class StreamInfo:
     sync: str = ""
     subscribers: int = 0
     attached: int = 0
+    rate: float = 0.0  # messages published in a second, of late
     held: str = ""
 
     @property

@@ -170,6 +170,7 @@ class Engine:
         now = self._shell.clock()
         for stream in self._streams.values():
             journal = stream.journal
+            stream.measure()
             if stream.held:
                 stream.retry()
             journal.retain(now)

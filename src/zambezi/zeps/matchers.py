@@ -86,6 +86,8 @@ def _search(name: str, given: bytes, pattern: bytes) -> Test:
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MEMORY
+    if not _is_text(given):
+        options.encoding = re2.Options.Encoding.LATIN1  # an octet is a character then
     try:
         search: Test = re2.compile(pattern, options).search
     except re2.error as error:
@@ -96,6 +98,14 @@ def _search(name: str, given: bytes, pattern: bytes) -> Test:
     return search
 
 
+def _is_text(octets: bytes) -> bool:
+    try:
+        octets.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _translated(glob: bytes) -> bytes:
     """A glob as a regular expression."""
     pieces = []
@@ -104,13 +114,13 @@ def _translated(glob: bytes) -> bytes:
         octet = glob[position : position + 1]
         position += 1
         if octet == b"*":
-            pieces.append(b".*")
+            pieces.append(b"\\C*")  # octets: a key need not be UTF-8
         elif octet == b"?":
             pieces.append(b".")
-        elif octet == b"[" and (close := glob.find(b"]", position + 1)) > 0:
-            inside = glob[position:close]
-            negated = inside[:1] == b"!"
-            members = inside[negated:].replace(b"\\", b"\\\\").replace(b"[", b"\\[").replace(b"^", b"\\^")
+        elif octet == b"[" and (close := glob.find(b"]", position + 1 + glob.startswith(b"!", position))) > 0:
+            negated = glob.startswith(b"!", position)
+            inside = glob[position + negated : close]
+            members = inside.replace(b"\\", b"\\\\").replace(b"[", b"\\[").replace(b"^", b"\\^")
             pieces.append(b"[" + (b"^" if negated else b"") + members + b"]")
             position = close + 1
         else:

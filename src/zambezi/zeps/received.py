@@ -25,7 +25,6 @@ KEY: Final = 12  # where the key begins
 _SEQUENCE: Final = Struct(">Q")
 _LENGTH: Final = Struct(">I")
 _KEYS_KNOWN: Final = 4096
-_key_length: Final = itemgetter(KEY - 1)
 
 
 class Message(NamedTuple):
@@ -70,11 +69,11 @@ class MessageBatch(Sequence[Message]):
 
     __slots__ = ("_after", "frames", "stream")
 
-    def __init__(self, stream: str, frames: list[bytes]) -> None:
-        """`frames` are DELIVER messages without fault: those that `check` let through."""
+    def __init__(self, stream: str, frames: list[bytes], after: int = 0) -> None:
+        """`frames` are DELIVER messages without fault, and `after` is what `examine` said of them."""
         self.stream = stream
         self.frames = frames
-        self._after = -1  # where all bodies begin; 0: not all at one place; -1: not known yet
+        self._after = after
 
     @property
     def first(self) -> int:
@@ -93,11 +92,9 @@ class MessageBatch(Sequence[Message]):
 
     def bodies(self) -> list[bytes]:
         """The body of every message."""
-        frames = self.frames
-        after = self._bodies_at()
-        if after:
-            return [frame[after:] for frame in frames]
-        return [frame[LEAST + frame[KEY - 1] :] for frame in frames]
+        if self._after:
+            return list(map(itemgetter(slice(self._after, None)), self.frames))
+        return [frame[LEAST + frame[KEY - 1] :] for frame in self.frames]
 
     def keys(self) -> list[str]:
         """The key of every message."""
@@ -105,11 +102,9 @@ class MessageBatch(Sequence[Message]):
 
     def raw_keys(self) -> list[bytes]:
         """The key of every message, as the octets that came."""
-        frames = self.frames
-        stop = self._bodies_at() - 4
-        if stop > 0:
-            return [frame[KEY:stop] for frame in frames]
-        return [frame[KEY : KEY + frame[KEY - 1]] for frame in frames]
+        if self._after:
+            return list(map(itemgetter(slice(KEY, self._after - 4)), self.frames))
+        return [frame[KEY : KEY + frame[KEY - 1]] for frame in self.frames]
 
     def sequences(self) -> list[int]:
         """The sequence of every message. Where there is a pattern, they have gaps."""
@@ -121,12 +116,6 @@ class MessageBatch(Sequence[Message]):
             return range(first, last + 1)
         unpack = _SEQUENCE.unpack_from
         return [unpack(frame, 3)[0] for frame in self.frames]
-
-    def _bodies_at(self) -> int:
-        if self._after < 0:
-            lengths = set(map(_key_length, self.frames))
-            self._after = LEAST + lengths.pop() if len(lengths) == 1 else 0
-        return self._after
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -141,7 +130,7 @@ class MessageBatch(Sequence[Message]):
     def __getitem__(self, index: slice) -> MessageBatch: ...
     def __getitem__(self, index: int | slice) -> Message | MessageBatch:
         if isinstance(index, slice):
-            return MessageBatch(self.stream, self.frames[index])
+            return MessageBatch(self.stream, self.frames[index], self._after)
         return next(iter(MessageBatch(self.stream, [self.frames[index]])))
 
     def __repr__(self) -> str:
@@ -159,27 +148,39 @@ def below(sequence: int) -> bytes:
     return DELIVER + _SEQUENCE.pack(sequence)
 
 
-def are_deliveries(frames: Sequence[bytes]) -> bool:
-    """Whether all frames are DELIVER messages: octets sort by their beginning, so that the least and the greatest say
-    it for all."""
-    return min(frames)[:3] == DELIVER and max(frames)[:3] == DELIVER
+def examine(frames: list[bytes]) -> int | None:
+    """Where the bodies of DELIVER messages begin: 0 if not all at one place. None if they are not all DELIVER messages,
+    whole, in the order of their sequences.
 
-
-def check(frames: Sequence[bytes]) -> bool:
-    """Whether DELIVER messages are whole, and in the order of their sequences."""
+    Octets sort by their beginning: so if frames are sorted, and the first and the last are DELIVER messages, all are,
+    and their sequences are in order. Frames of one size are a table, whose columns are looked at as a whole.
+    """
+    first = frames[0]
+    if first[:3] != DELIVER or frames[-1][:3] != DELIVER or frames != sorted(frames):
+        return None
     sizes = set(map(len, frames))
     if min(sizes) < LEAST:
-        return False
-    if list(frames) != sorted(frames):
-        return False
-    lengths = set(map(_key_length, frames))
-    if len(sizes) == len(lengths) == 1:
-        after = KEY + lengths.pop()
-        length = _LENGTH.pack(max(0, sizes.pop() - after - 4))
-        return all([frame[after : after + 4] == length for frame in frames])
+        return None
+    if len(sizes) == 1 and (after := _table(frames, len(first))):
+        return after
     pack = _LENGTH.pack
-    for frame in frames:
-        after = KEY + frame[KEY - 1]
-        if frame[after : after + 4] != pack(max(0, len(frame) - after - 4)):
-            return False
-    return True
+    whole = [
+        # A length below zero becomes four octets that cannot be there: for such a message they are fewer.
+        frame[(place := KEY + frame[KEY - 1]) : place + 4] == pack((len(frame) - place - 4) & 0xFFFFFFFF)
+        for frame in frames
+    ]
+    return 0 if all(whole) else None
+
+
+def _table(frames: list[bytes], size: int) -> int:
+    """Where the bodies begin, if all frames have keys of one length and are whole; else 0."""
+    first = frames[0]
+    after = KEY + first[KEY - 1]
+    if first[after : after + 4] != _LENGTH.pack((size - after - 4) & 0xFFFFFFFF):
+        return 0
+    octets = b"".join(frames)
+    count = len(frames)
+    for column in (KEY - 1, after, after + 1, after + 2, after + 3):
+        if octets[column::size].count(first[column]) != count:
+            return 0
+    return after + 4

@@ -160,6 +160,7 @@ def describe_stream(stream: Stream) -> dict[str, object]:
         "sync": journal.policy.sync,
         "subscribers": stream.subscribers,
         "attached": stream.attached,
+        "rate": round(stream.rate, 1),
         "held": stream.held or journal.failed,
     }
 

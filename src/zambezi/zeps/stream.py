@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 BLOCK: Final = 1 << 20  # what waits is appended when it has so many octets
 QUIET: Final = 100e-6  # seconds
+SLOWEST: Final = 0.01  # messages in a second: less is none
 NEVER: Final = 1 << 64  # after all sequences
 
 
@@ -75,6 +76,7 @@ class Stream:
         self.dated: set[Cursor] = set()  # with subscriptions that begin at a time that is still to come
         self.held = ""  # why nothing can be appended now
         self.published = 0
+        self.rate = 0.0  # messages in a second, of late
         self.attached = 0
         self._matchers = matchers
         self._soon = soon
@@ -87,6 +89,7 @@ class Stream:
         self._pending_octets = 0
         self._scheduled = False
         self._last = 0.0
+        self._looked = (clock(), 0)  # when the rate was measured last, and what was published by then
         self._publishers: dict[Publisher, None] = {}  # held back
         self._barriers: list[tuple[Publisher, int]] = []  # who waits for which sequence to be safe; 0: not known yet
 
@@ -132,6 +135,16 @@ class Stream:
             self._go_on()
         if self._barriers:
             self.settle()
+
+    def measure(self) -> None:
+        """Bring the rate up to date: half of it is that of the time since the last look."""
+        now = self._clock()
+        since, before = self._looked
+        if now > since:
+            self.rate = (self.rate + (self.published - before) / (now - since)) / 2
+            if self.rate < SLOWEST:
+                self.rate = 0.0
+            self._looked = now, self.published
 
     def retry(self) -> None:
         """Try again to append what could not be appended."""

@@ -25,7 +25,7 @@ from zambezi.zeps.directory import StreamInfo, moment
 from zambezi.zeps.errors import BrokerError, Incarnation, ZepsError
 from zambezi.zeps.matchers import Matchers
 from zambezi.zeps.messages import EARLIEST, LATEST, TIME, Credit, Subscribe
-from zambezi.zeps.received import KEY, MessageBatch, below, check, sequence_of
+from zambezi.zeps.received import KEY, MessageBatch, below, sequence_of
 
 WINDOW: Final = 4 << 20
 _SHARE: Final = 4  # credit is given when this part of the window is missing
@@ -51,6 +51,8 @@ class Subscriber:
         "_batches",
         "_begun",
         "_incarnation",
+        "_last",
+        "_marked",
         "_pattern",
         "_remaining",
         "_since",
@@ -79,6 +81,8 @@ class Subscriber:
         self._since = since
         self._window = window
         self._incarnation = ""
+        self._last = 0  # of the stream, when the broker last told
+        self._marked = False  # whether the message at the end was asked for
         self._begun = False  # whether a message has come
         self._remaining = 0  # credit that the broker has not used
         self._unread = 0
@@ -100,6 +104,7 @@ class Subscriber:
             self.fail(self._not_the_same(f"its incarnation was {self._incarnation} and is {info.incarnation} now"))
             return
         self._incarnation = info.incarnation
+        self._last = info.last
         if self.position is None and self._since == EARLIEST:
             self.position = max(0, info.first - 1)
         elif self.position is None and self._since == LATEST:
@@ -129,29 +134,33 @@ class Subscriber:
     def subscribe(self) -> list[bytes]:
         """What to say once the stream is known: SUBSCRIBE and CREDIT. (ZEP-02, ZEP-03)"""
         self._remaining = 0
+        self._marked = False
         latest = self.position if self.position is not None else self._since
-        said = [*Subscribe(self._pattern, latest).encode()]
-        said += self.mark_end()
+        said = [*Subscribe(self._pattern, latest).encode(), *self.mark_end()]
         credit = self.grant()
         return said if credit is None else [*said, credit]
 
+    @property
+    def lacks_mark(self) -> bool:
+        """Whether the message at the end is still to be asked for: when the stream has reached that far."""
+        return self._at_end is not None and self.end is not None and not self._marked
+
     def mark_end(self) -> tuple[bytes, ...]:
-        """The SUBSCRIBE for the message at the end, where one is needed. The stream must reach that far."""
-        if self._at_end is None or self.end is None:
+        """The SUBSCRIBE for the message at the end, if it is time for it."""
+        end = self.end
+        if end is None or not self.lacks_mark or end - 1 > self._last:
             return ()
-        return Subscribe("", self.end - 1).encode()
+        self._marked = True
+        return Subscribe("", end - 1).encode()
 
     # What comes
 
-    def deliver(self, frames: list[bytes]) -> bool:
-        """Take DELIVER messages; False if they are not what they should be."""
-        if not check(frames):
-            self.counters.malformed += len(frames)
-            return False
+    def deliver(self, frames: list[bytes], after: int) -> None:
+        """Take DELIVER messages, as `received.examine` found them."""
         octets = sum(map(len, frames))
         self._remaining -= octets
         if self.ended:
-            return True
+            return
         position = self.position
         first, last = sequence_of(frames[0]), sequence_of(frames[-1])
         if position is not None and first <= position:
@@ -159,7 +168,7 @@ class Subscriber:
             self.counters.repeated += repeated
             frames = frames[repeated:]
             if not frames:
-                return True
+                return
         elif self._begun and not self._pattern and position is not None:
             self.counters.missed += first - position - 1
         self._begun = True
@@ -169,12 +178,11 @@ class Subscriber:
             self.ended = True
             frames = self._until(frames, end)
             if not frames:
-                return True
+                return
         self.counters.received += len(frames)
         octets = sum(map(len, frames))
         self._unread += octets
-        self._batches.append((MessageBatch(self._stream, frames), octets))
-        return True
+        self._batches.append((MessageBatch(self._stream, frames, after), octets))
 
     def _until(self, frames: list[bytes], end: int) -> list[bytes]:
         self.position = end

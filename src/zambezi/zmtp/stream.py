@@ -298,7 +298,9 @@ class StreamLink:
         self._timer = None
         if self._gone:
             return
-        self._handle(self.connection.tick(self._core.reactor.time(), not self._paused))
+        # A peer that is congested does not read our PING either. Who has a source bears with it: nothing piles up here.
+        congested = self._blocked and self.source is not None
+        self._handle(self.connection.tick(self._core.reactor.time(), not (self._paused or congested)))
         if not self._blocked:
             self.flush()
         self._arm()

@@ -24,7 +24,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from zambezi.zeps.block import Block
+from zambezi.zeps.block import Block, header
 
 ENTRY: Final = Struct(">QQQIIIIII")
 SIZE: Final = ENTRY.size
@@ -77,12 +77,12 @@ def unpack(octets: bytes, position: int = 0) -> IndexEntry | None:
 
 def split(block: Block, offset: int, time: int, batch: int) -> Iterator[IndexEntry]:
     """The entries of a block that is to be several batches: as much in each as fits, and at least one message."""
-    starts = block.starts
     octets = memoryview(block.octets)
     cuts = Cuts.of(block)
+    starts = cuts.starts
     number = 0
     while number < block.count:
-        after = max(number + 1, bisect_right(starts, starts[number] + batch) - 1)
+        after = cuts.within(number, batch)
         piece = octets[starts[number] : starts[after]]
         credit = cuts.spent[after] - cuts.spent[number]
         yield IndexEntry(
@@ -102,12 +102,15 @@ class Cuts:
 
     @classmethod
     def of(cls, block: Block) -> Cuts:
-        """The places of a block; two numbers where its messages have one size."""
-        starts = block.starts
+        """The places of a block."""
         octets = block.octets
-        if isinstance(starts, range):
-            head = 9 if octets[0] else 2
-            return cls(starts, range(0, (starts.step - head) * block.count + 1, starts.step - head))
+        count = block.count
+        # Messages of one size have the same frame header, and that says where the next one begins.
+        size, odd = divmod(len(octets), count)
+        head = header(size - (9 if octets[0] else 2))
+        if not odd and all(octets[column::size].count(octet) == count for column, octet in enumerate(head)):
+            return cls(range(0, size * count + 1, size), range(0, (size - len(head)) * count + 1, size - len(head)))
+        starts = block.starts
         heads = [9 if octets[start] else 2 for start in starts[:-1]]
         spent = accumulate([stop - start - head for start, stop, head in zip(starts, starts[1:], heads, strict=False)])
         return cls(array("Q", starts), array("Q", [0, *spent]))

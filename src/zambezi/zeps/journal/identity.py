@@ -28,6 +28,10 @@ FAILED: Final = "failed"  # in place of the boot id: the disk refused something,
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
+class Damaged(JournalError):
+    """There is no telling from `stream.json` what the stream is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """The content of `stream.json`."""
@@ -54,9 +58,9 @@ def read_identity(directory: Path) -> Identity:
             raise TypeError("the name is no text")
         return Identity(name, UUID(content["incarnation"]))
     except FileNotFoundError:
-        raise JournalError(f"{path} is missing: restore it, or move its directory away") from None
+        raise Damaged(f"{path} is missing") from None
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise JournalError(f"{path} is damaged ({problem}): restore it, or move its directory away") from None
+        raise Damaged(f"{path} is damaged ({problem})") from None
 
 
 def write_identity(directory: Path, identity: Identity) -> None:
@@ -107,6 +111,11 @@ def read_mark(directory: Path) -> str | None:
 def write_mark(directory: Path, content: str) -> None:
     """Set the mark, on disk."""
     replace_file(directory / MARK, content.encode() + b"\n")
+
+
+def spoil_mark(directory: Path) -> None:
+    """Let the mark say that the disk failed. In place, and not synced: after a crash any mark says as much."""
+    (directory / MARK).write_text(FAILED + "\n")
 
 
 def remove_mark(directory: Path) -> None:

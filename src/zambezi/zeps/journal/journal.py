@@ -24,8 +24,8 @@ import os
 import threading
 from collections import OrderedDict
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
+from struct import error as StructError
 from typing import Final
 from uuid import UUID
 from zlib import crc32
@@ -37,12 +37,13 @@ from zambezi.zeps.journal.entry import LONGEST, SIZE, Cuts, IndexEntry, Window, 
 from zambezi.zeps.journal.identity import Identity
 from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.reader import Reader, Span
-from zambezi.zeps.journal.recovery import apply, examine
-from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, Shelf, first_of, stem_of
+from zambezi.zeps.journal.recovery import recover
+from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, Shelf, listing
 
 _CUTS: Final = 32  # batches of which it is remembered where they can be cut
 _IDLE: Final = 3  # syncs in a row that find nothing new, after which the mark is taken away
 _MICRO: Final = 1_000_000
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -75,15 +76,15 @@ class Journal:
         self._is_open = True
         self._lock = threading.Lock()
         self._cuts: OrderedDict[tuple[int, int], Cuts] = OrderedDict()
-        self._files: Files | None = None  # of the active segment, the last one
+        self._active: tuple[Segment, Files] | None = None  # the segment that is written to, if we may
         self._unsynced: dict[int, Segment] = {}
         self._is_marked = False
         self._names_unsynced = False
         self._idle = 0
-        self._adopt(identities.read_identity(directory))
         if write:
-            self._recover()
+            self._restart()
         else:
+            self._adopt(identities.read_identity(directory))
             self._scan()
         self.synced = self.last
 
@@ -95,8 +96,9 @@ class Journal:
         `now` is the time in seconds since 1970. JournalFull says that there is no room: try again later.
         """
         with self._lock:
-            if self.failed or self._files is None:
+            if self.failed or self._active is None:
                 raise self._refusal()
+            segment, files = self._active
             first = block.first
             octets = block.octets
             length = len(octets)
@@ -104,79 +106,42 @@ class Journal:
                 raise JournalError(
                     f"stream {self.name!a}: {block!r} cannot follow sequence {self.last}: sequences are consecutive"
                 )
-            segment = self.segments[-1]
             try:
                 if not self._is_marked:
                     self._mark()
                 if segment.size + length > self.policy.segment and segment.entries:
-                    segment = self._rotate()
+                    segment, files = self._rotate(files)
                 time = max(int(now * _MICRO), self.last_time)
                 if length <= self.policy.batch and length <= LONGEST:
-                    entry = IndexEntry(first, segment.size, time, block.count, length, block.credit, crc32(octets))
-                    self._write_both(segment, octets, pack(*entry))
-                    segment.add(entry)
+                    index = pack(first, segment.size, time, block.count, length, block.credit, crc32(octets))
                 else:
-                    entries = self._split(block, segment.size, time)
-                    self._write_both(segment, octets, b"".join([entry.pack() for entry in entries]))
-                    segment.add(entries[0])
-                    segment.add(entries[-1], len(entries) - 1)
+                    index = self._split(block, segment.size, time)
+                _write_both(files, segment, octets, index)
+            except _NotCutBack as error:
+                self._fail(str(error))
+                raise self._refusal() from error
             except OSError as error:
                 raise self._full(error) from error
-            if not self.first_time:
+            segment.add(block.last, length, time, len(index) // SIZE)
+            if first == self.first:
                 self.first_time = time
             self.last_time = time
             self.octets += length
             self._idle = 0
             self.last = block.last
 
-    def _split(self, block: Block, offset: int, time: int) -> list[IndexEntry]:
+    def _split(self, block: Block, offset: int, time: int) -> bytes:
         entries = list(split(block, offset, time, min(self.policy.batch, LONGEST)))
         if any(entry.length > LONGEST for entry in entries):
             raise JournalError(f"stream {self.name!a}: a message of 4 GiB or more cannot be journalled")
-        return entries
-
-    def _write_both(self, segment: Segment, octets: bytes, index: bytes) -> None:
-        files = self._files
-        assert files is not None
-        place = segment.entries * SIZE
-        try:
-            if os.pwrite(files.log, octets, segment.size) != len(octets):
-                self._write_rest(files.log, octets, segment.size)
-            if len(index) > SIZE:
-                # Room first: entries that were seen by others must not be taken back when there is none for the rest.
-                self._write_rest(files.index, bytes(len(index)), place)
-            if os.pwrite(files.index, index, place) != len(index):
-                self._write_rest(files.index, index, place)
-        except BaseException:
-            self._cut_back(files, segment, place)
-            raise
-
-    def _write_rest(self, descriptor: int, octets: bytes, offset: int) -> None:
-        """Write all of it, though the system takes it in pieces; what follows a short write says why it was one."""
-        view = memoryview(octets)
-        while view:
-            written = os.pwrite(descriptor, view, offset)
-            if not written:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            view = view[written:]
-            offset += written
-
-    def _cut_back(self, files: Files, segment: Segment, place: int) -> None:
-        try:
-            os.ftruncate(files.index, place)
-            os.ftruncate(files.log, segment.size)
-        except OSError as error:
-            self._fail(f"what a failed write left behind could not be cut off: {error.strerror or error}")
+        return b"".join([entry.pack() for entry in entries])
 
     def _full(self, error: OSError) -> JournalError:
-        reason = error.strerror or str(error)
-        if self.failed:
-            return self._refusal()
         if error.errno in _FULL:
             return JournalFull(
-                f"stream {self.name!a}: no room in {self._path}: {reason}; it goes on when there is some"
+                f"stream {self.name!a}: no room in {self._path}: {_why(error)}; it goes on when there is some"
             )
-        return JournalError(f"stream {self.name!a}: cannot write to {self._path}: {reason}")
+        return JournalError(f"stream {self.name!a}: cannot write to {self._path}: {_why(error)}")
 
     def _refusal(self) -> JournalError:
         if self.failed:
@@ -188,18 +153,17 @@ class Journal:
             return JournalError(f"stream {self.name!a} was opened for reading only")
         return JournalError(f"the journal of stream {self.name!a} is closed")
 
-    def _rotate(self) -> Segment:
+    def _rotate(self, files: Files) -> tuple[Segment, Files]:
         """Begin a new segment after the active one, which stays open for its readers."""
-        assert self._files is not None
         before = self.segments[-1]
         segment = Segment(self._path, self.last + 1)
-        files = _create(segment)
-        self._shelf.put(before, self._files)
-        self._files = files
+        active = (segment, segment.create())
+        self._shelf.put(before, files)
+        self._active = active
         self._unsynced[segment.first] = segment
         self._names_unsynced = True
         self.segments = [*self.segments, segment]
-        return segment
+        return active
 
     # The disk
 
@@ -214,23 +178,22 @@ class Journal:
         A failure stops the stream: a later success would prove nothing.
         """
         with self._lock:
-            if self.failed or self._files is None:
+            if self.failed or self._active is None:
                 raise self._refusal()
             last = self.last
+            active = self._active[0]
             segments = list(self._unsynced.values())
-            active = self.segments[-1]
             names = self._names_unsynced
             self._names_unsynced = False
         try:
             if last != self.synced or names:
-                for segment in segments:
-                    self.files(segment).sync()
-                if names:
-                    identities.sync_directory(self.directory)
+                self._sync(segments, names)
         except OSError as error:
             with self._lock:
-                self._fail(f"the disk does not have all after sequence {self.synced}: {error.strerror or error}")
-            raise self._refusal() from error
+                self._names_unsynced |= names
+                if error.errno not in _EXHAUSTED:
+                    self._fail(f"the disk does not have what follows sequence {self.synced}: {_why(error)}")
+            raise JournalError(f"stream {self.name!a} could not be written to disk: {_why(error)}") from error
         with self._lock:
             for segment in segments:
                 if segment is not active:
@@ -241,6 +204,16 @@ class Journal:
             if self._is_marked and self._idle >= _IDLE:
                 self._unmark()
         return last
+
+    def _sync(self, segments: list[Segment], names: bool) -> None:
+        for segment in segments:
+            try:
+                files = self._open(segment)
+            except FileNotFoundError:
+                continue  # retention took it away
+            files.sync()
+        if names:
+            identities.sync_directory(self.directory)
 
     def _mark(self) -> None:
         """The disk will not have everything. On disk itself before anything is: it must survive what it tells of."""
@@ -256,7 +229,7 @@ class Journal:
     def _fail(self, reason: str) -> None:
         self.failed = reason
         with suppress(OSError):
-            identities.write_mark(self.directory, identities.FAILED)
+            identities.spoil_mark(self.directory)
 
     # Reading
 
@@ -266,13 +239,8 @@ class Journal:
 
     def files(self, segment: Segment) -> Files:
         """The open files of a segment."""
-        files = self._files
-        if files is not None and segment is self.segments[-1]:
-            return files
-        if not self._is_open:
-            raise self._refusal()
         try:
-            return self._shelf.files(segment)
+            return self._open(segment)
         except FileNotFoundError:
             if not self._write:
                 self.refresh()
@@ -285,7 +253,15 @@ class Journal:
                 f"{segment.path}{LOG} or {INDEX} is missing: a missing index is made anew when a broker starts"
             ) from None
         except OSError as error:
-            raise JournalError(f"{segment.path}{LOG} cannot be opened: {error.strerror or error}") from error
+            raise JournalError(f"{segment.path}{LOG} cannot be opened: {_why(error)}") from error
+
+    def _open(self, segment: Segment) -> Files:
+        active = self._active
+        if active is not None and active[0] is segment:
+            return active[1]
+        if not self._is_open:
+            raise self._refusal()
+        return self._shelf.files(segment)
 
     def cuts(self, segment: Segment, number: int, window: Window, place: int) -> Cuts:
         """Where entry `number` of a segment can be cut; the entry is at `place` in the window."""
@@ -304,7 +280,7 @@ class Journal:
             is_whole = len(cuts.starts) - 1 == block.count and cuts.spent[-1] == (
                 window.spent[place + 1] - window.spent[place]
             )
-        except (ValueError, IndexError, OverflowError):
+        except (ValueError, IndexError, OverflowError, StructError):
             is_whole = False
         if not is_whole:
             raise JournalError(
@@ -364,7 +340,7 @@ class Journal:
     def _scan(self) -> None:
         """Look at the directory of a journal that another process may be writing."""
         known = {segment.first: segment for segment in self.segments}
-        firsts = self._listing()
+        firsts = listing(self.directory)
         if not firsts:
             self._forget()
         segments = []
@@ -377,7 +353,7 @@ class Journal:
                 except FileNotFoundError:
                     continue  # retention took it away, or its index is not there yet
                 if following is not None and segment.last + 1 != following:
-                    self.problems.append(_hole(segment, following))
+                    self.problems.append(segment.hole(following))
             segments.append(segment)
         before = self.segments
         self.segments = segments
@@ -403,7 +379,7 @@ class Journal:
         policy = self.policy
         horizon = None if policy.keep_seconds is None else int((now - policy.keep_seconds) * _MICRO)
         dropped = 0
-        while self._files is not None and len(self.segments) > 1:
+        while self._active is not None and len(self.segments) > 1:
             oldest = self.segments[0]
             is_too_much = policy.keep_octets is not None and self.octets > policy.keep_octets
             is_too_old = horizon is not None and oldest.last_time < horizon
@@ -416,16 +392,16 @@ class Journal:
             dropped += oldest.last - oldest.first + 1
             self._shelf.drop(oldest)
             try:
-                _remove(oldest)
+                oldest.remove()
             except OSError as error:
-                self.problems.append(f"{oldest.path}{LOG} should go, and cannot: {error.strerror or error}")
+                self.problems.append(f"{oldest.path}{LOG} should go, and cannot: {_why(error)}")
                 break
         return dropped
 
     def truncate(self, last: int) -> None:
         """Cut off what follows a sequence, by hand. The stream is another one then: it gets a new incarnation."""
         with self._lock:
-            if self.failed or self._files is None:
+            if self.failed or self._active is None:
                 raise self._refusal()
             if not self.first - 1 <= last <= self.last:
                 raise OutOfRange(
@@ -438,12 +414,13 @@ class Journal:
             self._renew()
             kept = [segment for segment in self.segments if segment.first <= last] or self.segments[:1]
             for segment in reversed(self.segments[len(kept) :]):
-                _remove(segment)
+                segment.remove()
             self._forget()
-            self._files = files = Files(kept[-1].path, os.O_RDWR)
+            self.segments = kept
+            files = Files(kept[-1].path, os.O_RDWR)
+            self._active = (kept[-1], files)
             kept[-1].cut(files, last)
             files.sync()
-            self.segments = kept
             self._unsynced = {kept[-1].first: kept[-1]}
             self._sum()
             self.synced = min(self.synced, last)
@@ -454,111 +431,35 @@ class Journal:
         if not self._is_open:
             return
         try:
-            if self._files is not None and not self.failed:
+            if self._active is not None and not self.failed:
                 self.sync()
                 if self._is_marked:
                     self._unmark()
         finally:
             self._is_open = False
-            self._files = None
+            self._active = None
             for segment in self.segments:
                 self._shelf.drop(segment)
 
     def abandon(self) -> None:
         """Close the files as they are: the stream is deleted."""
-        self._files = None
+        self._active = None
         self.close()
 
     @property
     def is_open(self) -> bool:
         return self._is_open
 
-    # Opening
+    # What it is
 
-    def _listing(self, suffix: str = LOG) -> list[int]:
-        """The first sequences of the segments in the directory."""
-        try:
-            names = [path.name for path in self.directory.iterdir()]
-        except FileNotFoundError:
-            raise JournalError(f"{self._path} is gone: the stream was deleted") from None
-        return sorted([first for name in names if (first := first_of(name, suffix)) is not None])
-
-    def _recover(self) -> None:
-        """Open the journal for writing, and make whole what a crash has left behind. (ZEP-17)"""
-        mark = identities.read_mark(self.directory)
-        # A process that was killed has lost nothing, but a system that went down has: and then only the disk counts.
-        is_doubtful = mark is not None and mark != identities.boot_id()
-        segments = [Segment(self._path, first) for first in self._listing()]
-        is_lossy = is_doubtful or not segments
-        if not segments:
-            segments = [Segment(self._path, 1)]
-            _create(segments[0])
-        self._remove_strays(segments)
-        promised = segments[-1].first - 1
-        self._drop_empty(segments)
-        time = 0
-        for segment, following in pairwise(segments):
-            self._check_old(segment, following, time, sync=mark is not None)
-            time = max(time, segment.last_time)
-        active = segments[-1]
-        files = Files(active.path, os.O_RDWR | os.O_CREAT)
-        if is_doubtful:
-            for descriptor in (files.log, files.index):
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        found = examine(active, files, self.policy.batch, thorough=is_doubtful, earliest=time)
-        is_lossy = is_lossy or found.is_lossy or found.kept < promised
-        if is_lossy:
-            self._renew()
-        if found.spoilt is not None:
-            self.problems.append(
-                f"{active.path}{LOG}: the batch of {found.spoilt.first} to {found.spoilt.last} was not what was "
-                "written: it was cut off with all that followed"
-            )
-        if apply(files, found, cut_log=True) or mark is not None:
-            files.sync()
-            identities.sync_directory(self.directory)
-        active.look(files)
-        self.segments = segments
-        self._files = files
+    def _restart(self) -> None:
+        """Go on where the stream ended, whatever ended it. (ZEP-17)"""
+        state = recover(self.directory, self.policy.batch)
+        self._adopt(state.identity)
+        self.problems = state.problems
+        self.segments = state.segments
+        self._active = (state.segments[-1], state.files)
         self._sum()
-        if is_lossy:
-            self._renew()
-        identities.remove_mark(self.directory)
-
-    def _remove_strays(self, segments: list[Segment]) -> None:
-        """Remove indexes without a log: a removal was interrupted."""
-        firsts = [segment.first for segment in segments]
-        for first in self._listing(INDEX):
-            if not firsts[0] <= first <= firsts[-1]:
-                (self.directory / (stem_of(first) + INDEX)).unlink()
-
-    def _drop_empty(self, segments: list[Segment]) -> None:
-        """Remove segments without messages from the end, if the one before is not whole: it is the one to repair."""
-        while len(segments) > 1 and not Path(segments[-1].path + LOG).stat().st_size:
-            segment, following = segments[-2:]
-            files = Files(segment.path, os.O_RDWR | os.O_CREAT)
-            segment.look(files)
-            if segment.is_whole(files, following.first):
-                break
-            _remove(segments.pop())
-
-    def _check_old(self, segment: Segment, following: Segment, time: int, *, sync: bool) -> None:
-        """See that an old segment leads up to the one that follows; its index is made anew if that helps."""
-        files = Files(segment.path, os.O_RDWR | os.O_CREAT)
-        segment.look(files)
-        if not segment.is_whole(files, following.first):
-            after = Files(following.path, os.O_RDWR | os.O_CREAT)
-            head = unpack(after.read(0, 1))
-            latest = head.time if head is not None else None
-            batch = self.policy.batch
-            found = examine(segment, files, batch, thorough=True, check_log=False, earliest=time, latest=latest)
-            apply(files, found, cut_log=False)
-            segment.look(files)
-            if not segment.is_whole(files, following.first):
-                self.problems.append(_hole(segment, following.first))
-            sync = True
-        if sync:
-            files.sync()
 
     def _adopt(self, identity: Identity) -> None:
         self.name = identity.name
@@ -583,24 +484,40 @@ class Journal:
         return f"<Journal {self.name!a}, {self.first} to {self.last}>"
 
 
-def _create(segment: Segment) -> Files:
-    """The files of a new segment."""
+class _NotCutBack(Exception):
+    """A write failed, and what it left behind is still there."""
+
+
+def _write_both(files: Files, segment: Segment, octets: bytes, index: bytes) -> None:
+    """Write to the log, then to the index: all of it, or nothing."""
+    place = segment.entries * SIZE
     try:
-        return Files(segment.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    except OSError:
-        with suppress(OSError):
-            Path(segment.path + LOG).unlink()
+        if os.pwrite(files.log, octets, segment.size) != len(octets):
+            _write_all(files.log, octets, segment.size)
+        if len(index) > SIZE:
+            # Room first: entries that others have seen must not be taken back because there is none for the rest.
+            _write_all(files.index, bytes(len(index)), place)
+        if os.pwrite(files.index, index, place) != len(index):
+            _write_all(files.index, index, place)
+    except BaseException:
+        try:
+            os.ftruncate(files.index, place)
+            os.ftruncate(files.log, segment.size)
+        except OSError as error:
+            raise _NotCutBack(f"what a failed write left behind could not be cut off: {_why(error)}") from error
         raise
 
 
-def _remove(segment: Segment) -> None:
-    """The log first: an index without a log is known to be on its way out."""
-    Path(segment.path + LOG).unlink()
-    with suppress(FileNotFoundError):
-        Path(segment.path + INDEX).unlink()
+def _write_all(descriptor: int, octets: bytes, offset: int) -> None:
+    """Write all of it, though the system takes it in pieces. After a short write the next one says what is wrong."""
+    view = memoryview(octets)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        if not written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        view = view[written:]
+        offset += written
 
 
-def _hole(segment: Segment, following: int) -> str:
-    if segment.last + 1 == following:
-        return f"{segment.path}{LOG} has octets after sequence {segment.last} that are no messages"
-    return f"{segment.path}{LOG} is damaged: sequences {segment.last + 1} to {following - 1} are missing"
+def _why(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -9,12 +9,19 @@ from __future__ import annotations
 
 from hashlib import sha256
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 from zambezi.zeps.errors import JournalError
 
 LIMIT: Final = 200
 _PREFIX: Final = 120
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+
+
+def name_of(directory: str) -> str | None:
+    """The name of the stream of a directory, if that alone tells it."""
+    name = unquote_to_bytes(directory).decode("utf-8", "surrogateescape")
+    return name if name and directory_of(name) == directory else None
 
 
 def directory_of(name: str) -> str:

@@ -133,10 +133,13 @@ class Reader:
         segment = self._segment
         assert segment is not None
         number = bisect_right(window.firsts, wanted) - 1
-        if window.starts[-1] - window.starts[number] < octets and self._number + len(window) < segment.entries:
+        span = self._span(segment, window, number, wanted, octets, credit)
+        is_partial = number > 0 or len(window) < _ENTRIES
+        if is_partial and span.last + 1 == window.firsts[-1] and self._number + len(window) < segment.entries:
+            # It ends where what was read of the index ends, and that has gone on: there may be room for more.
             window = self._load(segment, self._number + number)
-            number = 0
-        return self._span(segment, window, number, wanted, octets, credit)
+            span = self._span(segment, window, 0, wanted, octets, credit)
+        return span
 
     def _find(self, wanted: int) -> tuple[Window, int] | None:
         """Go to the segment of a sequence, or to the next one there is."""

@@ -1,194 +1,141 @@
-"""What is done to a segment when a stream is opened: its index is made to agree with its log.
+"""What is done to a stream when it is opened: it goes on where it ended, whatever ended it. (ZEP-17)
 
-A process can be killed between any two octets that it writes, and a system can lose what its disk has not got. The
-order of writing (log, then index) leaves these cases, and each has one answer:
+The last segment is repaired, and older ones are looked at; `zambezi.zeps.journal.repair` tells how. When that is done
+log and index agree, and the disk has both.
 
-    the index ends inside an entry          that entry was not finished: it is cut off, and its batch is the next case
-    the log goes on after the last entry    it is walked; whole messages with consecutive sequences are indexed anew,
-                                            and what follows them is cut off
-    the log ends inside a batch             the whole messages of that batch are kept and indexed anew
-    a batch does not have its CRC           log and index are cut off at that batch
-    the index is missing, or is not one     it is made anew from the log
-
-Entries made anew have no time of their own. They get the time of the entry that they replace, or else the time at
-which the log was last changed, but never less than the entry before: who asks for messages since some time may get
-some that are older, and never misses one.
-
-How much is looked at: the last entry and what follows it, where nothing speaks against it. A killed process can spoil
-no more. If the operating system went down, or the tail is not as it should be, the last segment is checked from its
-first entry on. Older segments are never cut: their index is made anew where it can be, and the rest is reported.
+The stream gets a new incarnation if a sequence that somebody may have seen could be used again: if the mark is of
+another start of the operating system, if entries of the index speak of messages that are not there, or if there is no
+segment at all. It is written before anything is cut, and anew after it: another process that looks in between must
+not take the stream for what it was, nor for what it will be.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from zlib import crc32
+from itertools import pairwise
+from pathlib import Path
+from uuid import uuid4
 
-from zambezi.zeps.block import measure
-from zambezi.zeps.journal.entry import LONGEST, SIZE, IndexEntry, unpack
-from zambezi.zeps.journal.segment import Files, Segment
+from zambezi.zeps.errors import JournalError
+from zambezi.zeps.journal.entry import unpack
+from zambezi.zeps.journal.identity import (
+    Damaged,
+    Identity,
+    boot_id,
+    read_identity,
+    read_mark,
+    remove_mark,
+    sync_directory,
+    write_identity,
+)
+from zambezi.zeps.journal.names import name_of
+from zambezi.zeps.journal.repair import apply, examine
+from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, listing, stem_of
 
-_CHUNK = 4096  # entries that are read at once
+_WRITE = os.O_RDWR | os.O_CREAT  # an index that is missing is made
 
 
 @dataclass(slots=True)
-class Found:
-    """What an index says that can be believed, and what has to be done to make log and index agree."""
+class State:
+    """A stream that is whole again."""
 
-    last: int  # the last sequence of the good entries
-    promised: int  # the last sequence that any entry spoke of: if it is not there any more, messages are lost
-    sound: int = 0  # so many entries are good, from the first on
-    end: int = 0  # where in the log they end
-    time: int = 0
-    torn: IndexEntry | None = None  # the log ends inside this batch
-    spoilt: IndexEntry | None = None  # the log has this batch, and it is not what was written
-    anew: list[IndexEntry] = field(default_factory=list)  # entries to append to the good ones
-
-    @property
-    def kept(self) -> int:
-        """The last sequence that is there."""
-        return self.anew[-1].last if self.anew else self.last
-
-    @property
-    def stop(self) -> int:
-        """Where the log ends, then."""
-        return self.anew[-1].end if self.anew else self.end
-
-    @property
-    def is_lossy(self) -> bool:
-        return self.kept < self.promised
+    identity: Identity
+    segments: list[Segment]
+    files: Files  # of the last segment
+    problems: list[str] = field(default_factory=list)
 
 
-@contextmanager
-def mapped(descriptor: int) -> Iterator[memoryview]:
-    """The content of a file."""
-    if not os.fstat(descriptor).st_size:
-        yield memoryview(b"")
-        return
-    with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as octets, memoryview(octets) as view:
-        yield view
+def recover(directory: Path, batch: int) -> State:
+    """Make a stream whole. The data directory must be locked."""
+    problems: list[str] = []
+    mark = read_mark(directory)
+    # A process that was killed has lost nothing; a system that went down has, and then only the disk counts.
+    is_doubtful = mark is not None and mark != boot_id()
+    identity, is_lossy = _identity(directory, problems)
+    segments = [Segment(str(directory), first) for first in listing(directory)]
+    if not segments:
+        is_lossy = True
+        segments = [Segment(str(directory), 1)]
+        segments[0].create()
+    _remove_strays(directory, segments)
+    promised = segments[-1].first - 1
+    _drop_empty(segments)
+    time = 0
+    for segment, following in pairwise(segments):
+        problem = _look_at_old(segment, following, batch, time, sync=mark is not None)
+        if problem:
+            problems.append(problem)
+        time = max(time, segment.last_time)
+    active = segments[-1]
+    files = Files(active.path, _WRITE)
+    if is_doubtful:
+        for descriptor in (files.log, files.index):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    found = examine(active, files, batch, thorough=is_doubtful, earliest=time)
+    is_lossy = is_lossy or is_doubtful or found.is_lossy or found.kept < promised
+    if is_lossy:
+        write_identity(directory, identity.renewed())
+    if found.spoilt is not None:
+        batch_of = f"{found.spoilt.first} to {found.spoilt.last}"
+        problems.append(f"{active.path}{LOG}: the batch of {batch_of} was not what was written; the log was cut there")
+    elif found.is_lossy:
+        problems.append(f"{active.path}{LOG} ended early: sequences {found.kept + 1} to {found.promised} are lost")
+    if apply(files, found, cut_log=True) or mark is not None:
+        files.sync()
+        sync_directory(directory)
+    active.look(files)
+    if is_lossy:
+        identity = identity.renewed()
+        write_identity(directory, identity)
+    remove_mark(directory)
+    return State(identity, segments, files, problems)
 
 
-def examine(
-    segment: Segment,
-    files: Files,
-    batch: int,
-    *,
-    thorough: bool,
-    check_log: bool = True,
-    earliest: int = 0,
-    latest: int | None = None,
-) -> Found:
-    """Look at a segment, and change nothing. New entries get a time between `earliest` and `latest`."""
-    changed = os.fstat(files.log).st_mtime_ns // 1000
-    if latest is not None:
-        changed = min(changed, latest)
-    with mapped(files.log) as log:
-        found = None if thorough else _glance(segment, files, log)
-        if found is None:
-            found = _check(segment, files, log, check_log)
-        if found.spoilt is None:
-            time = changed if found.torn is None else found.torn.time
-            found.anew = list(_walk(log, found.end, found.last + 1, batch, max(time, found.time, earliest)))
-    return found
+def _identity(directory: Path, problems: list[str]) -> tuple[Identity, bool]:
+    """Who the stream is, and whether that had to be guessed from the name of its directory."""
+    try:
+        return read_identity(directory), False
+    except Damaged as problem:
+        name = name_of(directory.name)
+        if name is None:
+            raise JournalError(f"{problem}: restore it, or move its directory away") from None
+        problems.append(f"{problem}; it was made anew, with the name of the directory")
+        return Identity(name, uuid4()), True
 
 
-def _glance(segment: Segment, files: Files, log: memoryview) -> Found | None:
-    """The state as the last entry tells it, or None if anything is not as it should be."""
-    number = os.fstat(files.index).st_size // SIZE
-    if not number:
-        return Found(segment.first - 1, segment.first - 1)
-    head, entry = unpack(files.read(0, 1)), unpack(files.read(number - 1, 1))
-    if head is None or head.first != segment.first or head.offset or entry is None or entry.end > len(log):
-        return None
-    if number > 1:
-        before = unpack(files.read(number - 2, 1))
-        if before is None or (before.last + 1, before.end) != (entry.first, entry.offset):
-            return None
-    with log[entry.offset : entry.end] as octets:
-        if crc32(octets) != entry.crc:
-            return None
-    return Found(entry.last, entry.last, number, entry.end, entry.time)
+def _remove_strays(directory: Path, segments: list[Segment]) -> None:
+    """Remove indexes without a log from both ends: their removal was interrupted."""
+    for first in listing(directory, INDEX):
+        if not segments[0].first <= first <= segments[-1].first:
+            (directory / (stem_of(first) + INDEX)).unlink()
 
 
-def _check(segment: Segment, files: Files, log: memoryview, check_log: bool) -> Found:
-    """Go through all entries, to the first that is not good."""
-    found = Found(segment.first - 1, segment.first - 1)
-    is_good = True
-    for entry in _entries(files):
-        if entry is not None:
-            found.promised = max(found.promised, entry.last)
-        if not is_good:
-            continue
-        if (
-            entry is None
-            or (entry.first, entry.offset) != (found.last + 1, found.end)
-            or not 0 < entry.count <= entry.length
-            or entry.time < found.time
-        ):
-            is_good = False
-        elif entry.end > len(log):
-            is_good = False
-            found.torn = entry
-        elif check_log and not _has_its_crc(log, entry):
-            is_good = False
-            found.spoilt = entry
-        else:
-            found.sound += 1
-            found.last, found.end, found.time = entry.last, entry.end, entry.time
-    return found
+def _drop_empty(segments: list[Segment]) -> None:
+    """Remove segments without octets from the end if the one before is not whole: that is the one to repair."""
+    while len(segments) > 1 and not Path(segments[-1].path + LOG).stat().st_size:
+        segment, following = segments[-2:]
+        files = Files(segment.path, _WRITE)
+        segment.look(files)
+        if segment.is_whole(files, following.first):
+            break
+        segments.pop().remove()
 
 
-def _entries(files: Files) -> Iterator[IndexEntry | None]:
-    number = 0
-    while octets := files.read(number, _CHUNK):
-        for position in range(0, len(octets), SIZE):
-            yield unpack(octets, position)
-        number += len(octets) // SIZE
-
-
-def _has_its_crc(log: memoryview, entry: IndexEntry) -> bool:
-    with log[entry.offset : entry.end] as octets:
-        return crc32(octets) == entry.crc
-
-
-def _walk(log: memoryview, start: int, sequence: int, batch: int, time: int) -> Iterator[IndexEntry]:
-    """Entries for the whole messages with consecutive sequences that stand in the log from `start` on."""
-    first, position, heads = sequence, start, 0
-    while True:
-        place = measure(log, position, len(log))
-        if place is not None and (place.sequence != sequence or place.stop - position > LONGEST):
-            place = None
-        if sequence > first and (place is None or place.stop - start > batch):
-            with log[start:position] as octets:
-                length = position - start
-                yield IndexEntry(first, start, time, sequence - first, length, length - heads, crc32(octets))
-            first, start, heads = sequence, position, 0
-        if place is None:
-            return
-        heads += 9 if log[position] else 2
-        position = place.stop
-        sequence += 1
-
-
-def apply(files: Files, found: Found, *, cut_log: bool) -> bool:
-    """Make log and index agree, and say whether anything had to be done."""
-    size = found.sound * SIZE
-    changed = False
-    if os.fstat(files.index).st_size != size:
-        os.ftruncate(files.index, size)
-        changed = True
-    if cut_log and os.fstat(files.log).st_size != found.stop:
-        os.ftruncate(files.log, found.stop)
-        changed = True
-    octets = b"".join([entry.pack() for entry in found.anew])
-    while octets:
-        written = os.pwrite(files.index, octets, size)
-        size += written
-        octets = octets[written:]
-        changed = True
-    return changed
+def _look_at_old(segment: Segment, following: Segment, batch: int, time: int, *, sync: bool) -> str:
+    """See that an old segment leads up to the next one. Its index is made anew if that helps. What is wrong, if so."""
+    problem = ""
+    files = Files(segment.path, _WRITE)
+    segment.look(files)
+    if not segment.is_whole(files, following.first):
+        head = unpack(Files(following.path, _WRITE).read(0, 1))
+        latest = None if head is None else head.time
+        found = examine(segment, files, batch, thorough=True, check_log=False, earliest=time, latest=latest)
+        apply(files, found, cut_log=False)
+        segment.look(files)
+        if not segment.is_whole(files, following.first):
+            problem = segment.hole(following.first)
+        sync = True
+    if sync:
+        files.sync()
+    return problem

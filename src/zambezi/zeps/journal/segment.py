@@ -11,13 +11,14 @@ import contextlib
 import os
 import threading
 from collections import OrderedDict
+from pathlib import Path
 from struct import Struct
 from typing import Final
 from zlib import crc32
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError
-from zambezi.zeps.journal.entry import SIZE, Cuts, IndexEntry, Window, search, unpack
+from zambezi.zeps.journal.entry import SIZE, Cuts, Window, search, unpack
 
 LOG: Final = ".log"
 INDEX: Final = ".idx"
@@ -38,6 +39,14 @@ def first_of(name: str, suffix: str = LOG) -> int | None:
     if dot + rest != suffix or len(stem) != 20 or not (stem.isascii() and stem.isdigit()):
         return None
     return int(stem) or None
+
+
+def listing(directory: Path, suffix: str = LOG) -> list[int]:
+    """The first sequences of the logs (or indexes) in the directory of a stream."""
+    try:
+        return sorted([first for path in directory.iterdir() if (first := first_of(path.name, suffix)) is not None])
+    except FileNotFoundError:
+        raise JournalError(f"{directory} is gone: the stream was deleted") from None
 
 
 class Files:
@@ -77,20 +86,36 @@ class Segment:
         self.path = f"{directory}/{stem_of(first)}"  # without the suffix
         self.clear()
 
+    def create(self) -> Files:
+        """Make its files, empty."""
+        try:
+            return Files(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        except OSError:
+            with contextlib.suppress(OSError):
+                Path(self.path + LOG).unlink()
+            raise
+
+    def remove(self) -> None:
+        """Remove its files. The log first: an index without a log is known to be on its way out."""
+        Path(self.path + LOG).unlink()
+        with contextlib.suppress(FileNotFoundError):
+            Path(self.path + INDEX).unlink()
+
     def clear(self) -> None:
+        """Nothing is known of it but its name."""
         self.last = self.first - 1
         self.entries = 0
         self.size = 0
         self.first_time = 0
         self.last_time = 0
 
-    def add(self, entry: IndexEntry, entries: int = 1) -> None:
-        """An entry was appended; several if so told, of which this is the last."""
-        if not self.first_time:
-            self.first_time = entry.time
-        self.last = entry.first + entry.count - 1
-        self.size = entry.offset + entry.length
-        self.last_time = entry.time
+    def add(self, last: int, length: int, time: int, entries: int = 1) -> None:
+        """So many entries were appended, for so many octets up to a sequence."""
+        if not self.entries:
+            self.first_time = time
+        self.last = last
+        self.size += length
+        self.last_time = time
         self.entries += entries
 
     def look(self, files: Files) -> None:
@@ -107,8 +132,8 @@ class Segment:
                     head = unpack(files.read(0, 1))
                     if head is None or head.first != self.first or head.offset:
                         return  # an index of something else
+                    self.add(entry.last, entry.end, entry.time, start + number + 1)
                     self.first_time = head.time
-                    self.add(entry, start + number + 1)
                     return
             stop = start
 
@@ -127,6 +152,12 @@ class Segment:
             f"{self.path}{INDEX} is damaged near entry {number}: `zambezi journal verify` says more; if the file is "
             "removed, it is made anew when the broker starts"
         )
+
+    def hole(self, following: int) -> str:
+        """What is wrong with a segment that does not lead up to the sequence that follows it."""
+        if self.last + 1 == following:
+            return f"{self.path}{LOG} has octets after sequence {self.last} that are no messages"
+        return f"{self.path}{LOG} is damaged: sequences {self.last + 1} to {following - 1} are missing"
 
     def is_whole(self, files: Files, following: int) -> bool:
         """Whether the segment, as looked at, leads up to the sequence that follows it, and nothing is left over."""

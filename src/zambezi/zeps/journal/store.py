@@ -12,11 +12,11 @@ from typing import Final
 from uuid import uuid4
 
 from zambezi.zeps.errors import JournalError
-from zambezi.zeps.journal.identity import Identity, read_identity, sync_directory, write_identity
+from zambezi.zeps.journal.identity import Damaged, Identity, read_identity, sync_directory, write_identity
 from zambezi.zeps.journal.journal import Journal
-from zambezi.zeps.journal.names import directory_of
+from zambezi.zeps.journal.names import directory_of, name_of
 from zambezi.zeps.journal.policy import Policy
-from zambezi.zeps.journal.segment import Files, Segment, Shelf
+from zambezi.zeps.journal.segment import Segment, Shelf
 
 LOCK: Final = "lock"
 _NEW: Final = ".new-"
@@ -83,16 +83,18 @@ class Store:
         for path in self.path.iterdir():
             if path.name.startswith(".") or not path.is_dir():
                 continue
+            name: str | None
             try:
                 name = read_identity(path).name
                 if directory_of(name) != path.name:
                     raise JournalError(f"{path} is not the directory of stream {name!a}, as it says: move it away")
             except JournalError as problem:
+                if not path.exists():
+                    continue  # deleted in the meantime
                 self.problems.append(str(problem))
-                continue
-            except FileNotFoundError:
-                continue  # deleted in the meantime
-            names.append(name)
+                name = name_of(path.name) if isinstance(problem, Damaged) else None
+            if name is not None:
+                names.append(name)
         return sorted(names)
 
     def open(self, name: str, policy: Policy | None = None, create: bool = True) -> Journal:
@@ -124,7 +126,7 @@ class Store:
         fresh = self.path / f"{_NEW}{uuid4().hex}"
         fresh.mkdir()
         try:
-            Files(Segment(str(fresh), 1).path, os.O_RDWR | os.O_CREAT)
+            Segment(str(fresh), 1).create()
             write_identity(fresh, Identity(name, uuid4()))
             fresh.rename(directory)
             sync_directory(self.path)

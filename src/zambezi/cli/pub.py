@@ -1,0 +1,77 @@
+"""`zambezi pub`: publish to a stream, from the command line or from standard input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from zambezi.cli.client import OptionsError, add_client_options, client_of
+from zambezi.cli.quantity import seconds
+
+if TYPE_CHECKING:
+    import argparse
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+AT_ONCE = 1000
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "pub",
+        help="publish messages to a stream",
+        description=(
+            "Publish BODY to STREAM under the routing key KEY. Without BODY, each line of standard input is a message; "
+            "with --tab each line is KEY, a tab, and the body. It ends when the broker has confirmed that all of it is "
+            "in the journal."
+        ),
+    )
+    parser.add_argument("stream", metavar="STREAM")
+    parser.add_argument("key", metavar="KEY", nargs="?", help="the routing key of the messages")
+    parser.add_argument("body", metavar="BODY", nargs="?", help="the message (default: the lines of standard input)")
+    parser.add_argument("--tab", action="store_true", help="take the key of each message from its line")
+    parser.add_argument(
+        "--timeout", metavar="TIME", type=seconds, default=30.0, help="how long to wait for the broker (default: 30s)"
+    )
+    add_client_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if (arguments.key is None) != arguments.tab:
+        raise OptionsError("say the KEY of the messages, or --tab if each line has its own")
+    count = 0
+    with client_of(arguments) as client:
+        stream = client.stream(arguments.stream)
+        try:
+            for messages in _messages(arguments):
+                stream.publish_many(messages, timeout=arguments.timeout)
+                count += len(messages)
+        except KeyboardInterrupt:
+            pass  # what was read until now is still confirmed
+        stream.flush(timeout=arguments.timeout)
+    print(f"{count} {'message' if count == 1 else 'messages'} published to {arguments.stream}", file=sys.stderr)
+    return 0
+
+
+def _messages(arguments: argparse.Namespace) -> Iterator[list[tuple[str, bytes]]]:
+    if arguments.body is not None:
+        yield [(arguments.key, arguments.body.encode("utf-8", "surrogateescape"))]
+        return
+    batch: list[tuple[str, bytes]] = []
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        text = line.removesuffix(b"\n")
+        if arguments.tab:
+            key, tab, text = text.partition(b"\t")
+            if not tab:
+                raise OptionsError(f"line {number} of standard input has no tab between the key and the body")
+            batch.append((key.decode("utf-8", "surrogateescape"), text))
+        else:
+            batch.append((arguments.key, text))
+        # Somebody who types wants each line to go out; a file goes by the thousand.
+        if len(batch) >= AT_ONCE or sys.stdin.isatty():
+            yield batch
+            batch = []
+    if batch:
+        yield batch

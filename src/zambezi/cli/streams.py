@@ -1,0 +1,145 @@
+"""`zambezi streams`: what streams there are, and who reads them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+
+from zambezi.cli.client import add_client_options, client_of
+from zambezi.cli.quantity import seconds
+from zambezi.cli.terminal import shown
+from zambezi.zeps.directory import ClientInfo, StreamInfo
+
+if TYPE_CHECKING:
+    import argparse
+
+    from zambezi.zeps.sync import Client
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "streams",
+        help="list the streams of a broker, and who reads them",
+        description="List the streams of a broker: their messages, size and rate, and the subscribers with their lag.",
+    )
+    parser.add_argument("--watch", action="store_true", help="keep the table up to date until Ctrl-C")
+    parser.add_argument(
+        "--interval", metavar="TIME", type=seconds, default=1.0, help="how often, with --watch (default: 1s)"
+    )
+    add_client_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    console = Console()
+    with client_of(arguments) as client:
+        if not arguments.watch:
+            console.print(_page(client))
+            return 0
+        try:
+            with Live(_page(client), console=console, auto_refresh=False) as live:
+                while True:
+                    time.sleep(arguments.interval)
+                    live.update(_page(client), refresh=True)
+        except KeyboardInterrupt:
+            return 0
+
+
+def _page(client: Client) -> Group:
+    streams = client.streams()
+    clients = [one for one in client.clients() if one.patterns]
+    parts: list[Table | str] = [stream_table(streams) if streams else "no streams yet: zambezi pub makes the first one"]
+    if clients:
+        parts.append(client_table(clients))
+    return Group(*parts)
+
+
+def stream_table(streams: Sequence[StreamInfo]) -> Table:
+    """The streams, as a table."""
+    table = Table(title="streams", title_justify="left")
+    for name, justify in (
+        ("stream", "left"),
+        ("messages", "right"),
+        ("last", "right"),
+        ("size", "right"),
+        ("per s", "right"),
+        ("readers", "right"),
+        ("newest", "left"),
+        ("sync", "left"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for one in streams:
+        table.add_row(
+            shown(one.stream),
+            f"{one.messages:,}",
+            f"{one.last:,}" if one.messages else "-",
+            size(one.octets),
+            f"{one.rate:,.0f}",
+            str(one.subscribers),
+            _ago(one.last_at),
+            f"held: {shown(one.held)}" if one.held else one.sync,
+        )
+    return table
+
+
+def client_table(clients: Sequence[ClientInfo]) -> Table:
+    """The subscribers, as a table."""
+    table = Table(title="subscribers", title_justify="left")
+    for name, justify in (
+        ("client", "right"),
+        ("address", "left"),
+        ("user", "left"),
+        ("stream", "left"),
+        ("patterns", "left"),
+        ("gear", "left"),
+        ("lag", "right"),
+        ("credit", "right"),
+        ("delivered", "right"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for one in clients:
+        table.add_row(
+            str(one.client),
+            shown(one.address),
+            shown(one.user) or "-",
+            shown(one.stream),
+            ", ".join(shown(pattern) or "all" for pattern in one.patterns),
+            one.gear,
+            f"{one.lag:,}",
+            size(max(0, one.credit)),
+            f"{one.delivered:,}",
+        )
+    return table
+
+
+def size(octets: float) -> str:
+    """Octets, as people say it.
+
+    >>> size(0), size(2048), size(5 * 1024**3)
+    ('0 B', '2.0 KiB', '5.0 GiB')
+    """
+    for unit in _UNITS:
+        if octets < 1024 or unit == _UNITS[-1]:
+            return f"{octets:.0f} {unit}" if unit == "B" else f"{octets:.1f} {unit}"
+        octets /= 1024
+    raise AssertionError("the last unit takes all")
+
+
+def _ago(when: datetime | None) -> str:
+    if when is None:
+        return "-"
+    passed = (datetime.now(UTC) - when).total_seconds()
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if passed >= length:
+            return f"{passed // length:.0f}{unit} ago"
+    return f"{max(0.0, passed):.0f}s ago"

@@ -1,0 +1,124 @@
+"""`zambezi sub`: replay a stream from any point, and follow it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from zambezi.cli.client import add_client_options, client_of
+from zambezi.cli.quantity import start
+from zambezi.cli.terminal import say, shown
+from zambezi.zeps.received import Message
+
+if TYPE_CHECKING:
+    import argparse
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "sub",
+        help="replay a stream, and follow it",
+        description="Print the messages of STREAM from a point on, and then as they come. Ctrl-C ends it.",
+    )
+    parser.add_argument("stream", metavar="STREAM")
+    parser.add_argument(
+        "--pattern",
+        default="",
+        help="a prefix of the routing key, or exact:KEY, glob:PATTERN, regex:PATTERN (default: all)",
+    )
+    parser.add_argument(
+        "--since",
+        metavar="WHEN",
+        type=start,
+        default="latest",
+        help="earliest, latest, a sequence (those after it), a time ago (10m) or a moment (2026-01-31T12:00) "
+        "(default: latest)",
+    )
+    parser.add_argument(
+        "--until",
+        metavar="WHEN",
+        type=_end,
+        help="now, a sequence or a moment: end there (default: go on for ever)",
+    )
+    parser.add_argument("--count", metavar="N", type=int, default=0, help="end after so many messages")
+    parser.add_argument(
+        "--format",
+        choices=sorted(FORMATS),
+        default="text",
+        help="text: sequence, key and body; json: a line of JSON; raw: the body and a newline; hex: the body in "
+        "hexadecimal (default: text)",
+    )
+    add_client_options(parser)
+    parser.set_defaults(run=run)
+
+
+def _end(text: str) -> object:
+    return text if text == "now" else start(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    write = FORMATS[arguments.format]
+    count = 0
+    with client_of(arguments) as client, _progress(arguments) as progress:
+        stream = client.stream(arguments.stream)
+        task = None
+        if not progress.disable:
+            last = next((one.last for one in client.streams() if one.stream == arguments.stream), 0)
+            task = progress.add_task(arguments.stream, total=last or None)
+        try:
+            with stream.subscribe(arguments.pattern, since=arguments.since, until=arguments.until) as subscription:
+                for batch in subscription.batches():
+                    for message in batch:
+                        write(message)
+                        count += 1
+                        if count == arguments.count:
+                            return 0
+                    if task is not None:
+                        progress.update(task, completed=batch.last)
+        except KeyboardInterrupt:
+            pass  # that is how one stops following
+    return 0
+
+
+def _progress(arguments: argparse.Namespace) -> Progress:
+    """For a replay into a file, with somebody watching."""
+    watched = arguments.until is not None and sys.stderr.isatty() and not sys.stdout.isatty()
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not watched,
+    )
+
+
+def _text(message: Message) -> None:
+    say(f"{message.sequence} {shown(message.key)} {shown(message.body)}")
+
+
+def _json(message: Message) -> None:
+    try:
+        body: dict[str, str] = {"body": message.body.decode("utf-8")}
+    except UnicodeDecodeError:
+        body = {"body_hex": message.body.hex()}
+    say(json.dumps({"stream": message.stream, "sequence": message.sequence, "key": shown(message.key), **body}))
+
+
+def _raw(message: Message) -> None:
+    sys.stdout.buffer.write(message.body + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _hex(message: Message) -> None:
+    say(message.body.hex())
+
+
+FORMATS: Final[Mapping[str, Callable[[Message], None]]] = {"text": _text, "json": _json, "raw": _raw, "hex": _hex}

@@ -1,0 +1,45 @@
+"""Amounts and times as people write them: 10G, 512K, 90s, 10m, 7d."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from zambezi.errors import ZambeziError
+
+_OCTETS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SECONDS: Final = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+class QuantityError(ZambeziError):
+    """A text that is no amount."""
+
+
+def octets(text: str) -> int:
+    """A size.
+
+    >>> octets("512"), octets("512K"), octets("1.5M")
+    (512, 524288, 1572864)
+    """
+    return int(_scaled(text, _OCTETS, "a size such as 512K, 10M or 1.5G"))
+
+
+def seconds(text: str) -> float:
+    """A time.
+
+    >>> seconds("90"), seconds("250ms"), seconds("10m"), seconds("7d")
+    (90.0, 0.25, 600.0, 604800.0)
+    """
+    return _scaled(text, _SECONDS, "a time such as 90s, 10m, 12h or 7d")
+
+
+def _scaled(text: str, units: Mapping[str, float], wanted: str) -> float:
+    number = text.rstrip("".join(units))
+    try:
+        value = float(number) * units[text[len(number) :]]
+    except (ValueError, KeyError):
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise QuantityError(f"{text!r} is not {wanted}")
+    return value

@@ -1,0 +1,157 @@
+"""The connection of a publisher: what the engine holds goes out as fast as the broker takes it.
+
+A message alone is on the wire at once; those that follow closely wait for each other, until the loop comes round or
+there are enough of them. What does not go out at once is asked for by the link when it takes more (`pull`).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from zambezi.zeps.client import ClientOptions, Locate, Session
+from zambezi.zeps.errors import BrokerError, QueueFull
+from zambezi.zeps.publisher import PARCEL, POSTS, Key, Outgoing, Publisher
+from zambezi.zmtp.reactor import Reactor, Timer
+
+_log: Final = logging.getLogger("zambezi.zeps")
+
+QUIET: Final = 50e-6
+
+
+class Publishing(Session):
+    """The session of a publisher."""
+
+    def __init__(
+        self, reactor: Reactor, options: ClientOptions, locate: Locate, stream: str, engine: Publisher
+    ) -> None:
+        super().__init__(reactor, options, locate, stream)
+        self.engine = engine
+        self.failure = ""  # why the broker does not grant the stream
+        self._scheduled = False
+        self._last = 0.0
+        self._offering = False
+        self._asking: Timer | None = None
+
+    def checked(self) -> None:
+        super().checked()
+        if self.failure:
+            raise BrokerError(f"the broker does not grant the stream {self.stream!r}: {self.failure}")
+
+    def publish(self, key: Key, body: bytes, wait: bool = True) -> bool:
+        """Take a message; False if it must wait for room."""
+        self.checked()
+        try:
+            taken = self.engine.publish(key, body, wait)
+        except QueueFull:
+            self.pump()
+            raise
+        if not taken or len(body) >= PARCEL:
+            self.pump()
+        else:
+            self._nudge()
+        return taken
+
+    def publish_many(self, items: list[tuple[Key, bytes]], start: int, wait: bool = True) -> int:
+        """Take messages from `start` on; where it stopped because the rest must wait for room."""
+        self.checked()
+        try:
+            return self.engine.publish_many(items, start, wait)
+        finally:
+            self.pump()
+
+    def _nudge(self) -> None:
+        """A message alone goes out at once, and those that follow closely wait for each other."""
+        if self._scheduled:
+            if len(self.engine.pieces) >= 2 * POSTS:
+                self.pump()
+        elif self.reactor.time() - self._last > QUIET:
+            self.pump()
+        else:
+            self._scheduled = True
+            self.engine.posting = self.engine.roomy
+            self.reactor.call_soon(self._come)
+
+    def _come(self) -> None:
+        self._scheduled = False
+        self.engine.posting = False  # before it is collected: see `Publisher.post`
+        if not self.closed:
+            self.pump()
+
+    def pump(self) -> None:
+        """Send what can be sent."""
+        engine = self.engine
+        engine.collect()
+        now = self._last = self.reactor.time()
+        pipe = self._pipe
+        if self.attached and not self._offering and pipe is not None:
+            self._offering = True  # or a link that writes something else first would pull the same
+            try:
+                while pipe.link is not None and (outgoing := engine.next(now)) is not None:
+                    if not pipe.link.offer(outgoing):
+                        break
+                    engine.went(outgoing, now)
+            finally:
+                self._offering = False
+            self._arm()
+        engine.posting = self._scheduled and engine.roomy and not self.closing and not self.failure
+
+    def pull(self) -> Outgoing | None:
+        """What the link sends next: it takes more."""
+        if self._offering or not self.attached:
+            return None
+        engine = self.engine
+        engine.collect()
+        now = self.reactor.time()
+        outgoing = engine.next(now)
+        if outgoing is not None:
+            engine.went(outgoing, now)
+            self._arm()
+        return outgoing
+
+    def _arm(self) -> None:
+        deadline = self.engine.deadline
+        if deadline is not None and self._asking is None:
+            self._asking = self.reactor.call_at(deadline, self._ask)
+
+    def _ask(self) -> None:
+        self._asking = None
+        if not self.closed:
+            self.pump()
+
+    def opened(self) -> None:
+        pipe = self._pipe
+        if pipe is not None and pipe.link is not None:
+            pipe.link.source = self
+        self.pump()
+
+    def came_back(self) -> None:
+        self.engine.counters.reconnects += 1
+
+    def lost(self) -> None:
+        self.engine.lost()
+
+    def confirmed(self) -> None:
+        self.engine.confirm()
+        self.pump()
+        self.on_change()
+
+    def invalid(self, reason: str) -> None:
+        if self.attached:
+            _log.warning("the broker refused something that was published to %s: %s", self.stream, reason)
+            self.engine.refuse(reason)
+        else:
+            self.failure = reason
+            self.engine.posting = False
+
+    def close(self, linger: float | None) -> None:
+        if not self.closing:
+            self.engine.posting = False
+            self.engine.collect()
+            self.engine.counters.unconfirmed = self.engine.unconfirmed
+            if self._asking is not None:
+                self._asking.cancel()
+            pipe = self._pipe
+            if pipe is not None and pipe.link is not None:
+                pipe.link.source = None
+        super().close(linger)

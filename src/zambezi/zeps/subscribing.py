@@ -1,0 +1,204 @@
+"""The connection of a subscription: first it learns what the stream is now, and then it subscribes.
+
+ATTACH comes first, so that the stream is there; then `$streams` is asked, on a connection of its own, which incarnation
+it is and where it begins and ends; then SUBSCRIBE follows, from the place where the subscription stands. It is the same
+after every loss of the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import time as wall_clock
+from typing import Final
+
+from zambezi.zeps.client import PART, ClientOptions, Locate, Session
+from zambezi.zeps.directory import STREAMS, StreamInfo, read_streams
+from zambezi.zeps.errors import BrokerError
+from zambezi.zeps.messages import TIME
+from zambezi.zeps.questions import Probe, Question
+from zambezi.zeps.received import MessageBatch
+from zambezi.zeps.subscriber import Subscriber
+from zambezi.zmtp.reactor import Reactor, Timer
+
+POLL: Final = 0.5  # seconds between looks whether a stream has reached where a subscription ends
+
+
+class Subscribing(Session):
+    """The session of a subscription."""
+
+    def __init__(
+        self, reactor: Reactor, options: ClientOptions, locate: Locate, stream: str, engine: Subscriber
+    ) -> None:
+        super().__init__(reactor, options, locate, stream)
+        self.engine = engine
+        self.confirmed_once = False  # by the broker: from then on nothing is missed
+        self._question: Question | None = None
+        self._subscribed = False
+        self._poll: Timer | None = None
+
+    def take(self) -> MessageBatch | None:
+        """The next batch; what was taken is replaced by credit for more."""
+        batch = self.engine.take()
+        if batch is not None and self._subscribed:
+            credit = self.engine.grant()
+            if credit is not None:
+                self.say(credit)
+        return batch
+
+    # Before SUBSCRIBE: what is this stream now?
+
+    def opened(self) -> None:
+        if self.stream.startswith("$"):
+            self._subscribe()
+        else:
+            self._ask_for_stream(self._told)
+
+    def _ask_for_stream(self, answer: Callable[[Question], object]) -> None:
+        self._ask(Question(*self._same, STREAMS, answer, f"exact:{self.stream}"))
+
+    @property
+    def _same(self) -> tuple[Reactor, ClientOptions, Locate]:
+        return self.reactor, self.client_options, lambda: self._endpoint
+
+    def _ask(self, question: Question) -> None:
+        self._stop_asking()
+        self._question = question
+        question.start()
+
+    def _stop_asking(self) -> None:
+        question, self._question = self._question, None
+        if question is not None:
+            question.done = True
+            question.close(0)
+        if self._poll is not None:
+            self._poll.cancel()
+            self._poll = None
+
+    def _told(self, question: Question) -> None:
+        self._question = None
+        engine = self.engine
+        info = self._info_of(question)
+        if engine.failure is None:
+            engine.learn(info)
+        if self._is_over():
+            return
+        until = engine.until
+        if info is not None and until is not None and until & TIME:
+            wait = (until ^ TIME) / 1000 - wall_clock()
+            if wait <= 0:
+                self._find_end(info, until)
+                return
+            self._poll_after(wait, self._time_has_come)
+        self._subscribe()
+
+    def _info_of(self, question: Question) -> StreamInfo | None:
+        if question.failure is not None:
+            return None  # a broker that has no reserved streams: it does what it can without
+        try:
+            told = read_streams(question.bodies)
+        except BrokerError as error:
+            self.engine.fail(error)
+            return None
+        # The stream is there, for we are attached to it; a name with a colon may have been taken for a pattern.
+        return next((one for one in told if one.stream == self.stream), None)
+
+    def _find_end(self, info: StreamInfo, until: int) -> None:
+        """The last sequence before a time."""
+        if info.last_time < (until ^ TIME) * 1000:
+            self._found_end(info, info.last)
+        else:
+            self._ask(Probe(*self._same, self.stream, lambda probe: self._probed(probe, info), until))
+
+    def _probed(self, probe: Question, info: StreamInfo) -> None:
+        self._question = None
+        if probe.failure is not None:
+            self.engine.fail(probe.failure)
+            self._is_over()
+        else:
+            self._found_end(info, probe.batches[0].first - 1)
+
+    def _found_end(self, info: StreamInfo, until: int) -> None:
+        self.engine.set_end(until, info)
+        if self._is_over():
+            return
+        if self._subscribed:
+            self._mark_end()
+        else:
+            self._subscribe()
+
+    def _time_has_come(self) -> None:
+        self._poll = None
+        self._ask_for_stream(self._told_at_end)
+
+    def _told_at_end(self, question: Question) -> None:
+        self._question = None
+        info = self._info_of(question)
+        until = self.engine.until
+        if info is not None and until is not None and until & TIME:
+            self._find_end(info, until)
+
+    def _subscribe(self) -> None:
+        for message in self.engine.subscribe():
+            self.say(message)
+        self._subscribed = True
+        self._mark_end()
+
+    def _mark_end(self) -> None:
+        """Where there is a pattern, look now and then whether the stream has reached the end of the subscription."""
+        for message in self.engine.mark_end():
+            self.say(message)
+        if self.engine.lacks_mark and self._poll is None:
+            self._poll_after(POLL, self._look_for_end)
+
+    def _look_for_end(self) -> None:
+        self._poll = None
+        self._ask_for_stream(self._told_of_end)
+
+    def _told_of_end(self, question: Question) -> None:
+        self._question = None
+        info = self._info_of(question)
+        if info is not None:
+            self.engine.learn(info)
+        if not self._is_over():
+            self._mark_end()
+
+    def _poll_after(self, seconds: float, callback: Callable[[], object]) -> None:
+        self._poll = self.reactor.call_at(self.reactor.time() + seconds, callback)
+
+    # Then
+
+    def delivered(self, frames: list[bytes], after: int) -> None:
+        self.engine.deliver(frames, after)
+        self.on_change()
+        self._is_over()
+
+    def _is_over(self) -> bool:
+        """Whether the subscription is at its end, or cannot go on; then there is no need for a connection."""
+        if not (self.engine.ended or self.engine.failure is not None):
+            return False
+        if not self.closing:
+            self.close(PART)
+        return True
+
+    def invalid(self, reason: str) -> None:
+        self.engine.invalid(reason)
+        self._is_over()
+
+    def misunderstood(self) -> None:
+        self.engine.counters.malformed += 1
+
+    def standing(self) -> None:
+        self.confirmed_once = True
+        self.on_change()
+
+    def came_back(self) -> None:
+        self.engine.counters.reconnects += 1
+
+    def lost(self) -> None:
+        self._subscribed = False
+        self._stop_asking()
+
+    def close(self, linger: float | None) -> None:
+        if not self.closing:
+            self._stop_asking()
+        super().close(linger)
