@@ -1,0 +1,168 @@
+"""`zambezi serve`, `pub`, `sub` and `streams`, as somebody at a terminal uses them."""
+
+import io
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from zambezi import cli
+from zambezi.cli.quantity import start
+from zambezi.cli.streams import size
+from zambezi.zmtp.keys import KeyPair, write_pair
+
+PATIENCE = 30
+
+
+class Served:
+    """A server in a process of its own."""
+
+    def __init__(self, data: Path, *arguments: str) -> None:
+        command = [sys.executable, "-X", "dev", "-W", "error", "-m", "zambezi", "serve", "--only", "zeps"]
+        self._process = subprocess.Popen(
+            [*command, "--data", str(data), "--zeps", "tcp://127.0.0.1:*", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        said = self._process.stdout.readline().split()
+        assert said[:2] == ["zeps", "at"]
+        self.endpoint = said[2]
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        self._process.send_signal(number)
+        _, errors = self._process.communicate(timeout=PATIENCE)
+        return self._process.returncode, errors
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    server = Served(tmp_path / "data")
+    yield server
+    status, errors = server.stop()
+    assert (status, errors.splitlines()[-1]) == (0, "stopping")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cli.main(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+def type_in(monkeypatch: pytest.MonkeyPatch, octets: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(octets)))
+
+
+def test_what_is_published_is_seen(
+    served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = ("--endpoint", served.endpoint)
+    run(capsys, "pub", "prices", "EURUSD", "1.08", *at)
+    type_in(monkeypatch, b"one\ntwo\n\xff\n")
+    run(capsys, "pub", "prices", "tick", *at)
+    type_in(monkeypatch, b"a\tfirst\nb\tsecond")
+    run(capsys, "pub", "prices", "--tab", *at)
+
+    def seen(*arguments: str) -> list[str]:
+        return run(capsys, "sub", "prices", "--until", "now", *arguments, *at).splitlines()
+
+    assert seen("--since", "earliest") == [
+        "1 EURUSD 1.08",
+        "2 tick one",
+        "3 tick two",
+        "4 tick \\xff",
+        "5 a first",
+        "6 b second",
+    ]
+    assert seen("--since", "10m", "--pattern", "glob:?", "--format", "raw") == ["first", "second"]
+    assert seen("--since", "4", "--count", "1", "--format", "hex") == [b"first".hex()]
+    assert [json.loads(line) for line in seen("--since", "2", "--pattern", "tick", "--format", "json")] == [
+        {"stream": "prices", "sequence": 3, "key": "tick", "body": "two"},
+        {"stream": "prices", "sequence": 4, "key": "tick", "body_hex": "ff"},
+    ]
+    table = run(capsys, "streams", *at)
+    assert "prices" in table
+    assert " 6 " in table
+
+
+def test_it_is_all_there_after_a_restart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = Served(tmp_path)
+    run(capsys, "pub", "prices", "k", "kept", "--endpoint", first.endpoint)
+    assert first.stop(signal.SIGINT)[0] == 0
+    second = Served(tmp_path)
+    told = run(capsys, "sub", "prices", "--since", "earliest", "--until", "now", "--endpoint", second.endpoint)
+    assert told == "1 k kept\n"
+    assert second.stop()[0] == 0
+
+
+def test_with_curve_only_those_allowed_get_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = tmp_path / "keys"
+    write_pair(keys, "server", KeyPair.generate())
+    (keys / "allowed").mkdir()
+    _, secret = write_pair(keys / "allowed", "ann", KeyPair.generate())
+    (keys / "server.pub").rename(tmp_path / "server.pub")
+    server = Served(tmp_path / "data", "--curve", str(keys))
+    at = ("--endpoint", server.endpoint, "--server-key", str(tmp_path / "server.pub"))
+    run(capsys, "pub", "s", "k", "hello", "--key", str(secret), *at)
+    assert cli.main(["pub", "s", "k", "hello", "--timeout", "1s", *at]) == 1
+    assert "does not let us in" in capsys.readouterr().err
+    assert server.stop()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["pub", "s"], "say the KEY"),
+        (["pub", "s", "k", "x", "--key", "f"], "--key is of use with --server-key only"),
+        (["pub", "s", "k", "x", "--endpoint", "nowhere"], "nowhere"),
+        (["serve", "--config", "nosuch.toml"], "nosuch.toml"),
+        (["serve", "--curve", "nosuch"], "zambezi keygen server"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(
+    arguments: list[str],
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 1
+    error = capsys.readouterr().err
+    assert told in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_line_without_a_tab_is_told(
+    served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    type_in(monkeypatch, b"a\tfine\nnot fine\n")
+    assert cli.main(["pub", "s", "--tab", "--endpoint", served.endpoint]) == 1
+    assert "line 2 of standard input has no tab" in capsys.readouterr().err
+
+
+def test_starts_are_written_in_many_ways() -> None:
+    assert start("earliest") == "earliest"
+    assert start("42") == 42
+    assert start("10m") == timedelta(minutes=10)
+    assert start("2026-01-31T12:00:00+00:00") == datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def test_a_start_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sub", "s", "--since", "yesterday"]) == 2
+    assert "a time ago (10m)" in capsys.readouterr().err
+
+
+def test_sizes_are_said_as_people_do() -> None:
+    assert [size(octets) for octets in (0, 1023, 1024, 1 << 20, 3 << 40)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "1.0 MiB",
+        "3.0 TiB",
+    ]
