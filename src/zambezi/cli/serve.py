@@ -43,6 +43,11 @@ def add_parser(subparsers: Subparsers) -> None:
         "--zeps", metavar="ENDPOINT", help=f"where streams are served (default: {defaults.zeps.endpoint})"
     )
     parser.add_argument(
+        "--mcollective",
+        metavar="ENDPOINT",
+        help=f"where commands of fleets are served (default: {defaults.mcollective.endpoint})",
+    )
+    parser.add_argument(
         "--only", metavar="SERVICE", action="append", choices=SERVICES, help="run this service alone; may be repeated"
     )
     parser.add_argument("--curve", metavar="KEYDIR", help="encrypt: the directory of server.key and allowed/")
@@ -74,6 +79,7 @@ def configured(arguments: argparse.Namespace) -> Config:
             service = dataclasses.replace(service, enabled=name in arguments.only)
         services[name] = service
     services["zeps"] = _changed(services["zeps"], endpoint=arguments.zeps, journal=journal)
+    services["mcollective"] = _changed(services["mcollective"], endpoint=arguments.mcollective)
     server = _changed(read.server, data=arguments.data, keys=arguments.curve)
     return dataclasses.replace(read, server=server, **services)
 

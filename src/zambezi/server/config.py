@@ -108,7 +108,7 @@ class ConsoleConfig:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """[[rules]]: what the holders of some keys may do. The first rule that names a key counts; without any, all may."""
+    """[[rules]]: what the holders of some keys may do. Without rules, everything; with rules, what some rule allows."""
 
     keys: list[str] = _note("names of keys in allowed/ (glob patterns); * is everybody", ["*"])
     publish: list[str] = _note("streams (glob patterns)", [])

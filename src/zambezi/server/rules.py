@@ -1,35 +1,59 @@
 """Who may do what: rules by the name of a client's key, for streams and for topics.
 
-The first rule that names a key counts. Without any rule everybody who may connect may do everything; with rules, a key
-that no rule names may do nothing.
+Without any rule everybody who may connect may do everything. With rules, nobody may do what no rule allows. A pattern
+is compared with the whole name: `*` is any number of characters, `?` is one, and `{user}`, in the name of a stream or a
+topic, is the client's own name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fnmatch import fnmatchcase
+import fnmatch
+import re
+from collections.abc import Iterable
+from functools import lru_cache
 
+from zambezi import mcollective
 from zambezi.server.config import Rule
 
 
 class Rules:
     """The rules of a server.
 
-    >>> rules = Rules([Rule(keys=["sensor-*"], publish=["telemetry"]), Rule(subscribe=["*"])])
-    >>> rules.allow("sensor-7", "publish", "telemetry"), rules.allow("sensor-7", "subscribe", "telemetry")
+    >>> rules = Rules([Rule(keys=["sensor-*"], publish=["telemetry-{user}"]), Rule(subscribe=["*"])])
+    >>> rules.allow("sensor-7", "publish", "telemetry-sensor-7"), rules.allow("sensor-7", "publish", "telemetry-ann")
     (True, False)
-    >>> rules.allow("ann", "subscribe", "telemetry")
+    >>> rules.allow("ann", "subscribe", "telemetry-sensor-7")
     True
     """
 
-    def __init__(self, rules: Sequence[Rule] = ()) -> None:
+    def __init__(self, rules: Iterable[Rule] = ()) -> None:
         self._rules = list(rules)
 
-    def allow(self, user: str, action: str, name: str) -> bool:
-        """Whether a user may `publish` to, `subscribe` to or `create` a stream, `put` to or `sub` a topic."""
-        if not self._rules:
-            return True
-        for rule in self._rules:
-            if any(fnmatchcase(user, pattern) for pattern in rule.keys):
-                return any(fnmatchcase(name, pattern) for pattern in getattr(rule, action))
-        return False
+    def allow(self, user: str, action: str, stream: str) -> bool:
+        """Whether a user may `publish` to, `subscribe` to or `create` a stream."""
+        return not self._rules or any(
+            _matches(rule.keys, user, "") and _matches(getattr(rule, action), stream, user) for rule in self._rules
+        )
+
+    @property
+    def topics(self) -> list[mcollective.Rule]:
+        """The same for the middleware, which knows of topics only."""
+        return [
+            mcollective.Rule(user=key, put=tuple(rule.put), sub=tuple(rule.sub))
+            for rule in self._rules
+            for key in rule.keys
+        ]
+
+
+def _matches(patterns: Iterable[str], name: str, user: str) -> bool:
+    return any(_compiled(pattern.replace("{user}", _literal(user))).fullmatch(name) for pattern in patterns)
+
+
+def _literal(text: str) -> str:
+    """A text that stands for itself in a pattern."""
+    return "".join(f"[{char}]" if char in "*?[" else char for char in text)
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(fnmatch.translate(pattern))

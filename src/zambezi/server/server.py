@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from zambezi.mcollective.asyncio import Middleware
+from zambezi.server.archive import StreamArchive
 from zambezi.server.config import Config, JournalConfig
 from zambezi.server.descriptors import raise_limit
+from zambezi.server.errors import ServerError
 from zambezi.server.keydir import KeyDirectory
+from zambezi.server.logs import LogJournal
 from zambezi.server.rules import Rules
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.engine import Limits
 from zambezi.zeps.journal import Policy
+from zambezi.zeps.stream import Stream
+from zambezi.zmtp.keys import read_pair
+from zambezi.zmtp.security import Null
+from zambezi.zre.asyncio import LogService, Node
 
 _log: Final = logging.getLogger("zambezi.server")
 
-SERVICES: Final = ("zeps",)
+SERVICES: Final = ("zeps", "mcollective", "zre", "log")
+# What the mesh is told of, by the name of the service.
+HEADERS: Final = {"zeps": "X-ZEPS", "mcollective": "X-MCOLLECTIVE"}
 FEW_DESCRIPTORS: Final = 4096
 
 
@@ -29,6 +42,9 @@ class Server:
         self.config = config or Config()
         self.endpoints: dict[str, str] = {}  # where each service is bound
         self.broker: Broker | None = None
+        self.middleware: Middleware | None = None
+        self.node: Node | None = None
+        self.logs: LogJournal | None = None
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -50,6 +66,12 @@ class Server:
         keys = KeyDirectory.read(Path(server.keys)) if server.keys else None
         if self.config.zeps.enabled:
             await self._start_zeps(stack, keys)
+        if self.config.mcollective.enabled:
+            await self._start_mcollective(stack, keys)
+        if self.config.zre.enabled:
+            await self._start_zre(stack)
+            if self.config.log.enabled:
+                await self._start_log(stack)
 
     async def _start_zeps(self, stack: AsyncExitStack, keys: KeyDirectory | None) -> None:
         zeps = self.config.zeps
@@ -72,6 +94,63 @@ class Server:
         )
         self.broker = await stack.enter_async_context(broker)
         self.endpoints["zeps"] = broker.bind(zeps.endpoint)
+
+    async def _start_mcollective(self, stack: AsyncExitStack, keys: KeyDirectory | None) -> None:
+        mcollective = self.config.mcollective
+        archive = None
+        if mcollective.journal:
+            archive = StreamArchive(self._stream("mcollective", "mcollective.journal"), mcollective.journal)
+        middleware = Middleware(
+            rules=Rules(self.config.rules).topics,
+            archive=archive,
+            security=keys.security if keys else Null(),
+            authenticator=keys.authenticator if keys else None,
+        )
+        self.middleware = await stack.enter_async_context(middleware)
+        self.endpoints["mcollective"] = middleware.bind(mcollective.endpoint)
+
+    async def _start_zre(self, stack: AsyncExitStack) -> None:
+        zre = self.config.zre
+        node = Node(
+            zre.name or socket.gethostname(),
+            interface=zre.interface or None,
+            seeds=zre.seeds,
+            beacon_port=zre.beacon_port,
+            keys=read_pair(zre.key) if zre.key else None,
+        )
+        for service, header in HEADERS.items():
+            if service in self.endpoints:
+                await node.announce(header, self.endpoints[service])
+        self.node = await stack.enter_async_context(node)
+        self.endpoints["zre"] = node.endpoint
+        # Nobody here reads what happens in the mesh, but a node whose events are not read stops reading its peers.
+        watching = asyncio.create_task(self._watch(node))
+        stack.push_async_callback(_ended, watching)
+
+    async def _watch(self, node: Node) -> None:
+        async for _ in node:
+            pass
+
+    async def _start_log(self, stack: AsyncExitStack) -> None:
+        assert self.node is not None
+        stream = self._stream(self.config.log.stream, "log.stream")
+        service = await stack.enter_async_context(LogService(self.node))
+        self.endpoints["log"] = service.endpoint
+        self.logs = LogJournal(service, stream)
+        stack.push_async_callback(_ended, asyncio.create_task(self.logs.run()))
+
+    def _stream(self, name: str, wanted: str) -> Stream:
+        """A stream of our own broker."""
+        stream = self.broker.engine.find(name, create=True) if self.broker is not None else None
+        if stream is None:
+            raise ServerError(f"{wanted} needs the broker of streams: set enabled = true below [zeps], or leave it out")
+        return stream
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 def policy_of(journal: JournalConfig) -> Policy:

@@ -50,6 +50,7 @@ from zambezi.zeps.face import (
     as_body,
     as_items,
     end_of,
+    left_behind,
     locator,
     not_reserved,
     pattern_text,
@@ -82,6 +83,7 @@ class _Waiting:
         self._session = session
         self._futures: list[asyncio.Future[None]] = []
         self._closed = self._loop.create_future()
+        self.on_closed: Callable[[], object] = lambda: None
         session.on_change = self.wake
         session.on_closed = self._done
 
@@ -101,7 +103,11 @@ class _Waiting:
                 while (result := attempt()) is None:
                     future = self._loop.create_future()
                     self._futures.append(future)
-                    await future
+                    try:
+                        await future
+                    finally:
+                        if future in self._futures:
+                            self._futures.remove(future)
                 return result
         except TimeoutError:
             raise TimedOut(f"{what} within {timeout:g} s; the client is {self._session.state}") from None
@@ -109,6 +115,7 @@ class _Waiting:
     def _done(self) -> None:
         if not self._closed.done():
             self._closed.set_result(None)
+        self.on_closed()
 
     async def closed(self) -> None:
         await asyncio.shield(self._closed)
@@ -251,6 +258,7 @@ class Stream:
         self._session: Publishing | None = None
         self._waiting: _Waiting | None = None
         self._turns = 0
+        self._over = False
 
     # Publishing
 
@@ -289,7 +297,7 @@ class Stream:
                 stop = session.publish_many(given, start)
                 return stop if stop > start else None
 
-            done = await waiting.until(go_on, timeout, f"there was no room for all in {self.name!r}")
+            done = await waiting.until(go_on, timeout, f"{done} of {len(given)} messages were taken, and no more")
         await asyncio.sleep(0)
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -314,6 +322,8 @@ class Stream:
         session, waiting = self._session, self._waiting
         if session is None or waiting is None:
             self._client._open()
+            if self._over:
+                raise ClientClosed(f"the stream {self.name!r} of this client is closed")
             not_reserved(self.name)
             client = self._client
             session = Publishing(client._reactor, client._options, client._locate, self.name, self._engine)
@@ -360,17 +370,21 @@ class Stream:
 
     async def close(self, linger: float | None = 0) -> None:
         """Publish no more. What is not confirmed has `linger` seconds to be; if it is not, that is told."""
+        self._over = True
         session, waiting = self._session, self._waiting
         if session is None or waiting is None or session.closing:
             return
+        state = session.state
         try:
             if linger is None or linger > 0:
                 await self.flush(linger)
+        except TimedOut:
+            state = session.state
         finally:
             session.close(1.0 if session.attached else 0)
             await waiting.closed()
         if left := self._engine.counters.unconfirmed:
-            raise TimedOut(f"{left} messages of {self.name!r} are not confirmed: the broker may or may not have them")
+            raise TimedOut(left_behind(self.name, left, state))
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"
@@ -380,9 +394,9 @@ class Subscription(Reading):
     """Messages of a stream, to be iterated over: one by one, or by `batches()`."""
 
     def __init__(self, client: Client, session: Subscribing) -> None:
-        self._client = client
         super().__init__(session)
         self._waiting = _Waiting(session)
+        self._waiting.on_closed = lambda: client._subscriptions.discard(self)
 
     async def recv(self, timeout: float | None = None) -> Message:
         """The next message. At the end `ClientClosed`, and what ended it where that was a mistake."""
@@ -431,7 +445,6 @@ class Subscription(Reading):
     async def close(self) -> None:
         """End the subscription. What has come and was not read can still be read."""
         self._session.close(1.0 if self._session.attached else 0)
-        self._client._subscriptions.discard(self)
         await self._waiting.closed()
 
     async def __aenter__(self) -> Self:

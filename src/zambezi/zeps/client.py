@@ -24,7 +24,7 @@ from zambezi.zeps.received import examine
 from zambezi.zeps.subscriber import WINDOW
 from zambezi.zmtp import core
 from zambezi.zmtp.backoff import Backoff
-from zambezi.zmtp.connection import Heartbeat, Limits
+from zambezi.zmtp.connection import Heartbeat
 from zambezi.zmtp.events import HandshakeFailed, Retrying, SocketEvent
 from zambezi.zmtp.patterns import Dealer
 from zambezi.zmtp.pipe import Bound, Pipe
@@ -65,7 +65,6 @@ class ClientOptions:
             backoff=self.backoff,
             send_bound=_PASSING,
             receive_bound=_PASSING,
-            limits=Limits(frame=2 * self.largest + 1024, message=2 * self.largest + 1024),
         )
 
 
@@ -162,8 +161,8 @@ class Session(Dealer):
 
     def arrived(self, pipe: Pipe) -> None:
         while (batch := pipe.pop_batch()) is not None:
-            if pipe is not self._pipe or self._parting is not None:
-                continue
+            if pipe is not self._pipe:
+                continue  # of a connection that is over
             if batch.ends is not None:
                 self.malformed("a message of several frames")
             elif (after := examine(batch.frames)) is not None:
@@ -208,12 +207,21 @@ class Session(Dealer):
 
     def _dismissed(self) -> None:
         """The broker ends the peering. It closes when it has heard us; then we try again, after a while. (ZEP-07)"""
-        self.attached = False
         pipe = self._pipe
-        if pipe is not None and pipe.link is not None:
+        if pipe is not None and pipe.link is not None and self._parting is None:
+            self.attached = False
             pipe.link.source = None
             self._parting = self.reactor.call_at(self.reactor.time() + PART, self.hang_up, "the broker said DETACH")
-            self.say(_DETACH_OK)
+            self.dismissed()
+
+    @property
+    def parting(self) -> bool:
+        """Whether the broker has ended the peering, and the connection is still there."""
+        return self._parting is not None
+
+    def agree(self) -> None:
+        """Let the broker close the connection."""
+        self.say(_DETACH_OK)
 
     def malformed(self, what: str) -> None:
         """The broker sent what is no message of ZEPS: nothing that follows on this connection can be trusted."""
@@ -251,6 +259,10 @@ class Session(Dealer):
 
     def lost(self) -> None:
         """The connection is lost."""
+
+    def dismissed(self) -> None:
+        """The broker has ended the peering."""
+        self.agree()
 
     def delivered(self, frames: list[bytes], after: int) -> None:
         """DELIVER messages have come, as `received.examine` found them."""

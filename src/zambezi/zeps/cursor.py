@@ -98,10 +98,11 @@ class Cursor:
         "subscriptions",
     )
 
-    def __init__(self, stream: Stream, outlet: Outlet, on_behind: Callable[[OutOfRange], bool]) -> None:
+    def __init__(self, stream: Stream, outlet: Outlet, on_behind: Callable[[int, int], bool]) -> None:
         self.stream = stream
         self.outlet = outlet
-        self.on_behind = on_behind  # retention has passed the cursor: True to go on at the oldest
+        # Retention has passed the cursor: called with the sequence it wanted and the oldest; True to go on there.
+        self.on_behind = on_behind
         self.credit = 0
         self.subscriptions: list[Subscription] = []
         self.group: Group | None = None
@@ -245,9 +246,10 @@ class Cursor:
         self.outlet.nudge()
 
     def _fall_behind(self, reader: Reader, error: OutOfRange) -> bool:
-        if not self.on_behind(error):
+        wanted = reader.position + 1
+        if not self.on_behind(wanted, error.oldest):
             return False
-        self.skipped += error.oldest - 1 - reader.position
+        self.skipped += error.oldest - wanted
         reader.seek(error.oldest - 1)
         return True
 

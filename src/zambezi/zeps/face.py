@@ -161,6 +161,13 @@ def not_reserved(name: str) -> None:
         )
 
 
+def left_behind(stream: str, count: int, state: str) -> str:
+    """What to say when a publisher was closed too early."""
+    return (
+        f"{count} messages of {stream!r} are not confirmed: the broker may or may not have them. The client was {state}"
+    )
+
+
 class Reading:
     """What is left to read of a subscription, whoever reads: attempts that succeed, or say None and are made again."""
 

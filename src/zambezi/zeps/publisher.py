@@ -39,6 +39,7 @@ LARGEST: Final = 16 << 20  # of a message: what brokers take unless they are tol
 POSTS: Final = 512  # so many messages,
 POST: Final = 1024  # of so many octets at most, are taken with no look at the bound
 PARCEL: Final = 64 << 10
+MERGED: Final = 4 << 10  # messages that wait one by one share parcels of so many octets
 ASK_OCTETS: Final = 256 << 10  # confirmation is asked for after so many octets,
 ASK_SECONDS: Final = 0.05  # or when something has waited so long for it,
 ASKED: Final = 4  # but only so often at a time
@@ -56,7 +57,7 @@ class PublisherCounters:
     published: int = 0  # given to the publisher
     confirmed: int = 0  # known to be in the journal
     republished: int = 0  # sent again after a lost connection: subscribers may see these twice
-    dropped: int = 0  # given up to make room, as `on_full="drop-oldest"` says
+    dropped: int = 0  # given up to make room, as `on_full="drop-oldest"` says: lost, unless they were on their way
     refused: int = 0  # answers of the broker that it does not take something
     unconfirmed: int = 0  # when the publisher was closed: the broker may or may not have them
     reconnects: int = 0
@@ -244,8 +245,11 @@ class Publisher:
                 if len(part) == 1 or self.held + size <= self._bound:
                     break
                 part = part[: len(part) // 2]
-            if not self._make_room(size, wait):
-                break
+            try:
+                if not self._make_room(size, wait):
+                    break
+            except QueueFull as error:
+                raise QueueFull(f"the first {start} of {len(items)} messages were taken: {error}") from None
             self._wrap(pieces, size)
             start += len(part)
         return start
@@ -278,8 +282,8 @@ class Publisher:
         )
 
     def _drop(self) -> None:
-        # What is still here is lost for certain; what was sent has probably arrived, and is only no longer kept.
-        parcel = self._waiting.popleft() if self._waiting else self._sent.popleft()
+        # What was sent has probably arrived, and is only no longer kept; what was not is lost.
+        parcel = (self._sent or self._waiting).popleft()
         self.held -= len(parcel.octets)
         self.counters.dropped += parcel.count
 
@@ -300,10 +304,16 @@ class Publisher:
             self._wrap(pieces[:half], octets)
             self._wrap(pieces[half:], size - octets)
             return
-        self._made += 1
-        self._waiting.append(Parcel(self._made, count, b"".join(pieces)))
         self.held += size
         self.counters.published += count
+        waiting = self._waiting
+        if waiting and len(waiting[-1].octets) + size <= min(MERGED, self._parcel):
+            last = waiting[-1]
+            last.octets += b"".join(pieces)
+            last.count += count
+        else:
+            self._made += 1
+            waiting.append(Parcel(self._made, count, b"".join(pieces)))
 
     @property
     def roomy(self) -> bool:
@@ -333,6 +343,18 @@ class Publisher:
         if self._sent_octets + octets >= ASK_OCTETS:
             return len(self._barriers) < ASKED
         return not self._barriers and self._reached > self._asked_at and now >= self._since + ASK_SECONDS
+
+    def ask(self) -> bool:
+        """Whether a PING is to be sent now, past `next`: there is something that none covers."""
+        if self._reached <= self._asked_at or not self._sent:
+            return False
+        self.went(Outgoing([], True), self._since)
+        return True
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was sent on this connection is confirmed."""
+        return not self._sent
 
     def went(self, outgoing: Outgoing, now: float) -> None:
         """The connection has taken it."""

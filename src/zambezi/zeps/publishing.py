@@ -11,7 +11,7 @@ from typing import Final
 
 from zambezi.zeps.client import ClientOptions, Locate, Session
 from zambezi.zeps.errors import BrokerError, QueueFull
-from zambezi.zeps.publisher import PARCEL, POSTS, Key, Outgoing, Publisher
+from zambezi.zeps.publisher import PARCEL, PING, POSTS, Key, Outgoing, Publisher
 from zambezi.zmtp.reactor import Reactor, Timer
 
 _log: Final = logging.getLogger("zambezi.zeps")
@@ -83,18 +83,23 @@ class Publishing(Session):
         engine = self.engine
         engine.collect()
         now = self._last = self.reactor.time()
-        pipe = self._pipe
-        if self.attached and not self._offering and pipe is not None:
+        if self.attached and not self._offering:
             self._offering = True  # or a link that writes something else first would pull the same
             try:
-                while pipe.link is not None and (outgoing := engine.next(now)) is not None:
-                    if not pipe.link.offer(outgoing):
-                        break
-                    engine.went(outgoing, now)
+                self._offer(now)
             finally:
                 self._offering = False
             self._arm()
         engine.posting = self._scheduled and engine.roomy and not self.closing and not self.failure
+
+    def _offer(self, now: float) -> None:
+        pipe, engine = self._pipe, self.engine
+        # A link that is to write soon, or waits until it can, pulls by itself.
+        while pipe is not None and pipe.link is not None and not pipe.link.pending:
+            outgoing = engine.next(now)
+            if outgoing is None or not pipe.link.offer(outgoing):
+                break
+            engine.went(outgoing, now)
 
     def pull(self) -> Outgoing | None:
         """What the link sends next: it takes more."""
@@ -120,6 +125,7 @@ class Publishing(Session):
             self.pump()
 
     def opened(self) -> None:
+        self.failure = ""
         pipe = self._pipe
         if pipe is not None and pipe.link is not None:
             pipe.link.source = self
@@ -133,8 +139,17 @@ class Publishing(Session):
 
     def confirmed(self) -> None:
         self.engine.confirm()
+        if self.parting and self.engine.settled:
+            self.agree()
         self.pump()
         self.on_change()
+
+    def dismissed(self) -> None:
+        # What is confirmed before we part need not be published again.
+        if self.engine.ask():
+            self.say(PING)
+        elif self.engine.settled:
+            self.agree()
 
     def invalid(self, reason: str) -> None:
         if self.attached:

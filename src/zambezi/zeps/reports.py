@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
@@ -33,12 +33,17 @@ INDEX: Final = "$index/"
 PAGE: Final = 1000  # index entries in a message
 
 
+# What there is to tell: all of it, or by the `latest` of a SUBSCRIBE; keys and bodies.
+Tell: TypeAlias = Callable[[int | None], Iterator[tuple[str, bytes]]]
+
+
 class Report:
     """A connection's subscription to a reserved stream."""
 
-    def __init__(self, tell: Callable[[int], Iterator[tuple[str, bytes]]], outlet: Outlet) -> None:
+    def __init__(self, tell: Tell, outlet: Outlet, *, grows: bool = False) -> None:
         self._tell = tell
         self._outlet = outlet
+        self._grows = grows  # whether it tells only what it has not told before: that does not change, and stays
         self._told: dict[str, bytes] = {}
         self._coming: Iterator[tuple[str, bytes]] = iter(())
         self._filter: Filter | None = None
@@ -55,8 +60,8 @@ class Report:
 
     def subscribe(self, wanted: Filter, latest: int) -> None:
         self._filter = wanted
-        if latest == messages.LATEST:
-            self._told.update(self._tell(0))
+        if latest == messages.LATEST and not self._grows:
+            self._told.update(self._tell(latest))
             return
         self._told.clear()
         self._begin(self._tell(latest))
@@ -68,7 +73,14 @@ class Report:
     def look(self) -> None:
         """Tell what has changed, if nothing is being told already."""
         if self._filter is not None and self._done and self.credit > 0:
-            self._begin(self._changes())
+            self._begin(self._tell(None) if self._grows else self._changes())
+
+    def stop(self) -> None:
+        """Tell no more."""
+        self._filter = None
+        self._coming = iter(())
+        self._done = True
+        self.on_complete()
 
     def _begin(self, coming: Iterator[tuple[str, bytes]]) -> None:
         self._coming = coming
@@ -76,7 +88,7 @@ class Report:
         self._outlet.nudge()
 
     def _changes(self) -> Iterator[tuple[str, bytes]]:
-        now = dict(self._tell(0))
+        now = dict(self._tell(None))
         for key in [key for key in self._told if key not in now]:
             del self._told[key]
             yield key, b""
@@ -94,7 +106,7 @@ class Report:
             assert self._filter is not None
             if not self._filter(key.encode("utf-8", "surrogateescape")) or (body and self._told.get(key) == body):
                 continue
-            if body:
+            if body and not self._grows:
                 self._told[key] = body
             self._sequence += 1
             block = deliver(Publish(key, body).encode(), self._sequence)
@@ -118,16 +130,16 @@ class Reports:
             return Report(self._clients, outlet)
         if name.startswith(INDEX):
             stream = self._engine.find(name.removeprefix(INDEX), create=False)
-            return Report(_IndexPages(stream), outlet) if stream is not None else None
+            return Report(_IndexPages(stream), outlet, grows=True) if stream is not None else None
         return None
 
-    def _streams(self, _latest: int) -> Iterator[tuple[str, bytes]]:
+    def _streams(self, _latest: int | None) -> Iterator[tuple[str, bytes]]:
         for name in self._engine.names():
             stream = self._engine.find(name, create=False)
             if stream is not None:
                 yield name, _json(describe_stream(stream))
 
-    def _clients(self, _latest: int) -> Iterator[tuple[str, bytes]]:
+    def _clients(self, _latest: int | None) -> Iterator[tuple[str, bytes]]:
         for session in list(self._engine.sessions):
             yield str(session.number), _json(describe_session(session))
 
@@ -139,9 +151,10 @@ class _IndexPages:
         self._stream = stream
         self._after = 0
 
-    def __call__(self, latest: int) -> Iterator[tuple[str, bytes]]:
+    def __call__(self, latest: int | None) -> Iterator[tuple[str, bytes]]:
         journal = self._stream.journal
-        self._after = max(self._after, latest)
+        if latest is not None:
+            self._after = min(latest, journal.last)
         while entries := journal.entries(self._after, PAGE):
             self._after = entries[-1].last
             yield self._stream.name, b"".join([entry.pack() for entry in entries])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 from zambezi.wire import WireError
 from zambezi.zeps.block import Block, published
 from zambezi.zeps.cursor import Cursor, Outlet
-from zambezi.zeps.errors import OutOfRange, PatternError, ZepsError
+from zambezi.zeps.errors import JournalError, OutOfRange, ZepsError
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.journal import Span
 from zambezi.zeps.messages import (
@@ -112,7 +112,8 @@ class Session:
 
     def receive_multipart(self) -> None:
         """A message of several frames has come: there is none in ZEPS."""
-        self._invalid("multipart", "a message of this protocol has one frame")
+        if self.state is not State.CLOSED:
+            self._invalid("multipart", "a message of this protocol has one frame")
 
     def _command(self, frame: bytes) -> None:
         try:
@@ -160,7 +161,7 @@ class Session:
                 self._report.subscribe(wanted, message.latest)
             else:
                 self._subscribe_stream(message)
-        except (PatternError, OutOfRange) as error:
+        except (ZepsError, OSError) as error:
             self._invalid("subscribe", str(error))
 
     def _subscribe_stream(self, message: Subscribe) -> None:
@@ -177,12 +178,15 @@ class Session:
         stream.flush()
         after, due = where_to_start(stream.journal, message.latest)
         oldest = stream.journal.first
-        if after < oldest - 1:
+        skipped = max(0, oldest - 1 - after)
+        if skipped:
+            engine.counters.fell_behind += 1
             if engine.options.behind == "invalid":
                 raise OutOfRange(_behind(after + 1, oldest), oldest)
             after = oldest - 1
         if self.cursor is None:
             self.cursor = Cursor(stream, self._line, self._fell_behind)
+        self.cursor.skipped += skipped
         self._line.say(_SUBSCRIBE_OK)
         self.cursor.subscribe(message.pattern, after, due)
 
@@ -249,27 +253,38 @@ class Session:
 
     def pull(self) -> Block | Span | None:
         """What goes to the client next."""
-        if self.cursor is not None:
-            return self.cursor.pull()
-        return self._report.pull() if self._report is not None else None
+        try:
+            if self.cursor is not None:
+                return self.cursor.pull()
+            return self._report.pull() if self._report is not None else None
+        except (JournalError, OSError) as error:
+            self._stop_delivering()
+            self._invalid("unreadable", str(error))
+            return None
 
     def look(self) -> None:
         """Time has passed: tell what has changed on a reserved stream."""
         if self._report is not None:
             self._report.look()
 
-    def _fell_behind(self, error: OutOfRange) -> bool:
+    def _fell_behind(self, wanted: int, oldest: int) -> bool:
         self._engine.counters.fell_behind += 1
         if self._engine.options.behind == "oldest":
             return True
-        cursor = self.cursor
-        assert cursor is not None
-        self._invalid("behind", _behind(cursor.position + 1, error.oldest))
-        credit = cursor.credit
-        cursor.close()
-        self.cursor = None
-        self._credit(Credit(max(0, credit)))
+        self._stop_delivering()
+        self._invalid("behind", _behind(wanted, oldest))
         return False
+
+    def _stop_delivering(self) -> None:
+        """End all subscriptions, before the client is told: to tell it may bring the next `pull`. Its credit stays."""
+        if self.cursor is not None:
+            credit = self.cursor.credit
+            self.cursor.close()
+            assert self.stream is not None
+            self.cursor = Cursor(self.stream, self._line, self._fell_behind)
+            self.cursor.credit = credit
+        elif self._report is not None:
+            self._report.stop()
 
     # The end
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
-from zambezi.zeps.errors import JournalError, OutOfRange
+from zambezi.zeps.errors import JournalError, JournalFull, OutOfRange
 from zambezi.zeps.filters import Filter, Table
 from zambezi.zeps.journal import Journal, Span
 from zambezi.zeps.matchers import Matchers
@@ -97,16 +97,17 @@ class Stream:
 
     def publish(self, frames: list[bytes], publisher: Publisher) -> None:
         """Take PUBLISH messages without fault. (ZEP-04)"""
+        if self.journal.failed:
+            publisher.refuse(self._stopped)
+            return
         self._pending += frames
         self._pending_octets += sum(map(len, frames))
-        if self.held:
-            self._hold(publisher)
-            return
-        if self._pending_octets >= BLOCK or (not self._scheduled and self._clock() - self._last > QUIET):
-            self.flush()
-        elif not self._scheduled:
-            self._scheduled = True
-            self._soon(self._flush_scheduled)
+        if not self.held:
+            if self._pending_octets >= BLOCK or (not self._scheduled and self._clock() - self._last > QUIET):
+                self.flush()
+            elif not self._scheduled:
+                self._scheduled = True
+                self._soon(self._flush_scheduled)
         if self.held:
             self._hold(publisher)
 
@@ -118,23 +119,37 @@ class Stream:
         """Sequence and journal what waits, and hand it out. (ZEP-09)"""
         if not self._pending:
             return
-        block = deliver(self._pending, self.journal.last + 1)
-        now = self._clock()
         try:
-            self.journal.append(block, now)
+            self._append(self._pending)
         except JournalError as error:
             self.held = str(error)
             return
-        self._last = now
         self._pending = []
         self._pending_octets = 0
-        self.published += block.count
-        self._begin_dated(block)
-        self._hand_out(block)
         if self.held:
             self._go_on()
         if self._barriers:
             self.settle()
+
+    def append(self, frames: list[bytes]) -> int:
+        """Journal PUBLISH messages without fault now, and hand them out; the sequence of the last one.
+
+        For those in this process who must know it. `JournalError` if it cannot be: then nothing of them is there.
+        """
+        self.flush()
+        if self._pending:
+            raise JournalFull(self.held)
+        self._append(frames)
+        return self.journal.last
+
+    def _append(self, frames: list[bytes]) -> None:
+        block = deliver(frames, self.journal.last + 1)
+        now = self._clock()
+        self.journal.append(block, now)
+        self._last = now
+        self.published += block.count
+        self._begin_dated(block)
+        self._hand_out(block)
 
     def measure(self) -> None:
         """Bring the rate up to date: half of it is that of the time since the last look."""
@@ -168,9 +183,18 @@ class Stream:
     def stop(self) -> None:
         """The journal cannot be trusted any more: who publishes must know, and nothing is confirmed."""
         publishers, self._publishers = self._publishers, {}
-        for publisher in {**publishers, **dict.fromkeys(one for one, _ in self._barriers)}:
-            publisher.refuse(f"the stream is stopped: {self.journal.failed}")
-        self._barriers.clear()
+        barriers, self._barriers = self._barriers, []
+        self._pending = []
+        self._pending_octets = 0
+        self.held = ""
+        for publisher in {**publishers, **dict.fromkeys(one for one, _ in barriers)}:
+            publisher.refuse(self._stopped)
+        for publisher in publishers:
+            publisher.release()  # to hear its goodbye
+
+    @property
+    def _stopped(self) -> str:
+        return f"the stream is stopped: {self.journal.failed}"
 
     # Barriers
 

@@ -158,6 +158,7 @@ class Subscriber:
     def deliver(self, frames: list[bytes], after: int) -> None:
         """Take DELIVER messages, as `received.examine` found them."""
         octets = sum(map(len, frames))
+        count = len(frames)
         self._remaining -= octets
         if self.ended:
             return
@@ -179,8 +180,9 @@ class Subscriber:
             frames = self._until(frames, end)
             if not frames:
                 return
+        if len(frames) < count:
+            octets = sum(map(len, frames))
         self.counters.received += len(frames)
-        octets = sum(map(len, frames))
         self._unread += octets
         self._batches.append((MessageBatch(self._stream, frames, after), octets))
 

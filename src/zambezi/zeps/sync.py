@@ -43,6 +43,7 @@ from zambezi.zeps.face import (
     as_body,
     as_items,
     end_of,
+    left_behind,
     locator,
     not_reserved,
     pattern_text,
@@ -76,7 +77,11 @@ class _Waiting:
         self._changed = threading.Condition(self.lock)
 
     def watch(self, session: Session) -> None:
-        session.on_change = session.on_closed = self._changed.notify_all
+        session.on_change = session.on_closed = self.wake
+
+    def wake(self) -> None:
+        """With the lock held: let all who wait look again."""
+        self._changed.notify_all()
 
     def until(self, session: Session, attempt: Callable[[], T | None], timeout: float | None, what: str) -> T:
         """With the lock held: call `attempt` whenever it may succeed, until it does."""
@@ -235,6 +240,7 @@ class Stream:
         )
         self._waiting = _Waiting()
         self._session: Publishing | None = None
+        self._over = False
 
     # Publishing
 
@@ -286,7 +292,9 @@ class Stream:
                     stop = session.publish_many(given, start)
                     return stop if stop > start else None
 
-                done = self._waiting.until(session, go_on, timeout, f"there was no room for all in {self.name!r}")
+                done = self._waiting.until(
+                    session, go_on, timeout, f"{done} of {len(given)} messages were taken, and no more"
+                )
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until all that was published is in the journal of the broker (and on its disk, where the stream's policy
@@ -313,6 +321,8 @@ class Stream:
         if session is None:
             client = self._client
             client._open()
+            if self._over:
+                raise ClientClosed(f"the stream {self.name!r} of this client is closed")
             not_reserved(self.name)
             waiting = self._waiting
             session = Publishing(waiting.reactor, client._options, client._locate, self.name, self._engine)
@@ -363,16 +373,21 @@ class Stream:
 
     def close(self, linger: float | None = 0) -> None:
         """Publish no more. What is not confirmed has `linger` seconds to be; if it is not, that is told."""
-        session = self._session
-        if session is None or session.closing:
-            return
+        with self._waiting.lock:
+            self._over = True
+            session = self._session
+            if session is None or session.closing:
+                return
+            state = session.state
         try:
             if linger is None or linger > 0:
                 self.flush(linger)
+        except TimedOut:
+            state = session.state
         finally:
             self._waiting.close(session, 1.0 if session.attached else 0)
         if left := self._engine.counters.unconfirmed:
-            raise TimedOut(f"{left} messages of {self.name!r} are not confirmed: the broker may or may not have them")
+            raise TimedOut(left_behind(self.name, left, state))
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"
@@ -386,6 +401,12 @@ class Subscription(Reading):
         super().__init__(session)
         self._waiting = waiting
         waiting.watch(session)
+        session.on_closed = self._done
+
+    def _done(self) -> None:
+        with self._client._lock:
+            self._client._subscriptions.discard(self)
+        self._waiting.wake()
 
     def recv(self, timeout: float | None = None) -> Message:
         """The next message. At the end `ClientClosed`, and what ended it where that was a mistake."""
@@ -433,8 +454,6 @@ class Subscription(Reading):
     def close(self) -> None:
         """End the subscription. What has come and was not read can still be read."""
         self._waiting.close(self._session, 1.0 if self._session.attached else 0)
-        with self._client._lock:
-            self._client._subscriptions.discard(self)
 
     def __enter__(self) -> Self:
         try:

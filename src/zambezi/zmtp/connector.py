@@ -112,7 +112,7 @@ class StreamConnector(Connector):
         sock = None
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
-            prepare(sock)
+            prepare(sock, tcp=family != socket.AF_UNIX)
             code = sock.connect_ex(address)
         except OSError as error:
             if sock is not None:
@@ -125,7 +125,8 @@ class StreamConnector(Connector):
             self._next(_told(code, ""))
             return
         self._sock = sock
-        if code == 0:
+        # To this machine the connection is often there at once, whatever the code says.
+        if code == 0 or _is_connected(sock):
             self._connected()
         else:
             self._timeout = reactor.call_at(reactor.time() + self.core.options.limits.handshake_time, self._too_late)
@@ -138,8 +139,6 @@ class StreamConnector(Connector):
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             self._give_up(_told(code, ""))
-        elif _to_itself(sock):
-            self._give_up("connection refused")
         else:
             self.core.reactor.remove_writer(sock)
             self._connected()
@@ -167,14 +166,18 @@ class StreamConnector(Connector):
             self._timeout.cancel()
             self._timeout = None
         try:
-            name = sock.getpeername() if sock.family != socket.AF_UNIX else ""
+            name = sock.getpeername()
+            # A port of the ephemeral range that nobody listens on can be given to the very socket that connects to it.
+            reason = "connection refused" if name and name == sock.getsockname() else ""
         except OSError as error:  # it was there, and is gone again
+            reason = _told(error.errno or 0, str(error))
+        if reason:
             self.core.reactor.release(sock)
-            self._next(_told(error.errno or 0, str(error)))
+            self._next(reason)
             return
         self._candidates = []
-        address = str(name[0]) if name else ""
-        StreamLink(self.core, sock, self.core.connection(address), self.endpoint, address, self.pipe).start()
+        address = str(name[0]) if isinstance(name, tuple) else ""
+        StreamLink(self.core, sock, self.core.connection(address), self.endpoint, address, self.pipe).call()
 
     def close(self) -> None:
         super().close()
@@ -203,12 +206,12 @@ class MemoryConnector(Connector):
         memory.forget(self._name, self)
 
 
-def _to_itself(sock: socket.socket) -> bool:
-    """A port of the ephemeral range that nobody listens on can be given to the very socket that connects to it."""
+def _is_connected(sock: socket.socket) -> bool:
     try:
-        return bool(sock.family != socket.AF_UNIX and sock.getsockname() == sock.getpeername())
+        sock.getpeername()
     except OSError:
         return False
+    return True
 
 
 def _told(code: int, otherwise: str) -> str:

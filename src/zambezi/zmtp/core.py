@@ -31,6 +31,7 @@ from zambezi.zmtp.events import (
     SocketEvent,
 )
 from zambezi.zmtp.frames import Batch, Message
+from zambezi.zmtp.handshakes import Handshakes
 from zambezi.zmtp.listener import StreamListener
 from zambezi.zmtp.memory import MemoryLink, MemoryListener
 from zambezi.zmtp.pipe import Bound, Pipe
@@ -102,6 +103,7 @@ class Core:
         self.listeners: dict[str, StreamListener | MemoryListener] = {}
         self.connectors: dict[Pipe, Connector] = {}
         self.links: set[AnyLink] = set()
+        self.handshakes = Handshakes(reactor)
         self.farewells: set[Farewell] = set()
         self.ready: deque[Pipe] = deque()  # pipes with something to read, in turn
         self.closing = False
@@ -200,8 +202,6 @@ class Core:
         if not pipe.attached and pipe not in self._leaving:
             self.attach(pipe)
         self.happened(self.connected_event(link, ready))
-        if pipe.outbox or pipe.mailbox:
-            link.nudge()
 
     def link_lost(self, link: AnyLink, reason: str) -> None:
         pipe = link.pipe
@@ -407,6 +407,7 @@ class Core:
                 self._end(pipe)
         if self.closing and not (self.closed or self._leaving or self.links or self.farewells):
             self.closed = True
+            self.handshakes.close()
             if self._linger is not None:
                 self._linger.cancel()
             self.on_closed()

@@ -31,9 +31,9 @@ from nacl.bindings import (
 
 from zambezi.zmtp import commands
 from zambezi.zmtp.authenticator import Claim
-from zambezi.zmtp.box import OVERHEAD, Opener, Sealer, shared_key
+from zambezi.zmtp.box import OVERHEAD, Opener, Plan, Sealer, shared_key
 from zambezi.zmtp.errors import ProtocolError
-from zambezi.zmtp.frames import COMMAND, MORE, Assembler, Batch, CommandFrame, Message, parts_of, wire_size
+from zambezi.zmtp.frames import COMMAND, MORE, Assembler, Batch, CommandFrame, Encoded, Message, parts_of, wire_size
 from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.mechanism import Mechanism, Terms
 
@@ -124,14 +124,25 @@ class _Curve(Mechanism):
     def encode(self, messages: Sequence[Message], singles: bool) -> bytes:
         if singles:
             return self._sealer.seal(None, messages)  # type: ignore[arg-type]
-        flags: list[int] = []
-        payloads: list[bytes] = []
+        blocks: list[bytes] = []
+        rest: list[Message] = []
         for message in messages:
-            parts = parts_of(message)
-            payloads += parts
-            flags += [MORE] * (len(parts) - 1)
-            flags.append(0)
-        return self._sealer.seal(flags, payloads)
+            # What one peer alone has been sent is not worth a plan; for the second, and those after it, it is.
+            if isinstance(message, Encoded) and message.plan is not None:
+                if rest:
+                    blocks.append(self._sealer.seal(*_flat(rest)))
+                    rest = []
+                if not isinstance(message.plan, Plan):
+                    message.plan = Plan(*_flat(message.messages))
+                blocks.append(self._sealer.seal_plan(message.plan))
+            elif isinstance(message, Encoded):
+                message.plan = "wanted"
+                rest += message.messages
+            else:
+                rest.append(message)
+        if rest:
+            blocks.append(self._sealer.seal(*_flat(rest)))
+        return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
     def encode_command(self, body: bytes) -> bytes:
         return self._sealer.seal([COMMAND], [body])
@@ -307,6 +318,18 @@ class CurveServer(_Curve):
         self._establish(short_client, short_secret)
         self.state = "complete"
         return commands.command(commands.READY, ready_nonce + ready)
+
+
+def _flat(messages: Sequence[Message]) -> tuple[list[int], list[bytes]]:
+    """The flags and the payloads of all frames."""
+    flags: list[int] = []
+    payloads: list[bytes] = []
+    for message in messages:
+        parts = parts_of(message)
+        payloads += parts
+        flags += [MORE] * (len(parts) - 1)
+        flags.append(0)
+    return flags, payloads
 
 
 def _box(plaintext: bytes, nonce: bytes, public: bytes, secret: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from zambezi.zmtp.errors import EndpointError
@@ -32,11 +33,7 @@ class Tcp:
     @property
     def numeric(self) -> bool:
         """Whether the host is an address, so that no name has to be looked up."""
-        try:
-            ipaddress.ip_address(self.host)
-        except ValueError:
-            return False
-        return True
+        return _is_address(self.host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +103,15 @@ def _tcp(text: str, rest: str, binding: bool) -> Tcp:
     if not binding and (first != last or not first or host in ("0.0.0.0", "::")):
         raise EndpointError(f"{text!r} is where a socket could bind; connecting needs one host and one port")
     return Tcp(host, first, last)
+
+
+@lru_cache(maxsize=1024)
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _ipc(text: str, path: str, binding: bool) -> Ipc:

@@ -98,13 +98,22 @@ class Batch:
 
 
 class Encoded:
-    """A message to be sent to many peers: its octets are made once and shared."""
+    """A message to be sent to many peers: its octets are made once and shared.
 
-    __slots__ = ("_wire", "message")
+    `plan` is for those who cannot share octets, because each puts them into boxes of its own: what they can share.
+    """
+
+    __slots__ = ("_wire", "message", "plan")
 
     def __init__(self, message: bytes | tuple[bytes, ...]) -> None:
         self.message = message
+        self.plan: object = None
         self._wire = b""
+
+    @property
+    def messages(self) -> Sequence[bytes | tuple[bytes, ...]]:
+        """All that is sent; a subclass may have more than one."""
+        return [self.message]
 
     @property
     def wire(self) -> bytes:

@@ -71,9 +71,9 @@ class StreamListener:
             sock.close()
             core.refused(self.endpoint, address, reason)
             return
-        prepare(sock)
+        prepare(sock, tcp=bool(address))
         connection = core.connection(address)
-        StreamLink(core, sock, connection, self.endpoint, address, Pipe(core, self.endpoint)).start()
+        StreamLink(core, sock, connection, self.endpoint, address, Pipe(core, self.endpoint)).answer()
 
     def close(self) -> None:
         self._closed = True
@@ -89,10 +89,10 @@ class StreamListener:
 _TEMPORARY: Final = "zambezi-ipc-"
 
 
-def prepare(sock: socket.socket) -> None:
+def prepare(sock: socket.socket, tcp: bool) -> None:
     """Settings that every stream gets: it never blocks, and small messages are not held back."""
     sock.setblocking(False)
-    if sock.family != socket.AF_UNIX:
+    if tcp:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 

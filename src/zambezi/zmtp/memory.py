@@ -65,6 +65,7 @@ class MemoryListener:
         core.links.add(ours)
         theirs.core.reactor.call_soon(theirs.accepted, ours, core.socket_type, core.options.identity)
         core.link_ready(ours, Ready(socket_type, identity, "", VERSION, {}))
+        ours.nudge()
 
 
 class MemoryLink:

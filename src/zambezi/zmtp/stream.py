@@ -77,11 +77,23 @@ class StreamLink:
         self._gone = False
         self._timer: Timer | None = None
 
-    def start(self) -> None:
-        self._core.links.add(self)
-        self._core.reactor.add_reader(self._sock, self._readable)
-        self._arm()
+    def call(self) -> None:
+        """Begin the handshake, on the side that connected."""
+        self._begin()
         self.flush()
+
+    def answer(self) -> None:
+        """Begin the handshake, on the side that was connected to. The caller's greeting is often there already: then
+        ours, and what follows it, go out in one write."""
+        self._begin()
+        self._readable()
+        if self.connection.has_output and not self._blocked:
+            self.flush()
+
+    def _begin(self) -> None:
+        self._core.links.add(self)
+        self._core.handshakes.begin(self)
+        self._core.reactor.add_reader(self._sock, self._readable)
 
     @property
     def ready(self) -> bool:
@@ -122,15 +134,19 @@ class StreamLink:
             self._handle(events)
         if connection.has_output and not self._blocked:
             self.flush()
-            self._arm()  # a PING may have brought a time to live
+            if self.ready:
+                self._arm()  # a PING may have brought a time to live
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
             if isinstance(event, Batch):
                 self.pipe.deliver(event)
             elif isinstance(event, Ready):
+                self._core.handshakes.end(self)
                 self._core.link_ready(self, event)
                 self._arm()
+                if not self._blocked:
+                    self.flush()  # with our part of the handshake, what waited for its end
             elif isinstance(event, Subscription):
                 self._core.subscribed(self.pipe, event)
             elif isinstance(event, Failed):
@@ -292,9 +308,9 @@ class StreamLink:
             self._timer = None
         deadline = self.connection.deadline
         if deadline is not None and not self._gone:
-            self._timer = self._core.reactor.call_at(deadline, self._tick)
+            self._timer = self._core.reactor.call_at(deadline, self.tick)
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
         self._timer = None
         if self._gone:
             return
@@ -303,7 +319,8 @@ class StreamLink:
         self._handle(self.connection.tick(self._core.reactor.time(), not (self._paused or congested)))
         if not self._blocked:
             self.flush()
-        self._arm()
+        if self.ready:
+            self._arm()
 
     # The end
 
@@ -348,6 +365,7 @@ class StreamLink:
         core.reactor.remove_reader(self._sock)
         core.reactor.remove_writer(self._sock)
         core.links.discard(self)
+        core.handshakes.end(self)
         if isinstance(self._unsent, memoryview) and self._inflight:
             self.pipe.put_back(self._unfinished(self._unsent))
         self._unsent = None

@@ -98,7 +98,7 @@ def _identity(directory: Path, problems: list[str]) -> tuple[Identity, bool]:
         return read_identity(directory), False
     except Damaged as problem:
         name = name_of(directory.name)
-        if name is None:
+        if name is None or not listing(directory):
             raise JournalError(f"{problem}: restore it, or move its directory away") from None
         problems.append(f"{problem}; it was made anew, with the name of the directory")
         return Identity(name, uuid4()), True

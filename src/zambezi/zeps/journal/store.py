@@ -16,7 +16,7 @@ from zambezi.zeps.journal.identity import Damaged, Identity, read_identity, sync
 from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.names import directory_of, name_of
 from zambezi.zeps.journal.policy import Policy
-from zambezi.zeps.journal.segment import Segment, Shelf
+from zambezi.zeps.journal.segment import Segment, Shelf, listing
 
 LOCK: Final = "lock"
 _NEW: Final = ".new-"
@@ -92,7 +92,7 @@ class Store:
                 if not path.exists():
                     continue  # deleted in the meantime
                 self.problems.append(str(problem))
-                name = name_of(path.name) if isinstance(problem, Damaged) else None
+                name = name_of(path.name) if isinstance(problem, Damaged) and listing(path) else None
             if name is not None:
                 names.append(name)
         return sorted(names)

@@ -1,0 +1,59 @@
+"""MCollective over ZeroMQ: a middleware for its daemons and clients, a connector, and a fleet of agents in Python.
+
+`zambezi.mcollective.asyncio` has `Middleware` and `Connector` for programs with an event loop,
+`zambezi.mcollective.sync` for scripts and threads; the same names in both. Here is what both need.
+"""
+
+from __future__ import annotations
+
+from zambezi.mcollective.archive import Archive, Kept, MemoryArchive
+from zambezi.mcollective.connector import Message
+from zambezi.mcollective.engine import Bounds, Counters
+from zambezi.mcollective.errors import (
+    ActionFailed,
+    AgentError,
+    ArchiveError,
+    CommandRefused,
+    McollectiveError,
+    RuleError,
+    Unconfirmed,
+)
+from zambezi.mcollective.events import (
+    CaughtUp,
+    ClientConnected,
+    ClientGone,
+    CommandDenied,
+    Complaint,
+    SessionLost,
+    SessionReady,
+    SlowSubscriber,
+)
+from zambezi.mcollective.rules import Rule, Rules
+from zambezi.mcollective.session import TopicReport
+
+__all__ = [
+    "ActionFailed",
+    "AgentError",
+    "Archive",
+    "ArchiveError",
+    "Bounds",
+    "CaughtUp",
+    "ClientConnected",
+    "ClientGone",
+    "CommandDenied",
+    "CommandRefused",
+    "Complaint",
+    "Counters",
+    "Kept",
+    "McollectiveError",
+    "MemoryArchive",
+    "Message",
+    "Rule",
+    "RuleError",
+    "Rules",
+    "SessionLost",
+    "SessionReady",
+    "SlowSubscriber",
+    "TopicReport",
+    "Unconfirmed",
+]

@@ -1,0 +1,209 @@
+"""Agents: what the machines of a fleet can be asked to do.
+
+An agent is a class with actions. The parameters of an action are typed, and what a caller sends is checked against the
+types before the action runs; what it returns goes back as JSON.
+
+>>> @agent("greeter")
+... class Greeter:
+...     \"""Says hello.\"""
+...
+...     @action
+...     def hello(self, name: str, times: int = 1) -> list[str]:
+...         \"""A greeting, as often as is wanted.\"""
+...         return [f"hello {name}"] * times
+>>> greeter = describe(Greeter())
+>>> greeter.name, greeter.actions["hello"].signature
+('greeter', 'name: str, times: int = 1')
+>>> greeter.actions["hello"].prepare({"name": "bob", "times": "2"})()
+['hello bob', 'hello bob']
+
+Values may come as text, from a command line: so a number may be given as `"2"`, and a truth as `"true"`. The types are
+str, int, float, bool, list, dict, Literal, what is built of them, and None.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from zambezi.mcollective.errors import AgentError
+
+C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
+
+_AGENT: Final = "__zambezi_agent__"
+_ACTION: Final = "__zambezi_action__"
+_TRUTHS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def agent(name: str) -> Callable[[C], C]:
+    """Make a class an agent under a name, which becomes a part of its topic."""
+    if not name or not name.isprintable() or " " in name:
+        raise AgentError(f"an agent's name is one word, not {name!r}")
+
+    def mark(cls: C) -> C:
+        setattr(cls, _AGENT, name)
+        return cls
+
+    return mark
+
+
+def action(function: F) -> F:
+    """Make a method an action. It may be a coroutine; if not, it runs in a thread, and may take its time."""
+    setattr(function, _ACTION, True)
+    return function
+
+
+def is_agent(cls: type) -> bool:
+    """Whether a class was made an agent itself; a base class does not count."""
+    return _AGENT in vars(cls)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action, as callers see it."""
+
+    name: str
+    summary: str
+    call: Callable[..., Any]
+    parameters: Mapping[str, inspect.Parameter]
+    hints: Mapping[str, Any]
+
+    @property
+    def signature(self) -> str:
+        return ", ".join(
+            f"{name}: {_named(self.hints[name])}"
+            + ("" if parameter.default is parameter.empty else f" = {parameter.default!r}")
+            for name, parameter in self.parameters.items()
+        )
+
+    def prepare(self, arguments: Mapping[str, object]) -> Callable[[], Any]:
+        """The call, with arguments of the right types. Raises `AgentError` if they are not."""
+        for name in arguments:
+            if name not in self.parameters:
+                raise AgentError(f"{self.name} has no argument {name!r}; it takes ({self.signature})")
+        given = {}
+        for name, parameter in self.parameters.items():
+            if name in arguments:
+                try:
+                    given[name] = convert(arguments[name], self.hints[name])
+                except ValueError as error:
+                    raise AgentError(f"{self.name}: {name} is {_named(self.hints[name])}, and {error}") from None
+            elif parameter.default is parameter.empty:
+                raise AgentError(f"{self.name} needs the argument {name!r}; it takes ({self.signature})")
+        return functools.partial(self.call, **given)
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An agent, as callers see it."""
+
+    name: str
+    summary: str
+    actions: Mapping[str, Action]
+
+
+def describe(instance: object) -> Agent:
+    """What an agent can do."""
+    name = getattr(instance, _AGENT, None)
+    if not isinstance(name, str):
+        raise AgentError(f"{type(instance).__name__} is no agent: write @agent('name') above its class")
+    actions = {}
+    for attribute in dir(type(instance)):
+        function = inspect.getattr_static(type(instance), attribute)
+        if getattr(function, _ACTION, False):
+            actions[attribute] = _describe(name, attribute, getattr(instance, attribute))
+    if not actions:
+        raise AgentError(f"the agent {name} has no actions: write @action above its methods")
+    return Agent(name, _summary(type(instance)), actions)
+
+
+def _describe(agent_name: str, name: str, method: Callable[..., Any]) -> Action:
+    hints = get_type_hints(method)
+    parameters = dict(inspect.signature(method).parameters)
+    for parameter in parameters.values():
+        where = f"{agent_name}.{name}: the parameter {parameter.name}"
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise AgentError(f"{where} must have a name and one value: callers give arguments by name")
+        if parameter.name not in hints:
+            raise AgentError(f"{where} has no type")
+        _check_hint(hints[parameter.name], where)
+    return Action(name, _summary(method), method, parameters, hints)
+
+
+def _summary(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0]
+
+
+# Types
+
+
+def _check_hint(hint: Any, where: str) -> None:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType, list, dict):
+        for part in get_args(hint):
+            _check_hint(part, where)
+    elif origin is not Literal and hint not in (str, int, float, bool, list, dict, object, Any, type(None)):
+        raise AgentError(f"{where} has the type {_named(hint)}, which cannot come as JSON")
+
+
+def _named(hint: Any) -> str:
+    if hint is type(None):
+        return "None"
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
+
+
+def convert(value: object, hint: Any) -> Any:
+    """A value that came as JSON, or as text, in the type that is wanted. Raises `ValueError`, which says what it is."""
+    origin = get_origin(hint)
+    if hint in (Any, object):
+        return value
+    if origin in (Union, types.UnionType):
+        return _convert_union(value, get_args(hint))
+    if origin is Literal:
+        for choice in get_args(hint):
+            if value == choice or value == str(choice):
+                return choice
+        raise ValueError(f"{value!r} is none of these")
+    if origin is list and isinstance(value, list):
+        return [convert(each, get_args(hint)[0]) for each in value]
+    if origin is dict and isinstance(value, dict):
+        return {convert(key, get_args(hint)[0]): convert(each, get_args(hint)[1]) for key, each in value.items()}
+    return _convert_plain(value, origin or hint)
+
+
+def _convert_union(value: object, hints: tuple[Any, ...]) -> Any:
+    if value is None and type(None) in hints:
+        return None
+    for hint in hints:
+        if type(value) is hint:  # what fits as it is needs no reading of texts
+            return value
+    for hint in hints:
+        if hint is not type(None):
+            try:
+                return convert(value, hint)
+            except ValueError:
+                continue
+    raise ValueError(f"{value!r} is not")
+
+
+def _convert_plain(value: object, wanted: Any) -> Any:
+    if type(value) is wanted:
+        return value
+    if wanted is float and type(value) is int:
+        return float(value)
+    if isinstance(value, str):
+        if wanted is bool and value.lower() in _TRUTHS:
+            return _TRUTHS[value.lower()]
+        if wanted in (int, float):
+            try:
+                return wanted(value)
+            except ValueError:
+                raise ValueError(f"{value!r} is not") from None
+        if wanted is list:
+            return value.split(",")
+    raise ValueError(f"{value!r} is not")

@@ -1,0 +1,734 @@
+"""The rules of the middleware, without I/O: commands and the time go in, messages and events come out.
+
+A session belongs to a connection: what a client says travels with it, and what it is answered goes back on it, whatever
+identity the client claims. `receive` takes all the messages of one read at once, and `take` gives what is to be done.
+
+Three things are worth knowing before reading on.
+
+*Runs.* PUTs that follow each other to the same topic are a run. A run is one `Burst`: its octets are made once, and the
+same octets go to all subscribers, so that a delivery costs a share of a system call. The order in which a client PUT
+its messages, to whatever topics, is kept for every subscriber.
+
+*Owed answers.* The real connector takes the very next message after CONNECT, SUB and UNSUB for the answer, and gives up
+if it is anything else. So the answers to all the commands of a read go out before any MESSAGE that these commands
+cause; and while an answer has to wait (for an archive that writes to a disk) everything else for that client is held.
+
+*Silence.* A client that is not heard from for 1.05 of its TTL is forgotten; before our own silence reaches its TTL it
+gets a NOOP, at 0.95 (MCO-08). Each session with a TTL has one place in a heap, and is looked at when it may be due: a
+message that comes or goes only notes the time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import count
+from typing import Final, TypeAlias
+
+from zambezi.mcollective import messages
+from zambezi.mcollective.archive import Archive, read_since
+from zambezi.mcollective.errors import ArchiveError, Malformed
+from zambezi.mcollective.events import CaughtUp, ClientConnected, ClientEvent, ClientGone, CommandDenied, SlowSubscriber
+from zambezi.mcollective.messages import (
+    CONNECT,
+    DISCONNECT,
+    ERROR,
+    EXPECTED,
+    MESSAGE,
+    NOOP,
+    OK,
+    PUT,
+    REPLY_TO,
+    SEQUENCE,
+    SINCE,
+    SUB,
+    TOPIC,
+    TTL,
+    UNSUB,
+    VERSION,
+    VERSIONS,
+    Burst,
+    Command,
+    Frames,
+    quick_topic,
+    shown,
+)
+from zambezi.mcollective.rules import Deed, Rules
+from zambezi.mcollective.session import Owed, Replay, Session, State, Topic, TopicReport
+from zambezi.zmtp import core
+
+BEAT: Final = 0.95
+EXPIRY: Final = 1.05
+LEAST_TTL: Final = 0.05  # seconds: one client must not keep us busy with NOOPs
+GREATEST_TTL: Final = 7 * 86_400.0
+TOPICS: Final = b"$topics"
+KEPT_TOPIC: Final = 255  # octets: what a routing key of a stream holds
+REPORTED_TOPICS: Final = 250  # in one MESSAGE of the report
+REPORTED_CLIENTS: Final = 100  # by name, of one topic
+
+_log: Final = logging.getLogger("zambezi.mcollective")
+_NEVER: Final = float("inf")
+_FEW: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What clients may ask of the middleware."""
+
+    topics: int = 100_000  # with subscribers, of all clients together
+    topics_of_client: int = 10_000
+    topic_octets: int = 4096
+    held_octets: int = 1024 * 1024  # for a client whose answer waits
+    patience: float = 60.0  # seconds at least (or three TTLs) until the connection of a forgotten client is closed
+
+
+@dataclass(slots=True)
+class Counters(core.Counters):
+    """What was done, and what was not: by the middleware, beside what is counted for every socket."""
+
+    commands: int = 0  # messages from clients, of any kind
+    puts: int = 0  # that were taken
+    deliveries: int = 0  # MESSAGEs handed to subscribers
+    unheard: int = 0  # PUT to topics without subscribers
+    missed: int = 0  # MESSAGEs that slow subscribers did not get
+    errors: int = 0  # ERRORs that were said, the denied ones included
+    malformed: int = 0  # messages out of the grammar, or with impossible values
+    denied: int = 0  # commands that a rule does not allow
+    absent: int = 0  # commands of clients that must CONNECT again
+    ignored: int = 0  # OK and ERROR, which clients do not say, and which are not answered
+    expired: int = 0  # clients that were forgotten
+    kept: int = 0  # PUTs that went to the archive,
+    lost: int = 0  # that it did not take,
+    replayed: int = 0  # and MESSAGEs that came out of it
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """An answer or a NOOP for one client."""
+
+    session: Session
+    frames: Frames
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """The same messages for many clients."""
+
+    sessions: Sequence[Session]
+    burst: Burst
+    topic: Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """End a connection."""
+
+    session: Session
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """Something to be told; where it was, the shell knows."""
+
+    session: Session
+    event: ClientEvent
+
+
+Output: TypeAlias = Send | Deliver | Drop | Happened
+
+
+class _Denied(Malformed):
+    """Well said, but not allowed."""
+
+
+class _Absent(Malformed):
+    """Well said, but by a client that must say CONNECT first."""
+
+
+class Engine:
+    """A middleware. Its clients are sessions, which `opened` makes and `closed` ends."""
+
+    def __init__(
+        self, *, rules: Rules | None = None, archive: Archive | None = None, bounds: Bounds | None = None
+    ) -> None:
+        self.rules = rules if rules is not None else Rules()
+        self.archive = archive
+        self.bounds = bounds if bounds is not None else Bounds()
+        self.counters = Counters()
+        self.sessions: dict[Session, None] = {}
+        self.topics: dict[bytes, Topic] = {}
+        self.on_answer: Callable[[], object] = lambda: None  # an answer that was owed is there: call `take`
+        self._answers: list[Output] = []
+        self._deliveries: list[Output] = []
+        self._waiting: set[Session] = set()  # those to whom an answer is owed
+        self._heap: list[tuple[float, int, Session]] = []
+        self._order = count()
+        self._run: list[Frames] = []
+        self._run_name = b""
+        self._run_topic: Topic | None = None
+        self._run_kept = False
+        self._handlers: Mapping[bytes, Callable[[Session, Command, float], None]] = {
+            CONNECT: self._connect,
+            DISCONNECT: self._disconnect,
+            SUB: self._sub,
+            UNSUB: self._unsub,
+            PUT: self._put,
+            NOOP: self._noop,
+        }
+
+    # The life of a session
+
+    def opened(self, connection: object, identity: bytes, user: str, address: str, now: float) -> Session:
+        """A client is there. It may say CONNECT, or anything else."""
+        session = Session(connection, identity, user, address, now)
+        self.sessions[session] = None
+        return session
+
+    def closed(self, session: Session, reason: str) -> None:
+        """A client's connection has ended."""
+        if session.open:
+            session.open = False
+            del self.sessions[session]
+            if session.present and (session.state is State.CONNECTED or session.topics or session.replays):
+                self._happened(session, ClientGone("", session.identity, session.user, reason))
+            self._clear(session)
+            session.present = False
+
+    def _clear(self, session: Session) -> None:
+        """Nothing goes out to it any more, but answers."""
+        for name in list(session.topics):
+            self._leave(session, name)
+        session.replays.clear()
+        session.held.clear()
+        session.held_octets = 0
+        session.ttl = None
+        if not session.open:
+            session.owed.clear()
+            self._waiting.discard(session)
+
+    # What comes
+
+    def receive(self, session: Session, batch: Iterable[Sequence[bytes]], now: float) -> None:
+        """Take the messages of one read, in order. Nothing that a client says raises."""
+        session.heard = now
+        taken = 0
+        run_name, run = b"", self._run
+        for frames in batch:
+            taken += 1
+            # A PUT to the topic of the run, as connectors send it: what there is to check was checked when the run
+            # began, and the MESSAGE is the PUT with another verb.
+            if run_name and quick_topic(frames) == run_name:
+                run.append((b"", MESSAGE, *frames[2:]))
+                continue
+            self._one(session, frames, now)
+            run_name, run = b"" if self._run_kept else self._run_name, self._run
+        self.counters.commands += taken
+        self._end_run()
+
+    def _one(self, session: Session, frames: Sequence[bytes], now: float) -> None:
+        delimited = messages.is_delimited(frames)
+        if delimited is not session.delimited:
+            self._change_form(session, delimited)
+        try:
+            command = messages.decode(frames)
+            if command.verb in (OK, ERROR):
+                # Never answered: two who complain about each other's complaints would never end.
+                self.counters.ignored += 1
+                return
+            messages.check(command, "client")
+            if not session.present and command.verb not in (CONNECT, DISCONNECT):
+                raise _Absent(self._absent(session), command.id)
+            self._handlers[command.verb](session, command, now)
+        except _Absent as error:
+            self.counters.absent += 1
+            self._complain(session, str(error), error.id, {EXPECTED: CONNECT})
+        except _Denied as error:
+            self.counters.denied += 1
+            self._complain(session, str(error), error.id)
+        except Malformed as error:
+            self.counters.malformed += 1
+            self._complain(session, str(error), error.id)
+
+    def _absent(self, session: Session) -> str:
+        if session.state is State.FORGOTTEN:
+            return "nothing came from you within your TTL, and your subscriptions are gone: CONNECT again, then SUB"
+        return "you said DISCONNECT: CONNECT again first"
+
+    def _change_form(self, session: Session, delimited: bool) -> None:
+        """A client is answered in the form that it used last."""
+        self._end_run()
+        for topic in session.topics.values():
+            topic.remove(session)
+        session.delimited = delimited
+        for topic in session.topics.values():
+            topic.add(session)
+
+    # The verbs
+
+    def _connect(self, session: Session, command: Command, now: float) -> None:
+        """MCO-07: VERSION and TTL, in any order. Neither must be there: then there are no heartbeats."""
+        version = command.headers.get(VERSION, VERSIONS[0])
+        if version not in VERSIONS:
+            raise Malformed(
+                f"VERSION {shown(version)} is not spoken here: 0.1, 0.2 and 0.3 are (they do not differ)", command.id
+            )
+        ttl = _read_ttl(command)
+        session.state = State.CONNECTED
+        session.present = True
+        session.version = version
+        session.ttl = ttl
+        session.said = now
+        self._schedule(session)
+        self._happened(session, ClientConnected("", session.identity, session.user, version.decode(), ttl))
+        self._confirm(session, command)
+
+    def _disconnect(self, session: Session, command: Command, now: float) -> None:
+        """MCO-09. Who never said CONNECT is as new as before."""
+        self._end_run()
+        if session.state is State.CONNECTED:
+            self._happened(session, ClientGone("", session.identity, session.user, "it said DISCONNECT"))
+        if session.state is not State.NEW:
+            session.state = State.ENDED
+            session.present = False
+        self._clear(session)
+        self._confirm(session, command)
+
+    def _noop(self, session: Session, command: Command, now: float) -> None:
+        """MCO-06: it was heard, and that is all."""
+        self._confirm(session, command)
+
+    def _sub(self, session: Session, command: Command, now: float) -> None:
+        """MCO-10. All of the topics, or none of them."""
+        names = command.positional
+        for name in names:
+            self._check_topic(session, "SUB", name, command)
+        self._check_room(session, names, command)
+        since = command.headers.get(SINCE)
+        replay = self._replay_of(names, since, command) if since is not None and names else None
+        self._end_run()
+        for name in names:
+            if replay is None:
+                if not any(name in each.topics for each in session.replays):
+                    self._join(session, name)
+            else:
+                self._leave(session, name)
+                for each in session.replays:
+                    each.topics.discard(name)
+        if replay is not None:
+            session.replays.append(replay)
+        self._confirm(session, command)
+
+    def _unsub(self, session: Session, command: Command, now: float) -> None:
+        """MCO-10. To leave what one is not subscribed to is no mistake."""
+        self._end_run()
+        for name in command.positional:
+            self._leave(session, name)
+            for replay in session.replays:
+                replay.topics.discard(name)
+        self._confirm(session, command)
+
+    def _put(self, session: Session, command: Command, now: float) -> None:
+        """MCO-11"""
+        name = command.headers[TOPIC]
+        if name == TOPICS:
+            self._report_to(session, command)
+            return
+        self._check_topic(session, "PUT", name, command)
+        self._begin_run(name)
+        if self._run_kept:
+            self._keep(session, command, name)
+        else:
+            self._run.append(messages.message_of(command))
+            self._confirm(session, command)
+
+    def _check_topic(self, session: Session, deed: Deed, name: bytes, command: Command) -> None:
+        if not 0 < len(name) <= self.bounds.topic_octets:
+            raise Malformed(f"a topic has 1 to {self.bounds.topic_octets} octets, not {len(name)}", command.id)
+        if not self.rules.allow(session.user, deed, name):
+            raise self._denied(session, deed, name, command)
+        if name.startswith(b"$"):
+            raise Malformed(
+                f"topics that begin with $ are the middleware's own, and there is no {shown(name)} to {deed}; "
+                "PUT to $topics, with X-REPLY-TO, tells what topics there are",
+                command.id,
+            )
+
+    def _denied(self, session: Session, deed: Deed, name: bytes, command: Command) -> Malformed:
+        session.denied += 1
+        self._happened(session, CommandDenied("", session.identity, session.user, deed, name))
+        # All are counted. Of those who do not stop, fewer and fewer are logged.
+        if session.denied <= _FEW or not session.denied & (session.denied - 1):
+            who = session.user or "a client that proved nothing"
+            _log.warning(
+                "%s (%s) may not %s %s (%d times denied)",
+                who,
+                session.address or shown(session.identity),
+                deed,
+                shown(name),
+                session.denied,
+            )
+        return _Denied(f"no rule allows {session.user or 'you'} to {deed} {shown(name)}", command.id)
+
+    def _check_room(self, session: Session, names: Frames, command: Command) -> None:
+        mine = session.topics.keys() | {name for replay in session.replays for name in replay.topics}
+        if len(mine | set(names)) > self.bounds.topics_of_client:
+            raise Malformed(f"one client may subscribe to {self.bounds.topics_of_client} topics", command.id)
+        if len(self.topics) + sum(name not in self.topics for name in set(names)) > self.bounds.topics:
+            raise Malformed(f"there are {len(self.topics)} topics, and no room for more", command.id)
+
+    # Topics
+
+    def _join(self, session: Session, name: bytes) -> None:
+        topic = self.topics.get(name)
+        if topic is None:
+            kept = self.archive is not None and self.archive.keeps(name)
+            topic = self.topics[name] = Topic(name, kept)
+        topic.add(session)
+        session.topics[name] = topic
+
+    def _leave(self, session: Session, name: bytes) -> None:
+        topic = session.topics.pop(name, None)
+        if topic is not None:
+            topic.remove(session)
+            if not topic:
+                del self.topics[name]
+
+    def _begin_run(self, name: bytes) -> None:
+        if name != self._run_name:
+            self._end_run()
+            self._run_name = name
+            self._run_topic = self.topics.get(name)
+            self._run_kept = self.archive is not None and self.archive.keeps(name)
+
+    def _end_run(self) -> None:
+        """Hand what was PUT to one topic in a row to those who are subscribed to it now."""
+        run, topic = self._run, self._run_topic
+        self._run_name, self._run_topic, self._run_kept = b"", None, False
+        if not run:
+            return
+        self._run = []
+        self.counters.puts += len(run)
+        if topic is None:
+            self.counters.unheard += len(run)
+            return
+        topic.messages += len(run)
+        if topic.delimited:
+            self._deliver(list(topic.delimited), run, topic)
+        if topic.bare:
+            self._deliver(list(topic.bare), [message[1:] for message in run], topic)
+
+    def _deliver(self, sessions: list[Session], run: list[Frames], topic: Topic) -> None:
+        if self._waiting:
+            for session in self._waiting.intersection(sessions):
+                self._hold(session, run)
+            sessions = [session for session in sessions if session not in self._waiting]
+        if sessions:
+            self._deliveries.append(Deliver(sessions, Burst(run), topic))
+
+    def _hold(self, session: Session, run: list[Frames]) -> None:
+        for message in run:
+            if session.held_octets >= self.bounds.held_octets:
+                self.counters.missed += 1
+                session.missed += 1
+                continue
+            session.held.append(message)
+            session.held_octets += sum(map(len, message))
+
+    # Answers
+
+    def _confirm(self, session: Session, command: Command) -> None:
+        """MCO-04, MCO-05: OK, if there is an ID; silence otherwise."""
+        if command.id is not None:
+            self._answer(session, messages.ok(command.id, session.delimited), command.id)
+
+    def _complain(
+        self,
+        session: Session,
+        text: str,
+        id: bytes | None,  # noqa: A002 - the header's own name
+        extra: Mapping[bytes, bytes] | None = None,
+    ) -> None:
+        self.counters.errors += 1
+        self._answer(session, messages.error(text, id, session.delimited, extra), id)
+
+    def _answer(self, session: Session, frames: Frames, id: bytes | None) -> None:  # noqa: A002
+        if not session.owed:
+            self._answers.append(Send(session, frames))
+        elif id is None:
+            session.held.append(frames)
+            session.held_octets += sum(map(len, frames))
+        else:
+            owed = Owed(id)
+            owed.answer = frames
+            session.owed.append(owed)
+
+    def _settle(self, session: Session, owed: Owed, problem: str) -> None:
+        """An answer that was owed is known: it goes out in its turn, and then what waited for it."""
+        if owed.answer or not session.open:
+            return
+        if problem:
+            self.counters.errors += 1
+            self.counters.lost += 1
+            owed.answer = messages.error(problem, owed.id, session.delimited)
+        else:
+            owed.answer = messages.ok(owed.id, session.delimited)
+        while session.owed and session.owed[0].answer:
+            self._answers.append(Send(session, session.owed.popleft().answer))
+        if not session.owed:
+            self._waiting.discard(session)
+            for frames in session.held:
+                self._deliveries.append(Send(session, frames))
+            session.held = []
+            session.held_octets = 0
+        self.on_answer()
+
+    # Silence
+
+    @property
+    def deadline(self) -> float:
+        """When `tick` wants to be called; infinity if never."""
+        return self._heap[0][0] if self._heap else _NEVER
+
+    def tick(self, now: float) -> None:
+        """Send the NOOPs that are due, and forget those who are silent. (MCO-08)"""
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            when, _, session = heapq.heappop(heap)
+            if session.open and when == session.scheduled:
+                session.scheduled = _NEVER
+                self._look_at(session, now)
+
+    def _look_at(self, session: Session, now: float) -> None:
+        ttl = session.ttl
+        if session.state is State.FORGOTTEN:
+            self._answers.append(Drop(session, "it was forgotten, and stayed silent"))
+            return
+        if ttl is None:
+            return
+        if now >= session.heard + EXPIRY * ttl:
+            self._forget(session, ttl, now)
+            return
+        if now >= session.said + BEAT * ttl:
+            if session.owed:
+                # Nothing may go out before the answer, not even this; the answer is a sign of life itself.
+                self._schedule(session, now + (1 - BEAT) * ttl)
+                return
+            session.said = now
+            self._answers.append(Send(session, messages.noop(session.delimited)))
+        self._schedule(session)
+
+    def _forget(self, session: Session, ttl: float, now: float) -> None:
+        self.counters.expired += 1
+        session.state = State.FORGOTTEN
+        session.present = False
+        self._clear(session)
+        reason = f"nothing came from it for {now - session.heard:.3g} s, and its TTL is {ttl:g} s"
+        self._happened(session, ClientGone("", session.identity, session.user, reason))
+        self._schedule(session, now + max(self.bounds.patience, 3 * ttl))
+
+    def _schedule(self, session: Session, when: float | None = None) -> None:
+        if when is None:
+            if session.ttl is None:
+                session.scheduled = _NEVER
+                return
+            # The same sums as in `_look_at`: another order would round differently, and be early or late.
+            when = min(session.heard + EXPIRY * session.ttl, session.said + BEAT * session.ttl)
+        if when != session.scheduled:
+            session.scheduled = when
+            heapq.heappush(self._heap, (when, next(self._order), session))
+
+    # The archive
+
+    def _keep(self, session: Session, command: Command, name: bytes) -> None:
+        assert self.archive is not None
+        if len(name) > KEPT_TOPIC:
+            raise Malformed(
+                f"this topic is kept, and then it has at most {KEPT_TOPIC} octets, not {len(name)}", command.id
+            )
+        owed = None
+        if command.id is not None:
+            owed = Owed(command.id)
+            session.owed.append(owed)
+            self._waiting.add(session)
+        self.counters.kept += 1
+        try:
+            sequence = self.archive.append(
+                name,
+                session.identity,
+                messages.message_of(command)[1:],
+                None if owed is None else lambda problem: self._settle(session, owed, problem),
+            )
+        except ArchiveError as error:
+            self.counters.kept -= 1
+            if owed is not None:
+                self._settle(session, owed, f"not kept, and delivered to nobody: {error}")
+            else:
+                self.counters.lost += 1
+                self._complain(session, f"not kept, and delivered to nobody: {error}", None)
+            return
+        self._run.append(messages.message_of(command, {SEQUENCE: b"%d" % sequence}))
+
+    def _replay_of(self, names: Frames, since: bytes, command: Command) -> Replay:
+        try:
+            for name in names:
+                if self.archive is None or not self.archive.keeps(name):
+                    raise Malformed(f"what is PUT to {shown(name)} is not kept: SUB to it without X-SINCE")
+            assert self.archive is not None
+            topics = set(names)
+            return Replay(topics, self.archive.replay(topics, read_since(since)))
+        except (Malformed, ArchiveError) as error:
+            raise Malformed(str(error), command.id) from error
+
+    def feed(self, session: Session, room: int) -> None:
+        """Play to a session what it asked for, as much as there is room for now. At the end it is live.
+
+        Nothing falls between the two: what is PUT meanwhile goes to the archive, and is read from there.
+        """
+        if session.owed:
+            return
+        messages_of: list[Frames] = []
+        breaths = 0
+        while session.replays and room > 0 and breaths < 64:
+            replay = session.replays[0]
+            try:
+                kept = next(replay.source) if replay.topics else None
+            except StopIteration:
+                session.replays.popleft()
+                for name in replay.topics:
+                    self._join(session, name)
+                continue
+            except ArchiveError as error:
+                session.replays.popleft()
+                self._complain(session, f"the replay of {len(replay.topics)} topics ended: {error}", None)
+                continue
+            if not replay.topics:
+                session.replays.popleft()
+            elif kept is None:
+                breaths += 1
+            elif kept.topic in replay.topics:
+                frames = _numbered(kept.frames, kept.sequence, session.delimited)
+                messages_of.append(frames)
+                room -= sum(map(len, frames))
+        if messages_of:
+            self.counters.replayed += len(messages_of)
+            self._deliveries.append(Deliver([session], Burst(messages_of), _REPLAYED))
+
+    # Slow subscribers
+
+    def skipped(self, session: Session, deliver: Deliver) -> None:
+        """A subscriber has no room for more: it misses these, and others do not wait."""
+        if not session.missed:
+            self._happened(session, SlowSubscriber("", session.identity, session.user, deliver.topic.name))
+        missed = len(deliver.burst.messages)
+        session.missed += missed
+        self.counters.missed += missed
+
+    def caught_up(self, session: Session) -> Frames:
+        """A subscriber has room again: what tells it that it missed something. Unasked, so that it is only logged by
+        the real connector; ours raises its hand."""
+        missed, session.missed = session.missed, 0
+        self._happened(session, CaughtUp("", session.identity, session.user, missed))
+        self.counters.errors += 1
+        text = f"you did not read, and missed {missed} {'message' if missed == 1 else 'messages'}"
+        return messages.error(text, None, session.delimited, {messages.MISSED: b"%d" % missed})
+
+    # What there is
+
+    def report(self) -> list[TopicReport]:
+        """All topics that have subscribers, by name."""
+        return [
+            TopicReport(
+                name,
+                tuple((session.identity, session.user) for session in topic.subscribers),
+                topic.messages,
+                topic.deliveries,
+                topic.kept,
+            )
+            for name, topic in sorted(self.topics.items())
+        ]
+
+    def _report_to(self, session: Session, command: Command) -> None:
+        """PUT to $topics: the answer goes to who asked, and to nobody else, as MESSAGEs with the topic it named."""
+        if not self.rules.allow(session.user, "PUT", TOPICS):
+            raise self._denied(session, "PUT", TOPICS, command)
+        reply_to = command.headers.get(REPLY_TO)
+        if not reply_to:
+            raise Malformed("PUT to $topics needs X-REPLY-TO: what topic the answer shall have", command.id)
+        self._end_run()
+        self._confirm(session, command)
+        report = self.report()
+        parts = max(1, -(-len(report) // REPORTED_TOPICS))
+        counters = {each.name: getattr(self.counters, each.name) for each in fields(self.counters)}
+        burst = []
+        for part in range(parts):
+            body = {
+                "part": part + 1,
+                "parts": parts,
+                "clients": len(self.sessions),
+                "counters": counters,
+                "topics": [
+                    _as_json(each) for each in report[part * REPORTED_TOPICS : part * REPORTED_TOPICS + REPORTED_TOPICS]
+                ],
+            }
+            answer = Command(MESSAGE, {TOPIC: reply_to}, (json.dumps(body).encode(),), session.delimited)
+            burst.append(answer.encode())
+        if session.owed:
+            self._hold(session, burst)
+        else:
+            self._deliveries.append(Deliver([session], Burst(burst), _REPORTED))
+
+    # What is to be done
+
+    def _happened(self, session: Session, event: ClientEvent) -> None:
+        self._answers.append(Happened(session, event))
+
+    def take(self) -> list[Output]:
+        """What is to be done now: answers first."""
+        outputs = self._answers + self._deliveries
+        if outputs:
+            self._answers, self._deliveries = [], []
+        return outputs
+
+
+_REPLAYED: Final = Topic(b"(replay)", True)
+_REPORTED: Final = Topic(TOPICS, False)
+
+
+def _read_ttl(command: Command) -> float | None:
+    value = command.headers.get(TTL)
+    if value is None:
+        return None
+    ttl = int(value) / 1000 if value.isdigit() and len(value) < 12 else 0.0
+    if not LEAST_TTL <= ttl <= GREATEST_TTL:
+        raise Malformed(
+            f"TTL is {LEAST_TTL * 1000:.0f} to {GREATEST_TTL * 1000:.0f} milliseconds, not {shown(value)}; "
+            "leave it out for a session without heartbeats",
+            command.id,
+        )
+    return ttl
+
+
+def _numbered(frames: Frames, sequence: int, delimited: bool) -> Frames:
+    """A MESSAGE from the archive, as one that goes out live has it."""
+    command = messages.decode(frames)
+    headers = {**command.headers, SEQUENCE: b"%d" % sequence}
+    return Command(MESSAGE, headers, command.positional, delimited).encode()
+
+
+def _as_json(report: TopicReport) -> dict[str, object]:
+    return {
+        "topic": _text(report.topic),
+        "subscribers": len(report.subscribers),
+        "clients": [[_text(identity), user] for identity, user in report.subscribers[:REPORTED_CLIENTS]],
+        "messages": report.messages,
+        "deliveries": report.deliveries,
+        "kept": report.kept,
+    }
+
+
+def _text(octets: bytes) -> str:
+    return octets.decode("utf-8", "backslashreplace")

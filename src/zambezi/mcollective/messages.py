@@ -1,0 +1,222 @@
+"""The messages of MCollective over ZeroMQ, and how they are put into frames.
+
+    message = [ delimiter ] VERB *( KEY VALUE ) [ delimiter *positional ]         (MCO-03)
+    delimiter = an empty frame
+
+The first delimiter is not in the text of the protocol, but the real connector, in Ruby, sends it and insists on it.
+Both forms are read, and whoever answers does so in the form that the other side uses. Header keys that begin with X-
+belong to applications, all others to the protocol (MCO-12): the table below has those that it knows.
+
+A key that comes twice keeps its first place and takes its last value, as in a Ruby hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from zambezi.mcollective.errors import Malformed
+from zambezi.zmtp.frames import Encoded, encode
+
+Frames: TypeAlias = tuple[bytes, ...]
+
+CONNECT: Final = b"CONNECT"
+DISCONNECT: Final = b"DISCONNECT"
+SUB: Final = b"SUB"
+UNSUB: Final = b"UNSUB"
+PUT: Final = b"PUT"
+NOOP: Final = b"NOOP"
+MESSAGE: Final = b"MESSAGE"
+OK: Final = b"OK"
+ERROR: Final = b"ERROR"
+
+ID: Final = b"ID"
+VERSION: Final = b"VERSION"
+TTL: Final = b"TTL"
+TOPIC: Final = b"TOPIC"
+DESCRIPTION: Final = b"MESSAGE"  # the header of ERROR, which has the name of a verb
+
+REPLY_TO: Final = b"X-REPLY-TO"
+SINCE: Final = b"X-SINCE"
+SEQUENCE: Final = b"X-SEQUENCE"
+MISSED: Final = b"X-MISSED"
+EXPECTED: Final = b"X-EXPECTED"
+
+# The text's example has the first, the real connector says the second, the text's title has the third.
+VERSIONS: Final = (b"0.1", b"0.2", b"0.3")
+
+_SHOWN: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What a verb may have with it, beside ID and X- headers."""
+
+    said_by: Literal["client", "middleware", "both"]
+    headers: frozenset[bytes] = frozenset()
+    required: frozenset[bytes] = frozenset()
+    positional: Literal["none", "topics", "body"] = "none"
+
+
+VERBS: Final[Mapping[bytes, Grammar]] = {
+    CONNECT: Grammar("client", frozenset({VERSION, TTL})),
+    DISCONNECT: Grammar("client"),
+    SUB: Grammar("client", positional="topics"),
+    UNSUB: Grammar("client", positional="topics"),
+    PUT: Grammar("client", frozenset({TOPIC}), frozenset({TOPIC}), "body"),
+    NOOP: Grammar("both"),
+    MESSAGE: Grammar("middleware", frozenset({TOPIC}), frozenset({TOPIC}), "body"),
+    OK: Grammar("middleware"),
+    ERROR: Grammar("middleware", frozenset({DESCRIPTION})),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A message, taken apart. `positional` is what stands after the second empty frame."""
+
+    verb: bytes
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+    positional: Frames = ()
+    delimited: bool = True
+
+    @property
+    def id(self) -> bytes | None:
+        return self.headers.get(ID)
+
+    def encode(self) -> Frames:
+        """The frames. Without positional frames there is no second empty one: the connector takes it for a mistake."""
+        frames = [b"", self.verb] if self.delimited else [self.verb]
+        for key, value in self.headers.items():
+            frames += (key, value)
+        if self.positional:
+            frames.append(b"")
+            frames += self.positional
+        return tuple(frames)
+
+
+def is_delimited(frames: Sequence[bytes]) -> bool:
+    """Whether a message has the empty first frame."""
+    return not frames[0]
+
+
+def decode(frames: Sequence[bytes]) -> Command:
+    """A message from its frames. Raises `Malformed`, with the ID where it could be read."""
+    delimited = not frames[0]
+    at = 1 if delimited else 0
+    if at == len(frames):
+        raise Malformed("an empty message: the first frame (after one empty frame at most) is the verb")
+    verb = frames[at]
+    headers: dict[bytes, bytes] = {}
+    at += 1
+    while at < len(frames) and frames[at]:
+        if at + 1 == len(frames):
+            raise Malformed(
+                f"{shown(verb)}: the header {shown(frames[at])} has no value: headers are pairs of frames, and an "
+                "empty frame stands before what follows them",
+                headers.get(ID),
+            )
+        headers[frames[at]] = frames[at + 1]
+        at += 2
+    return Command(verb, headers, tuple(frames[at + 1 :]), delimited)
+
+
+def check(command: Command, said_by: Literal["client", "middleware"]) -> None:
+    """Whether a message is one that its sender may say, with the headers that it must have. (MCO-12, MCO-13)"""
+    verb, headers = command.verb, command.headers
+    grammar = VERBS.get(verb)
+    if grammar is None:
+        known = ", ".join(name.decode() for name, each in VERBS.items() if each.said_by in (said_by, "both"))
+        raise Malformed(f"{shown(verb)} is no verb; there are {known}", command.id)
+    if grammar.said_by not in (said_by, "both"):
+        raise Malformed(f"{verb.decode()} is said by the {grammar.said_by} only", command.id)
+    for key in headers:
+        if key not in grammar.headers and key != ID and not key.startswith(b"X-"):
+            raise Malformed(
+                f"{verb.decode()} has no header {shown(key)}: all that do not begin with X- are reserved", command.id
+            )
+    for key in grammar.required:
+        if not headers.get(key):
+            raise Malformed(f"{verb.decode()} needs the header {key.decode()}, and a value in it", command.id)
+    if grammar.positional == "body" and not command.positional:
+        raise Malformed(
+            f"{verb.decode()} has no body: an empty frame, then at least one frame, even an empty one", command.id
+        )
+
+
+def ok(id: bytes, delimited: bool, extra: Mapping[bytes, bytes] | None = None) -> Frames:  # noqa: A002
+    """MCO-04"""
+    return Command(OK, {ID: id, **(extra or {})}, (), delimited).encode()
+
+
+def error(
+    text: str,
+    id: bytes | None,  # noqa: A002
+    delimited: bool,
+    extra: Mapping[bytes, bytes] | None = None,
+) -> Frames:
+    """MCO-04, MCO-05"""
+    headers = {ID: id} if id is not None else {}
+    headers[DESCRIPTION] = text.encode("utf-8", "backslashreplace")
+    return Command(ERROR, {**headers, **(extra or {})}, (), delimited).encode()
+
+
+def noop(delimited: bool) -> Frames:
+    """MCO-06"""
+    return (b"", NOOP) if delimited else (NOOP,)
+
+
+def message_of(command: Command, extra: Mapping[bytes, bytes] | None = None) -> Frames:
+    """The MESSAGE, with its first empty frame, that a PUT becomes: all its headers but ID, in their order. (MCO-11)"""
+    headers = {key: value for key, value in command.headers.items() if key != ID}
+    if extra:
+        headers.update(extra)
+    return Command(MESSAGE, headers, command.positional).encode()
+
+
+def quick_topic(frames: Sequence[bytes]) -> bytes:
+    """The topic of a PUT in one of the two forms that connectors send; empty if it is anything else.
+
+    The twin, for speed, of `decode` and `check`: for these forms the MESSAGE is the PUT with another verb.
+    """
+    if (
+        len(frames) > 5
+        and frames[1] == PUT
+        and frames[2] == TOPIC
+        and not frames[0]
+        and (not frames[4] or (frames[4] == REPLY_TO and len(frames) > 7 and not frames[6]))
+    ):
+        return frames[3]
+    return b""
+
+
+class Burst(Encoded):
+    """MESSAGEs that go together, and to many: made into octets once, and planned once for those with CURVE."""
+
+    __slots__ = ("_messages", "size")
+
+    def __init__(self, messages: list[Frames]) -> None:
+        super().__init__(messages[0])
+        self._messages = messages
+        self.size = sum(len(frame) for message in messages for frame in message)
+
+    @property
+    def messages(self) -> list[Frames]:
+        return self._messages
+
+    @property
+    def wire(self) -> bytes:
+        if not self._wire:
+            self._wire = encode(self._messages)
+        return self._wire
+
+    def __len__(self) -> int:
+        return self.size
+
+
+def shown(octets: bytes) -> str:
+    """What a stranger sent, fit for one line of an error."""
+    text = octets[:_SHOWN].decode("utf-8", "backslashreplace")
+    text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return f"{text!r}{'...' if len(octets) > _SHOWN else ''}"

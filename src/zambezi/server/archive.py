@@ -1,0 +1,122 @@
+"""The journal of the middleware: topics bound to the stream `mcollective`.
+
+The routing key is the topic. The body is the sender's identity and the frames of MESSAGE, each as a long string: four
+octets of length, and the octets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from struct import Struct
+from typing import Final
+
+from zambezi.mcollective.archive import Kept, Since
+from zambezi.mcollective.errors import ArchiveError
+from zambezi.zeps.block import PUBLISH, Block
+from zambezi.zeps.errors import JournalError, OutOfRange
+from zambezi.zeps.stream import Stream
+
+_LENGTH: Final = Struct(">I")
+_LONGEST: Final = 255  # octets of a routing key
+_LOOKED_THROUGH: Final = 1 << 18  # octets at a time
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_BEFORE_KEY: Final = 11  # octets of DELIVER: signature, id, sequence
+
+
+class StreamArchive:
+    """Keeps topics in a stream."""
+
+    def __init__(self, stream: Stream, topics: Sequence[str]) -> None:
+        self._stream = stream
+        self._topics = list(topics)
+        self.keeps: Callable[[bytes], bool] = lru_cache(maxsize=65_536)(self._keeps)
+
+    def _keeps(self, topic: bytes) -> bool:
+        shown = topic.decode("utf-8", "surrogateescape")
+        return any(fnmatchcase(shown, pattern) for pattern in self._topics)
+
+    def append(
+        self, topic: bytes, sender: bytes, frames: Sequence[bytes], stored: Callable[[str], object] | None
+    ) -> int:
+        if len(topic) > _LONGEST:
+            raise ArchiveError(f"a topic that is journalled has at most {_LONGEST} octets; this one has {len(topic)}")
+        body = b"".join([_LENGTH.pack(len(part)) + part for part in (sender, *frames)])
+        message = PUBLISH + bytes((len(topic),)) + topic + _LENGTH.pack(len(body)) + body
+        try:
+            sequence = self._stream.append([message])
+        except JournalError as error:
+            raise ArchiveError(f"it could not be journalled, and was not delivered: {error}") from None
+        if stored is not None:
+            self._stream.barrier(_Stored(stored))
+        return sequence
+
+    def replay(self, topics: Collection[bytes], since: Since) -> Iterator[Kept | None]:
+        journal = self._stream.journal
+        if isinstance(since, datetime):
+            after = journal.before((since - _EPOCH) // timedelta(microseconds=1))
+        else:
+            after = since or journal.first - 1
+        if after > journal.last:
+            raise ArchiveError(f"there is no sequence {after} yet: the last one is {journal.last}")
+        if after < journal.first - 1:
+            raise ArchiveError(f"sequences before {journal.first} are not kept any more; ask from {journal.first - 1}")
+        return self._play(set(topics), after)
+
+    def _play(self, topics: set[bytes], after: int) -> Iterator[Kept | None]:
+        reader = self._stream.journal.reader(after)
+        while True:
+            try:
+                span = reader.peek(_LOOKED_THROUGH)
+            except OutOfRange as error:
+                raise ArchiveError(f"{error}; ask again") from None
+            if span is None:
+                return
+            reader.skip(span)
+            found = list(_kept(span.read(), topics))
+            yield from found
+            if not found:
+                yield None
+
+
+def _kept(block: Block, topics: set[bytes]) -> Iterator[Kept]:
+    for index, key in enumerate(block.keys):
+        if key in topics:
+            message = block.bodies[index]
+            parts = _split(message[_BEFORE_KEY + 1 + len(key) + 4 :])
+            if parts:
+                yield Kept(block.first + index, key, parts[0], tuple(parts[1:]))
+
+
+def _split(body: bytes) -> list[bytes]:
+    """The long strings of a body; none, if it is none of ours: anybody may publish to the stream."""
+    parts = []
+    position = 0
+    while position < len(body):
+        start = position + 4
+        if start > len(body):
+            return []
+        position = start + _LENGTH.unpack_from(body, start - 4)[0]
+        if position > len(body):
+            return []
+        parts.append(body[start:position])
+    return parts
+
+
+class _Stored:
+    """Waits for a message to be safe."""
+
+    def __init__(self, stored: Callable[[str], object]) -> None:
+        self._stored = stored
+
+    def hold(self) -> None: ...
+
+    def release(self) -> None: ...
+
+    def confirm(self) -> None:
+        self._stored("")
+
+    def refuse(self, reason: str) -> None:
+        self._stored(reason)

@@ -1,0 +1,38 @@
+"""The log service of the mesh, journalled: what nodes report goes to the stream `zrelog`.
+
+The routing key is `LEVEL.EVENT.NODE`, with the node's hash in four hex digits; the body is the LOG message as it came.
+"""
+
+from __future__ import annotations
+
+from zambezi.zeps.errors import JournalError
+from zambezi.zeps.messages import Publish
+from zambezi.zeps.stream import Stream
+from zambezi.zre.asyncio import LogService
+from zambezi.zre.log import Record
+
+
+def key_of(record: Record) -> str:
+    """The routing key of a log."""
+    log = record.log
+    return f"{log.level.name}.{log.event.name}.{log.node:04x}"
+
+
+class LogJournal:
+    """Carries logs from a service to a stream."""
+
+    def __init__(self, service: LogService, stream: Stream) -> None:
+        self._service = service
+        self._stream = stream
+        self.journalled = 0
+        self.lost = 0  # there was no room in the journal; those who log do not wait
+
+    async def run(self) -> None:
+        """Until the service ends."""
+        async for record in self._service:
+            try:
+                self._stream.append(list(Publish(key_of(record), record.octets).encode()))
+            except JournalError:
+                self.lost += 1
+            else:
+                self.journalled += 1
