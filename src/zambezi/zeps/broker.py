@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from os import PathLike
@@ -25,8 +25,11 @@ from typing import Final, Self, Unpack
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.engine import BrokerArguments, BrokerOptions, Counters, Engine
-from zambezi.zeps.errors import JournalError
+from zambezi.zeps.errors import GroupError, JournalError
 from zambezi.zeps.journal import Policy, Span, Store
+from zambezi.zeps.multicast.feed import FeedCounters
+from zambezi.zeps.multicast.group import Group
+from zambezi.zeps.multicast.sender import Sender
 from zambezi.zeps.session import Session
 from zambezi.zeps.stream import Stream
 from zambezi.zmtp import connection, core
@@ -62,6 +65,8 @@ class Broker:
         security: Security | None = None,
         authenticator: Authenticator | None = None,
         heartbeat: Heartbeat | None = HEARTBEAT,
+        multicast: Mapping[str, str] | None = None,
+        group_key: bytes = b"",
         **options: Unpack[BrokerArguments],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -74,7 +79,7 @@ class Broker:
             self._store.close()
             raise
         limits = self._engine.limits
-        reactor = AsyncioReactor(self._loop)
+        reactor = self._reactor = AsyncioReactor(self._loop)
         self._core = _BrokerCore(
             reactor,
             core.Options(
@@ -91,9 +96,34 @@ class Broker:
         self._engine.on_empty = self._empty.set
         self._closed = asyncio.Event()
         self._core.on_closed = self._closed.set
+        self._senders: dict[str, Sender] = {}
+        try:
+            for name, group in (multicast or {}).items():
+                self._multicast(name, Group.parse(group), group_key)
+        except BaseException:
+            self._stop()
+            raise
         self._timer: Timer = reactor.call_at(reactor.time() + TICK, self._tick)
-        self._reactor = reactor
         self._closing = False
+
+    def _multicast(self, name: str, group: Group, key: bytes) -> None:
+        """Send what is published to a stream to a group too. (ZEP-16)"""
+        if not isinstance(self._core.options.security, Null) and not key:
+            raise GroupError(
+                f"the stream {name} is encrypted, and {group} would carry it in clear; give a group key, or no group"
+            )
+        stream = self._engine.find(name, create=True)
+        assert stream is not None
+        journal = stream.journal
+        sender = self._senders[name] = Sender(self._reactor, group, journal.incarnation, journal.last, key)
+        stream.feed = sender.send
+        stream.multicast = str(group)
+
+    def _stop(self) -> None:
+        for sender in self._senders.values():
+            sender.close()
+        self._pool.shutdown()
+        self._engine.close()
 
     def bind(self, endpoint: str) -> str:
         """Serve at `tcp://HOST:PORT`, `ipc://PATH` or `inproc://NAME`; the endpoint as bound."""
@@ -103,6 +133,11 @@ class Broker:
     def counters(self) -> Counters:
         """What happened, counted."""
         return self._engine.counters
+
+    @property
+    def feeds(self) -> dict[str, FeedCounters]:
+        """What went to multicast groups, by the name of the stream."""
+        return {name: sender.counters for name, sender in self._senders.items()}
 
     @property
     def engine(self) -> Engine:
@@ -163,7 +198,7 @@ class Broker:
         self._core.close(GOODBYE)
         await self._closed.wait()
         await asyncio.to_thread(self._pool.shutdown)
-        self._engine.close()
+        self._stop()
 
     async def __aenter__(self) -> Self:
         return self

@@ -29,6 +29,10 @@ class PatternError(ZepsError):
     """A subscription's pattern cannot be understood."""
 
 
+class GroupError(ZepsError):
+    """A multicast group that cannot be used."""
+
+
 class BrokerError(ZepsError):
     """The broker refused what was asked of it, and said why."""
 

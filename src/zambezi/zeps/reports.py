@@ -175,6 +175,7 @@ def describe_stream(stream: Stream) -> dict[str, object]:
         "attached": stream.attached,
         "rate": round(stream.rate, 1),
         "held": stream.held or journal.failed,
+        "multicast": stream.multicast,
     }
 
 

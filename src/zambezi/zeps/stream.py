@@ -74,6 +74,8 @@ class Stream:
         self.warm = warm
         self.waiting: set[Cursor] = set()  # at the end, and yet in low gear: they are nudged by what is appended
         self.dated: set[Cursor] = set()  # with subscriptions that begin at a time that is still to come
+        self.feed: Callable[[Block], object] | None = None  # where live messages go besides, to whoever listens
+        self.multicast = ""  # and where that is
         self.held = ""  # why nothing can be appended now
         self.published = 0
         self.rate = 0.0  # messages in a second, of late
@@ -120,12 +122,13 @@ class Stream:
         if not self._pending:
             return
         try:
-            self._append(self._pending)
+            block = self._append(self._pending)
         except JournalError as error:
             self.held = str(error)
             return
         self._pending = []
         self._pending_octets = 0
+        self._hand_out(block)
         if self.held:
             self._go_on()
         if self._barriers:
@@ -139,17 +142,18 @@ class Stream:
         self.flush()
         if self._pending:
             raise JournalFull(self.held)
-        self._append(frames)
-        return self.journal.last
+        block = self._append(frames)
+        self._hand_out(block)
+        return block.last
 
-    def _append(self, frames: list[bytes]) -> None:
+    def _append(self, frames: list[bytes]) -> Block:
         block = deliver(frames, self.journal.last + 1)
         now = self._clock()
         self.journal.append(block, now)
         self._last = now
         self.published += block.count
         self._begin_dated(block)
-        self._hand_out(block)
+        return block
 
     def measure(self) -> None:
         """Bring the rate up to date: half of it is that of the time since the last look."""

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
 import threading
 from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
-from struct import error as StructError
 from typing import Final
 from uuid import UUID
 from zlib import crc32
@@ -280,7 +280,7 @@ class Journal:
             is_whole = len(cuts.starts) - 1 == block.count and cuts.spent[-1] == (
                 window.spent[place + 1] - window.spent[place]
             )
-        except (ValueError, IndexError, OverflowError, StructError):
+        except (ValueError, IndexError, OverflowError, struct.error):
             is_whole = False
         if not is_whole:
             raise JournalError(
@@ -379,7 +379,8 @@ class Journal:
         policy = self.policy
         horizon = None if policy.keep_seconds is None else int((now - policy.keep_seconds) * _MICRO)
         dropped = 0
-        while self._active is not None and len(self.segments) > 1:
+        # An active segment without messages does not tell the last time: then the one before stays too.
+        while self._active is not None and len(self.segments) > (1 if self.segments[-1].entries else 2):
             oldest = self.segments[0]
             is_too_much = policy.keep_octets is not None and self.octets > policy.keep_octets
             is_too_old = horizon is not None and oldest.last_time < horizon

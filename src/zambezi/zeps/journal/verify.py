@@ -1,0 +1,156 @@
+"""Looking at every octet of a stream: is each batch what was written, and does each follow from the one before?
+
+Nothing is changed, and a broker may be writing meanwhile: what is looked at is what was indexed when it began.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+from zambezi.zeps.block import walk
+from zambezi.zeps.errors import JournalError, OutOfRange
+from zambezi.zeps.journal.entry import SIZE, IndexEntry, unpack
+from zambezi.zeps.journal.journal import Journal
+from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment
+
+_ENTRIES: Final = 1024  # read at once
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A batch is good."""
+
+    entry: IndexEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something is not as it was written."""
+
+    path: str
+    offset: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.path}, octet {self.offset}: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """Octets at the end are not indexed: a broker is writing them, or was killed then and will see to them."""
+
+    path: str
+    offset: int
+    octets: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}, octet {self.offset}: {self.octets} octets at the end are not finished; a broker is writing "
+            "them, or will repair them when it starts"
+        )
+
+
+def verify(journal: Journal) -> Iterator[Checked | Damage | Unfinished]:
+    """Check every batch of a journal, in order, and tell of each."""
+    segments = journal.segments
+    time = 0
+    expected = journal.first
+    for segment in segments:
+        is_last = segment is segments[-1]
+        if segment.first != expected:
+            yield Damage(segment.path + LOG, 0, f"sequences {expected} to {segment.first - 1} are missing before it")
+        try:
+            files = journal.files(segment)
+        except OutOfRange:
+            expected = segment.last + 1
+            continue  # retention took it away
+        except JournalError as problem:
+            yield Damage(segment.path + LOG, 0, str(problem))
+            continue
+        chain = _Chain(segment, time)
+        yield from chain.follow(files)
+        yield from chain.rest(files, is_last)
+        time = chain.time
+        expected = segment.last + 1
+
+
+class _Chain:
+    """What the next entry of a segment has to be."""
+
+    def __init__(self, segment: Segment, time: int) -> None:
+        self.segment = segment
+        self.first = segment.first
+        self.offset = 0
+        self.time = time
+
+    def follow(self, files: Files) -> Iterator[Checked | Damage]:
+        entries = self.segment.entries
+        number = 0
+        while number < entries and (octets := files.read(number, min(_ENTRIES, entries - number))):
+            for position in range(0, len(octets), SIZE):
+                entry = unpack(octets, position)
+                problem = self._index_problem(entry)
+                if problem:
+                    yield Damage(self.segment.path + INDEX, (number + position // SIZE) * SIZE, problem)
+                if entry is None:
+                    continue
+                problem = self._log_problem(files, entry)
+                if problem:
+                    yield Damage(self.segment.path + LOG, entry.offset, problem)
+                else:
+                    yield Checked(entry)
+                self.first, self.offset, self.time = entry.last + 1, entry.end, max(self.time, entry.time)
+            number += len(octets) // SIZE
+
+    def _index_problem(self, entry: IndexEntry | None) -> str:
+        if entry is None:
+            return "the entry does not have its CRC"
+        if entry.first != self.first:
+            return f"the entry is for sequence {entry.first}, and {self.first} is due"
+        if entry.offset != self.offset:
+            return f"the entry is for octet {entry.offset} of the log, and {self.offset} is due"
+        if entry.time < self.time:
+            return f"the time goes back from {self.time} to {entry.time}"
+        return ""
+
+    def _log_problem(self, files: Files, entry: IndexEntry) -> str:
+        what = f"the batch of {entry.first} to {entry.last}"
+        octets = os.pread(files.log, entry.length, entry.offset)
+        if len(octets) < entry.length:
+            return f"the log ends inside {what}"
+        if crc32(octets) != entry.crc:
+            return f"{what} does not have its CRC"
+        sequence, end = entry.first, 0
+        for place in walk(octets):
+            if place.sequence != sequence:
+                return f"{what} has sequence {place.sequence} where {sequence} is due"
+            sequence, end = sequence + 1, place.stop
+        if end != len(octets) or sequence != entry.last + 1:
+            return f"{what} has something that is no message after sequence {sequence - 1}"
+        return ""
+
+    def rest(self, files: Files, is_last: bool) -> Iterator[Damage | Unfinished]:
+        """What follows the last entry: nothing, unless somebody is at it."""
+        segment = self.segment
+        entry = unpack(files.read(segment.entries, 1))
+        log = os.fstat(files.log).st_size
+        if entry is not None and entry.end > log:
+            problem = f"the log ends at octet {log}: it does not have the batch of {entry.first} to {entry.last}, whole"
+            yield Damage(segment.path + LOG, log, problem)
+        elif entry is not None and is_last:
+            return  # the stream has grown since
+        for path, end, size in (
+            (segment.path + INDEX, segment.entries * SIZE, os.fstat(files.index).st_size),
+            (segment.path + LOG, segment.size, log),
+        ):
+            if size > end and entry is None:
+                octets = size - end
+                yield (
+                    Unfinished(path, end, octets)
+                    if is_last
+                    else Damage(path, end, f"{octets} octets follow that should not be there")
+                )
