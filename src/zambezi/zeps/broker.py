@@ -49,8 +49,8 @@ PART: Final = 5.0  # how long a client that said DETACH has to read what was sai
 THREADS: Final = 4
 # What waits for a client that does not read are answers only; messages wait in the journal.
 ANSWERS: Final = Bound(messages=10_000, octets=4 * 1024 * 1024)
-# What waits of a publisher that is held back.
-HELD: Final = Bound(messages=100_000, octets=4 * 1024 * 1024)
+# What waits of a publisher that is held back: a read, and no more is read.
+HELD: Final = Bound(messages=100_000, octets=64 * 1024)
 HEARTBEAT: Final = Heartbeat(interval=10.0, timeout=30.0)
 
 
@@ -72,6 +72,8 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(THREADS, "zambezi-disk")
         self._syncing: set[Stream] = set()
+        self._closing = False
+        self._over = False  # nothing more goes to the disk, but by closing the journals
         self._store = Store(path, policy=policy or Policy())
         try:
             self._engine = Engine(self._store, BrokerOptions(**options), self)
@@ -104,7 +106,6 @@ class Broker:
             self._stop()
             raise
         self._timer: Timer = reactor.call_at(reactor.time() + TICK, self._tick)
-        self._closing = False
 
     def _multicast(self, name: str, group: Group, key: bytes) -> None:
         """Send what is published to a stream to a group too. (ZEP-16)"""
@@ -150,10 +151,15 @@ class Broker:
         self._loop.call_soon(callback)
 
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
-        self._loop.run_in_executor(self._pool, span.warm).add_done_callback(lambda _: callback())
+        def warmed(done: asyncio.Future[None]) -> None:
+            if not done.cancelled() and done.exception() is not None:
+                _log.error("a journal cannot be read: %s", done.exception())
+            callback()
+
+        self._loop.run_in_executor(self._pool, span.warm).add_done_callback(warmed)
 
     def sync(self, stream: Stream) -> None:
-        if stream not in self._syncing:
+        if stream not in self._syncing and not self._over:
             self._syncing.add(stream)
             done = self._loop.run_in_executor(self._pool, stream.journal.sync)
             done.add_done_callback(partial(self._synced, stream))
@@ -197,6 +203,7 @@ class Broker:
                 await self._empty.wait()
         self._core.close(GOODBYE)
         await self._closed.wait()
+        self._over = True
         await asyncio.to_thread(self._pool.shutdown)
         self._stop()
 

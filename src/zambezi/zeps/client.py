@@ -174,13 +174,17 @@ class Session(Dealer):
         """Commands, with or without DELIVER messages between them."""
         for are_deliveries, group in groupby(frames, lambda frame: frame[:3] == DELIVER):
             some = list(group)
-            if not are_deliveries:
+            if are_deliveries:
+                after = examine(some)
+                if after is None:
+                    self.malformed("DELIVER messages that are not whole, or not in order")
+                else:
+                    self.delivered(some, after)
+            else:
                 for frame in some:
                     self._command(frame)
-            elif (after := examine(some)) is not None:
-                self.delivered(some, after)
-            else:
-                self.malformed("DELIVER messages that are not whole, or not in order")
+            if self._pipe is None:
+                return  # the connection was ended by what came
 
     def _command(self, frame: bytes) -> None:
         try:

@@ -84,6 +84,7 @@ class Cursor:
 
     __slots__ = (
         "_stretches",
+        "_warm",
         "_warming",
         "credit",
         "delivered",
@@ -113,6 +114,7 @@ class Cursor:
         self.skipped = 0
         self._stretches: deque[_Stretch] = deque()
         self._warming = False
+        self._warm = False  # what comes next was brought into memory
 
     # What can be seen of it
 
@@ -206,16 +208,18 @@ class Cursor:
             elif span is None:
                 self._reach_the_end()
                 return None
-            elif not span.resident():
-                # To wait for the disk here would stall everybody.
+            elif not (self._warm or span.resident()):
+                # To wait for the disk here would stall everybody. Once is enough: then it is there, or the read fails.
                 self._warming = True
                 self.stream.warm(span, self._warmed)
                 return None
             elif whole:
+                self._warm = False
                 reader.skip(span)
                 self._spend(span.credit, span.count)
                 return span
             else:
+                self._warm = False
                 block = self._choose(span.read(), reader, stretch)
                 if block is not None:
                     return block
@@ -243,6 +247,7 @@ class Cursor:
 
     def _warmed(self) -> None:
         self._warming = False
+        self._warm = True
         self.outlet.nudge()
 
     def _fall_behind(self, reader: Reader, error: OutOfRange) -> bool:

@@ -7,17 +7,20 @@ could make the thread wait for them (to bring pages into memory, to bring what w
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias, TypedDict
+from typing import Final, Literal, Protocol, TypeAlias, TypedDict
 
-from zambezi.zeps.errors import BrokerError
+from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.matchers import Matchers
 from zambezi.zeps.reports import Reports
 from zambezi.zeps.session import Line, Session
 from zambezi.zeps.stream import Stream
+
+_log: Final = logging.getLogger("zambezi.zeps")
 
 Action: TypeAlias = Literal["publish", "subscribe", "create"]
 Allow: TypeAlias = Callable[[str, Action, str], bool]
@@ -168,16 +171,22 @@ class Engine:
     def tick(self) -> None:
         """Every second or so: what could not be appended is tried again, what is old goes, changes are told."""
         now = self._shell.clock()
-        for stream in self._streams.values():
-            journal = stream.journal
-            stream.measure()
-            if stream.held:
-                stream.retry()
-            journal.retain(now)
-            if journal.policy.sync == "interval" and journal.synced < journal.last and not journal.failed:
-                self._shell.sync(stream)
+        for stream in tuple(self._streams.values()):
+            try:
+                self._tend(stream, now)
+            except (JournalError, OSError) as error:
+                _log.warning("stream %s: %s", stream.name, error)
         for session in tuple(self.sessions):
             session.look()
+
+    def _tend(self, stream: Stream, now: float) -> None:
+        journal = stream.journal
+        stream.measure()
+        if stream.held:
+            stream.retry()
+        if journal.policy.sync != "never" and journal.is_dirty:
+            self._shell.sync(stream)
+        journal.retain(now)
 
     def detach(self) -> None:
         """Say goodbye to all."""
@@ -188,5 +197,5 @@ class Engine:
 
     def close(self) -> None:
         for stream in self._streams.values():
-            stream.close()
+            stream.flush()
         self._store.close()

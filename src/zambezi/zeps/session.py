@@ -286,6 +286,11 @@ class Session:
         elif self._report is not None:
             self._report.stop()
 
+    def _unreadable(self, error: Exception) -> None:
+        """The journal, or the disk, is damaged where the client wants to read. It may come back, and find it mended."""
+        self._invalid("unreadable", f"the journal cannot be read here: {error}")
+        self.detach()
+
     # The end
 
     def detach(self) -> None:

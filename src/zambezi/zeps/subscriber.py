@@ -118,8 +118,15 @@ class Subscriber:
 
     def _look_for_the_end(self, info: StreamInfo) -> None:
         until = self.end
-        if until is not None and (until <= (self.position or 0) or until < info.first):
+        if until is None:
+            return
+        # A time after the last message is a place behind all that is there.
+        start = info.last if self.position is None and self._is_after(info) else self.position or 0
+        if until <= start or until < info.first:
             self.ended = True
+
+    def _is_after(self, info: StreamInfo) -> bool:
+        return bool(self._since & TIME) and (self._since ^ TIME) * 1000 > info.last_time
 
     @property
     def end(self) -> int | None:

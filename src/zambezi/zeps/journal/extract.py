@@ -1,0 +1,78 @@
+"""Getting messages out of a journal, for other uses than to deliver them: checked, and with their times.
+
+`advance` is told how many octets of the log were passed, for those who show how far they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count, pairwise
+from typing import Final, NamedTuple, TypeAlias
+from zlib import crc32
+
+from zambezi.zeps.block import Block
+from zambezi.zeps.errors import JournalError
+from zambezi.zeps.journal.entry import IndexEntry
+from zambezi.zeps.journal.journal import Journal
+
+Advance: TypeAlias = Callable[[int], None]
+
+_PIECE: Final = 1 << 20
+
+
+def _nobody(octets: int) -> None:
+    """Nobody wants to know."""
+
+
+class Stored(NamedTuple):
+    """A message of a journal, with the time of its batch."""
+
+    sequence: int
+    time: int
+    key: bytes
+    octets: bytes  # as in the log, with the frame header
+
+    @property
+    def body(self) -> bytes:
+        # After the frame header: signature, sequence, the length of the key, the key, the length of the body.
+        return self.octets[(9 if self.octets[0] else 2) + 12 + len(self.key) + 4 :]
+
+
+def messages(
+    journal: Journal, after: int, last: int, prefix: bytes = b"", advance: Advance = _nobody
+) -> Iterator[Stored]:
+    """The messages after one sequence, up to another, with keys that begin like `prefix`."""
+    for entry, octets in batches(journal, after, last, advance):
+        made = Block(entry.first, entry.last, entry.count, octets, entry.credit)
+        for sequence, key, (begin, end) in zip(count(entry.first), made.keys, pairwise(made.starts), strict=False):
+            if after < sequence <= last and key.startswith(prefix):
+                yield Stored(sequence, entry.time, key, octets[begin:end])
+
+
+def batches(journal: Journal, after: int, last: int, advance: Advance = _nobody) -> Iterator[tuple[IndexEntry, bytes]]:
+    """The batches that reach into a range of sequences, as they were written. JournalError if one is not."""
+    reader = journal.reader(after)
+    entries = _entries(journal, after)
+    entry = next(entries, None)
+    while entry is not None and entry.first <= last:
+        reader.seek(entry.first - 1)
+        span = reader.peek(max(_PIECE, entry.length))
+        if span is None:
+            raise JournalError(f"stream {journal.name!a} was cut while it was read: begin anew")
+        octets = span.read().octets
+        while entry is not None and entry.first <= min(last, span.last):
+            batch = octets[entry.offset - span.offset : entry.end - span.offset]
+            if crc32(batch) != entry.crc:
+                raise JournalError(
+                    f"stream {journal.name!a}: the batch of {entry.first} to {entry.last} is damaged; --since "
+                    f"{entry.last} passes it over, and `zambezi journal verify` says more"
+                )
+            yield entry, batch
+            entry = next(entries, None)
+        advance(span.length)
+
+
+def _entries(journal: Journal, after: int) -> Iterator[IndexEntry]:
+    while entries := journal.entries(after, 1000):
+        yield from entries
+        after = entries[-1].last
