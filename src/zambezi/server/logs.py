@@ -27,6 +27,11 @@ class LogJournal:
         self.journalled = 0
         self.lost = 0  # there was no room in the journal; those who log do not wait
 
+    @property
+    def discarded(self) -> int:
+        """What came and was no log."""
+        return self._service.discarded
+
     async def run(self) -> None:
         """Until the service ends."""
         async for record in self._service:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from zambezi.server.descriptors import raise_limit
 from zambezi.server.errors import ServerError
 from zambezi.server.keydir import KeyDirectory
 from zambezi.server.logs import LogJournal
+from zambezi.server.pulse import Pulse
 from zambezi.server.rules import Rules
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.engine import Limits
@@ -32,6 +34,7 @@ _log: Final = logging.getLogger("zambezi.server")
 SERVICES: Final = ("zeps", "mcollective", "zre", "log")
 # What the mesh is told of, by the name of the service.
 HEADERS: Final = {"zeps": "X-ZEPS", "mcollective": "X-MCOLLECTIVE"}
+LOCAL: Final = "inproc://zambezi-zeps-{}"
 FEW_DESCRIPTORS: Final = 4096
 
 
@@ -45,6 +48,8 @@ class Server:
         self.middleware: Middleware | None = None
         self.node: Node | None = None
         self.logs: LogJournal | None = None
+        self.pulse = Pulse()
+        self.started = time.time()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -62,6 +67,7 @@ class Server:
         limit = raise_limit()
         if limit < FEW_DESCRIPTORS:
             _log.warning("only %d descriptors: at most so many connections and files; raise it with ulimit -n", limit)
+        stack.push_async_callback(_ended, asyncio.create_task(self.pulse.run()))
         server = self.config.server
         keys = KeyDirectory.read(Path(server.keys)) if server.keys else None
         if self.config.zeps.enabled:
@@ -94,6 +100,7 @@ class Server:
         )
         self.broker = await stack.enter_async_context(broker)
         self.endpoints["zeps"] = broker.bind(zeps.endpoint)
+        broker.bind(LOCAL.format(id(self)))
 
     async def _start_mcollective(self, stack: AsyncExitStack, keys: KeyDirectory | None) -> None:
         mcollective = self.config.mcollective
@@ -138,6 +145,22 @@ class Server:
         self.endpoints["log"] = service.endpoint
         self.logs = LogJournal(service, stream)
         stack.push_async_callback(_ended, asyncio.create_task(self.logs.run()))
+
+    @property
+    def problems(self) -> list[str]:
+        """Why a service cannot do its work now; none, if all can."""
+        if self.broker is None:
+            return []
+        return [
+            f"stream {stream.name}: {stream.held or stream.journal.failed}"
+            for stream in self.broker.engine.streams
+            if stream.held or stream.journal.failed
+        ]
+
+    @property
+    def local_zeps(self) -> str | None:
+        """Where those in this process reach the broker, past the network and its keys."""
+        return LOCAL.format(id(self)) if self.broker is not None else None
 
     def _stream(self, name: str, wanted: str) -> Stream:
         """A stream of our own broker."""

@@ -36,6 +36,7 @@ from zambezi.zmtp import connection, core
 from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.connection import Heartbeat
 from zambezi.zmtp.frames import Batch
+from zambezi.zmtp.memory import MemoryLink
 from zambezi.zmtp.pipe import Bound, Pipe
 from zambezi.zmtp.reactor import AsyncioReactor, Reactor, Timer
 from zambezi.zmtp.security import Null, Security
@@ -72,6 +73,8 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(THREADS, "zambezi-disk")
         self._syncing: set[Stream] = set()
+        self.syncs = 0  # how often a journal was brought onto the disk,
+        self.sync_seconds = 0.0  # and how long that took in all
         self._closing = False
         self._over = False  # nothing more goes to the disk, but by closing the journals
         self._store = Store(path, policy=policy or Policy())
@@ -136,6 +139,11 @@ class Broker:
         return self._engine.counters
 
     @property
+    def socket_counters(self) -> core.Counters:
+        """What happened to connections before they were clients."""
+        return self._core.counters
+
+    @property
     def feeds(self) -> dict[str, FeedCounters]:
         """What went to multicast groups, by the name of the stream."""
         return {name: sender.counters for name, sender in self._senders.items()}
@@ -162,13 +170,15 @@ class Broker:
         if stream not in self._syncing and not self._over:
             self._syncing.add(stream)
             done = self._loop.run_in_executor(self._pool, stream.journal.sync)
-            done.add_done_callback(partial(self._synced, stream))
+            done.add_done_callback(partial(self._synced, stream, self._loop.time()))
 
     def clock(self) -> float:
         return time.time()
 
-    def _synced(self, stream: Stream, done: asyncio.Future[int]) -> None:
+    def _synced(self, stream: Stream, began: float, done: asyncio.Future[int]) -> None:
         self._syncing.discard(stream)
+        self.syncs += 1
+        self.sync_seconds += self._loop.time() - began
         if done.cancelled():
             return
         error = done.exception()
@@ -231,7 +241,8 @@ class _BrokerCore(core.Core):
         link = pipe.link
         assert link is not None
         self._lines[pipe] = line = _Line(self, pipe)
-        line.session = self._engine.session(line, link.address, pipe.user)
+        trusted = isinstance(link, MemoryLink)
+        line.session = self._engine.session(line, link.address, pipe.user, trusted)
         link.source = line
 
     def detach(self, pipe: Pipe) -> None:

@@ -73,12 +73,13 @@ class State(Enum):
 class Session:
     """What the broker knows of one connection."""
 
-    def __init__(self, engine: Engine, line: Line, number: int, address: str, user: str) -> None:
+    def __init__(self, engine: Engine, line: Line, number: int, address: str, user: str, trusted: bool = False) -> None:
         self._engine = engine
         self._line = line
         self.number = number
         self.address = address
         self.user = user
+        self.trusted = trusted
         self.state = State.NEW
         self.stream: Stream | None = None
         self.cursor: Cursor | None = None
@@ -259,7 +260,7 @@ class Session:
             return self._report.pull() if self._report is not None else None
         except (JournalError, OSError) as error:
             self._stop_delivering()
-            self._invalid("unreadable", str(error))
+            self._unreadable(error)
             return None
 
     def look(self) -> None:

@@ -305,10 +305,6 @@ class Stream:
     def subscribers(self) -> int:
         return sum(group.users for group in self._groups.values())
 
-    def close(self) -> None:
-        self.flush()
-        self.journal.close()
-
 
 def where_to_start(journal: Journal, latest: int) -> tuple[int, int]:
     """The sequence after which a subscription begins, by SUBSCRIBE's `latest`, and the time if that is to come.

@@ -1,11 +1,20 @@
 """Streams that block, for scripts and threads. Names, arguments and meaning are those of `zambezi.zeps.asyncio`.
 
->>> from zambezi.zmtp import EndpointError
->>> try:
-...     Client.connect("localhost:5671")
-... except EndpointError as error:
-...     print(error)
-localhost:5671: ...
+>>> import asyncio, tempfile
+>>> from zambezi.zeps.broker import Broker
+>>> def script(endpoint: str) -> list[bytes]:
+...     with Client.connect(endpoint) as client:
+...         prices = client.stream("prices")
+...         prices.publish("tea", b"4.20")
+...         prices.publish("coffee", b"3.10")
+...         prices.flush()
+...         return [message.body for message in prices.subscribe(since="earliest", until="now")]
+>>> async def main(path: str) -> list[bytes]:
+...     async with Broker(path) as broker:
+...         return await asyncio.to_thread(script, broker.bind("tcp://127.0.0.1:*"))
+>>> with tempfile.TemporaryDirectory() as path:
+...     asyncio.run(main(path))
+[b'4.20', b'3.10']
 
 No event loop of the user's is needed: the I/O thread of the process does what must happen while nobody calls. Any
 thread may call any method at any time. To publish takes no lock as a rule: see `Publisher.post`.

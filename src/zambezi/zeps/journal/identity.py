@@ -108,18 +108,18 @@ def read_mark(directory: Path) -> str | None:
         return None
 
 
-def write_mark(directory: Path, content: str) -> None:
-    """Set the mark, on disk."""
-    replace_file(directory / MARK, content.encode() + b"\n")
+def write_mark(directory: Path) -> None:
+    """Set the mark. It has its name on disk, and that is enough: after a crash any content is another boot's."""
+    (directory / MARK).write_text(boot_id() + "\n")
+    sync_directory(directory)
 
 
 def spoil_mark(directory: Path) -> None:
-    """Let the mark say that the disk failed. In place, and not synced: after a crash any mark says as much."""
+    """Let the mark say that the disk failed."""
     (directory / MARK).write_text(FAILED + "\n")
 
 
 def remove_mark(directory: Path) -> None:
-    """Take the mark away, on disk."""
+    """Take the mark away. Whoever wants that on disk syncs the directory."""
     with contextlib.suppress(FileNotFoundError):
         (directory / MARK).unlink()
-        sync_directory(directory)

@@ -38,13 +38,13 @@ from zambezi.zeps.journal.identity import Identity
 from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.reader import Reader, Span
 from zambezi.zeps.journal.recovery import recover
-from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, Shelf, listing
+from zambezi.zeps.journal.segment import INDEX, LOG, Files, NotCutBack, Segment, Shelf, listing
 
 _CUTS: Final = 32  # batches of which it is remembered where they can be cut
-_IDLE: Final = 3  # syncs in a row that find nothing new, after which the mark is taken away
+_IDLE: Final = 10  # syncs in a row that find nothing new, after which the mark is taken away
 _MICRO: Final = 1_000_000
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE})
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FULL: Final = _EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Journal:
@@ -75,6 +75,7 @@ class Journal:
         self._write = write
         self._is_open = True
         self._lock = threading.Lock()
+        self._syncing = threading.Lock()  # so that closing waits for a sync that is under way
         self._cuts: OrderedDict[tuple[int, int], Cuts] = OrderedDict()
         self._active: tuple[Segment, Files] | None = None  # the segment that is written to, if we may
         self._unsynced: dict[int, Segment] = {}
@@ -116,8 +117,8 @@ class Journal:
                     index = pack(first, segment.size, time, block.count, length, block.credit, crc32(octets))
                 else:
                     index = self._split(block, segment.size, time)
-                _write_both(files, segment, octets, index)
-            except _NotCutBack as error:
+                segment.write(files, octets, index)
+            except NotCutBack as error:
                 self._fail(str(error))
                 raise self._refusal() from error
             except OSError as error:
@@ -173,10 +174,14 @@ class Journal:
         return self._is_marked and not self.failed
 
     def sync(self) -> int:
-        """Have on disk what is appended by now, and say up to which sequence that is. Blocks. Never two at once.
+        """Have on disk what is appended by now, and say up to which sequence that is. Blocks.
 
         A failure stops the stream: a later success would prove nothing.
         """
+        with self._syncing:
+            return self._sync()
+
+    def _sync(self) -> int:
         with self._lock:
             if self.failed or self._active is None:
                 raise self._refusal()
@@ -187,7 +192,7 @@ class Journal:
             self._names_unsynced = False
         try:
             if last != self.synced or names:
-                self._sync(segments, names)
+                self._sync_files(segments, names)
         except OSError as error:
             with self._lock:
                 self._names_unsynced |= names
@@ -201,11 +206,14 @@ class Journal:
             is_quiet = last == self.synced == self.last
             self.synced = last
             self._idle = self._idle + 1 if is_quiet else 0
-            if self._is_marked and self._idle >= _IDLE:
+            is_over = self._is_marked and self._idle >= _IDLE
+            if is_over:
                 self._unmark()
+        if is_over:
+            self._sync_names()
         return last
 
-    def _sync(self, segments: list[Segment], names: bool) -> None:
+    def _sync_files(self, segments: list[Segment], names: bool) -> None:
         for segment in segments:
             try:
                 files = self._open(segment)
@@ -217,14 +225,18 @@ class Journal:
 
     def _mark(self) -> None:
         """The disk will not have everything. On disk itself before anything is: it must survive what it tells of."""
-        identities.write_mark(self.directory, identities.boot_id())
+        identities.write_mark(self.directory)
         self._is_marked = True
         self._unsynced[self.segments[-1].first] = self.segments[-1]
 
     def _unmark(self) -> None:
-        with suppress(OSError):  # a mark too many is no harm
+        with suppress(OSError):  # a mark too many does no harm
             identities.remove_mark(self.directory)
         self._is_marked = False
+
+    def _sync_names(self) -> None:
+        with suppress(OSError):
+            identities.sync_directory(self.directory)
 
     def _fail(self, reason: str) -> None:
         self.failed = reason
@@ -341,8 +353,6 @@ class Journal:
         """Look at the directory of a journal that another process may be writing."""
         known = {segment.first: segment for segment in self.segments}
         firsts = listing(self.directory)
-        if not firsts:
-            self._forget()
         segments = []
         self.problems = []
         for first, following in zip(firsts, [*firsts[1:], None], strict=True):
@@ -351,11 +361,17 @@ class Journal:
                 try:
                     segment.look(self._shelf.files(segment))
                 except FileNotFoundError:
-                    continue  # retention took it away, or its index is not there yet
+                    # Retention took it away, or its index is not there: not yet, if it is the last one.
+                    if following is not None and Path(segment.path + LOG).exists():
+                        self.problems.append(f"{segment.path}{INDEX} is missing: it is made anew when a broker starts")
+                    continue
                 if following is not None and segment.last + 1 != following:
                     self.problems.append(segment.hole(following))
             segments.append(segment)
         before = self.segments
+        for segment in before:
+            if not firsts or segment.first < firsts[0]:
+                self._shelf.drop(segment)
         self.segments = segments
         if before and segments and segments[-1].last < before[-1].last:
             self._forget()
@@ -436,6 +452,7 @@ class Journal:
                 self.sync()
                 if self._is_marked:
                     self._unmark()
+                    self._sync_names()
         finally:
             self._is_open = False
             self._active = None
@@ -483,41 +500,6 @@ class Journal:
 
     def __repr__(self) -> str:
         return f"<Journal {self.name!a}, {self.first} to {self.last}>"
-
-
-class _NotCutBack(Exception):
-    """A write failed, and what it left behind is still there."""
-
-
-def _write_both(files: Files, segment: Segment, octets: bytes, index: bytes) -> None:
-    """Write to the log, then to the index: all of it, or nothing."""
-    place = segment.entries * SIZE
-    try:
-        if os.pwrite(files.log, octets, segment.size) != len(octets):
-            _write_all(files.log, octets, segment.size)
-        if len(index) > SIZE:
-            # Room first: entries that others have seen must not be taken back because there is none for the rest.
-            _write_all(files.index, bytes(len(index)), place)
-        if os.pwrite(files.index, index, place) != len(index):
-            _write_all(files.index, index, place)
-    except BaseException:
-        try:
-            os.ftruncate(files.index, place)
-            os.ftruncate(files.log, segment.size)
-        except OSError as error:
-            raise _NotCutBack(f"what a failed write left behind could not be cut off: {_why(error)}") from error
-        raise
-
-
-def _write_all(descriptor: int, octets: bytes, offset: int) -> None:
-    """Write all of it, though the system takes it in pieces. After a short write the next one says what is wrong."""
-    view = memoryview(octets)
-    while view:
-        written = os.pwrite(descriptor, view, offset)
-        if not written:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        view = view[written:]
-        offset += written
 
 
 def _why(error: OSError) -> str:

@@ -88,7 +88,9 @@ def recover(directory: Path, batch: int) -> State:
     if is_lossy:
         identity = identity.renewed()
         write_identity(directory, identity)
-    remove_mark(directory)
+    if mark is not None:
+        remove_mark(directory)
+        sync_directory(directory)
     return State(identity, segments, files, problems)
 
 

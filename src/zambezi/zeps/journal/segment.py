@@ -8,6 +8,7 @@ or after a crash.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 from collections import OrderedDict
@@ -47,6 +48,21 @@ def listing(directory: Path, suffix: str = LOG) -> list[int]:
         return sorted([first for path in directory.iterdir() if (first := first_of(path.name, suffix)) is not None])
     except FileNotFoundError:
         raise JournalError(f"{directory} is gone: the stream was deleted") from None
+
+
+def _write_all(descriptor: int, octets: bytes, offset: int) -> None:
+    """Write all of it, though the system takes it in pieces. After a short write the next one says what is wrong."""
+    view = memoryview(octets)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        if not written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        view = view[written:]
+        offset += written
+
+
+class NotCutBack(Exception):
+    """A write failed, and what it left behind is still there."""
 
 
 class Files:
@@ -100,6 +116,25 @@ class Segment:
         Path(self.path + LOG).unlink()
         with contextlib.suppress(FileNotFoundError):
             Path(self.path + INDEX).unlink()
+
+    def write(self, files: Files, octets: bytes, index: bytes) -> None:
+        """Append to the log, then to the index: all of it, or nothing. What it comes to is for `add`."""
+        place = self.entries * SIZE
+        try:
+            if os.pwrite(files.log, octets, self.size) != len(octets):
+                _write_all(files.log, octets, self.size)
+            if len(index) > SIZE:
+                # Room first: entries that others have seen must not be taken back because there is none for the rest.
+                _write_all(files.index, bytes(len(index)), place)
+            if os.pwrite(files.index, index, place) != len(index):
+                _write_all(files.index, index, place)
+        except BaseException:
+            try:
+                os.ftruncate(files.index, place)
+                os.ftruncate(files.log, self.size)
+            except OSError as error:
+                raise NotCutBack(f"what a failed write left behind could not be cut off: {error.strerror}") from error
+            raise
 
     def clear(self) -> None:
         """Nothing is known of it but its name."""

@@ -1,0 +1,121 @@
+"""The state of a server in Prometheus' form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from zambezi.server.state import state_of
+
+if TYPE_CHECKING:
+    from zambezi.server import Server
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+
+class _State(Collector):
+    """Made anew from the state at each scrape: nothing is counted twice, and nothing is kept for what is gone."""
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        state = self._state
+        yield from _process(state["process"])
+        if state["zeps"] is not None:
+            yield from _zeps(state["zeps"])
+        if state["mcollective"] is not None:
+            yield from _mcollective(state["mcollective"])
+        if state["zre"] is not None:
+            yield from _zre(state["zre"])
+        if state["log"] is not None:
+            for name, value in state["log"].items():
+                yield CounterMetricFamily(f"zambezi_log_{name}", f"logs of the mesh that were {name}", value=value)
+
+
+def exposition(server: Server) -> bytes:
+    """What a scrape of the server gets."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_State(state_of(server)))
+    return generate_latest(registry)
+
+
+def _process(process: Mapping[str, float]) -> Iterator[Metric]:
+    yield GaugeMetricFamily("zambezi_memory_bytes", "resident memory", value=process["memory"])
+    yield GaugeMetricFamily("zambezi_descriptors", "open descriptors", value=process["descriptors"])
+    yield GaugeMetricFamily("zambezi_loop_lag_seconds", "how late the event loop was", value=process["loop_lag"])
+    yield GaugeMetricFamily(
+        "zambezi_loop_lag_worst_seconds", "how late it was at worst, of late", value=process["loop_lag_worst"]
+    )
+
+
+_OF_STREAMS = {
+    "last": ("zambezi_stream_sequence", "the last sequence", GaugeMetricFamily),
+    "first": ("zambezi_stream_first_sequence", "the oldest sequence that is kept", GaugeMetricFamily),
+    "octets": ("zambezi_stream_bytes", "the size of the journal", GaugeMetricFamily),
+    "rate": ("zambezi_stream_messages_per_second", "messages published of late", GaugeMetricFamily),
+    "subscribers": ("zambezi_stream_subscribers", "subscribers", GaugeMetricFamily),
+}
+_OF_CLIENTS = {
+    "lag": ("zambezi_subscriber_lag", "messages that a subscriber is behind"),
+    "credit": ("zambezi_subscriber_credit_bytes", "octets that it may be sent"),
+}
+
+
+def _zeps(zeps: Mapping[str, Any]) -> Iterator[Metric]:
+    for key, (name, text, kind) in _OF_STREAMS.items():
+        metric = kind(name, text, labels=["stream"])
+        for stream in zeps["streams"]:
+            metric.add_metric([stream["stream"]], stream[key])
+        yield metric
+    held = GaugeMetricFamily("zambezi_stream_held", "1 if nothing can be journalled now", labels=["stream"])
+    for stream in zeps["streams"]:
+        held.add_metric([stream["stream"]], 1 if stream["held"] else 0)
+    yield held
+    for key, (name, text) in _OF_CLIENTS.items():
+        gauge = GaugeMetricFamily(name, text, labels=["client", "stream"])
+        for client in zeps["clients"]:
+            if "lag" in client:
+                gauge.add_metric([str(client["client"]), client["stream"]], client[key])
+        yield gauge
+    gears = GaugeMetricFamily("zambezi_subscribers", "subscribers by gear", labels=["gear"])
+    for gear in ("live", "history", "idle"):
+        gears.add_metric([gear], sum(client["gear"] == gear for client in zeps["clients"]))
+    yield gears
+    invalid = CounterMetricFamily("zambezi_invalid", "what was answered INVALID, by kind", labels=["kind"])
+    for kind_of, count in zeps["invalid"].items():
+        invalid.add_metric([kind_of], count)
+    yield invalid
+    yield CounterMetricFamily("zambezi_published_messages", "messages published", value=zeps["published"])
+    yield CounterMetricFamily("zambezi_fell_behind", "readers that retention has passed", value=zeps["fell_behind"])
+    yield CounterMetricFamily("zambezi_unread", "clients that did not read their answers", value=zeps["unread"])
+    yield CounterMetricFamily("zambezi_refused", "connections refused", value=zeps["refused"])
+    yield CounterMetricFamily("zambezi_handshakes_failed", "handshakes that failed", value=zeps["handshakes_failed"])
+    yield CounterMetricFamily("zambezi_journal_syncs", "journals brought onto the disk", value=zeps["syncs"])
+    yield CounterMetricFamily("zambezi_journal_sync_seconds", "and how long it took", value=zeps["sync_seconds"])
+    feeds = CounterMetricFamily("zambezi_multicast", "what went to groups", labels=["stream", "what"])
+    for stream in zeps["streams"]:
+        for what, count in (stream["feed"] or {}).items():
+            feeds.add_metric([stream["stream"], what], count)
+    yield feeds
+
+
+def _mcollective(mcollective: Mapping[str, Any]) -> Iterator[Metric]:
+    yield GaugeMetricFamily("zambezi_mcollective_clients", "connected clients", value=mcollective["clients"])
+    yield GaugeMetricFamily("zambezi_mcollective_topics", "topics with subscribers", value=len(mcollective["topics"]))
+    metric = CounterMetricFamily("zambezi_mcollective", "what the middleware did, by kind", labels=["what"])
+    for what, count in mcollective["counters"].items():
+        metric.add_metric([what], count)
+    yield metric
+
+
+def _zre(zre: Mapping[str, Any]) -> Iterator[Metric]:
+    yield GaugeMetricFamily("zambezi_peers", "peers in the mesh", value=len(zre["peers"]))
+    metric = CounterMetricFamily("zambezi_mesh_bad_input", "what was discarded, by kind", labels=["kind"])
+    for kind, count in zre["counters"].items():
+        metric.add_metric([kind], count)
+    yield metric

@@ -1,0 +1,113 @@
+"""What a server looks like now: one value of plain types, for the console, for metrics, and for JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from zambezi.zeps.reports import describe_session, describe_stream
+
+if TYPE_CHECKING:
+    from zambezi.server.server import Server
+
+
+def state_of(server: Server) -> dict[str, Any]:
+    """Everything that is shown of a server."""
+    process = psutil.Process()
+    with process.oneshot():
+        usage = {
+            "memory": process.memory_info().rss,
+            "descriptors": process.num_fds(),
+            "threads": process.num_threads(),
+        }
+    return {
+        "time": time.time(),
+        "started": server.started,
+        "endpoints": dict(server.endpoints),
+        "process": {**usage, "loop_lag": server.pulse.lag, "loop_lag_worst": server.pulse.worst},
+        "zeps": _zeps(server),
+        "mcollective": _mcollective(server),
+        "zre": _zre(server),
+        "log": _log(server),
+    }
+
+
+def _zeps(server: Server) -> dict[str, Any] | None:
+    broker = server.broker
+    if broker is None:
+        return None
+    counters = broker.counters
+    return {
+        "streams": [
+            {**describe_stream(stream), "feed": _feed(server, stream.name)} for stream in broker.engine.streams
+        ],
+        "clients": [describe_session(session) for session in list(broker.engine.sessions)],
+        "published": counters.published,
+        "fell_behind": counters.fell_behind,
+        "unread": counters.unread,
+        "invalid": dict(counters.invalid),
+        "refused": broker.socket_counters.refused,
+        "handshakes_failed": broker.socket_counters.handshakes_failed,
+        "sync_seconds": broker.sync_seconds,
+        "syncs": broker.syncs,
+    }
+
+
+def _feed(server: Server, name: str) -> dict[str, int] | None:
+    assert server.broker is not None
+    feed = server.broker.feeds.get(name)
+    return dataclasses.asdict(feed) if feed is not None else None
+
+
+def _mcollective(server: Server) -> dict[str, Any] | None:
+    middleware = server.middleware
+    if middleware is None:
+        return None
+    return {
+        "clients": middleware.clients,
+        "topics": [
+            {
+                "topic": _text(report.topic),
+                "subscribers": [{"identity": _text(who), "user": user} for who, user in report.subscribers],
+                "messages": report.messages,
+                "deliveries": report.deliveries,
+                "kept": report.kept,
+            }
+            for report in middleware.topics()
+        ],
+        "counters": dataclasses.asdict(middleware.counters),
+    }
+
+
+def _zre(server: Server) -> dict[str, Any] | None:
+    node = server.node
+    if node is None:
+        return None
+    return {
+        "uuid": node.uuid.hex,
+        "name": node.name,
+        "groups": sorted(node.groups),
+        "peers": [
+            {
+                "uuid": peer.uuid.hex,
+                "name": peer.name,
+                "endpoint": peer.endpoint,
+                "headers": dict(peer.headers),
+                "groups": sorted(peer.groups),
+            }
+            for peer in node.peers
+        ],
+        "counters": dataclasses.asdict(node.counters),
+    }
+
+
+def _log(server: Server) -> dict[str, Any] | None:
+    logs = server.logs
+    return {"journalled": logs.journalled, "lost": logs.lost, "discarded": logs.discarded} if logs else None
+
+
+def _text(octets: bytes) -> str:
+    return octets.decode("utf-8", "backslashreplace")
