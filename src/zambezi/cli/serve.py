@@ -7,6 +7,8 @@ import dataclasses
 import logging
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -95,10 +97,28 @@ async def _serve(config: Config) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with Server(config) as server:
+    async with Server(config) as server, _console(server) as url:
         for service, endpoint in server.endpoints.items():
             print(f"{service} at {endpoint}", flush=True)
+        if url:
+            print(f"console at {url}", flush=True)
         security = "CURVE" if config.server.keys else "no encryption: anybody who reaches it may use it"
         print(f"data in {config.server.data}; {security}; Ctrl-C stops it", file=sys.stderr, flush=True)
         await stop.wait()
         print("stopping", file=sys.stderr, flush=True)
+
+
+@asynccontextmanager
+async def _console(server: Server) -> AsyncIterator[str]:
+    """The console, where it is wanted and can be had; its address."""
+    if not server.config.console.enabled:
+        yield ""
+        return
+    try:
+        from zambezi.console import Console  # noqa: PLC0415 - the core installs without it
+    except ModuleNotFoundError as error:
+        print(f"no console: {error.name} is not installed; pip install 'zambezi[console]'", file=sys.stderr)
+        yield ""
+        return
+    async with Console(server) as console:
+        yield console.url

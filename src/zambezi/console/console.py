@@ -4,6 +4,7 @@
     /api/state     everything that the page shows, as JSON
     /api/live      the same every second, as server-sent events
     /api/tail      a stream as it comes, as server-sent events: ?stream=...&pattern=...&since=...
+    /api/log       the last logs of the mesh
     /api/results   the latest results of the pipelines
     /metrics       for Prometheus
     /healthz       200 while the process lives
@@ -31,7 +32,7 @@ from zambezi.console.metrics import CONTENT_TYPE, exposition
 from zambezi.console.results import latest_results
 from zambezi.errors import ZambeziError
 from zambezi.server.errors import ServerError
-from zambezi.server.state import state_of
+from zambezi.server.state import recent_logs, state_of
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.face import Since
 
@@ -60,6 +61,7 @@ class Console:
                 web.get("/api/state", self._state),
                 web.get("/api/live", self._live),
                 web.get("/api/tail", self._tail),
+                web.get("/api/log", self._log),
                 web.get("/api/results", self._results),
                 web.get("/metrics", self._metrics),
                 web.get("/healthz", self._healthz),
@@ -161,6 +163,9 @@ class Console:
         with contextlib.suppress(RuntimeError):
             await values.aclose()  # type: ignore[attr-defined]
         return response
+
+    async def _log(self, _request: web.Request) -> web.Response:
+        return web.json_response(recent_logs(self._server))
 
     async def _results(self, _request: web.Request) -> web.Response:
         return web.json_response(latest_results(self._config.results))

@@ -33,7 +33,8 @@ class _State(Collector):
         if state["zre"] is not None:
             yield from _zre(state["zre"])
         if state["log"] is not None:
-            for name, value in state["log"].items():
+            for name in ("journalled", "lost", "discarded"):
+                value = state["log"][name]
                 yield CounterMetricFamily(f"zambezi_log_{name}", f"logs of the mesh that were {name}", value=value)
 
 

@@ -31,7 +31,7 @@ from zambezi.zre.asyncio import LogService, Node
 
 _log: Final = logging.getLogger("zambezi.server")
 
-SERVICES: Final = ("zeps", "mcollective", "zre", "log")
+SERVICES: Final = ("zeps", "mcollective", "zre", "log", "console")
 # What the mesh is told of, by the name of the service.
 HEADERS: Final = {"zeps": "X-ZEPS", "mcollective": "X-MCOLLECTIVE"}
 LOCAL: Final = "inproc://zambezi-zeps-{}"

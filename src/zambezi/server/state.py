@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from zambezi.zeps.reports import describe_session, describe_stream
+from zambezi.zre.log import hash_of
 
 if TYPE_CHECKING:
     from zambezi.server.server import Server
@@ -88,11 +89,13 @@ def _zre(server: Server) -> dict[str, Any] | None:
         return None
     return {
         "uuid": node.uuid.hex,
+        "hash": hash_of(node.uuid),
         "name": node.name,
         "groups": sorted(node.groups),
         "peers": [
             {
                 "uuid": peer.uuid.hex,
+                "hash": hash_of(peer.uuid),
                 "name": peer.name,
                 "endpoint": peer.endpoint,
                 "headers": dict(peer.headers),
@@ -106,7 +109,31 @@ def _zre(server: Server) -> dict[str, Any] | None:
 
 def _log(server: Server) -> dict[str, Any] | None:
     logs = server.logs
-    return {"journalled": logs.journalled, "lost": logs.lost, "discarded": logs.discarded} if logs else None
+    if logs is None:
+        return None
+    return {
+        "journalled": logs.journalled,
+        "lost": logs.lost,
+        "discarded": logs.discarded,
+        "talk": [[sender, receiver, count] for (sender, receiver), count in logs.talk.most_common(500)],
+    }
+
+
+def recent_logs(server: Server) -> list[dict[str, Any]]:
+    """The last logs of the mesh, the oldest first."""
+    if server.logs is None:
+        return []
+    return [
+        {
+            "time": record.log.time,
+            "level": record.log.level.name,
+            "event": record.log.event.name,
+            "node": record.log.node,
+            "peer": record.log.peer,
+            "text": record.log.data,
+        }
+        for record in server.logs.recent
+    ]
 
 
 def _text(octets: bytes) -> str:

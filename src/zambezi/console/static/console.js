@@ -1,0 +1,348 @@
+// The page of the console. The server sends its whole state every second; each view draws what it needs of it.
+
+const VIEWS = ["overview", "mesh", "streams", "topics", "tail", "log", "results"];
+const KEPT = 180; // states of which figures are kept for the charts: three minutes
+const $ = (id) => document.getElementById(id);
+let state = null;
+let view = "overview";
+const history = { time: [], rate: [], lag: [] };
+const rates = new Map(); // by stream: its rates of late
+const lags = new Map(); // by client: its lag of late
+
+// Small things
+
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === false || value === null || value === undefined) continue;
+    if (key === "class") made.className = value;
+    else made.setAttribute(key, value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+const number = (value) => Math.round(value).toLocaleString("en");
+
+function octets(value) {
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (value < 1024) return `${unit === "B" ? value : value.toFixed(1)} ${unit}`;
+    value /= 1024;
+  }
+  return `${value.toFixed(1)} TiB`;
+}
+
+function ago(seconds) {
+  if (seconds < 60) return `${Math.max(0, Math.round(seconds))} s ago`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ago`;
+  return `${Math.floor(seconds / 86400)} d ago`;
+}
+
+function lasted(seconds) {
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 86400) return `${(seconds / 3600).toFixed(1)} h`;
+  return `${(seconds / 86400).toFixed(1)} d`;
+}
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const hash = (value) => value.toString(16).padStart(4, "0");
+
+function keep(map, key, value) {
+  const values = map.get(key) || [];
+  values.push(value);
+  if (values.length > KEPT) values.shift();
+  map.set(key, values);
+}
+
+// A table is a list of columns and a list of rows; cells are texts or elements. A column whose name ends in # is right.
+function draw(table, columns, rows, empty) {
+  const head = element("tr", {}, ...columns.map((name) =>
+    element("th", { scope: "col", class: name.endsWith("#") ? "n" : null }, name.replace("#", ""))));
+  const body = rows.map((row) => element("tr", row.attributes || {}, ...row.cells.map((cell, index) => {
+    const made = element("td", { class: columns[index].endsWith("#") ? "n" : row.classes?.[index] });
+    made.append(cell === null || cell === undefined ? "" : cell);
+    return made;
+  })));
+  if (!rows.length) body.push(element("tr", {}, element("td", { colspan: columns.length, class: "empty" }, empty)));
+  table.replaceChildren(element("thead", {}, head), element("tbody", {}, ...body));
+}
+
+function spark(values, name) {
+  const canvas = element("canvas", { class: "spark", width: 260, height: 52, role: "img",
+    "aria-label": `${name}: now ${number(values.at(-1) || 0)}` });
+  const pen = canvas.getContext("2d");
+  const most = Math.max(...values, 1);
+  pen.strokeStyle = colour("accent");
+  pen.lineWidth = 2.5;
+  pen.beginPath();
+  values.forEach((value, index) => {
+    const x = 256 - (252 * (values.length - 1 - index)) / Math.max(values.length - 1, 20);
+    const y = 48 - (44 * value) / most;
+    if (index) pen.lineTo(x, y);
+    else pen.moveTo(x, y);
+  });
+  pen.stroke();
+  return canvas;
+}
+
+const pill = (text, kind = text) => element("span", { class: `pill ${kind}` }, text);
+
+// Overview
+
+let charts = null;
+
+function chart(place, label, format) {
+  const axis = { stroke: () => colour("faint"), grid: { stroke: () => colour("grid"), width: 1 }, ticks: { show: false } };
+  return new uPlot({
+    width: place.clientWidth || 400, height: 200, cursor: { y: false }, legend: { show: false },
+    scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
+    axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map(format) }],
+    series: [{}, { label, stroke: () => colour("accent"), width: 2, fill: () => colour("accent") + "22" }],
+  }, [[], []], place);
+}
+
+function drawOverview() {
+  const streams = state.zeps?.streams || [];
+  const subscribers = (state.zeps?.clients || []).filter((client) => client.patterns);
+  const bad = Object.values(state.zeps?.invalid || {}).reduce((sum, count) => sum + count, 0)
+    + (state.mcollective?.counters.errors || 0);
+  const cards = [
+    [number(streams.reduce((sum, one) => sum + one.rate, 0)), "messages per second"],
+    [number(streams.length), "streams"],
+    [octets(streams.reduce((sum, one) => sum + one.octets, 0)), "in journals"],
+    [`${number(subscribers.filter((one) => one.gear === "live").length)} / ${number(subscribers.length)}`, "subscribers live"],
+    [number((state.zre?.peers || []).length), "peers in the mesh"],
+    [number(state.mcollective?.clients || 0), "fleet clients"],
+    [number(bad), "mistakes answered"],
+    [octets(state.process.memory), "memory"],
+    [lasted(state.time - state.started), "up"],
+  ];
+  $("cards").replaceChildren(...cards.map(([value, name]) => element("div", { class: "card" }, element("b", {}, value), element("span", {}, name))));
+  charts ||= { rate: chart($("rate-chart"), "rate", (value) => number(value)), lag: chart($("lag-chart"), "lag", (value) => value.toFixed(0)) };
+  charts.rate.setData([history.time, history.rate]);
+  charts.lag.setData([history.time, history.lag]);
+  draw($("services"), ["service", "where"],
+    Object.entries(state.endpoints).map(([name, where]) => ({ cells: [name, where], classes: ["", "mono"] })), "no service runs");
+}
+
+// Mesh: the server in the middle, its peers around it
+
+function drawMesh() {
+  const zre = state.zre;
+  const peers = (zre?.peers || []).slice().sort((a, b) => a.name.localeCompare(b.name) || a.uuid.localeCompare(b.uuid));
+  draw($("peers"), ["name", "groups", "services", "endpoint"], peers.map((peer) => ({
+    cells: [peer.name, peer.groups.join(", "), Object.keys(peer.headers).filter((key) => key.startsWith("X-")).join(", "), peer.endpoint],
+    classes: ["", "faint", "faint", "mono faint"] })), zre ? "no peers yet: start a node on the same network" : "the mesh is off");
+  const nodes = zre ? [{ ...zre, self: true, x: 0, y: 0 }] : [];
+  peers.slice(0, 120).forEach((peer, index, shown) => {
+    const ring = shown.length > 40 && index % 2 ? 0.72 : 1;
+    const angle = (2 * Math.PI * index) / shown.length - Math.PI / 2;
+    nodes.push({ ...peer, x: 420 * ring * Math.cos(angle), y: 250 * ring * Math.sin(angle) });
+  });
+  const byHash = new Map();
+  for (const node of nodes) byHash.set(node.hash, byHash.has(node.hash) ? null : node); // two with one hash are told apart by nobody
+  const svg = (name, attributes, text) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    if (text) made.textContent = text;
+    return made;
+  };
+  const line = (a, b, attributes) => svg("line", { x1: a.x, y1: a.y, x2: b.x, y2: b.y, ...attributes });
+  const parts = nodes.slice(1).map((node) => line(nodes[0], node, {}));
+  const talk = state.log?.talk || [];
+  const most = Math.max(...talk.map(([, , count]) => count), 1);
+  for (const [from, to, count] of talk) {
+    const a = byHash.get(from), b = byHash.get(to);
+    const share = count / most;
+    if (a && b) parts.push(line(a, b, { class: "talk", "stroke-width": 0.8 + 3 * share, "stroke-opacity": 0.08 + 0.5 * share * share }));
+  }
+  for (const node of nodes) {
+    parts.push(svg("circle", { cx: node.x, cy: node.y, r: node.self ? 22 : nodes.length > 60 ? 8 : 13, class: node.self ? "self" : "" }));
+    // Names stand outside of the ring, where no lines are.
+    const above = node.y < -20 && !node.self;
+    if (nodes.length <= 60 || node.self) parts.push(svg("text", { x: node.x, y: node.y + (node.self ? 44 : above ? -22 : 32) }, node.name));
+    if (node.groups.length && nodes.length <= 30) parts.push(svg("text", { x: node.x, y: node.y + (above ? -40 : 48), class: "small" }, node.groups.join(", ")));
+  }
+  $("graph").replaceChildren(...parts);
+}
+
+// Streams
+
+function drawStreams() {
+  const streams = state.zeps?.streams || [];
+  draw($("stream-table"), ["stream", "messages#", "last#", "size#", "per second#", "rate", "subscribers#", "newest", "state"],
+    streams.map((one) => ({
+      cells: [one.stream, number(Math.max(0, one.last - one.first + 1)), number(one.last), octets(one.octets), number(one.rate),
+        spark(rates.get(one.stream) || [0], `rate of ${one.stream}`), number(one.subscribers),
+        one.last_time && one.last >= one.first ? ago(state.time - one.last_time / 1e6) : "never",
+        one.held ? pill(one.held, "held") : pill(one.multicast || one.sync)] })), "no streams yet: zambezi pub makes the first one");
+  const clients = (state.zeps?.clients || []).filter((one) => one.patterns);
+  draw($("client-table"), ["client#", "from", "user", "stream", "pattern", "gear", "lag#", "", "credit#", "delivered#"],
+    clients.map((one) => ({
+      cells: [one.client, one.address || "this process", one.user || "-", one.stream, one.patterns.map((pattern) => pattern || "all").join(", "),
+        pill(one.gear), number(one.lag), spark(lags.get(one.client) || [0], `lag of client ${one.client}`),
+        octets(Math.max(0, one.credit)), number(one.delivered)] })), "nobody subscribes now");
+}
+
+// Topics
+
+function drawTopics() {
+  draw($("topic-table"), ["topic", "subscribers#", "messages#", "deliveries#", "journalled", "who"],
+    (state.mcollective?.topics || []).map((one) => ({
+      cells: [one.topic, number(one.subscribers.length), number(one.messages), number(one.deliveries), one.kept ? "yes" : "",
+        one.subscribers.slice(0, 5).map((who) => who.user || who.identity.slice(0, 24)).join(", ") + (one.subscribers.length > 5 ? ", ..." : "")],
+      classes: ["mono", "", "", "", "", "faint wrap"] })), state.mcollective ? "no topics yet" : "the middleware is off");
+}
+
+// Tail
+
+let tail = null;
+let tailRows = [];
+
+function drawTailForm() {
+  const select = $("tail-stream");
+  const names = (state.zeps?.streams || []).map((one) => one.stream);
+  if (names.join("\n") !== select.dataset.names) {
+    const before = select.value;
+    select.replaceChildren(...names.map((name) => element("option", { value: name }, name)));
+    if (names.includes(before)) select.value = before;
+    select.dataset.names = names.join("\n");
+  }
+}
+
+function drawTail() {
+  draw($("tail-table"), ["sequence#", "key", "body"], tailRows.map((one) => ({
+    cells: [number(one.sequence), one.key, one.body + (one.size > one.body.length * 4 ? " ..." : "")], classes: ["", "mono", "mono wrap"] })),
+    tail ? "waiting for messages" : "choose a stream, and follow it");
+  if (tail) $("tail-scroll").scrollTop = $("tail-scroll").scrollHeight;
+}
+
+function follow() {
+  tail?.close();
+  tailRows = [];
+  if (tail) {
+    tail = null;
+    $("tail-go").textContent = "Follow";
+    $("tail-note").textContent = "";
+    return drawTail();
+  }
+  let since = $("tail-since").value;
+  if (/^\d+$/.test(since)) since = new Date(Date.now() - Number(since) * 1000).toISOString();
+  const query = new URLSearchParams({ stream: $("tail-stream").value, pattern: $("tail-pattern").value, since });
+  tail = new EventSource(`api/tail?${query}`);
+  let drawn = false;
+  tail.onmessage = (event) => {
+    const message = JSON.parse(event.data);
+    if (message.error) {
+      $("tail-note").textContent = message.error;
+      tail.close();
+      return;
+    }
+    tailRows.push(message);
+    if (tailRows.length > 500) tailRows.shift();
+    if (!drawn) {
+      drawn = true;
+      requestAnimationFrame(() => { drawn = false; drawTail(); });
+    }
+  };
+  $("tail-go").textContent = "Stop";
+  $("tail-note").textContent = "";
+  drawTail();
+}
+
+// Log
+
+async function drawLog() {
+  const logs = await (await fetch("api/log")).json();
+  const names = new Map();
+  for (const node of [state.zre, ...(state.zre?.peers || [])].filter(Boolean)) names.set(node.hash, names.has(node.hash) ? null : node.name);
+  const called = (value) => (value ? hash(value) + (names.get(value) ? ` ${names.get(value)}` : "") : "-");
+  const level = $("log-level").value, event = $("log-event").value, text = $("log-text").value.toLowerCase();
+  const rows = logs.map((one) => ({ ...one, from: called(one.node), to: called(one.peer) })).filter((one) =>
+    (!level || one.level === level) && (!event || one.event === event) && (!text || `${one.from} ${one.to} ${one.text}`.toLowerCase().includes(text)));
+  $("log-note").textContent = `${number(rows.length)} of the last ${number(logs.length)}`;
+  draw($("log-table"), ["time", "level", "event", "node", "peer", "text"], rows.reverse().map((one) => ({
+    cells: [new Date(one.time).toISOString().replace("T", " ").slice(0, 23), pill(one.level), one.event, one.from, one.to, one.text],
+    classes: ["mono", "", "", "mono", "mono", "wrap"] })), "nothing was reported: nodes log when they are told to (log=True)");
+}
+
+// Results of the pipelines
+
+async function drawResults() {
+  const results = await (await fetch("api/results")).json();
+  $("result-list").replaceChildren(...(results.length ? results.map((one) => {
+    const table = element("table");
+    draw(table, one.columns || [], (one.rows || []).slice(0, 50).map((row) => ({ cells: row.map(String) })), "an empty table");
+    return element("div", { class: "panel" }, element("h2", {}, `${one.title || one.name}, ${ago(state.time - one.time)}`), table);
+  }) : [element("div", { class: "panel empty" }, "no results yet: zambezi pipeline run writes them")]));
+}
+
+// What is shown
+
+const DRAW = { overview: drawOverview, mesh: drawMesh, streams: drawStreams, topics: drawTopics, tail: drawTailForm, log: drawLog, results: drawResults };
+
+function show(name) {
+  view = VIEWS.includes(name) ? name : "overview";
+  for (const one of VIEWS) $(one).hidden = one !== view;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#${view}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (state) DRAW[view]();
+}
+
+function received(event) {
+  state = JSON.parse(event.data);
+  $("link").className = "up";
+  $("link").textContent = "live";
+  history.time.push(state.time);
+  history.rate.push((state.zeps?.streams || []).reduce((sum, one) => sum + one.rate, 0));
+  history.lag.push(state.process.loop_lag * 1000);
+  for (const values of Object.values(history)) if (values.length > KEPT) values.shift();
+  for (const one of state.zeps?.streams || []) keep(rates, one.stream, one.rate);
+  const here = new Set((state.zeps?.clients || []).map((one) => one.client));
+  for (const one of state.zeps?.clients || []) if (one.patterns) keep(lags, one.client, one.lag);
+  for (const client of lags.keys()) if (!here.has(client)) lags.delete(client);
+  // A table that somebody has selected text in is left alone.
+  if (document.getSelection().isCollapsed) DRAW[view]();
+}
+
+function toggleTheme() {
+  const theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  document.documentElement.dataset.theme = theme;
+  localStorage.setItem("theme", theme);
+  charts?.rate.redraw();
+  charts?.lag.redraw();
+  if (state) DRAW[view]();
+}
+
+document.querySelector("nav").append(...VIEWS.map((name, index) =>
+  element("a", { href: `#${name}` }, name[0].toUpperCase() + name.slice(1), element("kbd", { "aria-hidden": "true" }, String(index + 1)))));
+$("theme").addEventListener("click", toggleTheme);
+$("tail-form").addEventListener("submit", (event) => { event.preventDefault(); follow(); });
+$("log-form").addEventListener("submit", (event) => event.preventDefault());
+$("log-form").addEventListener("input", drawLog);
+addEventListener("hashchange", () => show(location.hash.slice(1)));
+addEventListener("resize", () => {
+  for (const [name, one] of Object.entries(charts || {})) one.setSize({ width: $(`${name}-chart`).clientWidth, height: 200 });
+});
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape") document.activeElement.blur();
+  if (/^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName)) return;
+  const index = "1234567".indexOf(event.key);
+  if (index >= 0 && event.key) location.hash = VIEWS[index];
+  else if (event.key === "t") toggleTheme();
+  else if (event.key === "?") $("help").showModal();
+  else if (event.key === "/") {
+    $(view).querySelector("input, select")?.focus();
+    event.preventDefault();
+  }
+});
+const live = new EventSource("api/live");
+live.onmessage = received;
+live.onerror = () => { $("link").className = "down"; $("link").textContent = "no connection: trying again"; };
+show(location.hash.slice(1));
+drawTail();
