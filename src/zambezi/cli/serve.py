@@ -6,13 +6,14 @@ import asyncio
 import dataclasses
 import logging
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from zambezi.cli import logs
 from zambezi.cli.quantity import octets, seconds
+from zambezi.errors import ZambeziError
 from zambezi.server import Config, Server, config
 from zambezi.server.server import SERVICES
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T", bound=Any)
+
+_log: Final = logging.getLogger("zambezi.server")
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -66,7 +69,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    asyncio.run(_serve(configured(arguments)))
+    asyncio.run(_serve(arguments))
     return 0
 
 
@@ -91,21 +94,33 @@ def _changed(value: T, **changes: object) -> T:
     return dataclasses.replace(value, **{name: one for name, one in changes.items() if one is not None})
 
 
-async def _serve(config: Config) -> None:
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+async def _serve(arguments: argparse.Namespace) -> None:
+    config = configured(arguments)
+    logs.begin(config.server.log, config.server.level)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with Server(config) as server, _console(server) as url:
+        loop.add_signal_handler(signal.SIGHUP, _reload, server, arguments)
         for service, endpoint in server.endpoints.items():
             print(f"{service} at {endpoint}", flush=True)
         if url:
             print(f"console at {url}", flush=True)
         security = "CURVE" if config.server.keys else "no encryption: anybody who reaches it may use it"
-        print(f"data in {config.server.data}; {security}; Ctrl-C stops it", file=sys.stderr, flush=True)
+        _log.info("data in %s; %s", config.server.data, security)
         await stop.wait()
-        print("stopping", file=sys.stderr, flush=True)
+        _log.info("stopping")
+
+
+def _reload(server: Server, arguments: argparse.Namespace) -> None:
+    """Take over what can be changed while it runs. A configuration with mistakes changes nothing."""
+    try:
+        server.reload(configured(arguments))
+    except (ZambeziError, OSError) as error:
+        _log.error("the configuration was not reloaded: %s", error)
+    else:
+        _log.info("rules and retention were reloaded")
 
 
 @asynccontextmanager
@@ -117,7 +132,7 @@ async def _console(server: Server) -> AsyncIterator[str]:
     try:
         from zambezi.console import Console  # noqa: PLC0415 - the core installs without it
     except ModuleNotFoundError as error:
-        print(f"no console: {error.name} is not installed; pip install 'zambezi[console]'", file=sys.stderr)
+        _log.warning("no console: %s is not installed; pip install 'zambezi[console]'", error.name)
         yield ""
         return
     async with Console(server) as console:

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from zambezi.mcollective.archive import Archive, Kept, MemoryArchive
 from zambezi.mcollective.connector import Message
 from zambezi.mcollective.engine import Bounds, Counters
@@ -30,6 +32,9 @@ from zambezi.mcollective.events import (
 )
 from zambezi.mcollective.rules import Rule, Rules
 from zambezi.mcollective.session import TopicReport
+
+# What is logged is for programs that want it: one that has not set up logging hears nothing.
+logging.getLogger("zambezi.mcollective").addHandler(logging.NullHandler())
 
 __all__ = [
     "ActionFailed",

@@ -17,8 +17,8 @@ types before the action runs; what it returns goes back as JSON.
 >>> greeter.actions["hello"].prepare({"name": "bob", "times": "2"})()
 ['hello bob', 'hello bob']
 
-Values may come as text, from a command line: so a number may be given as `"2"`, and a truth as `"true"`. The types are
-str, int, float, bool, list, dict, Literal, what is built of them, and None.
+Values may come as text, from a command line: so a number may be given as `"2"`, a truth as `"true"`, and a list as
+`"1,2"`. The types are str, int, float, bool, list, dict, Literal, what is built of them, and None.
 """
 
 from __future__ import annotations
@@ -169,8 +169,9 @@ def convert(value: object, hint: Any) -> Any:
             if value == choice or value == str(choice):
                 return choice
         raise ValueError(f"{value!r} is none of these")
-    if origin is list and isinstance(value, list):
-        return [convert(each, get_args(hint)[0]) for each in value]
+    if origin is list and isinstance(value, list | str):
+        parts = value.split(",") if isinstance(value, str) else value
+        return [convert(each, get_args(hint)[0]) for each in parts]
     if origin is dict and isinstance(value, dict):
         return {convert(key, get_args(hint)[0]): convert(each, get_args(hint)[1]) for key, each in value.items()}
     return _convert_plain(value, origin or hint)

@@ -72,6 +72,10 @@ class Middleware(BaseSocket):
         """How many are connected."""
         return len(self._core.engine.sessions)
 
+    def replace_rules(self, rules: Rules | Iterable[Rule | Mapping[str, object]] | None) -> None:
+        """Let other rules hold from now on. Subscriptions that are there stay."""
+        self._core.engine.rules = rules_of(rules)
+
     def topics(self) -> list[TopicReport]:
         """The topics that have subscribers, and who these are."""
         return self._core.engine.report()

@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 
 from zambezi.mcollective import messages
 from zambezi.mcollective.archive import Since
-from zambezi.mcollective.engine import BEAT
+from zambezi.mcollective.engine import BEAT, GRACE
 from zambezi.mcollective.errors import CommandRefused, Malformed, McollectiveError, Unconfirmed
 from zambezi.mcollective.messages import (
     CONNECT,
@@ -376,6 +376,9 @@ class ConnectorEngine:
         """Say NOOP when it is due (MCO-06), and give up a middleware that is silent for the TTL."""
         if self.state is State.DOWN:
             return
+        if self.ttl is not None and now - self.deadline > GRACE * self.ttl:
+            # It is us who were away: what the middleware said meanwhile may wait to be read.
+            self._heard = max(self._heard, now - (1 - GRACE) * self.ttl)
         if self.state is not State.READY and now >= self._heard + PATIENCE:
             self._hang_up(f"no answer to CONNECT within {PATIENCE:g} s", now)
         elif self.ttl is not None and not self.paused and now >= self._heard + self.ttl:

@@ -11,7 +11,8 @@ its messages, to whatever topics, is kept for every subscriber.
 
 *Owed answers.* The real connector takes the very next message after CONNECT, SUB and UNSUB for the answer, and gives up
 if it is anything else. So the answers to all the commands of a read go out before any MESSAGE that these commands
-cause; and while an answer has to wait (for an archive that writes to a disk) everything else for that client is held.
+cause, and before those that wait in the client's queue; and while an answer has to wait (for an archive that writes to
+a disk) everything else for that client is held.
 
 *Silence.* A client that is not heard from for 1.05 of its TTL is forgotten; before our own silence reaches its TTL it
 gets a NOOP, at 0.95 (MCO-08). Each session with a TTL has one place in a heap, and is looked at when it may be due: a
@@ -29,7 +30,7 @@ from itertools import count
 from typing import Final, TypeAlias
 
 from zambezi.mcollective import messages
-from zambezi.mcollective.archive import Archive, read_since
+from zambezi.mcollective.archive import Archive, Kept, read_since
 from zambezi.mcollective.errors import ArchiveError, Malformed
 from zambezi.mcollective.events import CaughtUp, ClientConnected, ClientEvent, ClientGone, CommandDenied, SlowSubscriber
 from zambezi.mcollective.messages import (
@@ -62,6 +63,7 @@ from zambezi.zmtp import core
 
 BEAT: Final = 0.95
 EXPIRY: Final = 1.05
+GRACE: Final = 0.1  # of a TTL: if we look so much too late, nobody is forgotten until we have looked again
 LEAST_TTL: Final = 0.05  # seconds: one client must not keep us busy with NOOPs
 GREATEST_TTL: Final = 7 * 86_400.0
 TOPICS: Final = b"$topics"
@@ -107,10 +109,11 @@ class Counters(core.Counters):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """An answer or a NOOP for one client."""
+    """A message for one client. An answer to a command with an ID goes before all that has not gone out yet."""
 
     session: Session
     frames: Frames
+    answer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,10 +460,9 @@ class Engine:
 
     def _answer(self, session: Session, frames: Frames, id: bytes | None) -> None:  # noqa: A002
         if not session.owed:
-            self._answers.append(Send(session, frames))
+            self._answers.append(Send(session, frames, id is not None))
         elif id is None:
-            session.held.append(frames)
-            session.held_octets += sum(map(len, frames))
+            self._hold(session, [frames])
         else:
             owed = Owed(id)
             owed.answer = frames
@@ -477,7 +479,7 @@ class Engine:
         else:
             owed.answer = messages.ok(owed.id, session.delimited)
         while session.owed and session.owed[0].answer:
-            self._answers.append(Send(session, session.owed.popleft().answer))
+            self._answers.append(Send(session, session.owed.popleft().answer, True))
         if not session.owed:
             self._waiting.discard(session)
             for frames in session.held:
@@ -495,14 +497,13 @@ class Engine:
 
     def tick(self, now: float) -> None:
         """Send the NOOPs that are due, and forget those who are silent. (MCO-08)"""
-        heap = self._heap
-        while heap and heap[0][0] <= now:
-            when, _, session = heapq.heappop(heap)
+        while self._heap and self._heap[0][0] <= now:
+            when, _, session = heapq.heappop(self._heap)
             if session.open and when == session.scheduled:
                 session.scheduled = _NEVER
-                self._look_at(session, now)
+                self._look_at(session, now, now - when)
 
-    def _look_at(self, session: Session, now: float) -> None:
+    def _look_at(self, session: Session, now: float, late: float) -> None:
         ttl = session.ttl
         if session.state is State.FORGOTTEN:
             self._answers.append(Drop(session, "it was forgotten, and stayed silent"))
@@ -510,7 +511,11 @@ class Engine:
         if ttl is None:
             return
         if now >= session.heard + EXPIRY * ttl:
-            self._forget(session, ttl, now)
+            if late > GRACE * ttl:
+                # It is us who were away: what it said meanwhile may wait to be read.
+                self._schedule(session, now + GRACE * ttl)
+            else:
+                self._forget(session, ttl, now)
             return
         if now >= session.said + BEAT * ttl:
             if session.owed:
@@ -533,12 +538,16 @@ class Engine:
     def _schedule(self, session: Session, when: float | None = None) -> None:
         if when is None:
             if session.ttl is None:
-                session.scheduled = _NEVER
                 return
             # The same sums as in `_look_at`: another order would round differently, and be early or late.
             when = min(session.heard + EXPIRY * session.ttl, session.said + BEAT * session.ttl)
-        if when != session.scheduled:
+        # To look too early does no harm, so that only an earlier look needs a new place. Old places are swept out
+        # before they are more than the sessions: clients that change their TTL all the time must not fill the heap.
+        if when < session.scheduled:
             session.scheduled = when
+            if len(self._heap) >= 2 * len(self.sessions) + _FEW:
+                self._heap = [entry for entry in self._heap if entry[2].open and entry[0] == entry[2].scheduled]
+                heapq.heapify(self._heap)
             heapq.heappush(self._heap, (when, next(self._order), session))
 
     # The archive
@@ -592,7 +601,7 @@ class Engine:
             return
         messages_of: list[Frames] = []
         breaths = 0
-        while session.replays and room > 0 and breaths < 64:
+        while session.replays and room > 0 and breaths < _FEW:
             replay = session.replays[0]
             try:
                 kept = next(replay.source) if replay.topics else None
@@ -610,9 +619,12 @@ class Engine:
             elif kept is None:
                 breaths += 1
             elif kept.topic in replay.topics:
-                frames = _numbered(kept.frames, kept.sequence, session.delimited)
-                messages_of.append(frames)
-                room -= sum(map(len, frames))
+                frames = _numbered(kept, session.delimited)
+                if frames:
+                    messages_of.append(frames)
+                    room -= sum(map(len, frames))
+                else:
+                    self.counters.malformed += 1
         if messages_of:
             self.counters.replayed += len(messages_of)
             self._deliveries.append(Deliver([session], Burst(messages_of), _REPLAYED))
@@ -712,10 +724,16 @@ def _read_ttl(command: Command) -> float | None:
     return ttl
 
 
-def _numbered(frames: Frames, sequence: int, delimited: bool) -> Frames:
-    """A MESSAGE from the archive, as one that goes out live has it."""
-    command = messages.decode(frames)
-    headers = {**command.headers, SEQUENCE: b"%d" % sequence}
+def _numbered(kept: Kept, delimited: bool) -> Frames:
+    """A MESSAGE from the archive, as one that goes out live has it; nothing, if somebody else put it there."""
+    try:
+        command = messages.decode(kept.frames or (b"",))
+        messages.check(command, "middleware")
+    except Malformed:
+        return ()
+    if command.verb != MESSAGE or command.headers[TOPIC] != kept.topic:
+        return ()
+    headers = {**command.headers, SEQUENCE: b"%d" % kept.sequence}
     return Command(MESSAGE, headers, command.positional, delimited).encode()
 
 

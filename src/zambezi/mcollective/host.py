@@ -123,13 +123,13 @@ class AgentHost:
                 self.counters.strange += 1
                 continue
             self.counters.requests += 1
-            task = asyncio.create_task(self._answer(request, message))
+            task = asyncio.create_task(self._answer(request, message, len(self._running) >= self._most))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
-    async def _answer(self, request: Request, message: Message) -> None:
+    async def _answer(self, request: Request, message: Message, too_much: bool) -> None:
         began = time.monotonic()
-        if len(self._running) > self._most:
+        if too_much:
             reply = Reply(request.id, self.node, "refused", error="too much is asked at once: try again later")
         else:
             reply = await self._perform(request, began)

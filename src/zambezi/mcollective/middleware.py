@@ -6,7 +6,8 @@ a client can make us hold:
 
 - A subscriber that does not read has a queue of `send_bound` octets. When that is full it misses messages, which is
   counted, told as an event, and told to it when it reads again. Nobody waits for it.
-- A client that sends commands and does not read the answers is not read any more, until it has.
+- A client that sends commands and does not read the answers is not read any more, until it has; nor one to which too
+  many answers are owed.
 - What the engine itself remembers of a client is bounded by `Bounds`.
 """
 
@@ -21,11 +22,12 @@ from zambezi.mcollective import engine as engines
 from zambezi.mcollective.archive import Archive
 from zambezi.mcollective.engine import Bounds, Deliver, Drop, Engine, Send
 from zambezi.mcollective.events import ClientGone, SlowSubscriber
-from zambezi.mcollective.messages import NOOP, Frames, shown
+from zambezi.mcollective.messages import ERROR, NOOP, OK, Frames, shown
 from zambezi.mcollective.rules import Rules
 from zambezi.mcollective.session import Session
 from zambezi.zmtp.connection import Heartbeat, Limits, Ready
 from zambezi.zmtp.core import Options
+from zambezi.zmtp.frames import Message, size_of
 from zambezi.zmtp.patterns import Router
 from zambezi.zmtp.pipe import Bound, Pipe
 from zambezi.zmtp.reactor import Reactor, Timer
@@ -35,6 +37,7 @@ from zambezi.zmtp.stream import StreamLink
 _log: Final = logging.getLogger("zambezi.mcollective")
 _NEVER: Final = float("inf")
 _REPLAY: Final = 256 * 1024  # octets of the archive that go out in one step
+OWED: Final = 1000  # answers that wait for the archive, of one client
 
 DEFAULT_LIMITS: Final = Limits(frame=1 << 24, message=1 << 24)
 DEFAULT_BOUND: Final = Bound(octets=4 * 1024 * 1024)
@@ -112,18 +115,22 @@ class MiddlewareCore(Router):
                 self.engine.receive(session, batch, now)
         if session is not None:
             self._pump()
+            if len(session.owed) >= OWED:
+                self._choke(pipe)
             if session.replays:
                 self._replay(pipe)
 
     def departed(self, pipe: Pipe) -> None:
         super().departed(pipe)
-        if pipe in self._choked and pipe.out_octets <= self.send_octets // 2:
+        session = self._sessions.get(pipe)
+        if session is None:
+            return
+        if pipe in self._choked and pipe.out_octets <= self.send_octets // 2 and len(session.owed) <= OWED // 2:
             self._choked.discard(pipe)
             pipe.paused = False
             if pipe.link is not None:
                 pipe.link.resume()
-        session = self._sessions.get(pipe)
-        if session is not None and session.replays:
+        if session.replays:
             self.reactor.call_soon(self._replay, pipe)
 
     def _choke(self, pipe: Pipe) -> None:
@@ -162,7 +169,7 @@ class MiddlewareCore(Router):
                     if isinstance(output, Deliver):
                         self._deliver(output, now)
                     elif isinstance(output, Send):
-                        self._send(output.session, output.frames, now)
+                        self._send(output, now)
                     elif isinstance(output, Drop):
                         self._drop(output)
                     else:
@@ -171,7 +178,8 @@ class MiddlewareCore(Router):
             self._pumping = False
         self._arm()
 
-    def _send(self, session: Session, frames: Frames, now: float) -> None:
+    def _send(self, output: Send, now: float) -> None:
+        session, frames = output.session, output.frames
         pipe: Pipe = session.connection  # type: ignore[assignment]
         if pipe.link is None:
             return  # it is leaving
@@ -180,7 +188,24 @@ class MiddlewareCore(Router):
                 return  # enough is under way that says as much
             self._choke(pipe)
         session.said = now
-        pipe.push(frames if len(frames) > 1 else frames[0])
+        if output.answer and pipe.outbox:
+            self._overtake(session, pipe, frames)
+        else:
+            pipe.push(frames if len(frames) > 1 else frames[0])
+
+    def _overtake(self, session: Session, pipe: Pipe, frames: Frames) -> None:
+        """Queue an answer before the messages that wait, and after the answers that do."""
+        outbox = pipe.outbox
+        if session.queue is not outbox:
+            # The queue is another since it was last sent from. What is left of the old one may begin with answers.
+            session.queue = outbox
+            session.answers = next((at for at, each in enumerate(outbox) if not _is_answer(each)), len(outbox))
+        outbox.insert(session.answers, frames)
+        session.answers += 1
+        pipe.out_octets += size_of(frames)
+        pipe.singles = False
+        if pipe.link is not None:
+            pipe.link.nudge()
 
     def _deliver(self, output: Deliver, now: float) -> None:
         burst = output.burst
@@ -248,6 +273,10 @@ class MiddlewareCore(Router):
             self._timer.cancel()
             self._timer = None
         super().close(linger)
+
+
+def _is_answer(message: Message) -> bool:
+    return isinstance(message, tuple) and (message[0] or message[1]) in (OK, ERROR)
 
 
 def _who(session: Session) -> str:

@@ -49,6 +49,7 @@ class Session:
 
     __slots__ = (
         "address",
+        "answers",
         "apart",
         "connection",
         "delimited",
@@ -61,6 +62,7 @@ class Session:
         "open",
         "owed",
         "present",
+        "queue",
         "replays",
         "said",
         "scheduled",
@@ -91,6 +93,8 @@ class Session:
         self.owed: deque[Owed] = deque()
         self.held: list[Frames] = []  # what waits for an answer that is owed
         self.held_octets = 0
+        self.queue: object = None  # where messages wait to go out to it, as it was when an answer was last put there,
+        self.answers = 0  # and with how many answers it begins
         self.missed = 0  # messages, since it became slow
         self.denied = 0  # commands, by the rules
 

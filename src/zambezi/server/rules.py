@@ -29,6 +29,10 @@ class Rules:
     def __init__(self, rules: Iterable[Rule] = ()) -> None:
         self._rules = list(rules)
 
+    def replace(self, rules: Iterable[Rule]) -> None:
+        """Let other rules hold from now on."""
+        self._rules = list(rules)
+
     def allow(self, user: str, action: str, stream: str) -> bool:
         """Whether a user may `publish` to, `subscribe` to or `create` a stream."""
         return not self._rules or any(

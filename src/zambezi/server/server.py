@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import socket
 import time
@@ -44,6 +45,7 @@ class Server:
     def __init__(self, config: Config | None = None) -> None:
         self.config = config or Config()
         self.endpoints: dict[str, str] = {}  # where each service is bound
+        self.rules = Rules(self.config.rules)
         self.broker: Broker | None = None
         self.middleware: Middleware | None = None
         self.node: Node | None = None
@@ -96,7 +98,7 @@ class Server:
                 connections=zeps.max_connections,
                 message=zeps.max_message,
             ),
-            allow=Rules(self.config.rules).allow,
+            allow=self.rules.allow,
         )
         self.broker = await stack.enter_async_context(broker)
         self.endpoints["zeps"] = broker.bind(zeps.endpoint)
@@ -108,7 +110,7 @@ class Server:
         if mcollective.journal:
             archive = StreamArchive(self._stream("mcollective", "mcollective.journal"), mcollective.journal)
         middleware = Middleware(
-            rules=Rules(self.config.rules).topics,
+            rules=self.rules.topics,
             archive=archive,
             security=keys.security if keys else Null(),
             authenticator=keys.authenticator if keys else None,
@@ -145,6 +147,24 @@ class Server:
         self.endpoints["log"] = service.endpoint
         self.logs = LogJournal(service, stream)
         stack.push_async_callback(_ended, asyncio.create_task(self.logs.run()))
+
+    def reload(self, config: Config) -> None:
+        """Let the rules and the retention of another configuration hold from now on; all else needs a restart.
+
+        Keys need nothing: the directory of allowed keys is looked at all the time.
+        """
+        self.rules.replace(config.rules)
+        if self.middleware is not None:
+            self.middleware.replace_rules(self.rules.topics)
+        if self.broker is not None:
+            default = policy_of(config.zeps.journal)
+            policies = {name: policy_of(one) for name, one in config.zeps.streams.items()}
+            self.broker.set_policies(default, policies)
+        self.config = dataclasses.replace(
+            self.config,
+            rules=config.rules,
+            zeps=dataclasses.replace(self.config.zeps, journal=config.zeps.journal, streams=config.zeps.streams),
+        )
 
     @property
     def problems(self) -> list[str]:

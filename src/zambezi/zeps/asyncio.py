@@ -24,6 +24,7 @@ import asyncio
 import inspect
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar, Unpack
 
@@ -98,6 +99,9 @@ class _Waiting:
 
     async def until(self, attempt: Callable[[], T | None], timeout: float | None, what: str) -> T:
         """Call `attempt` whenever it may succeed, until it does."""
+        result = attempt()
+        if result is not None:
+            return result
         try:
             async with asyncio.timeout(timeout):
                 while (result := attempt()) is None:
@@ -185,7 +189,7 @@ class Client:
 
     async def index(self, stream: str, after: int = 0, timeout: float | None = None) -> list[IndexEntry]:
         """The batches of a stream's journal that have messages after a sequence: where they are, and of when."""
-        return read_index(await self._ask(INDEX + stream_name(stream), after, timeout))
+        return read_index(await self._ask(stream_name(INDEX + stream_name(stream)), after, timeout))
 
     async def _ask(self, about: str, after: int, timeout: float | None) -> list[bytes]:
         self._open()
@@ -404,7 +408,7 @@ class Subscription(Reading):
             current = self._current
             for message in current:
                 return message
-            if not await self._waiting.until(lambda given=current: self._refill(given), timeout, _NOTHING):  # type: ignore[misc]
+            if not await self._waiting.until(partial(self._refill, current), timeout, _NOTHING):
                 raise self._over()
 
     async def recv_batch(self, timeout: float | None = None) -> MessageBatch:
@@ -422,7 +426,7 @@ class Subscription(Reading):
             current = self._current
             for message in current:
                 yield message
-            if not await self._waiting.until(lambda given=current: self._refill(given), None, _NOTHING):  # type: ignore[misc]
+            if not await self._waiting.until(partial(self._refill, current), None, _NOTHING):
                 return
 
     async def batches(self) -> AsyncIterator[MessageBatch]:
@@ -431,9 +435,7 @@ class Subscription(Reading):
         if rest is not None:
             yield rest
         while True:
-            found = self._next_batch()
-            if found is None:
-                found = await self._waiting.until(self._next_batch, None, _NOTHING)
+            found = await self._waiting.until(self._next_batch, None, _NOTHING)
             if not found:
                 return
             yield found

@@ -133,6 +133,10 @@ class Broker:
         """Serve at `tcp://HOST:PORT`, `ipc://PATH` or `inproc://NAME`; the endpoint as bound."""
         return self._core.bind(endpoint)
 
+    def set_policies(self, default: Policy, policies: Mapping[str, Policy]) -> None:
+        """Keep streams by other rules from now on: `default`, and some by their own."""
+        self._engine.set_policies(default, policies)
+
     @property
     def counters(self) -> Counters:
         """What happened, counted."""
@@ -207,10 +211,12 @@ class Broker:
         self._timer.cancel()
         for endpoint in list(self._core.listeners):
             self._core.unbind(endpoint)
+        self._empty.clear()  # it was empty before, perhaps
         self._engine.detach()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GOODBYE if self._engine.sessions else 0):
-                await self._empty.wait()
+        if self._engine.sessions:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GOODBYE):
+                    await self._empty.wait()
         self._core.close(GOODBYE)
         await self._closed.wait()
         self._over = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias, TypedDict
 
@@ -104,6 +104,7 @@ class Engine:
         self.reports = Reports(self)
         self._store = store
         self._shell = shell
+        self._policies = dict(options.policies)
         self._numbers = 0
         self._streams: dict[str, Stream] = {}
         for name in [*store.names(), *options.streams]:
@@ -127,7 +128,7 @@ class Engine:
         if stream is None:
             shell = self._shell
             stream = self._streams[name] = Stream(
-                self._store.open(name, self.options.policies.get(name)),
+                self._store.open(name, self._policies.get(name)),
                 self.matchers,
                 soon=shell.soon,
                 warm=shell.warm,
@@ -148,6 +149,13 @@ class Engine:
         if len(self._streams) >= self.limits.streams:
             raise BrokerError(f"there are {len(self._streams)} streams already, the limit: {name} was not made")
         return self._open(name)
+
+    def set_policies(self, default: Policy, policies: Mapping[str, Policy]) -> None:
+        """Keep streams by other rules from now on."""
+        self._store.policy = default
+        self._policies = dict(policies)
+        for name, stream in self._streams.items():
+            stream.journal.policy = self._policies.get(name, default)
 
     # Sessions
 

@@ -301,6 +301,9 @@ class Session:
             if self.cursor is not None:
                 self.cursor.close()
             self._line.say(Detach().encode()[0])
+        elif self.state is State.NEW:
+            self._end()
+            self._line.part()
 
     def lost(self) -> None:
         """The connection is gone."""

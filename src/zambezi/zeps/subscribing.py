@@ -20,6 +20,7 @@ from zambezi.zeps.received import MessageBatch
 from zambezi.zeps.subscriber import Subscriber
 from zambezi.zmtp.reactor import Reactor, Timer
 
+LONGEST: Final = 255  # octets of a pattern
 POLL: Final = 0.5  # seconds between looks whether a stream has reached where a subscription ends
 
 
@@ -54,7 +55,10 @@ class Subscribing(Session):
             self._ask_for_stream(self._told)
 
     def _ask_for_stream(self, answer: Callable[[Question], object]) -> None:
-        self._ask(Question(*self._same, STREAMS, answer, f"exact:{self.stream}"))
+        exact = f"exact:{self.stream}"
+        # A name that is too long to be told as a pattern is looked for among all.
+        fits = len(exact.encode("utf-8", "surrogateescape")) <= LONGEST
+        self._ask(Question(*self._same, STREAMS, answer, exact if fits else ""))
 
     @property
     def _same(self) -> tuple[Reactor, ClientOptions, Locate]:
@@ -99,7 +103,7 @@ class Subscribing(Session):
         except BrokerError as error:
             self.engine.fail(error)
             return None
-        # The stream is there, for we are attached to it; a name with a colon may have been taken for a pattern.
+        # The stream is there, for we are attached to it; but a broker may tell of others, too.
         return next((one for one in told if one.stream == self.stream), None)
 
     def _find_end(self, info: StreamInfo, until: int) -> None:

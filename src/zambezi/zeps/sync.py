@@ -164,7 +164,7 @@ class Client:
 
     def index(self, stream: str, after: int = 0, timeout: float | None = None) -> list[IndexEntry]:
         """The batches of a stream's journal that have messages after a sequence: where they are, and of when."""
-        return read_index(self._ask(INDEX + stream_name(stream), after, timeout))
+        return read_index(self._ask(stream_name(INDEX + stream_name(stream)), after, timeout))
 
     def _ask(self, about: str, after: int, timeout: float | None) -> list[bytes]:
         waiting = _Waiting()

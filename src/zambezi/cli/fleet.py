@@ -1,0 +1,357 @@
+"""`zambezi fleet`: be a node with agents, see who is there, and have something done everywhere."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import json
+import logging
+import math
+import os
+import platform
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from zambezi import __version__
+from zambezi.cli.middleware import add_middleware_options, connector_options
+from zambezi.cli.node import seconds
+from zambezi.cli.terminal import say, shown
+from zambezi.mcollective import agents
+from zambezi.mcollective.agents import action, agent
+from zambezi.mcollective.asyncio import Connector as AsyncConnector
+from zambezi.mcollective.errors import AgentError, McollectiveError
+from zambezi.mcollective.events import Complaint, SessionLost, SessionReady
+from zambezi.mcollective.fleet import COLLECTIVE, Call, Outcome, Reply, Request, agents_of
+from zambezi.mcollective.host import AgentHost
+from zambezi.mcollective.sync import Connector, Fleet
+from zambezi.zmtp.events import SocketEvent
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+FOREVER: Final = math.inf
+FAILURE: Final = 1
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    fleet = subparsers.add_parser("fleet", help="agents on many machines, through an MCollective middleware")
+    commands = fleet.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_agent(commands)
+    _add_ping(commands)
+    _add_call(commands)
+
+
+def _add_fleet_options(parser: argparse.ArgumentParser) -> None:
+    add_middleware_options(parser)
+    parser.add_argument(
+        "--collective", metavar="NAME", default=COLLECTIVE, help=f"the first word of all topics (default: {COLLECTIVE})"
+    )
+
+
+# agent
+
+
+@agent("node")
+class NodeAgent:
+    """What a node tells of itself."""
+
+    @action
+    def info(self) -> dict[str, object]:
+        """The host, its system, and how busy it is."""
+        return {
+            "host": socket.gethostname(),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            "zambezi": __version__,
+            "cores": os.cpu_count(),
+            "load": [round(each, 2) for each in os.getloadavg()],
+            "up": round(time.clock_gettime(time.CLOCK_BOOTTIME)),
+        }
+
+    @action
+    def echo(self, text: str) -> str:
+        """What was said."""
+        return text
+
+
+def _add_agent(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "agent",
+        help="be a node: serve agents",
+        description=(
+            "Serve the agent `node`, and those in the files and modules that are named: every class with @agent. "
+            "Ctrl-C ends it."
+        ),
+    )
+    parser.add_argument("--name", metavar="NAME", default="", help="what the node is called (default: the host's name)")
+    parser.add_argument(
+        "--load",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a Python file or module with agents; may be repeated",
+    )
+    parser.add_argument("--seconds", metavar="SECONDS", type=seconds, default=FOREVER, help="end after so long")
+    _add_fleet_options(parser)
+    parser.set_defaults(run=run_agent)
+
+
+def run_agent(arguments: argparse.Namespace) -> int:
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    served = [NodeAgent(), *(each for source in arguments.load for each in load(source))]
+    with contextlib.suppress(KeyboardInterrupt):  # that is how it ends
+        asyncio.run(_serve(arguments, served))
+    return 0
+
+
+async def _serve(arguments: argparse.Namespace, served: list[object]) -> None:
+    connector = AsyncConnector(arguments.connect, **connector_options(arguments))
+    host = AgentHost(connector, served, node=arguments.name, collective=arguments.collective, on_request=_asked)
+    telling = asyncio.create_task(_tell(connector))
+    try:
+        say(f"* {shown(host.node)} serves {', '.join(host.agents)}; looking for {arguments.connect}")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if math.isinf(arguments.seconds) else arguments.seconds):
+                await host.serve()
+    finally:
+        await host.close()
+        telling.cancel()
+
+
+async def _tell(connector: AsyncConnector) -> None:
+    async for event in connector.events():
+        text = _told(event)
+        if text:
+            say(f"* {text}")
+
+
+def _told(event: SocketEvent) -> str:
+    match event:
+        case SessionReady(endpoint, again):
+            return f"{'back' if again else 'connected'} at {endpoint}"
+        case SessionLost(_, reason):
+            return f"the middleware is gone: {shown(reason)}; trying again until it is back"
+        case Complaint(_, text):
+            return f"the middleware says: {shown(text)}"
+    return ""
+
+
+def _asked(request: Request, reply: Reply) -> None:
+    what = f"{shown(request.agent)}.{shown(request.action)}"
+    why = f": {shown(reply.error)}" if reply.error else ""
+    say(f"{shown(request.caller)} asked for {what}: {reply.status}{why} ({reply.took * 1000:.1f} ms)")
+
+
+def load(source: str) -> Iterator[object]:
+    """The agents in a file, or in a module that can be imported."""
+    module = _module(source)
+    found = [
+        each
+        for _, each in inspect.getmembers(module, inspect.isclass)
+        if agents.is_agent(each) and each.__module__ == module.__name__
+    ]
+    if not found:
+        raise AgentError(f"{source} has no agents: write @agent('name') above a class")
+    for each in found:
+        yield each()
+
+
+def _module(source: str) -> ModuleType:
+    path = Path(source)
+    if not (source.endswith(".py") or path.exists()):
+        try:
+            return importlib.import_module(source)
+        except ImportError as error:
+            raise AgentError(f"{source} is no file, and cannot be imported: {error}") from error
+    spec = importlib.util.spec_from_file_location(f"zambezi_agents_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise AgentError(f"{source} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise AgentError(f"{source} cannot be loaded: {type(error).__name__}: {error}") from error
+    return module
+
+
+# ping
+
+
+def _add_ping(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "ping", help="who is there, and with which agents", description="All nodes that answer within the timeout."
+    )
+    parser.add_argument("--node", metavar="NAME", action="append", help="ask this one only; may be repeated")
+    parser.add_argument("--timeout", metavar="SECONDS", type=seconds, default=2.0, help="how long to wait (default: 2)")
+    parser.add_argument("--json", action="store_true", help="the answers as JSON")
+    _add_fleet_options(parser)
+    parser.set_defaults(run=run_ping)
+
+
+def run_ping(arguments: argparse.Namespace) -> int:
+    with _fleet(arguments) as fleet, _bar("ping") as heard:
+        began = time.monotonic()
+        times: dict[str, float] = {}
+
+        def note(reply: Reply, call: Call) -> None:
+            times[reply.node] = time.monotonic() - began
+            heard(reply, call)
+
+        outcome = fleet.call(
+            "discovery", "ping", nodes=arguments.node, timeout=arguments.timeout, discover=0, on_reply=note
+        )
+    if arguments.json:
+        say(json.dumps(_as_json(outcome), indent=2))
+    elif sys.stdout.isatty():
+        table = _new_table(f"{len(outcome.replies)} nodes", "node", "ms", "agents")
+        for node, reply in outcome.replies.items():
+            table.add_row(_plain(node), f"{times[node] * 1000:.1f}", _plain(", ".join(agents_of(reply))))
+        Console().print(table)
+    else:
+        for node, reply in outcome.replies.items():
+            say(f"{shown(node)}\t{times[node] * 1000:.1f} ms\t{shown(', '.join(agents_of(reply)))}")
+    return _verdict(outcome)
+
+
+# call
+
+
+def _add_call(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "call",
+        help="have an action done",
+        description=(
+            "Call an action on all nodes that have the agent, or on those that are named, and show what each answered "
+            "and who did not. The status is 1 if somebody failed, or was silent."
+        ),
+    )
+    parser.add_argument("agent", metavar="AGENT", help="the agent")
+    parser.add_argument("action", metavar="ACTION", help="what it shall do")
+    parser.add_argument(
+        "arguments", metavar="KEY=VALUE", nargs="*", type=_argument, help="arguments; KEY:=VALUE is a value in JSON"
+    )
+    parser.add_argument("--node", metavar="NAME", action="append", help="ask this one only; may be repeated")
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=seconds, default=10.0, help="how long to wait for replies (default: 10)"
+    )
+    parser.add_argument(
+        "--discover", metavar="SECONDS", type=seconds, default=1.0, help="how long to look for nodes first (default: 1)"
+    )
+    parser.add_argument("--json", action="store_true", help="the replies as JSON")
+    _add_fleet_options(parser)
+    parser.set_defaults(run=run_call)
+
+
+def _argument(text: str) -> tuple[str, object]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.rstrip(":"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no KEY=VALUE")
+    if not key.endswith(":"):
+        return key, value
+    try:
+        return key[:-1], json.loads(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{value!r} is no JSON; KEY=VALUE is a text") from None
+
+
+def run_call(arguments: argparse.Namespace) -> int:
+    with _fleet(arguments) as fleet, _bar(f"{arguments.agent}.{arguments.action}") as heard:
+        outcome = fleet.call(
+            arguments.agent,
+            arguments.action,
+            dict(arguments.arguments),
+            nodes=arguments.node,
+            timeout=arguments.timeout,
+            discover=arguments.discover,
+            on_reply=heard,
+        )
+    if arguments.json:
+        say(json.dumps(_as_json(outcome), indent=2))
+    elif sys.stdout.isatty():
+        table = _new_table(f"{arguments.agent}.{arguments.action}", "node", "status", "ms", "answer")
+        for node, reply in outcome.replies.items():
+            table.add_row(_plain(node), reply.status, f"{reply.took * 1000:.1f}", _plain(_answer(reply)))
+        for node in outcome.silent:
+            table.add_row(_plain(node), "silent", "", "no answer in time")
+        Console().print(table)
+    else:
+        for node, reply in outcome.replies.items():
+            say(f"{shown(node)}\t{reply.status}\t{shown(_answer(reply))}")
+        for node in outcome.silent:
+            say(f"{shown(node)}\tsilent\tno answer in time")
+    if not outcome.replies and not outcome.silent:
+        raise McollectiveError(
+            f"nobody has the agent {shown(arguments.agent)!r}; zambezi fleet ping shows who has what"
+        )
+    return _verdict(outcome)
+
+
+def _verdict(outcome: Outcome) -> int:
+    return 0 if outcome.ok else FAILURE
+
+
+def _answer(reply: Reply) -> str:
+    if not reply.ok:
+        return reply.error
+    return reply.result if isinstance(reply.result, str) else json.dumps(reply.result, ensure_ascii=False)
+
+
+def _as_json(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "replies": {
+            node: {"status": reply.status, "result": reply.result, "error": reply.error, "took": reply.took}
+            for node, reply in outcome.replies.items()
+        },
+        "silent": list(outcome.silent),
+    }
+
+
+@contextlib.contextmanager
+def _fleet(arguments: argparse.Namespace) -> Iterator[Fleet]:
+    with Connector(arguments.connect, **connector_options(arguments)) as connector:
+        try:
+            connector.connect(timeout=arguments.timeout)
+        except TimeoutError:
+            raise McollectiveError(
+                f"there is no middleware at {arguments.connect}, or it does not let us in ({arguments.timeout:g} s)"
+            ) from None
+        yield Fleet(connector, collective=arguments.collective)
+
+
+@contextlib.contextmanager
+def _bar(what: str) -> Iterator[Callable[[Reply, Call], None]]:
+    """A progress bar on standard error, where that is a terminal: the replies that have come, of those expected."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda *_: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(_plain(what), total=None)
+        yield lambda _, call: progress.update(task, completed=len(call.replies), total=len(call.expected) or None)
+
+
+def _new_table(title: str, *headings: str) -> Table:
+    table = Table(title=_plain(title), title_justify="left")
+    for heading in headings:
+        table.add_column(heading, overflow="fold", justify="right" if heading == "ms" else "left")
+    return table
+
+
+def _plain(text: str) -> str:
+    """Strangers' text: no commands to the terminal, and no markup."""
+    return shown(text).replace("[", r"\[")

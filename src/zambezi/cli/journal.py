@@ -1,0 +1,511 @@
+"""`zambezi journal`: look at the journals of a data directory, check them, and get messages out of them.
+
+All but `truncate` only read, and can be used while a broker runs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final, Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from zambezi.cli.quantity import start
+from zambezi.cli.streams import size
+from zambezi.cli.terminal import say, shown
+from zambezi.zeps.block import Block
+from zambezi.zeps.errors import JournalError
+from zambezi.zeps.journal import Journal, Store
+from zambezi.zeps.journal.extract import Stored, batches, messages
+from zambezi.zeps.journal.identity import Damaged
+from zambezi.zeps.journal.verify import Checked, Damage, verify
+
+if TYPE_CHECKING:
+    import argparse
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+DATA: Final = "zambezi-data"
+PIECE: Final = 1 << 20
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    journal = subparsers.add_parser(
+        "journal",
+        help="look at journals, check them, and get messages out of them",
+        description="Look at the journals of a data directory. All but truncate can be used while a broker runs.",
+    )
+    commands = journal.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_info(commands)
+    _add_verify(commands)
+    _add_dump(commands)
+    _add_export(commands)
+    _add_truncate(commands)
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data", metavar="DIR", type=Path, default=Path(DATA), help=f"where the journals are (default: {DATA})"
+    )
+
+
+def _add_range(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--since",
+        metavar="WHEN",
+        type=start,
+        default="earliest",
+        help="a sequence (those after it), a time ago (10m) or a moment (2026-01-31T12:00) (default: earliest)",
+    )
+    parser.add_argument(
+        "--until",
+        metavar="WHEN",
+        type=start,
+        default="latest",
+        help="a sequence, a time ago or a moment: the last message that is wanted (default: latest)",
+    )
+    parser.add_argument("--pattern", metavar="PREFIX", default="", help="keys that begin like this (default: all)")
+
+
+def _journals(store: Store, names: list[str]) -> Iterator[Journal]:
+    """The streams with these names, or all."""
+    known = store.names()
+    for name in names:
+        if name not in known:
+            raise JournalError(_missing(store, name, known))
+    for name in names or known:
+        try:
+            yield store.open(name)
+        except Damaged:
+            if names:
+                raise  # otherwise it is among the problems of the store
+
+
+def _missing(store: Store, name: str, known: list[str]) -> str:
+    told = ", ".join(shown(one) for one in known[:10]) + (", ..." if len(known) > 10 else "")
+    return f"there is no stream {shown(name)!r} in {store.path}: there are {told}" if known else _empty(store)
+
+
+def _empty(store: Store) -> str:
+    return f"there are no streams in {store.path}: is it the data directory? --data DIR says which one"
+
+
+def _moment(microseconds: int, timespec: str = "milliseconds") -> str:
+    if not microseconds:
+        return "-"
+    try:
+        return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec=timespec)
+    except OverflowError:
+        return f"{microseconds} us"  # a clock that was wrong by millennia
+
+
+def _messages(number: int) -> str:
+    return f"{number:,} message" if number == 1 else f"{number:,} messages"
+
+
+# info
+
+
+def _add_info(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "info",
+        help="the streams: sequences, sizes, times, segments",
+        description="List the streams of a data directory; with their segments, if streams are named.",
+    )
+    parser.add_argument("streams", metavar="STREAM", nargs="*", help="streams (default: all)")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each stream")
+    _add_data(parser)
+    parser.set_defaults(run=run_info)
+
+
+def run_info(arguments: argparse.Namespace) -> int:
+    with Store(arguments.data, write=False) as store:
+        journals = list(_journals(store, arguments.streams))
+        if arguments.json:
+            for journal in journals:
+                say(json.dumps(_told(journal)))
+        elif not journals and not store.problems:
+            say(_empty(store))
+        else:
+            # A table that is read by a program is not folded.
+            console = Console() if sys.stdout.isatty() else Console(width=240)
+            console.print(_stream_table(journals, store.path))
+            for journal in journals if arguments.streams else []:
+                console.print(_segment_table(journal))
+        problems = [*store.problems, *[problem for journal in journals for problem in journal.problems]]
+        for problem in problems:
+            print(f"zambezi: {shown(problem)}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _told(journal: Journal) -> dict[str, object]:
+    return {
+        "stream": journal.name,
+        "incarnation": str(journal.incarnation),
+        "first": journal.first,
+        "last": journal.last,
+        "octets": journal.octets,
+        "first_time": journal.first_time,
+        "last_time": journal.last_time,
+        "segments": [
+            {"first": one.first, "last": one.last, "octets": one.size, "batches": one.entries}
+            for one in journal.segments
+        ],
+        "problems": journal.problems,
+    }
+
+
+def _table(title: str, *columns: tuple[str, Literal["left", "right"]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name, justify in columns:
+        table.add_column(name, justify=justify, overflow="fold")
+    return table
+
+
+def _plain(text: str) -> str:
+    return shown(text).replace("[", r"\[")
+
+
+def _stream_table(journals: list[Journal], path: Path) -> Table:
+    table = _table(
+        f"streams in {_plain(str(path))}",
+        ("stream", "left"),
+        ("messages", "right"),
+        ("first", "right"),
+        ("last", "right"),
+        ("size", "right"),
+        ("segments", "right"),
+        ("oldest", "left"),
+        ("newest", "left"),
+        ("incarnation", "left"),
+    )
+    for journal in journals:
+        held = journal.last - journal.first + 1
+        table.add_row(
+            _plain(journal.name),
+            f"{held:,}",
+            str(journal.first) if held else "-",
+            str(journal.last) if held else "-",
+            size(journal.octets),
+            str(len(journal.segments)),
+            _moment(journal.first_time),
+            _moment(journal.last_time),
+            str(journal.incarnation)[:8],
+        )
+    return table
+
+
+def _segment_table(journal: Journal) -> Table:
+    table = _table(
+        f"segments of {_plain(journal.name)}, incarnation {journal.incarnation}",
+        ("log", "left"),
+        ("first", "right"),
+        ("last", "right"),
+        ("batches", "right"),
+        ("size", "right"),
+        ("oldest", "left"),
+        ("newest", "left"),
+    )
+    for one in journal.segments:
+        name = f"{Path(one.path).name}.log"
+        times = (_moment(one.first_time), _moment(one.last_time))
+        table.add_row(name, str(one.first), str(one.last), f"{one.entries:,}", size(one.size), *times)
+    return table
+
+
+# verify
+
+
+def _add_verify(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "verify",
+        help="check every octet",
+        description=(
+            "Check the CRC of every batch, and that sequences, places and times follow from each other. Nothing is "
+            "changed. The exit status is 1 if there is damage."
+        ),
+    )
+    parser.add_argument("streams", metavar="STREAM", nargs="*", help="streams (default: all)")
+    _add_data(parser)
+    parser.set_defaults(run=run_verify)
+
+
+def run_verify(arguments: argparse.Namespace) -> int:
+    damages = 0
+    with Store(arguments.data, write=False) as store:
+        journals = list(_journals(store, arguments.streams))
+        if not arguments.streams:
+            for problem in store.problems:
+                damages += 1
+                say(f"damage: {shown(problem)}")
+            if not journals and not damages:
+                say(_empty(store))
+        with _progress() as progress:
+            task = progress.add_task("", total=sum(journal.octets for journal in journals))
+            for journal in journals:
+                progress.update(task, description=_plain(journal.name))
+                damages += _verify(journal, partial(progress.advance, task))
+    return 1 if damages else 0
+
+
+def _verify(journal: Journal, advance: Callable[[int], None]) -> int:
+    batch_count = message_count = damages = done = 0
+    for found in verify(journal):
+        match found:
+            case Checked(entry):
+                batch_count += 1
+                message_count += entry.count
+                done += entry.length
+                if done >= PIECE:
+                    advance(done)
+                    done = 0
+            case Damage():
+                damages += 1
+                say(f"damage: {shown(journal.name)}: {shown(str(found))}")
+            case _:
+                say(f"note: {shown(journal.name)}: {shown(str(found))}")
+    advance(done)
+    verdict = f"damage in {damages:,} {'place' if damages == 1 else 'places'}" if damages else "all is well"
+    good = f"{_messages(message_count)} good, in {batch_count:,} {'batch' if batch_count == 1 else 'batches'}"
+    say(f"{shown(journal.name)}: {good}; {verdict}")
+    return damages
+
+
+def _progress() -> Progress:
+    """For work that takes long, with somebody watching."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+    return Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+        redirect_stdout=sys.stdout.isatty(),  # lines go above the bar, but only where there is one screen
+    )
+
+
+# dump and export
+
+
+def _bounds(journal: Journal, arguments: argparse.Namespace) -> tuple[int, int]:
+    """After which sequence to begin, and the last one."""
+    now = datetime.now(UTC)
+    since, until = arguments.since, arguments.until
+
+    def time_of(when: datetime | timedelta) -> int:
+        moment = now - when if isinstance(when, timedelta) else when
+        return max(0, (moment - _EPOCH) // _MICROSECOND)
+
+    match since:
+        case "earliest":
+            after = journal.first - 1
+        case "latest":
+            after = journal.last
+        case int():
+            after = since
+        case _:
+            after = journal.before(time_of(since))
+    match until:
+        case "earliest":
+            last = journal.first
+        case "latest":
+            last = journal.last
+        case int():
+            last = until
+        case _:
+            last = journal.before(time_of(until) + 1)
+    return max(after, journal.first - 1), min(last, journal.last)
+
+
+def _as_json(message: Stored) -> bytes:
+    body: dict[str, str]
+    try:
+        body = {"body": message.body.decode("utf-8")}
+    except UnicodeDecodeError:
+        body = {"body_hex": message.body.hex()}
+    told = {"sequence": message.sequence, "time": _moment(message.time, "microseconds"), "key": shown(message.key)}
+    return json.dumps({**told, **body}).encode() + b"\n"
+
+
+def _as_raw(message: Stored) -> bytes:
+    return message.body + b"\n"
+
+
+def _as_hex(message: Stored) -> bytes:
+    return message.body.hex().encode() + b"\n"
+
+
+def _as_text(message: Stored) -> bytes:
+    told = f"{message.sequence} {_moment(message.time)} {shown(message.key)} {shown(message.body)}\n"
+    return told.encode(sys.stdout.encoding or "utf-8", "backslashreplace")
+
+
+DUMPS: Final = {"text": _as_text, "json": _as_json, "raw": _as_raw, "hex": _as_hex}
+
+
+def _add_dump(commands: Subparsers) -> None:
+    parser = commands.add_parser("dump", help="print messages", description="Print the messages of a stream.")
+    parser.add_argument("stream", metavar="STREAM")
+    _add_range(parser)
+    parser.add_argument("--count", metavar="N", type=int, default=0, help="end after so many messages")
+    parser.add_argument(
+        "--format",
+        choices=sorted(DUMPS),
+        default="text",
+        help="text: sequence, time, key and body; json: a line of JSON; raw: the body and a newline; hex: the body in "
+        "hexadecimal (default: text)",
+    )
+    _add_data(parser)
+    parser.set_defaults(run=run_dump)
+
+
+def run_dump(arguments: argparse.Namespace) -> int:
+    form = DUMPS[arguments.format]
+    with Store(arguments.data, write=False) as store:
+        (journal,) = _journals(store, [arguments.stream])
+        after, last = _bounds(journal, arguments)
+        prefix = arguments.pattern.encode(errors="surrogateescape")
+        for number, message in enumerate(messages(journal, after, last, prefix), 1):
+            sys.stdout.buffer.write(form(message))
+            if number == arguments.count:
+                break
+        sys.stdout.buffer.flush()
+    return 0
+
+
+def _add_export(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "export",
+        help="write messages to a file",
+        description=(
+            "Write the messages of a stream to a file: as lines of JSON (json), or as the octets that go to a "
+            "subscriber, DELIVER messages with their ZMTP frame headers one after another (zeps)."
+        ),
+    )
+    parser.add_argument("stream", metavar="STREAM")
+    parser.add_argument("out", metavar="FILE", help="the file to write, or - for standard output")
+    _add_range(parser)
+    parser.add_argument(
+        "--format", choices=("json", "zeps"), help="(default: zeps for a FILE that ends like this, else json)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    _add_data(parser)
+    parser.set_defaults(run=run_export)
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    is_octets = (arguments.format or ("zeps" if arguments.out.endswith(".zeps") else "json")) == "zeps"
+    with Store(arguments.data, write=False) as store:
+        (journal,) = _journals(store, [arguments.stream])
+        after, last = _bounds(journal, arguments)
+        prefix = arguments.pattern.encode(errors="surrogateescape")
+        with _output(arguments.out, arguments.force) as out, _progress() as progress:
+            task = progress.add_task(_plain(journal.name), total=_octets(journal, after, last))
+            advance = partial(progress.advance, task)
+            if is_octets and not prefix:
+                written = _export_batches(journal, after, last, out, advance)
+            else:
+                form = _octets_of if is_octets else _as_json
+                written = 0
+                for message in messages(journal, after, last, prefix, advance):
+                    out.write(form(message))
+                    written += 1
+            out.flush()
+    where = "" if arguments.out == "-" else f" to {arguments.out}"
+    print(f"{_messages(written)} of {shown(journal.name)} written{where}", file=sys.stderr)
+    return 0
+
+
+def _octets_of(message: Stored) -> bytes:
+    return message.octets
+
+
+def _octets(journal: Journal, after: int, last: int) -> int | None:
+    """About how many octets there are from one sequence to another; None if that takes long to tell."""
+    return journal.octets if (after, last) == (journal.first - 1, journal.last) else None
+
+
+def _export_batches(journal: Journal, after: int, last: int, out: BinaryIO, advance: Callable[[int], None]) -> int:
+    """The octets as they are: no message is looked at but those at the ends."""
+    written = 0
+    for entry, octets in batches(journal, after, last, advance):
+        skipped, wanted = max(0, after - entry.first + 1), min(entry.last, last) - entry.first + 1
+        if skipped or wanted < entry.count:
+            starts = Block(entry.first, entry.last, entry.count, octets, entry.credit).starts
+            out.write(octets[starts[skipped] : starts[wanted]])
+        else:
+            out.write(octets)
+        written += wanted - skipped
+    return written
+
+
+@contextmanager
+def _output(name: str, force: bool) -> Iterator[BinaryIO]:
+    """A new file. It has its name when it is whole: an export that fails leaves none behind."""
+    if name == "-":
+        yield sys.stdout.buffer
+        return
+    path = Path(name)
+    if path.exists() and not force:
+        raise JournalError(f"{path} exists already: --force replaces it")
+    fresh = path.with_name(f".{path.name}.part")
+    try:
+        with fresh.open("wb") as out:
+            yield out
+        fresh.rename(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+# truncate
+
+
+def _add_truncate(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "truncate",
+        help="cut off the end of a stream",
+        description=(
+            "Remove all messages of a stream after a sequence, for ever. The stream gets a new incarnation: clients "
+            "learn that it is not the one they knew. The broker must not be running."
+        ),
+    )
+    parser.add_argument("stream", metavar="STREAM")
+    parser.add_argument("--after", metavar="N", type=int, required=True, help="the last sequence to keep")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    _add_data(parser)
+    parser.set_defaults(run=run_truncate)
+
+
+def run_truncate(arguments: argparse.Namespace) -> int:
+    if not arguments.data.is_dir():
+        raise JournalError(f"{arguments.data} is no data directory: there is no such directory")
+    with Store(arguments.data) as store:
+        (journal,) = _journals(store, [arguments.stream])
+        name, after = shown(journal.name), arguments.after
+        doomed = journal.last - after
+        if doomed == 0:
+            say(f"{name} ends with sequence {after} already: nothing to do")
+            return 0
+        if journal.first - 1 <= after < journal.last and not arguments.yes:
+            _ask(f"remove {_messages(doomed)} of {name}, {after + 1} to {journal.last}, for ever?")
+        journal.truncate(after)
+        say(f"{name}: {_messages(doomed)} removed; it ends with sequence {after}, incarnation {journal.incarnation}")
+    return 0
+
+
+def _ask(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise JournalError(f"{question} Nobody is here to answer: say --yes")
+    print(f"{question} (yes or no) ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise JournalError("nothing was removed")

@@ -1,0 +1,116 @@
+"""`zambezi topics`: which topics a middleware has, and who subscribed to them.
+
+The middleware answers itself: a PUT to the topic `$topics`, with X-REPLY-TO, brings MESSAGEs with JSON in them, to us
+and to nobody else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from zambezi.cli.middleware import add_middleware_options, connector_options
+from zambezi.cli.node import seconds
+from zambezi.cli.terminal import say, shown
+from zambezi.mcollective.errors import McollectiveError
+from zambezi.mcollective.sync import Connector
+from zambezi.zmtp.errors import TimedOut
+
+if TYPE_CHECKING:
+    import argparse
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+TOPICS: Final = "$topics"
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "topics",
+        help="the topics of an MCollective middleware, and their subscribers",
+        description=(
+            "The topics that have subscribers, how many, and what went through them since the first came. Where the "
+            "output is no terminal: a line for each, with tabs between."
+        ),
+    )
+    parser.add_argument("--clients", action="store_true", help="name the subscribers (the first hundred of each topic)")
+    parser.add_argument("--json", action="store_true", help="all that the middleware tells, as JSON")
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=seconds, default=5.0, help="how long to wait for an answer (default: 5)"
+    )
+    add_middleware_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with Connector(arguments.connect, **connector_options(arguments)) as connector:
+        report = ask(connector, arguments.timeout)
+    topics: list[dict[str, Any]] = report["topics"]
+    if arguments.json:
+        say(json.dumps(report, indent=2))
+    elif sys.stdout.isatty():
+        Console().print(_table(topics, report, arguments.clients))
+    else:
+        for topic in topics:
+            named = [", ".join(_clients(topic))] if arguments.clients else []
+            figures = [str(topic[key]) for key in ("subscribers", "messages", "deliveries")]
+            say("\t".join([shown(str(topic["topic"])), *figures, *named]))
+    return 0
+
+
+def ask(connector: Connector, timeout: float) -> dict[str, Any]:
+    """What the middleware tells of itself, put together."""
+    deadline = time.monotonic() + timeout
+    reply_to = f"zambezi topics {os.getpid()}"
+    topics: list[dict[str, Any]] = []
+    try:
+        connector.put(TOPICS, b"", reply_to=reply_to, confirm=True, timeout=timeout)
+        while True:
+            part = json.loads(connector.recv(timeout=max(0.0, deadline - time.monotonic())).body)
+            topics += part["topics"]
+            if part["part"] == part["parts"]:
+                return {"clients": part["clients"], "counters": part["counters"], "topics": topics}
+    except TimedOut:
+        raise McollectiveError(f"no answer within {timeout:g} s: is a middleware there, and is it Zambezi's?") from None
+
+
+def _table(topics: list[dict[str, Any]], report: dict[str, Any], clients: bool) -> Table:
+    counters = report["counters"]
+    table = Table(
+        title=f"{len(topics)} {'topic' if len(topics) == 1 else 'topics'}, {report['clients']} clients",
+        caption=f"{counters['puts']:,} put, {counters['deliveries']:,} delivered, {counters['missed']:,} missed by "
+        f"slow subscribers, {counters['denied']:,} denied",
+        title_justify="left",
+        caption_justify="left",
+    )
+    for heading in ("topic", "subscribers", "messages", "deliveries", "kept", *(["clients"] if clients else [])):
+        table.add_column(
+            heading, overflow="fold", justify="left" if heading in ("topic", "kept", "clients") else "right"
+        )
+    for topic in topics:
+        table.add_row(
+            _plain(str(topic["topic"])),
+            f"{topic['subscribers']:,}",
+            f"{topic['messages']:,}",
+            f"{topic['deliveries']:,}",
+            "yes" if topic["kept"] else "",
+            *(["\n".join(_plain(name) for name in _clients(topic))] if clients else []),
+        )
+    return table
+
+
+def _clients(topic: dict[str, Any]) -> list[str]:
+    names = [shown(f"{identity} ({user})" if user else identity) for identity, user in topic["clients"]]
+    more = int(topic["subscribers"]) - len(names)
+    return [*names, f"and {more} more"] if more > 0 else names
+
+
+def _plain(text: str) -> str:
+    """Strangers' text: no commands to the terminal, and no markup."""
+    return shown(text).replace("[", r"\[")
