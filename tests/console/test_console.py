@@ -132,7 +132,7 @@ async def test_the_page_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
 async def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     async with shown(tmp_path) as (server, browser):
         port = (await browser.get("/healthz")).url.port
-        taken = dataclasses.replace(server.config, console=dataclasses.replace(server.config.console, port=port))
+        taken = dataclasses.replace(server.config, console=dataclasses.replace(server.config.console, port=port or 0))
         server.config = taken
         with pytest.raises(ServerError, match="choose another port"):
             await Console(server).__aenter__()

@@ -1,0 +1,177 @@
+"""The page, in a real browser, before a real server with real traffic: what a person would see."""
+
+import asyncio
+import dataclasses
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.server.test_server import config_for
+from zambezi.console import Console
+from zambezi.mcollective.asyncio import Connector
+from zambezi.server import Server
+from zambezi.zeps.asyncio import Client
+
+CHROMIUM = shutil.which("chromium")
+# Nothing that a browser does by itself may leave the machine.
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+QUIET += ["--disable-sync", "--no-first-run", "--disable-quic"]
+PATIENCE = 20_000  # milliseconds
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (on Debian: apt-get install chromium)"),
+    pytest.mark.xdist_group("browser"),
+]
+
+
+class Shown:
+    """A server with traffic, in a thread with a loop of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self.url = ""
+        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._run()))
+        self._thread.start()
+        assert self._ready.wait(PATIENCE / 1000)
+
+    async def _run(self) -> None:
+        config = config_for(self._path)
+        config = dataclasses.replace(
+            config,
+            console=dataclasses.replace(config.console, port=0, results=str(self._path)),
+            mcollective=dataclasses.replace(config.mcollective, enabled=True, endpoint="tcp://127.0.0.1:*"),
+        )
+        (self._path / "traffic.json").write_text('{"title": "Busy keys", "columns": ["key", "n"], "rows": [["a", 7]]}')
+        async with (
+            Server(config) as server,
+            Console(server) as console,
+            Client.connect(server.endpoints["zeps"]) as client,
+            Connector(server.endpoints["mcollective"]) as fleet,
+        ):
+            await fleet.subscribe("mcollective discovery")
+            reading = asyncio.create_task(self._read(client))
+            stream = client.stream("telemetry")
+            self.url = console.url
+            number = 0
+            while not self._stop.is_set():
+                number += 1
+                await stream.publish(f"sensor-{number % 3}", f"<b>reading {number}</b>".encode())
+                if number == 50:
+                    await stream.flush()
+                    self._ready.set()
+                await asyncio.sleep(0.005)
+            reading.cancel()
+
+    async def _read(self, client: Client) -> None:
+        async for _ in client.stream("telemetry").subscribe("glob:*-1", since="earliest"):
+            pass
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(PATIENCE / 1000)
+        assert not self._thread.is_alive()
+        self._loop.close()
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    server = Shown(tmp_path_factory.mktemp("console"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser: Browser, shown: Shown) -> Iterator[Page]:
+    context = browser.new_context(color_scheme="light")
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    expect.set_options(timeout=PATIENCE)
+    troubles: list[str] = []
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("request", lambda request: troubles.append(request.url) if not request.url.startswith(shown.url) else None)
+    page.goto(shown.url)
+    expect(page.locator("#link")).to_have_text("live")
+    yield page
+    context.close()
+    assert troubles == []
+
+
+def test_the_overview_tells_what_runs(page: Page) -> None:
+    expect(page.locator(".card").first).to_be_visible()
+    expect(page.locator("#services")).to_contain_text("zeps")
+    expect(page.locator("#rate-chart canvas")).to_be_visible()
+
+
+def test_streams_show_their_readers_with_gear_and_lag(page: Page) -> None:
+    page.keyboard.press("3")
+    expect(page.locator("#stream-table tbody tr", has_text="telemetry")).to_be_visible()
+    expect(page.locator("#stream-table canvas.spark").first).to_be_visible()
+    expect(page.locator("#client-table")).to_contain_text("glob:*-1")
+    expect(page.locator("#client-table .pill")).to_have_text("live")
+
+
+def test_a_tail_follows_a_stream_and_shows_it_as_text(page: Page) -> None:
+    page.goto(page.url + "#tail")
+    expect(page.locator("#tail-stream")).to_have_value("telemetry")
+    page.fill("#tail-pattern", "exact:sensor-2")
+    page.select_option("#tail-since", "earliest")
+    page.click("#tail-go")
+    first = page.locator("#tail-table tbody tr").first
+    expect(first).to_contain_text("<b>reading 2</b>")
+    expect(first).to_contain_text("sensor-2")
+    expect(page.locator("#tail-table")).not_to_contain_text("sensor-1")
+    page.click("#tail-go")
+    expect(page.locator("#tail-go")).to_have_text("Follow")
+
+
+def test_a_bad_pattern_is_told_where_it_was_typed(page: Page) -> None:
+    page.goto(page.url + "#tail")
+    expect(page.locator("#tail-stream")).to_have_value("telemetry")
+    page.fill("#tail-pattern", "regex:(")
+    page.click("#tail-go")
+    expect(page.locator("#tail-note")).to_contain_text("cannot be understood")
+
+
+def test_topics_and_results_are_shown(page: Page) -> None:
+    page.keyboard.press("4")
+    expect(page.locator("#topic-table")).to_contain_text("mcollective discovery")
+    page.keyboard.press("7")
+    expect(page.locator("#results")).to_contain_text("Busy keys")
+
+
+def test_it_can_be_used_by_keyboard_alone(page: Page) -> None:
+    page.keyboard.press("6")
+    expect(page.locator("#log")).to_be_visible()
+    page.keyboard.press("/")
+    expect(page.locator("#log-level")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#help")).to_be_hidden()
+    page.keyboard.press("1")
+    expect(page.locator("#overview")).to_be_visible()
+
+
+def test_light_and_dark(page: Page) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.keyboard.press("t")
+    assert page.evaluate(ground) != light
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
