@@ -96,17 +96,16 @@ class Reception:
             self._known = max(self._known, said.last)
         self._advance(now)
 
-    def delivered(self, octets: bytes, first: int, last: int, now: float) -> bytes:
-        """Messages have come from the broker, in order: what of them is new, with frame headers."""
+    def delivered(self, octets: bytes, first: int, last: int, now: float) -> None:
+        """Messages have come from the broker, in order, with frame headers."""
         self._known = max(self._known, last)
-        if last <= self.position:
-            return b""
-        if first <= self.position:
-            octets = _after(octets, self.position)
-        self.counters.from_broker += last - max(first - 1, self.position)
-        self.position = last
-        self._advance(now)
-        return octets
+        if last > self.position:
+            if first <= self.position:
+                octets = _after(octets, self.position)
+            self.counters.from_broker += last - max(first - 1, self.position)
+            self.position = last
+            self.on_messages(octets)
+            self._advance(now)
 
     def _messages(self, said: Messages) -> None:
         last = said.first + said.count - 1

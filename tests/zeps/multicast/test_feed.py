@@ -1,0 +1,88 @@
+"""What a broker sends to a group: packed, in fragments, at a rate, with marks."""
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zambezi.zeps.block import Block, deliver
+from zambezi.zeps.messages import Publish
+from zambezi.zeps.multicast.datagram import Fragment, Mark, Messages, decode, unseal
+from zambezi.zeps.multicast.feed import BURST, QUEUE, Feed
+from zambezi.zeps.multicast.group import Group
+
+WHO = UUID(int=7)
+FAST = Group("udp", "239.77.1.1", 5680, rate=1 << 40)
+
+
+def block_of(bodies: list[bytes], first: int = 1) -> Block:
+    return deliver([Publish("k", body).encode()[0] for body in bodies], first)
+
+
+@pytest.mark.spec("ZEP-16")
+@given(st.lists(st.binary(max_size=600), min_size=1, max_size=60), st.integers(300, 2000), st.booleans())
+def test_all_octets_of_a_block_arrive_in_datagrams_that_fit(bodies: list[bytes], mtu: int, sealed: bool) -> None:
+    key = bytes(32) if sealed else b""
+    feed = Feed(Group("udp", "239.77.1.1", 5680, rate=1 << 40, mtu=mtu), WHO, 0, 0.0, key, bytes)
+    block = block_of(bodies)
+    feed.add(block, 0.0)
+    came = b""
+    expected = 1
+    for octets in feed.due(0.0):
+        assert len(octets) <= mtu
+        said = decode(unseal(octets, key) or b"" if sealed else octets)
+        assert said is not None
+        assert said.incarnation == WHO
+        if isinstance(said, Messages):
+            assert said.first == expected
+            expected += said.count
+            came += said.octets
+        elif isinstance(said, Fragment):
+            assert said.sequence == expected
+            came += said.octets
+            expected += said.offset + len(said.octets) == said.total
+    assert came == block.octets
+    assert expected == block.last + 1
+
+
+def test_many_messages_go_in_one_datagram() -> None:
+    feed = Feed(FAST, WHO, 0, 0.0)
+    feed.add(block_of([b"x" * 80] * 1000), 0.0)
+    assert len(list(feed.due(0.0))) < 100
+
+
+def test_the_rate_is_kept_and_what_does_not_fit_waits() -> None:
+    feed = Feed(Group("udp", "239.77.1.1", 5680, rate=100_000), WHO, 0, 0.0)
+    block = block_of([b"x" * 80] * 1000)
+    feed.add(block, 0.0)
+    sent = sum(map(len, feed.due(0.0)))
+    assert sent <= 100_000 * BURST + 1400
+    now = 0.0
+    while sent < len(block.octets):
+        assert feed.deadline > now
+        now = feed.deadline
+        sent += sum(map(len, feed.due(now)))
+        assert sent <= 100_000 * (now + BURST) + 1400
+    assert feed.counters.withheld == 0
+
+
+def test_what_does_not_fit_into_the_queue_is_withheld_and_counted() -> None:
+    feed = Feed(Group("udp", "239.77.1.1", 5680, rate=1000), WHO, 0, 0.0)
+    first = block_of([b"x" * (QUEUE // 2)] * 2)
+    feed.add(first, 0.0)
+    feed.add(block_of([b"x"] * 10, 3), 0.0)
+    assert feed.counters.withheld == 10
+
+
+def test_marks_follow_the_last_message_soon_and_then_more_rarely() -> None:
+    feed = Feed(FAST, WHO, 5, 0.0)
+    feed.add(block_of([b"x"], 6), 0.0)
+    assert [type(decode(octets)) for octets in feed.due(0.0)] == [Messages]
+    times = []
+    for _ in range(5):
+        now = feed.deadline
+        (octets,) = feed.due(now)
+        assert decode(octets) == Mark(WHO, 6)
+        times.append(now)
+    assert times == pytest.approx([0.02, 0.1, 0.5, 1.5, 2.5])

@@ -1,0 +1,191 @@
+"""One sequence out of a group that loses, repeats and reorders, and a broker that has everything."""
+
+import random
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zambezi.zeps.block import Block, deliver, walk
+from zambezi.zeps.messages import Publish
+from zambezi.zeps.multicast.datagram import Fragment, Mark, Messages
+from zambezi.zeps.multicast.feed import Feed
+from zambezi.zeps.multicast.group import Group
+from zambezi.zeps.multicast.reception import FIRST_PENALTY, PATIENCE, SILENCE, Phase, Reception
+
+WHO = UUID(int=7)
+
+
+def block_of(first: int, count: int, size: int = 20) -> Block:
+    return deliver([Publish("k", b"%d" % number + b"x" * size).encode()[0] for number in range(count)], first)
+
+
+def datagram_of(first: int, count: int = 1) -> bytes:
+    return Messages(WHO, first, count, block_of(first, count).octets).encode()
+
+
+class Reader:
+    """A reception, the broker that it falls back to, and what the program gets."""
+
+    def __init__(self, position: int = 0, window: int = 1 << 20) -> None:
+        self.reception = Reception(position, WHO, 0.0, window=window)
+        self.reception.on_messages = self.take
+        self.got: list[int] = []
+
+    def take(self, octets: bytes) -> None:
+        self.got += [place.sequence for place in walk(octets)]
+
+    def from_broker(self, first: int, count: int, now: float) -> None:
+        block = block_of(first, count)
+        self.reception.delivered(block.octets, block.first, block.last, now)
+
+    def phase(self) -> Phase:
+        return self.reception.phase
+
+
+def in_group(position: int = 0) -> Reader:
+    """A reader that the group carries."""
+    reader = Reader(position)
+    reader.reception.datagram(Mark(WHO, position).encode(), 0.0)
+    assert reader.phase() is Phase.GROUP
+    return reader
+
+
+def test_it_begins_with_the_broker_and_goes_over_when_the_group_goes_on_there() -> None:
+    reader = Reader()
+    reader.reception.datagram(datagram_of(5), 0.0)
+    assert reader.phase() is Phase.BROKER
+    reader.from_broker(1, 3, 0.0)
+    assert reader.phase() is Phase.BROKER
+    reader.from_broker(4, 1, 0.0)
+    assert reader.phase() is Phase.GROUP
+    assert reader.got == [1, 2, 3, 4, 5]
+
+
+def test_what_overtakes_is_put_in_order() -> None:
+    reader = in_group()
+    for first in (3, 1, 2, 2, 1):
+        reader.reception.datagram(datagram_of(first), 0.0)
+    assert reader.got == [1, 2, 3]
+    assert reader.phase() is Phase.GROUP
+
+
+def test_what_is_missing_for_too_long_comes_from_the_broker() -> None:
+    reader = in_group()
+    reader.reception.datagram(datagram_of(2), 1.0)
+    assert reader.reception.deadline == 1.0 + PATIENCE
+    reader.reception.tick(1.0 + PATIENCE / 2)
+    assert reader.phase() is Phase.GROUP
+    reader.reception.tick(1.0 + PATIENCE)
+    assert reader.phase() is Phase.BROKER
+    reader.from_broker(1, 1, 1.1)
+    assert reader.got == [1, 2]
+    assert reader.phase() is Phase.GROUP
+
+
+def test_loss_at_the_end_is_noticed_by_the_mark() -> None:
+    reader = in_group()
+    reader.reception.datagram(datagram_of(1), 1.0)
+    reader.reception.datagram(Mark(WHO, 2).encode(), 1.0)
+    reader.reception.tick(1.0 + PATIENCE)
+    assert reader.phase() is Phase.BROKER
+
+
+def test_a_group_that_is_silent_is_left() -> None:
+    reader = in_group()
+    reader.reception.tick(SILENCE)
+    assert reader.phase() is Phase.BROKER
+    reader.from_broker(1, 5, SILENCE + 1)
+    assert reader.phase() is Phase.BROKER, "nobody is heard in the group"
+    reader.reception.datagram(Mark(WHO, 5).encode(), SILENCE + 2)
+    assert reader.phase() is Phase.GROUP
+
+
+def test_each_fall_makes_the_return_later() -> None:
+    reader = in_group()
+    reception = reader.reception
+    now = 1.0
+    waits = []
+    for first in range(1, 12, 2):
+        reception.datagram(datagram_of(first + 1), now)
+        reception.tick(now + PATIENCE)
+        fell = now = now + PATIENCE
+        reader.from_broker(first, 2, now)
+        while reader.phase() is Phase.BROKER:
+            now = reception.deadline or now + 0.01
+            reception.tick(now)
+            reception.datagram(Mark(WHO, first + 1).encode(), now)
+        waits.append(now - fell)
+    assert waits[0] == 0
+    assert waits[1:] == pytest.approx([FIRST_PENALTY * 2**n for n in range(1, 6)], abs=0.05)
+
+
+def test_a_large_message_comes_in_fragments_in_any_order() -> None:
+    reader = in_group()
+    message = block_of(1, 1, 5000).octets
+    parts = [
+        Fragment(WHO, 1, len(message), offset, message[offset : offset + 1000])
+        for offset in range(0, len(message), 1000)
+    ]
+    random.Random(1).shuffle(parts)
+    for part in [*parts[:3], *parts]:
+        reader.reception.datagram(part.encode(), 0.0)
+    assert reader.got == [1]
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"noise",
+        Messages(UUID(int=8), 1, 1, block_of(1, 1).octets).encode(),
+        Messages(WHO, 1, 2, block_of(1, 1).octets).encode(),
+        Messages(WHO, 5, 1, block_of(1, 1).octets).encode(),
+        Messages(WHO, 1, 1, b"garbage").encode(),
+        Fragment(WHO, 1, 3, 0, b"abc").encode(),
+    ],
+)
+def test_what_is_foreign_or_broken_is_counted_and_left_out(octets: bytes) -> None:
+    reader = in_group()
+    reader.reception.datagram(octets, 0.0)
+    assert reader.got == []
+    assert reader.reception.counters.foreign == 1
+
+
+def test_the_window_bounds_what_is_kept() -> None:
+    reader = Reader(window=1000)
+    for first in range(100, 500):
+        reader.reception.datagram(datagram_of(first), 0.0)
+    assert reader.reception._kept_octets <= 1000
+    assert reader.reception.counters.discarded > 0
+    reader.from_broker(1, 499, 0.0)
+    assert reader.got == list(range(1, 500))
+    assert reader.reception._kept_octets == 0
+
+
+@pytest.mark.spec("ZEP-16")
+@settings(max_examples=60)
+@given(st.randoms(use_true_random=False), st.floats(0, 0.6), st.integers(20, 400))
+def test_every_message_comes_once_and_in_order_whatever_the_group_does(
+    chance: random.Random, loss: float, messages: int
+) -> None:
+    feed = Feed(Group("udp", "239.77.1.1", 5680, rate=1 << 40, mtu=600), WHO, 0, 0.0)
+    reader = Reader()
+    reception = reader.reception
+    now, written, late = 0.0, 0, []
+    while written < messages or reader.got != list(range(1, messages + 1)):
+        assert now < 300, "it never gets there"
+        if written < messages and chance.random() < 0.7:
+            count = chance.randint(1, min(20, messages - written))
+            feed.add(block_of(written + 1, count, chance.choice([0, 10, 900])), now)
+            written += count
+        sent = [octets for octets in feed.due(now) for _ in range(chance.choice([1, 1, 2])) if chance.random() >= loss]
+        late += sent
+        chance.shuffle(late)
+        while late and chance.random() < 0.8:
+            reception.datagram(late.pop(), now)
+        if reader.phase() is Phase.BROKER and written > reception.position:
+            reader.from_broker(reception.position + 1, min(30, written - reception.position), now)
+        now += chance.choice([0.001, 0.01, 0.1])
+        reception.tick(now)
+    assert reader.got == list(range(1, messages + 1))
