@@ -20,6 +20,7 @@ from zambezi.server.descriptors import raise_limit
 from zambezi.server.errors import ServerError
 from zambezi.server.keydir import KeyDirectory
 from zambezi.server.logs import LogJournal
+from zambezi.server.memory import keep_memory
 from zambezi.server.pulse import Pulse
 from zambezi.server.rules import Rules
 from zambezi.zeps.broker import Broker
@@ -66,6 +67,7 @@ class Server:
         await self._stack.aclose()
 
     async def _start(self, stack: AsyncExitStack) -> None:
+        keep_memory()
         limit = raise_limit()
         if limit < FEW_DESCRIPTORS:
             _log.warning("only %d descriptors: at most so many connections and files; raise it with ulimit -n", limit)

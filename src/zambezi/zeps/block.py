@@ -199,8 +199,7 @@ def _deliver_table(frames: Sequence[bytes], first: int, size: int) -> bytes:
         part = frames[position : position + 0x1000000 - (sequence & 0xFFFFFF)]
         count = len(part)
         between = head + _SEQUENCE.pack(sequence)[:5]
-        table = bytearray(between)
-        table += between.join(part)
+        table = bytearray(between).join([b"", *part])
         stride = len(between) + size
         place = len(between)
         low = sequence & 0xFF
