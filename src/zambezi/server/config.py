@@ -19,6 +19,8 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from zambezi.server.errors import ConfigError
 from zambezi.server.quantity import QuantityError, octets, seconds
+from zambezi.zeps.errors import GroupError
+from zambezi.zeps.multicast.group import Group
 
 
 def _note(text: str, default: Any, kind: str = "") -> Any:
@@ -238,7 +240,16 @@ class _Reader:
             )
         if console.port not in range(65536):
             self._mistake(("console", "port"), "a port is 0 to 65535")
-        for name in config.zeps.streams:
+        if config.zeps.journal.multicast:
+            self._mistake(
+                ("zeps", "journal", "multicast"), "a group is for one stream: write it below [zeps.streams.NAME]"
+            )
+        for name, stream in config.zeps.streams.items():
+            if stream.multicast:
+                try:
+                    Group.parse(stream.multicast)
+                except GroupError as error:
+                    self._mistake(("zeps", "streams", name, "multicast"), str(error))
             if not name or name.startswith("$"):
                 self._mistake(("zeps", "streams", name), "a stream has a name, which does not begin with $")
 

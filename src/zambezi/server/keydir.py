@@ -20,6 +20,7 @@ from zambezi.zmtp.security import CurveServer
 
 SECRET: Final = "server.key"  # noqa: S105 - the name of a file
 ALLOWED: Final = "allowed"
+GROUP: Final = "group.key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class KeyDirectory:
 
     pair: KeyPair
     authenticator: Authenticator
+    group_key: bytes = b""  # what multicast is sealed with
 
     @property
     def security(self) -> CurveServer:
@@ -43,4 +45,6 @@ class KeyDirectory:
                 f"{allowed} is not there, so that nobody may connect; make it, and copy the NAME.pub of each client "
                 f"into it"
             )
-        return cls(read_pair(secret), Authenticator(keys=Keyring(allowed)))
+        group = path / GROUP
+        group_key = read_pair(group).secret if group.exists() else b""
+        return cls(read_pair(secret), Authenticator(keys=Keyring(allowed)), group_key)

@@ -101,6 +101,8 @@ class Server:
                 message=zeps.max_message,
             ),
             allow=self.rules.allow,
+            multicast={name: one.multicast for name, one in zeps.streams.items() if one.multicast},
+            group_key=keys.group_key if keys else b"",
         )
         self.broker = await stack.enter_async_context(broker)
         self.endpoints["zeps"] = broker.bind(zeps.endpoint)
