@@ -9,7 +9,10 @@ transport, in real time, on an asyncio loop.
 
 Each figure is the median of the rounds. The time of a mesh is from the start of the first node until every node has
 seen every other enter. The seconds of processor, of the whole process, tell a busy machine from a slow mesh: Pyre has
-several threads for each node, and Zambezi one for all.
+several threads for each node, and Zambezi one for all. The floor is what the connections of a mesh cost by themselves,
+in an asyncio loop with no node at either end (see `bench.floor`): it says how much of our time is ours to save.
+
+What is being measured is told on standard error.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ import psutil
 import zmq
 from pyre import Pyre  # type: ignore[import-untyped]
 
+from bench.floor import Floor
 from bench.report import environment, table
 from zambezi.zre.asyncio import Node
 from zambezi.zre.discovery import MemoryNetwork
@@ -46,8 +50,9 @@ WINDOW: Final = 200  # SHOUTs under way before all must have come: the same for 
 SHOUTS: Final = 4000
 GROUP: Final = "BENCH"
 INTERFACE: Final = "mesh0"
+ADDRESS: Final = "10.77.0.1"
 NETWORK: Final = (
-    f"ip link add {INTERFACE} type veth peer name mesh1 && ip addr add 10.77.0.1/24 brd + dev {INTERFACE} && "
+    f"ip link add {INTERFACE} type veth peer name mesh1 && ip addr add {ADDRESS}/24 brd + dev {INTERFACE} && "
     f'ip link set {INTERFACE} up && ip link set mesh1 up && ip link set lo up && exec "$@"'
 )
 PATIENCE: Final = 240.0  # seconds for one measurement
@@ -178,10 +183,21 @@ def pyre_shout(count: int) -> Figures:
     return {"seconds": took, "shouts": count / took, "deliveries": count * RECEIVERS / took}
 
 
+# The floor
+
+
+async def floor_mesh(count: int) -> Figures:
+    before = psutil.Process().memory_info().rss
+    began = time.perf_counter(), time.process_time()
+    await Floor(count, ADDRESS).form()
+    return _usage(began, before)
+
+
 MEASUREMENTS: Final[dict[str, Callable[[int], Figures]]] = {
     "zambezi-mesh": lambda count: asyncio.run(_and_end(zambezi_mesh(count))),
     "zambezi-memory": lambda count: asyncio.run(_and_end(zambezi_mesh(count, MemoryNetwork()))),
     "zambezi-shout": lambda count: asyncio.run(_and_end(zambezi_shout(count))),
+    "floor-mesh": lambda count: asyncio.run(_and_end(floor_mesh(count))),
     "pyre-mesh": pyre_mesh,
     "pyre-shout": pyre_shout,
 }
@@ -212,15 +228,18 @@ def measure_here(name: str, count: int) -> None:
 
 def measure(prefix: Sequence[str], name: str, count: int) -> Figures | None:
     """One measurement, in a process of its own; None if it did not come to an end."""
+    print(f"measuring {name} {count}", file=sys.stderr, flush=True)
     command = [*prefix, sys.executable, "-m", "bench.zre", "--measure", name, str(count)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
+        print(f"{name} {count} did not end within {PATIENCE:g} s", file=sys.stderr)
         return None
     try:
         return dict(json.loads(done.stdout.splitlines()[-1]))
     except (IndexError, ValueError):
-        print(f"{name} {count} failed: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+        said = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        print(f"{name} {count} failed with status {done.returncode}: {said[0]}", file=sys.stderr)
         return None
 
 
@@ -246,13 +265,15 @@ def medians(found: Sequence[Figures | None]) -> Figures | None:
     return {key: statistics.median(figures[key] for figures in rounds) for key in rounds[0]}
 
 
-def compare(prefix: Sequence[str], what: str, count: int, rounds: int) -> tuple[Figures | None, Figures | None]:
-    """Ours and Pyre's, taking turns."""
-    ours, theirs = [], []
+def compare(
+    prefix: Sequence[str], what: str, count: int, rounds: int, names: Sequence[str] = ("zambezi", "pyre")
+) -> list[Figures | None]:
+    """The figures of each, taking turns."""
+    found: list[list[Figures | None]] = [[] for _ in names]
     for _ in range(rounds):
-        ours.append(measure(prefix, f"zambezi-{what}", count))
-        theirs.append(measure(prefix, f"pyre-{what}", count))
-    return medians(ours), medians(theirs)
+        for name, figures in zip(names, found, strict=True):
+            figures.append(measure(prefix, f"{name}-{what}", count))
+    return [medians(figures) for figures in found]
 
 
 def _mesh_row(name: str, nodes: int, figures: Figures | None, ratio: str) -> list[str]:
@@ -281,9 +302,13 @@ def _ratio(above: Figures | None, below: Figures | None, figure: str) -> float:
 def small_meshes(prefix: Sequence[str], rounds: int, bars: list[tuple[str, bool]]) -> None:
     rows = []
     for nodes in SMALL:
-        ours, theirs = compare(prefix, "mesh", nodes, rounds)
+        ours, theirs, floor = compare(prefix, "mesh", nodes, rounds, ("zambezi", "pyre", "floor"))
         faster = _ratio(theirs, ours, "seconds")
-        rows += [_mesh_row("zambezi", nodes, ours, f"{faster:.1f}x"), _mesh_row("pyre", nodes, theirs, "")]
+        rows += [
+            _mesh_row("zambezi", nodes, ours, f"{faster:.1f}x"),
+            _mesh_row("pyre", nodes, theirs, ""),
+            _mesh_row("floor", nodes, floor, f"{_ratio(theirs, floor, 'seconds'):.1f}x"),
+        ]
         if nodes == SMALL[-1]:
             held = ours is not None and (theirs is None or faster >= 5)
             bars.append((f"{nodes} nodes form 5 times faster than Pyre's: {faster:.1f} times", held))

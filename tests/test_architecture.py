@@ -20,7 +20,8 @@ LAYERS = [
     {"p2p", "zre", "zeps", "mcollective"},
     {"spark"},
     {"server"},
-    {"cli", "console"},
+    {"console"},
+    {"cli"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 
@@ -77,6 +78,6 @@ def test_an_import_that_points_up_is_found(line: str, tmp_path: Path) -> None:
 
 
 def test_the_public_face_is_what_it_says() -> None:
-    assert sorted(zambezi.__all__) == ["PeerSocket", "ZambeziError", "__version__"]
+    assert sorted(zambezi.__all__) == ["Node", "PeerSocket", "ZambeziError", "__version__"]
     for name in zambezi.__all__:
         assert hasattr(zambezi, name)

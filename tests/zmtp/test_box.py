@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.zmtp.engines import CLIENT_KEYS, SERVER_KEYS
-from zambezi.zmtp.box import OVERHEAD, Opener, Sealer, shared_key
+from zambezi.zmtp.box import OVERHEAD, Opener, Plan, Sealer, shared_key
 from zambezi.zmtp.errors import ProtocolError
 from zambezi.zmtp.frames import COMMAND, MORE, Batch, Decoder
 
@@ -186,3 +186,21 @@ def test_the_scratch_does_not_show_what_was_there_before() -> None:
     assert unboxed(one, message(b"\0" + b"long" * 100, 1)) == [(0, b"long" * 100)]
     assert unboxed(one, message(b"\0s", 2)) == [(0, b"s")]
     assert unboxed(one, message(b"\1", 3)) == [(MORE, b"")]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0, MORE, COMMAND]), st.binary(max_size=400)), max_size=20), st.integers(1, 99)
+)
+def test_what_is_planned_is_sealed_as_if_it_were_not(frames: list[tuple[int, bytes]], nonce: int) -> None:
+    flags, payloads = [flag for flag, _ in frames], [payload for _, payload in frames]
+    plan = Plan(flags, payloads)
+    for start in (nonce, nonce + 1000):  # the second time too: the plan is used for many
+        assert sealer(start).seal_plan(plan) == sealer(start).seal(flags, payloads)
+
+
+def test_a_plan_uses_up_nonces() -> None:
+    one = sealer(LAST - 2)
+    plan = Plan([0, 0], [b"a", b"b"])
+    one.seal_plan(plan)
+    with pytest.raises(ProtocolError, match="used up"):
+        one.seal_plan(plan)

@@ -167,12 +167,12 @@ def test_a_connection_that_is_gone_before_it_is_looked_at_is_tried_again(
     client = Dealer(sim, Options(identity=b"c"))
     events = history(client)
     getpeername = socket.socket.getpeername
-    client.connect(hub.bind("tcp://127.0.0.1:*"))
 
     def gone(sock: socket.socket) -> object:
         raise OSError(107, "Transport endpoint is not connected")
 
     monkeypatch.setattr(socket.socket, "getpeername", gone)
+    client.connect(hub.bind("tcp://127.0.0.1:*"))
     sim.until(lambda: events)
     assert isinstance(events[0], Retrying)
     assert events[0].reason == "transport endpoint is not connected"

@@ -447,6 +447,18 @@ def test_messages_of_any_number_of_frames_go_both_ways() -> None:
     assert opened(other, one.encode([b"x", b"y"], True)) == [[b"x"], [b"y"]]
 
 
+def test_what_goes_to_many_is_the_same_for_all_of_them_and_boxed_for_each() -> None:
+    shared = Encoded((b"a", b"", b"c"))
+    seen = set()
+    for _ in range(4):
+        one, other = established()
+        octets = one.encode([b"before", shared, (b"between", b"two"), shared, b"after"], False)
+        expected = [[b"before"], [b"a", b"", b"c"], [b"between", b"two"], [b"a", b"", b"c"], [b"after"]]
+        assert opened(other, octets) == expected
+        seen.add(octets)
+    assert len(seen) == 4
+
+
 def test_a_command_is_boxed_too_with_the_flag_that_libzmq_has() -> None:
     one, other = established()
     octets = one.encode_command(b"\x04PING\0\0")

@@ -1,7 +1,9 @@
 """zambezi.zmtp.stream: octets between the kernel and the engine, what a broken connection gives back, and farewells."""
 
+import fcntl
 import itertools
 import socket
+import termios
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,6 +18,7 @@ from zambezi.zmtp.connection import Heartbeat, Limits
 from zambezi.zmtp.core import Options
 from zambezi.zmtp.events import Connected, Disconnected, HandshakeFailed, Retrying
 from zambezi.zmtp.frames import Message, encode, encode_command
+from zambezi.zmtp.greeting import Greeting
 from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.patterns import Dealer, Pub, Router
 from zambezi.zmtp.pipe import Bound
@@ -87,6 +90,67 @@ def test_messages_of_all_sizes_arrive_in_order(sim: Simulation) -> None:
     assert got == [[b"c", *([message] if isinstance(message, bytes) else message)] for message in messages]  # type: ignore[misc]
     client.close(0)
     hub.close(0)
+
+
+class Writes(list[bytes]):
+    """What goes out, write by write."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        send = socket.socket.send
+
+        def noted(sock: socket.socket, data: memoryview) -> int:
+            self.append(bytes(data))
+            return send(sock, data)
+
+        monkeypatch.setattr(socket.socket, "send", noted)
+
+
+def test_a_greeting_that_is_there_is_answered_with_one_write(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Router(sim, Options())
+    with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as stranger:
+        stranger.say(Greeting("NULL").encode())
+        wait_until(lambda: delivered(stranger.sock))
+        writes = Writes(monkeypatch)
+        sim.until(lambda: writes)
+        assert writes == [hello("ROUTER")]
+    hub.close(0)
+
+
+def test_a_greeting_that_is_not_there_is_not_waited_for(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Router(sim, Options())
+    with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as stranger:
+        writes = Writes(monkeypatch)
+        sim.until(lambda: writes)
+        assert writes == [Greeting("NULL").encode()]
+        stranger.say(Greeting("NULL").encode())
+        sim.until(lambda: len(writes) == 2)
+        assert b"".join(writes) == hello("ROUTER")
+    hub.close(0)
+
+
+def test_what_waited_for_the_handshake_goes_out_with_its_end(
+    sim: Simulation, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes = Writes(monkeypatch)
+    client = Dealer(sim, Options(identity=b"c"))
+    client.connect(server.endpoint)
+    client.try_send(b"first")
+    client.try_send((b"second", b"of two"))
+    with server.accept(sim) as stranger:
+        sim.until(lambda: writes)
+        stranger.say(hello("ROUTER"))
+        sim.until(lambda: client.links and next(iter(client.links)).idle and len(writes) > 1)
+        sim.run()
+        greeting = Greeting("NULL").encode()
+        rest = hello("DEALER", b"c")[len(greeting) :] + encode([b"first", (b"second", b"of two")])
+        assert writes == [greeting, rest]
+    client.close(0)
+
+
+def delivered(sock: socket.socket) -> bool:
+    """Whether the other side's kernel has all that was sent."""
+    return fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)) == bytes(4)
 
 
 def test_a_message_after_a_quiet_moment_goes_out_at_once(sim: Simulation) -> None:

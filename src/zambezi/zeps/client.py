@@ -93,15 +93,26 @@ class Session(Dealer):
     def start(self) -> None:
         """Connect, and keep connecting."""
         self._looking = None
-        if self.closing:
-            return
-        endpoint = self._locate()
+        if not self.closing and not self._look():
+            self._looking = self.reactor.call_at(self.reactor.time() + LOOK, self.start)
+
+    def _look(self) -> bool:
+        """Connect to where the broker is now; False if nobody knows."""
+        try:
+            endpoint = self._locate()
+            if endpoint is not None and endpoint != self._endpoint:
+                self.connect(endpoint)
+        except Exception as error:  # whoever is asked is not ours, and must not end the search
+            self.problem = f"it cannot be found: {error}"
+            return False
         if endpoint is None:
             self.problem = "no broker was found yet"
-            self._looking = self.reactor.call_at(self.reactor.time() + LOOK, self.start)
-        else:
+        elif endpoint != self._endpoint:
+            for pipe, connector in list(self.connectors.items()):
+                if connector.endpoint == self._endpoint:
+                    self.leave(pipe, 0)
             self._endpoint = endpoint
-            self.connect(endpoint)
+        return endpoint is not None
 
     def happened(self, event: SocketEvent) -> None:
         super().happened(event)
@@ -112,14 +123,8 @@ class Session(Dealer):
 
     def _look_again(self) -> None:
         """A broker that comes back may be somewhere else."""
-        if self.closing or self._pipe is not None:
-            return
-        endpoint = self._locate()
-        if endpoint is not None and endpoint != self._endpoint:
-            for pipe in list(self.connectors):
-                self.leave(pipe, 0)
-            self._endpoint = endpoint
-            self.connect(endpoint)
+        if not self.closing and self._pipe is None:
+            self._look()
 
     @property
     def state(self) -> str:

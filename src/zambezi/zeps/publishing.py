@@ -75,11 +75,12 @@ class Publishing(Session):
     def _come(self) -> None:
         self._scheduled = False
         self.engine.posting = False  # before it is collected: see `Publisher.post`
-        if not self.closed:
-            self.pump()
+        self.pump()
 
     def pump(self) -> None:
         """Send what can be sent."""
+        if self.closing:
+            return  # nothing more is taken: who posts something now takes it back
         engine = self.engine
         engine.collect()
         now = self._last = self.reactor.time()
@@ -90,7 +91,7 @@ class Publishing(Session):
             finally:
                 self._offering = False
             self._arm()
-        engine.posting = self._scheduled and engine.roomy and not self.closing and not self.failure
+        engine.posting = self._scheduled and engine.roomy and not self.failure
 
     def _offer(self, now: float) -> None:
         pipe, engine = self._pipe, self.engine
@@ -121,8 +122,7 @@ class Publishing(Session):
 
     def _ask(self) -> None:
         self._asking = None
-        if not self.closed:
-            self.pump()
+        self.pump()
 
     def opened(self) -> None:
         self.failure = ""
@@ -152,12 +152,15 @@ class Publishing(Session):
             self.agree()
 
     def invalid(self, reason: str) -> None:
-        if self.attached:
-            _log.warning("the broker refused something that was published to %s: %s", self.stream, reason)
-            self.engine.refuse(reason)
-        else:
+        if not (self.attached or self.parting):
             self.failure = reason
             self.engine.posting = False
+            return
+        level = logging.DEBUG if self.engine.counters.refused else logging.WARNING
+        _log.log(level, "the broker refused something that was published to %s: %s", self.stream, reason)
+        self.engine.refuse(reason)
+        if self.parting:
+            self.agree()  # what was asked last may be what was refused
 
     def close(self, linger: float | None) -> None:
         if not self.closing:

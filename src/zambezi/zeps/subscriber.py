@@ -95,10 +95,8 @@ class Subscriber:
     def learn(self, info: StreamInfo | None) -> None:
         """What the broker tells of the stream, before each SUBSCRIBE; None if it tells nothing."""
         if info is None:
-            if self.until == LATEST:
-                self.fail(
-                    BrokerError("this broker does not tell where its streams end, so that until='now' means none")
-                )
+            if self.until is not None and self.end is None:
+                self.fail(BrokerError("this broker tells nothing of its streams: say by a sequence where to end"))
             return
         if self._incarnation and info.incarnation != self._incarnation:
             self.fail(self._not_the_same(f"its incarnation was {self._incarnation} and is {info.incarnation} now"))

@@ -138,7 +138,10 @@ class Subscribing(Session):
         self._question = None
         info = self._info_of(question)
         until = self.engine.until
-        if info is not None and until is not None and until & TIME:
+        if info is None:
+            self.engine.learn(None)
+            self._is_over()
+        elif until is not None and until & TIME:
             self._find_end(info, until)
 
     def _subscribe(self) -> None:

@@ -1,39 +1,51 @@
 """A node without waiting: the engine, its sockets and its beacons, put together on a reactor.
 
 The faces (`asyncio`, `sync`) add the waiting for events, and nothing else.
+
+A node follows the interfaces of its machine. Every few beacons it looks which there are; when those that it uses have
+changed, beacons go out on the new ones, the mailbox is bound there too, and peers who would look for it at an address
+that is gone are greeted anew.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import IPv4Address
 from time import time as wall_clock
 from typing import Final
 from uuid import UUID, uuid4
 
+from zambezi.zmtp import endpoint as endpoints
 from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.core import Core, Options
 from zambezi.zmtp.errors import EndpointError
+from zambezi.zmtp.events import Connected, SocketEvent
 from zambezi.zmtp.frames import Batch
 from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.patterns import Router
 from zambezi.zmtp.pipe import Bound
 from zambezi.zmtp.reactor import Reactor, Timer
 from zambezi.zmtp.security import CurveClient, CurveServer, Null
+from zambezi.zmtp.stream import StreamLink
 from zambezi.zre import engine as engines
-from zambezi.zre import log
+from zambezi.zre import interfaces, log
 from zambezi.zre.discovery import PORT, Broadcast, Discovery, MemoryDiscovery, MemoryNetwork
 from zambezi.zre.engine import Engine
 from zambezi.zre.errors import NodeStopped, ZreError
 from zambezi.zre.events import Enter, Event, Exit, Shout, Whisper
-from zambezi.zre.interfaces import Interface, choose, local_address_for
+from zambezi.zre.interfaces import Interface
 from zambezi.zre.logpublisher import LogPublisher
 from zambezi.zre.mailbox import Dealers
 
+_log: Final = logging.getLogger("zambezi.zre")
 EPHEMERAL: Final = "49152-65535"  # MBX-01
+# The interfaces are looked at once in so many intervals of beacons.
+LOOKS: Final = 3
 # When so many events wait to be read, the node stops reading from its peers until some are.
 EVENTS_WAITING: Final = 10_000
 
@@ -58,6 +70,8 @@ class NodeOptions:
     evasive: float = 5.0
     expired: float = 30.0
     bound: Bound = field(default_factory=Bound)
+    max_peers: int = 10_000
+    max_strangers: int = 1_000
     log: bool = False
 
     def __post_init__(self) -> None:
@@ -88,6 +102,7 @@ class NodeCore:
         self.events: deque[Event] = deque()
         self.on_event: Callable[[], object] = lambda: None
         self.on_stopped: Callable[[], object] = lambda: None
+        self.on_moved: list[Callable[[], object]] = []
         self.stopping = False
         self.stopped = False
         self.endpoint = ""
@@ -95,18 +110,24 @@ class NodeCore:
         self._goodbyes: list[bytes] = []
         self._armed = float("inf")  # when the timer fires
         self._interfaces: list[Interface] = []
+        self._next_look = float("inf")  # at the interfaces
+        # The seeds as they are called by sockets, which tell whom they reached.
+        self._seeds = {str(endpoints.parse(seed)): seed for seed in options.seeds}
         self._discovery = self._make_discovery()
         security, guard = security_of(options.keys)
         identity = b"\x01" + options.uuid.bytes  # MBX-03
-        self._router = Router(
-            reactor, Options(security=security, authenticator=guard, receive_bound=options.bound), chance, handover=True
-        )
+        # The mailbox says in the handshake whose it is: who has us as a seed knows then whom it found.
+        mailbox = Options(identity=identity, security=security, authenticator=guard, receive_bound=options.bound)
+        self._router = Router(reactor, mailbox, chance, handover=True)
         client = CurveClient(options.keys.public, options.keys) if options.keys else Null()
         self._dealers = Dealers(reactor, Options(identity=identity, security=client, send_bound=options.bound), chance)
         self._logger = LogPublisher(reactor, Options(security=client, on_full="drop"), chance) if options.log else None
         self._log_services: dict[UUID, str] = {}
         self._cores: list[Core] = [core for core in (self._router, self._dealers, self._logger) if core is not None]
         self._router.on_readable = self._mail
+        self._dealers.on_lost = lambda key: reactor.call_soon(self._disturbed, key)
+        if self._seeds:
+            self._dealers.on_event = self._dealt
         for core in self._cores:
             core.on_closed = self._closed
         self.engine = Engine(
@@ -115,6 +136,7 @@ class NodeCore:
             self._endpoint_for,
             reactor.time(),
             mailbox_at=options.network.mailbox_at if options.network else None,
+            source_of=self._source_of,
             headers=options.headers,
             groups=options.groups,
             dialect=options.dialect,
@@ -122,19 +144,27 @@ class NodeCore:
             evasive=options.evasive,
             expired=options.expired,
             gossip=bool(options.seeds) or options.beacons is False,
+            max_peers=options.max_peers,
+            max_strangers=options.max_strangers,
         )
 
     def _make_discovery(self) -> Discovery | None:
         options = self.options
         if options.network is not None:
             return options.network.discovery()
-        self._interfaces = choose(options.interface)
-        if not self._interfaces:
-            raise ZreError("no network interface is up; name one with interface=..., as in interface='lo'")
+        self._interfaces = interfaces.choose(options.interface)
+        self._warn_if_alone()
         # Seeds are for networks without broadcast: then no beacon is sent unless it is asked for.
         if not (options.beacons if options.beacons is not None else not options.seeds):
             return None
         return Broadcast(self._interfaces, options.beacon_port)
+
+    def _warn_if_alone(self) -> None:
+        if self.options.interface in (None, "*") and all(one.where.is_loopback for one in self._interfaces):
+            _log.warning(
+                "no network but the loopback is up: only nodes of this machine are found, until there is one; "
+                "if that is what you want, say interface='lo'"
+            )
 
     # The life of a node
 
@@ -146,9 +176,9 @@ class NodeCore:
             network = self._discovery.network
             self.endpoint = self._router.bind(network.mailbox_at(self._discovery.address, port))
         else:
-            host = self._interfaces[0].address if len(self._interfaces) == 1 else "*"
-            self.endpoint = self._router.bind(f"tcp://{host}:{options.port or EPHEMERAL}")
+            self.endpoint = self._router.bind(f"tcp://{self._host(self._interfaces)}:{options.port or EPHEMERAL}")
             port = int(self.endpoint.rpartition(":")[2])
+            self._next_look = now + LOOKS * options.interval
         if self._discovery is not None:
             try:
                 self._discovery.start(self.reactor, self._datagram)
@@ -169,8 +199,13 @@ class NodeCore:
             if not peer.ready:
                 self._dealers.shut(peer.key)  # a greeting that was never answered is not worth the wait
         # The queues drain while the sockets close: only the engine forgets its peers now. The goodbye is the last word:
-        # who has heard it does not listen to what is still under way.
-        self._goodbyes = [output.octets for output in self._stopped_engine() if isinstance(output, engines.Broadcast)]
+        # who has heard it does not listen to what is still under way. One by beacon overtakes what is in the queues,
+        # and so it has to wait for their end.
+        for output in self._stopped_engine():
+            if isinstance(output, engines.Broadcast):
+                self._goodbyes.append(output.octets)
+            elif isinstance(output, engines.Send):
+                self._dealers.send(output.peer, output.frames)
         self._close(linger)
 
     def crash(self) -> None:
@@ -277,8 +312,25 @@ class NodeCore:
         self._timer = None
         self._armed = float("inf")
         if not self.stopping:
-            self.engine.tick(self.reactor.time())
+            now = self.reactor.time()
+            if now >= self._next_look:
+                self._look(now)
+            self.engine.tick(now)
             self._pump()
+
+    def _dealt(self, event: SocketEvent) -> None:
+        if isinstance(event, Connected) and event.endpoint in self._seeds and not self.stopping:
+            self.engine.reached(self._seeds[event.endpoint], event.identity, event.address)
+            self._pump()
+
+    def _disturbed(self, key: bytes) -> None:
+        if not self.stopping:
+            self.engine.disturbed(key)
+            self._pump()
+
+    def _source_of(self, key: bytes) -> str:
+        pipe = self._router.peers.get(b"\x01" + key)
+        return pipe.link.address if pipe is not None and isinstance(pipe.link, StreamLink) else ""
 
     def _pump(self) -> None:
         """Do what the engine wants done."""
@@ -311,7 +363,7 @@ class NodeCore:
 
     def _arm(self) -> None:
         """Be called when the engine wants to be. An early tick does no harm, so a timer is only moved forward."""
-        deadline = self.engine.deadline
+        deadline = min(self.engine.deadline, self._next_look)
         if deadline >= self._armed:
             return
         if self._timer is not None:
@@ -333,12 +385,73 @@ class NodeCore:
         return f"tcp://{host}:{port}"
 
     def _reachable(self, address: str) -> str:
-        for interface in self._interfaces:
-            if address and _numeric(address) and interface.reaches(address):
-                return interface.address
-        found = local_address_for(address) if _numeric(address) else ""
-        ours = [interface.address for interface in self._interfaces]
-        return found if found and (len(ours) > 1 or found in ours) else ours[0]
+        if _numeric(address):
+            for interface in self._interfaces:
+                if interface.reaches(address):
+                    return interface.address
+            if interfaces.several(self.options.interface):
+                # The mailbox is bound everywhere, so that it can be reached at whatever address leads to the peer.
+                found = interfaces.local_address_for(address)
+                if found and interfaces.fit_to_tell(found):
+                    return found
+        return self._interfaces[0].address
+
+    def _host(self, chosen: Sequence[Interface]) -> str:
+        """Where the mailbox is bound: where we are seen, and nowhere else."""
+        return "*" if interfaces.several(self.options.interface) else chosen[0].address
+
+    def _look(self, now: float) -> None:
+        """Interfaces come and go, and change their address: be where they are."""
+        self._next_look = now + LOOKS * self.options.interval
+        chosen = interfaces.follow(self.options.interface, self._interfaces, interfaces.interfaces())
+        if chosen == self._interfaces:
+            return
+        interfaces.routes_changed()
+        there, here = (", ".join(map(str, some)) for some in (self._interfaces, chosen))
+        try:
+            self._move(chosen, now)
+        except (EndpointError, ZreError) as error:
+            _log.warning("cannot move from %s to %s, and will try again: %s", there, here, error)
+        else:
+            _log.info("moved from %s to %s; the mailbox is at %s", there, here, self.endpoint)
+            self._warn_if_alone()
+
+    def _move(self, chosen: list[Interface], now: float) -> None:
+        before = self.engine.whereabouts()
+        endpoint = self._bind_at(self._host(chosen))
+        if self._discovery is not None:
+            discovery = Broadcast(chosen, self.options.beacon_port)
+            try:
+                discovery.start(self.reactor, self._datagram)
+            except ZreError:
+                if endpoint != self.endpoint:
+                    self._router.unbind(endpoint)
+                raise
+            self._discovery.close()
+            self._discovery = discovery
+        if endpoint != self.endpoint:
+            self._router.unbind(self.endpoint)  # connections that are there stay
+            self.endpoint = endpoint
+        self._interfaces = chosen
+        self.engine.move(int(endpoint.rpartition(":")[2]), before, now)
+        if self._logger is not None:
+            for where in set(self._log_services.values()):
+                self._logger.disconnect(where, 0)
+                self._logger.connect(where)
+        for follow in list(self.on_moved):
+            follow()
+
+    def _bind_at(self, host: str) -> str:
+        """The mailbox at another address, at the same port if that can be had."""
+        bound, _, port = self.endpoint.rpartition(":")
+        if host == "*" or bound == f"tcp://{host}":
+            return self.endpoint
+        try:
+            return self._router.bind(f"tcp://{host}:{port}")
+        except EndpointError:
+            if self.options.port:
+                raise
+            return self._router.bind(f"tcp://{host}:{EPHEMERAL}")
 
     def service_endpoint(self, name: str, ports: str) -> str:
         """Where a service that this node announces can bind, so that peers reach it like the mailbox."""
@@ -397,6 +510,7 @@ def security_of(keys: KeyPair | None) -> tuple[CurveServer | Null, Authenticator
     return CurveServer(keys), Authenticator(keys={"mesh": keys.public})
 
 
+@lru_cache(maxsize=1024)
 def _numeric(address: str) -> bool:
     try:
         IPv4Address(address)

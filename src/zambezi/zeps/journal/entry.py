@@ -127,35 +127,29 @@ class Cuts:
 class Window:
     """Some entries in a row, as columns: what each begins with, and in the end what the last one ends with."""
 
-    __slots__ = ("_words", "firsts", "spent", "starts")
+    __slots__ = ("_times", "firsts", "is_chain", "spent", "starts")
 
     def __init__(self, octets: bytes) -> None:
         words = array("I", octets)
         if sys.byteorder == "little":
             words.byteswap()
-        self._words = words
         first = words[0] << 32 | words[1]
         offset = words[2] << 32 | words[3]
-        self.firsts = list(accumulate(words[_COUNT::_WORDS], initial=first))
-        self.starts = list(accumulate(words[_LENGTH::_WORDS], initial=offset))
-        self.spent = list(accumulate(words[_CREDIT::_WORDS], initial=0))
+        # Arrays and not lists: every reader has a window, and there can be many.
+        self.firsts = array("Q", accumulate(words[_COUNT::_WORDS], initial=first))
+        self.starts = array("Q", accumulate(words[_LENGTH::_WORDS], initial=offset))
+        self.spent = array("Q", accumulate(words[_CREDIT::_WORDS], initial=0))
+        self._times = (words[_TIME::_WORDS], words[_TIME + 1 :: _WORDS])
+        last = words[-_WORDS:]
+        # Whether the last entry follows from those before it.
+        self.is_chain = (last[0] << 32 | last[1], last[2] << 32 | last[3]) == (self.firsts[-2], self.starts[-2])
 
     def __len__(self) -> int:
         return len(self.firsts) - 1
 
-    @property
-    def is_chain(self) -> bool:
-        """Whether the last entry follows from those before it."""
-        last = len(self._words) - _WORDS
-        words = self._words
-        return (words[last] << 32 | words[last + 1], words[last + 2] << 32 | words[last + 3]) == (
-            self.firsts[-2],
-            self.starts[-2],
-        )
-
     def time(self, number: int) -> int:
-        place = number * _WORDS + _TIME
-        return self._words[place] << 32 | self._words[place + 1]
+        high, low = self._times
+        return high[number] << 32 | low[number]
 
 
 def search(count: int, is_before: Callable[[int], bool]) -> int:

@@ -20,7 +20,7 @@ from zambezi.zeps.journal.segment import Files, Segment
 if TYPE_CHECKING:
     from zambezi.zeps.journal.journal import Journal
 
-_ENTRIES: Final = 2048  # of the index, read at once
+_LEAST, _MOST = 64, 2048  # entries of the index that are read at once: more as a reader goes on
 _PIECE: Final = 256 * 1024
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 
@@ -88,13 +88,14 @@ class Reader:
     Where sequences are missing because an old segment is damaged, the next span begins after them.
     """
 
-    __slots__ = ("_generation", "_journal", "_number", "_segment", "_window", "position")
+    __slots__ = ("_generation", "_journal", "_limit", "_number", "_segment", "_window", "position")
 
     def __init__(self, journal: Journal, after: int) -> None:
         self._journal = journal
         self._segment: Segment | None = None
         self._window: Window | None = None
         self._number = 0  # of the first entry in the window
+        self._limit = _LEAST
         self._generation = -1
         self.position = after
 
@@ -134,11 +135,15 @@ class Reader:
         assert segment is not None
         number = bisect_right(window.firsts, wanted) - 1
         span = self._span(segment, window, number, wanted, octets, credit)
-        is_partial = number > 0 or len(window) < _ENTRIES
-        if is_partial and span.last + 1 == window.firsts[-1] and self._number + len(window) < segment.entries:
-            # It ends where what was read of the index ends, and that has gone on: there may be room for more.
+        while (
+            span.last + 1 == window.firsts[-1]
+            and (number or len(window) < _MOST)
+            and self._number + len(window) < segment.entries
+        ):
+            # It ends where what was read of the index ends, and that goes on: there may be room for more.
             window = self._load(segment, self._number + number)
-            span = self._span(segment, window, 0, wanted, octets, credit)
+            number = 0
+            span = self._span(segment, window, number, wanted, octets, credit)
         return span
 
     def _find(self, wanted: int) -> tuple[Window, int] | None:
@@ -152,18 +157,25 @@ class Reader:
                 return None
         segment = segments[place]
         wanted = max(wanted, segment.first)
-        known = self._segment is segment and self._generation == journal.generation and self._window is not None
-        if known and self._window is not None and self._window.firsts[-1] == wanted:
-            number = self._number + len(self._window)  # right after what was read before: the usual way
+        window = self._window
+        if (
+            window is not None
+            and segment is self._segment
+            and self._generation == journal.generation
+            and window.firsts[-1] == wanted
+        ):
+            number = self._number + len(window)  # right after what was read before: the usual way
         else:
             number = segment.locate(journal.files(segment), wanted)
+            self._limit = _LEAST
         self._segment = segment
         self._generation = journal.generation
         return self._load(segment, number), wanted
 
     def _load(self, segment: Segment, number: int) -> Window:
-        self._window = window = segment.window(self._journal.files(segment), number, _ENTRIES)
+        self._window = window = segment.window(self._journal.files(segment), number, self._limit)
         self._number = number
+        self._limit = min(_MOST, 4 * self._limit)
         return window
 
     def _span(

@@ -1,0 +1,457 @@
+"""zambezi.zeps.publisher: nothing is lost before it is confirmed, and nothing is held beyond the bound."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zambezi.zeps import publisher as publishers
+from zambezi.zeps.errors import BrokerError, QueueFull, ZepsError
+from zambezi.zeps.messages import Ping, Publish, Zeps
+from zambezi.zeps.publisher import ASK_OCTETS, ASK_SECONDS, ASKED, POST, POSTS, Outgoing, Parcel, Publisher
+from zambezi.zmtp.frames import Batch, Decoder
+
+
+def read(outgoing: Outgoing) -> list[Zeps]:
+    """What goes out, as the other end understands it."""
+    frames = []
+    for item in Decoder(1 << 30, 1 << 30).feed(outgoing.octets):
+        assert isinstance(item, Batch)
+        frames += item.frames
+    assert frames == outgoing.bodies
+    return [Zeps.decode(frame) for frame in frames]
+
+
+class Wire:
+    """A connection and a broker behind it: what arrives is journalled at once, and PINGs wait to be answered."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self.publisher = publisher
+        self.journal: list[tuple[str, bytes]] = []
+        self.pings = 0
+
+    def send(self, now: float = 0.0, most: int = 1_000_000) -> int:
+        """Let so much go out; how many times something did."""
+        sent = 0
+        while sent < most and (outgoing := self.publisher.next(now)) is not None:
+            self.publisher.went(outgoing, now)
+            sent += 1
+            for message in read(outgoing):
+                if isinstance(message, Publish):
+                    self.journal.append((message.key, message.body))
+                else:
+                    assert isinstance(message, Ping)
+                    self.pings += 1
+        return sent
+
+    def answer(self) -> None:
+        assert self.pings
+        self.pings -= 1
+        self.publisher.confirm()
+
+    def lose(self) -> None:
+        self.pings = 0
+        self.publisher.lost()
+
+
+def test_a_message_goes_out_as_the_grammar_says() -> None:
+    publisher = Publisher()
+    wire = Wire(publisher)
+    given: list[tuple[str | bytes, bytes]] = [
+        ("tea", b"4.20"),
+        ("", b""),
+        ("k" * 255, b"x" * 300),
+        ("caf\u00e9", b"\xaa\xa5\x06"),
+        (b"\xff", b"1"),
+    ]
+    for key, body in given:
+        assert publisher.publish(key, body)
+    publisher.collect()
+    wire.send()
+    assert wire.journal == [
+        ("tea", b"4.20"),
+        ("", b""),
+        ("k" * 255, b"x" * 300),
+        ("caf\u00e9", b"\xaa\xa5\x06"),
+        ("\udcff", b"1"),
+    ]
+    assert publisher.counters.published == 5
+    assert publisher.unconfirmed == 5
+
+
+@given(st.lists(st.tuples(st.text(max_size=8), st.binary(max_size=400)), max_size=60))
+def test_many_are_the_same_as_one_by_one(items: list[tuple[str, bytes]]) -> None:
+    one, many = Publisher(), Publisher()
+    for key, body in items:
+        assert one.publish(key, body)
+    one.collect()
+    assert many.publish_many(items, 0) == len(items)
+    wires = [Wire(one), Wire(many)]
+    for wire in wires:
+        wire.send()
+    assert wires[0].journal == wires[1].journal == items
+    assert one.held == many.held
+
+
+@pytest.mark.parametrize(
+    ("key", "body"), [("k" * 256, b""), (b"k" * 256, b""), (7, b""), ("\ud800", b""), ("k", b"x" * 100)]
+)
+def test_what_cannot_be_sent_is_refused_at_once(key: Any, body: bytes) -> None:
+    publisher = Publisher(largest=64)
+    with pytest.raises(ZepsError):
+        publisher.publish(key, body)
+    assert publisher.unconfirmed == 0
+
+
+@pytest.mark.parametrize("options", [{"bound": 0}, {"on_full": "maybe"}])
+def test_options_that_mean_nothing_are_refused(options: Any) -> None:
+    with pytest.raises(ZepsError):
+        Publisher(**options)
+
+
+def test_a_ping_ok_confirms_all_before_its_ping_and_nothing_after() -> None:
+    publisher = Publisher()
+    wire = Wire(publisher)
+    publisher.publish("k", b"1")
+    barrier = publisher.barrier()
+    wire.send()
+    assert wire.pings == 1
+    publisher.publish("k", b"2")
+    publisher.collect()
+    wire.send()
+    assert not publisher.is_confirmed(barrier)
+    wire.answer()
+    assert publisher.is_confirmed(barrier)
+    assert publisher.unconfirmed == 1
+    assert publisher.counters.confirmed == 1
+
+
+def test_a_ping_ok_that_nobody_asked_for_confirms_nothing() -> None:
+    publisher = Publisher()
+    publisher.publish("k", b"1")
+    publisher.collect()
+    Wire(publisher).send()
+    publisher.confirm()
+    assert publisher.unconfirmed == 1
+
+
+def test_a_barrier_with_nothing_before_it_is_confirmed() -> None:
+    publisher = Publisher()
+    assert publisher.is_confirmed(publisher.barrier())
+    assert publisher.next(0.0) is None
+
+
+def test_a_second_barrier_with_nothing_new_needs_no_second_ping() -> None:
+    publisher = Publisher()
+    wire = Wire(publisher)
+    publisher.publish("k", b"1")
+    barriers = [publisher.barrier()]
+    wire.send()
+    barriers.append(publisher.barrier())
+    wire.send()
+    assert wire.pings == 1
+    wire.answer()
+    assert all(publisher.is_confirmed(barrier) for barrier in barriers)
+
+
+def test_it_asks_by_itself_when_something_has_waited_long_enough() -> None:
+    publisher = Publisher()
+    wire = Wire(publisher)
+    publisher.publish("k", b"1")
+    publisher.collect()
+    assert [publisher.deadline] == [None]
+    wire.send(now=10.0)
+    assert [publisher.deadline] == [10.0 + ASK_SECONDS]
+    assert wire.send(now=10.0 + ASK_SECONDS / 2) == 0
+    wire.send(now=10.0 + ASK_SECONDS)
+    assert wire.pings == 1
+    # While that is out there is no other, however long it takes.
+    publisher.publish("k", b"2")
+    publisher.collect()
+    wire.send(now=11.0)
+    wire.send(now=99.0)
+    assert wire.pings == 1
+    wire.answer()
+    assert [publisher.deadline] == [11.0 + ASK_SECONDS]
+    wire.send(now=99.0)
+    assert wire.pings == 1
+
+
+def test_it_asks_by_itself_after_so_many_octets_but_only_so_often() -> None:
+    publisher = Publisher(bound=1 << 30)
+    wire = Wire(publisher)
+    publisher.publish_many([("k", bytes(1000))] * (3 * ASKED * ASK_OCTETS // 1000), 0)
+    wire.send()
+    assert wire.pings == ASKED
+    wire.answer()
+    wire.send()
+    assert wire.pings == ASKED, "what came after is asked for when there is room for one more PING"
+
+
+@pytest.mark.spec("ZEP-15")
+def test_what_is_not_confirmed_is_sent_again_in_its_order() -> None:
+    publisher = Publisher()
+    wire = Wire(publisher)
+    publisher.publish("k", b"1")
+    publisher.barrier()
+    wire.send()
+    wire.answer()
+    for body in (b"2", b"3"):
+        publisher.publish("k", body)
+        publisher.collect()
+        wire.send()
+    barrier = publisher.barrier()
+    wire.send()
+    wire.lose()
+    publisher.publish("k", b"4")
+    publisher.collect()
+    assert not publisher.is_confirmed(barrier)
+    wire.send()
+    assert [body for _, body in wire.journal] == [b"1", b"2", b"3", b"2", b"3", b"4"]
+    assert publisher.counters.republished == 2
+    wire.answer()
+    assert publisher.is_confirmed(barrier)
+
+
+@pytest.mark.spec("ZEP-15")
+def test_at_the_bound_it_waits() -> None:
+    publisher = Publisher(bound=100)
+    wire = Wire(publisher)
+    taken = 0
+    while publisher.publish("k", b"x" * 20):
+        taken += 1
+    assert taken == 3
+    assert publisher.held <= 100
+    wire.send()
+    assert wire.pings == 1, "who waits needs somebody to ask"
+    assert not publisher.publish("k", b"x" * 20)
+    wire.answer()
+    assert publisher.publish("k", b"x" * 20)
+    assert len(wire.journal) == 3
+
+
+def test_a_message_beyond_the_bound_goes_alone() -> None:
+    publisher = Publisher(bound=100)
+    assert publisher.publish("k", bytes(500))
+    assert not publisher.publish("k", b"")
+
+
+def test_many_stop_at_the_bound_and_go_on() -> None:
+    publisher = Publisher(bound=1000)
+    wire = Wire(publisher)
+    items = [("k", b"%04d" % number) for number in range(500)]
+    done = publisher.publish_many(items, 0)
+    assert 0 < done < 500
+    assert publisher.held <= 1000
+    while done < 500:
+        wire.send()
+        wire.answer()
+        more = publisher.publish_many(items, done)
+        assert more > done
+        done = more
+    wire.send()
+    assert wire.journal == items
+
+
+@pytest.mark.spec("ZEP-15")
+def test_at_the_bound_it_raises_if_told_so() -> None:
+    publisher = Publisher(bound=100, on_full="raise")
+    with pytest.raises(QueueFull, match="the first 3 of 10"):
+        publisher.publish_many([("k", b"x" * 20)] * 10, 0)
+    with pytest.raises(QueueFull, match="bound is 100"):
+        publisher.publish("k", b"x" * 20)
+    assert publisher.unconfirmed == 3
+
+
+def test_who_does_not_want_to_wait_is_told() -> None:
+    publisher = Publisher(bound=100)
+    publisher.publish("k", b"x" * 80)
+    with pytest.raises(QueueFull):
+        publisher.publish("k", b"x" * 80, wait=False)
+
+
+@pytest.mark.spec("ZEP-15")
+def test_at_the_bound_it_drops_the_oldest_if_told_so_and_counts() -> None:
+    publisher = Publisher(bound=100, on_full="drop-oldest")
+    for number in range(10):
+        assert publisher.publish("k", b"%020d" % number)
+    publisher.collect()
+    wire = Wire(publisher)
+    wire.send()
+    assert [int(body) for _, body in wire.journal] == [7, 8, 9]
+    assert publisher.counters.dropped == 7
+    # What was sent is the oldest now; a flush does not wait for what is given up.
+    barrier = publisher.barrier()
+    for number in range(10, 14):
+        publisher.publish("k", b"%020d" % number)
+    publisher.collect()
+    assert publisher.is_confirmed(barrier)
+    assert publisher.held <= 100
+
+
+def test_a_refusal_is_told_to_all_who_wait_and_once() -> None:
+    publisher = Publisher()
+    wire = Wire(publisher)
+    publisher.publish("k", b"1")
+    barriers = [publisher.barrier(), publisher.barrier()]
+    wire.send()
+    publisher.refuse("you may not")
+    for barrier in barriers:
+        with pytest.raises(BrokerError, match="you may not"):
+            publisher.is_confirmed(barrier)
+    wire.answer()
+    assert publisher.is_confirmed(publisher.barrier())
+    assert publisher.counters.refused == 1
+
+
+def test_who_asks_again_after_a_refusal_gets_an_answer() -> None:
+    """What was refused may have been the PING: no PING-OK will come."""
+    publisher = Publisher()
+    wire = Wire(publisher)
+    publisher.publish("k", b"1")
+    publisher.barrier()
+    wire.send()
+    publisher.refuse("the stream is stopped")
+    assert wire.send() == 0, "nobody asks again by itself"
+    with pytest.raises(BrokerError):
+        publisher.is_confirmed(publisher.barrier())
+    publisher.barrier()
+    wire.send()
+    assert wire.pings == 2
+
+
+def test_small_messages_that_wait_share_their_parcels() -> None:
+    publisher = Publisher()
+    for _ in range(1000):
+        publisher.publish("k", b"")
+        publisher.collect()
+    assert len(publisher._waiting) < 10
+    assert publisher.unconfirmed == 1000
+
+
+def test_a_post_is_taken_only_while_somebody_comes() -> None:
+    publisher = Publisher()
+    assert not publisher.post("k", b"1")
+    publisher.posting = True
+    assert publisher.post("k", b"1")
+    assert not publisher.post("k", bytes(POST + 1))
+    assert not publisher.post("k", bytearray(b"1"))  # type: ignore[arg-type]
+    publisher.posting = False
+    assert publisher.unconfirmed == 1
+    assert not publisher.take_back(bytes(1000))
+
+
+def test_posts_are_bounded() -> None:
+    publisher = Publisher()
+    publisher.posting = True
+    taken = 0
+    while publisher.post("k", b"1"):
+        taken += 1
+    assert taken == POSTS
+    assert not Publisher(bound=POSTS * POST).roomy
+
+
+def test_a_post_that_came_too_late_is_taken_back() -> None:
+    publisher = Publisher()
+    publisher.posting = True
+    first, second = bytes(bytearray(b"first")), bytes(bytearray(b"second"))
+    publisher.post("k", first)
+    publisher.post("k", second)
+    assert publisher.take_back(first)
+    assert not publisher.take_back(first)
+    publisher.collect()
+    wire = Wire(publisher)
+    wire.send()
+    assert wire.journal == [("k", b"second")]
+
+
+def test_threads_that_post_lose_nothing_to_one_that_collects() -> None:
+    publisher = Publisher(bound=1 << 30)
+    publisher.posting = True
+    wire = Wire(publisher)
+    each = 5_000
+
+    def flood(name: str) -> None:
+        for number in range(each):
+            while not publisher.post(name, b"%d" % number):
+                pass
+
+    threads = [threading.Thread(target=flood, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        publisher.collect()
+    publisher.collect()
+    wire.send()
+    for name in "ab":
+        assert [int(body) for key, body in wire.journal if key == name] == list(range(each))
+
+
+def test_the_memory_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishers, "PREFIXES", 50)
+    publisher = Publisher(bound=1 << 30)
+    items = [(f"key {number}", b"x" * (number % 7)) for number in range(1000)]
+    for key, body in items:
+        publisher.publish(key, body)
+        assert sum(map(len, publisher.prefixes.values())) <= 51
+    publisher.collect()
+    wire = Wire(publisher)
+    wire.send()
+    assert wire.journal == items
+
+
+STEPS = st.lists(
+    st.sampled_from(["publish", "publish", "many", "collect", "send", "send", "answer", "lose", "flush", "time"]),
+    max_size=80,
+)
+
+
+@given(STEPS, st.sampled_from([60, 400, 1 << 20]))
+def test_whatever_happens_all_that_is_taken_arrives_in_order(steps: list[str], bound: int) -> None:
+    """Each message arrives; a repeat is of what was not confirmed when a connection broke, in its order."""
+    publisher = Publisher(bound=bound)
+    wire = Wire(publisher)
+    taken: list[int] = []
+    now = 0.0
+    for step in steps:
+        if step == "publish" and publisher.publish("k", b"%06d" % len(taken)):
+            taken.append(len(taken))
+        elif step == "many":
+            items = [("k", b"%06d" % (len(taken) + number)) for number in range(20)]
+            for _ in range(publisher.publish_many(items, 0)):
+                taken.append(len(taken))
+        elif step == "collect":
+            publisher.collect()
+        elif step == "send":
+            wire.send(now, 1)
+        elif step == "answer" and wire.pings:
+            arrived = {int(body) for _, body in wire.journal}
+            wire.answer()
+            left = publisher.unconfirmed
+            assert set(taken[: len(taken) - left]) <= arrived
+        elif step == "lose":
+            wire.lose()
+        elif step == "flush":
+            publisher.barrier()
+        elif step == "time":
+            now += ASK_SECONDS
+        assert publisher.held <= bound
+    barrier = publisher.barrier()
+    while not publisher.is_confirmed(barrier):
+        wire.send(now)
+        wire.answer()
+    assert publisher.held == 0
+    assert publisher.counters.confirmed == publisher.counters.published == len(taken)
+    seen = [int(body) for _, body in wire.journal]
+    firsts = [number for index, number in enumerate(seen) if number not in seen[:index]]
+    assert firsts == taken
+    assert len(seen) - len(taken) <= publisher.counters.republished
+
+
+def test_a_parcel_says_what_is_in_it() -> None:
+    outgoing = Outgoing([Parcel(1, 1, b"\x00\x01a"), Parcel(2, 2, b"\x00\x01b\x02" + bytes(7) + b"\x01c")], ping=True)
+    assert outgoing.bodies == [b"a", b"b", b"c", publishers.PING]

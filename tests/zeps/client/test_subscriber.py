@@ -1,0 +1,330 @@
+"""zambezi.zeps.subscriber: where a subscription begins, goes on after a loss, and ends; and what it may be sent."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zambezi.zeps.directory import StreamInfo
+from zambezi.zeps.errors import BrokerError, Incarnation, PatternError, ZepsError
+from zambezi.zeps.messages import EARLIEST, LATEST, TIME, Credit, Deliver, Subscribe, Zeps
+from zambezi.zeps.received import examine
+from zambezi.zeps.subscriber import Subscriber
+
+
+def told(first: int = 1, last: int = 100, incarnation: str = "one") -> StreamInfo:
+    return StreamInfo(stream="s", first=first, last=last, incarnation=incarnation)
+
+
+def frames(*sequences: int, key: str = "k", body: bytes = b"") -> list[bytes]:
+    return [Deliver(sequence, key, body).encode()[0] for sequence in sequences]
+
+
+def deliver(subscriber: Subscriber, given: list[bytes]) -> None:
+    after = examine(given)
+    assert after is not None
+    subscriber.deliver(given, after)
+
+
+def said(subscriber: Subscriber) -> list[Zeps]:
+    return [Zeps.decode(message) for message in subscriber.subscribe()]
+
+
+def begun(since: int = EARLIEST, until: int | None = None, pattern: str = "", window: int = 1000) -> Subscriber:
+    subscriber = Subscriber("s", pattern, since, until, window)
+    subscriber.learn(told())
+    subscriber.subscribe()
+    return subscriber
+
+
+def sequences(subscriber: Subscriber) -> list[int]:
+    found = []
+    while (batch := subscriber.take()) is not None:
+        found += batch.sequences()
+    return found
+
+
+def over(subscriber: Subscriber) -> bool:
+    return subscriber.ended
+
+
+# Where it begins
+
+
+@pytest.mark.parametrize(
+    ("since", "latest"),
+    [(EARLIEST, 9), (LATEST, 100), (50, 50), (TIME | 1234, TIME | 1234)],
+    ids=["earliest", "latest", "a sequence", "a time"],
+)
+def test_where_it_begins(since: int, latest: int) -> None:
+    subscriber = Subscriber("s", "tea.", since, window=1000)
+    subscriber.learn(told(first=10))
+    assert said(subscriber) == [Subscribe("tea.", latest), Credit(1000)]
+
+
+@pytest.mark.parametrize("since", [EARLIEST, LATEST, 50, TIME | 1234])
+def test_a_broker_that_tells_nothing_is_asked_as_it_is(since: int) -> None:
+    subscriber = Subscriber("s", "", since, window=1000)
+    subscriber.learn(None)
+    assert said(subscriber) == [Subscribe("", since), Credit(1000)]
+
+
+@pytest.mark.spec("ZEP-10")
+def test_after_a_loss_it_goes_on_after_the_last_that_came() -> None:
+    subscriber = begun()
+    deliver(subscriber, frames(1, 2, 3))
+    subscriber.learn(told())
+    assert said(subscriber)[0] == Subscribe("", 3)
+    # Should the broker send some again, they are left out.
+    deliver(subscriber, frames(2, 3, 4, 5))
+    deliver(subscriber, frames(4, 5))
+    assert sequences(subscriber) == [1, 2, 3, 4, 5]
+    assert subscriber.counters.repeated == 4
+    assert subscriber.counters.received == 5
+
+
+def test_latest_is_a_place_to_come_back_to() -> None:
+    """What was published while there was no connection is not missed, though nothing had come before."""
+    subscriber = begun(LATEST)
+    subscriber.learn(told(last=120))
+    assert said(subscriber)[0] == Subscribe("", 100)
+
+
+def test_what_retention_took_is_counted() -> None:
+    subscriber = begun()
+    deliver(subscriber, frames(1, 2))
+    deliver(subscriber, frames(10))
+    assert subscriber.counters.missed == 7
+    filtered = begun(pattern="k")
+    deliver(filtered, frames(1, 2))
+    deliver(filtered, frames(10))
+    assert filtered.counters.missed == 0
+
+
+# Another stream than it was
+
+
+def test_another_incarnation_is_told() -> None:
+    subscriber = begun()
+    subscriber.learn(told(incarnation="two"))
+    assert isinstance(subscriber.failure, Incarnation)
+    assert "one" in str(subscriber.failure)
+    assert "two" in str(subscriber.failure)
+
+
+def test_a_stream_that_ends_before_our_place_is_told() -> None:
+    subscriber = begun(since=50)
+    subscriber.learn(told(last=20))
+    assert isinstance(subscriber.failure, Incarnation)
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        (
+            "the last sequence of this stream is 20, so that 50 is not of this stream; subscribe from 0 or 20",
+            Incarnation,
+        ),
+        ("the last sequence of this stream is 60", BrokerError),
+        ("you may not subscribe", BrokerError),
+    ],
+)
+def test_what_an_invalid_means(reason: str, kind: type[ZepsError]) -> None:
+    subscriber = begun(since=50)
+    deliver(subscriber, frames(51))
+    subscriber.invalid(reason)
+    assert type(subscriber.failure) is kind
+    assert reason in str(subscriber.failure)
+    assert sequences(subscriber) == [51], "what has come can still be read"
+
+
+def test_the_first_mistake_is_the_one_that_is_told() -> None:
+    subscriber = begun()
+    subscriber.invalid("first")
+    subscriber.invalid("second")
+    assert "first" in str(subscriber.failure)
+
+
+# Credit
+
+
+@pytest.mark.spec("ZEP-03")
+def test_credit_is_given_as_messages_are_taken() -> None:
+    subscriber = begun(window=1000)
+    deliver(subscriber, frames(1, body=bytes(400)))
+    assert subscriber.grant() is None, "nobody has taken it"
+    assert subscriber.take() is not None
+    credit = subscriber.grant()
+    assert credit is not None
+    assert Zeps.decode(credit) == Credit(417)
+    assert subscriber.grant() is None
+
+
+def test_little_credit_is_not_worth_a_message() -> None:
+    subscriber = begun(window=1000)
+    deliver(subscriber, frames(1, body=bytes(200)))
+    subscriber.take()
+    assert subscriber.grant() is None
+    deliver(subscriber, frames(2, body=bytes(200)))
+    subscriber.take()
+    assert subscriber.grant() is not None
+
+
+def test_a_new_connection_has_credit_for_what_is_free_of_the_window() -> None:
+    subscriber = begun(window=1000)
+    deliver(subscriber, frames(1, body=bytes(600)))
+    subscriber.learn(told())
+    assert said(subscriber) == [Subscribe("", 1), Credit(1000 - 617)]
+    deliver(subscriber, frames(2, body=bytes(600)))
+    subscriber.learn(told())
+    assert said(subscriber) == [Subscribe("", 2)], "the window is overdrawn"
+    subscriber.take()
+    assert subscriber.grant() == Credit(1000 - 617).encode()[0]
+
+
+@given(st.lists(st.sampled_from(["send", "take", "lose"]), max_size=100), st.integers(1, 3000))
+def test_no_more_is_held_than_the_window_and_one_message(steps: list[str], window: int) -> None:
+    """A broker sends while there is credit, so that the last message may overdraw it."""
+    subscriber = Subscriber("s", "", EARLIEST, window=window)
+    subscriber.learn(told())
+    credit = 0
+    held = 0
+    sent = 0
+    read: list[int] = []
+
+    def hear(messages: list[bytes]) -> None:
+        nonlocal credit
+        credit += sum(one.credit for one in map(Zeps.decode, messages) if isinstance(one, Credit))
+
+    hear(subscriber.subscribe())
+    for step in steps:
+        if step == "send" and credit > 0:
+            sent += 1
+            (frame,) = frames(sent, body=bytes(sent * 37 % 500))
+            deliver(subscriber, [frame])
+            credit -= len(frame)
+            held += len(frame)
+        elif step == "take" and (batch := subscriber.take()) is not None:
+            held -= batch.octets
+            read += batch.sequences()
+            grant = subscriber.grant()
+            hear([grant] if grant else [])
+        elif step == "lose":
+            credit = 0
+            subscriber.learn(told())
+            hear(subscriber.subscribe())
+        assert held <= window + 517
+        assert credit > 0 or held > 0, "nobody would ever send, or take, anything any more"
+    assert read + sequences(subscriber) == list(range(1, sent + 1))
+
+
+def test_a_window_is_above_zero() -> None:
+    with pytest.raises(ZepsError):
+        Subscriber("s", window=0)
+
+
+# Where it ends
+
+
+def test_it_ends_with_a_sequence() -> None:
+    subscriber = begun(until=5)
+    deliver(subscriber, frames(1, 2, 3))
+    assert not over(subscriber)
+    deliver(subscriber, frames(4, 5, 6, 7))
+    assert over(subscriber)
+    deliver(subscriber, frames(8))
+    assert sequences(subscriber) == [1, 2, 3, 4, 5]
+    assert subscriber.grant() is None
+
+
+def test_now_is_the_last_sequence_at_the_beginning() -> None:
+    subscriber = begun(until=LATEST)
+    assert subscriber.end == 100
+    subscriber.learn(told(last=500))
+    assert subscriber.end == 100
+
+
+@pytest.mark.parametrize("until", [LATEST, TIME | 1000])
+def test_now_and_times_need_a_broker_that_tells(until: int) -> None:
+    subscriber = Subscriber("s", until=until)
+    subscriber.learn(None)
+    assert isinstance(subscriber.failure, BrokerError)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "info"),
+    [
+        (EARLIEST, LATEST, told(last=0)),
+        (LATEST, LATEST, told()),
+        (50, 50, told()),
+        (50, 20, told()),
+        (EARLIEST, 5, told(first=10)),
+        (TIME | 1000, LATEST, told()),
+    ],
+    ids=["an empty stream", "from now to now", "nothing after", "backwards", "gone by retention", "after all of it"],
+)
+def test_where_nothing_is_to_come_it_ends_at_once(since: int, until: int, info: StreamInfo) -> None:
+    subscriber = Subscriber("s", "", since, until)
+    subscriber.learn(info)
+    assert over(subscriber)
+
+
+def test_a_time_to_end_at_becomes_a_sequence() -> None:
+    subscriber = begun(until=TIME | 1000)
+    assert subscriber.end is None
+    deliver(subscriber, frames(1, 2))
+    subscriber.set_end(3, told())
+    assert not over(subscriber)
+    deliver(subscriber, frames(3))
+    assert over(subscriber)
+    late = begun(until=TIME | 1000)
+    deliver(late, frames(1, 2, 3))
+    late.set_end(3, told())
+    assert over(late)
+
+
+def test_with_a_pattern_the_message_at_the_end_is_asked_for_besides() -> None:
+    subscriber = Subscriber("s", "tea", EARLIEST, 50, window=1000)
+    subscriber.learn(told())
+    assert said(subscriber) == [Subscribe("tea", 0), Subscribe("", 49), Credit(1000)]
+    assert not subscriber.lacks_mark
+    deliver(subscriber, frames(3, key="tea.1"))
+    deliver(subscriber, frames(50, key="coffee"))
+    assert over(subscriber)
+    assert sequences(subscriber) == [3]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "key", "ours"),
+    [
+        ("tea", "tea.1", True),
+        ("exact:tea", "tea.1", False),
+        ("glob:*.1", "tea.1", True),
+        ("regex:^t.*2$", "tea.1", False),
+    ],
+)
+def test_the_message_at_the_end_is_ours_if_it_matches(pattern: str, key: str, ours: bool) -> None:
+    subscriber = begun(until=50, pattern=pattern)
+    deliver(subscriber, frames(50, 51, key=key))
+    assert sequences(subscriber) == ([50] if ours else [])
+    assert over(subscriber)
+
+
+def test_an_end_that_is_still_to_come_is_asked_for_when_the_stream_reaches_it() -> None:
+    subscriber = Subscriber("s", "tea", EARLIEST, 200, window=1000)
+    subscriber.learn(told())
+    assert said(subscriber) == [Subscribe("tea", 0), Credit(1000)]
+    assert subscriber.lacks_mark
+    assert subscriber.mark_end() == ()
+    subscriber.learn(told(last=200))
+    assert subscriber.mark_end() == Subscribe("", 199).encode()
+    assert subscriber.mark_end() == ()
+    # The next connection knows nothing of it.
+    subscriber.learn(told(last=201))
+    assert Subscribe("", 199) in said(subscriber)
+
+
+def test_a_pattern_that_cannot_be_understood_is_told_at_once() -> None:
+    with pytest.raises(PatternError):
+        Subscriber("s", "regex:(", EARLIEST, 50)
