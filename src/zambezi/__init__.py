@@ -6,7 +6,8 @@ The packages are layers, and imports point down only: `zambezi.wire` turns octet
 
 from zambezi.errors import ZambeziError
 from zambezi.p2p import PeerSocket
+from zambezi.zre import Node
 
 __version__ = "0.1.0"
 
-__all__ = ["PeerSocket", "ZambeziError", "__version__"]
+__all__ = ["Node", "PeerSocket", "ZambeziError", "__version__"]

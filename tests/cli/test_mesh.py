@@ -20,6 +20,7 @@ from tests.cli.mesh_processes import COMMAND, Running, free_port, run
 from tests.zmtp.waiting import PATIENCE
 from zambezi import cli
 from zambezi.cli import mesh
+from zambezi.cli.node import Patience
 from zambezi.zre.errors import ZreError
 from zambezi.zre.events import Exit, Shout, Whisper
 from zambezi.zre.node import PeerInfo
@@ -92,7 +93,7 @@ def test_whisper_to_one_of_two_names(here: list[str]) -> None:
         while len(watcher.peers) < 2:
             watcher.recv(timeout=PATIENCE)
         with pytest.raises(ZreError, match="more than one peer") as caught:
-            mesh._find(watcher, "twin", 0, 0)
+            mesh._find(watcher, "twin", Patience(0))
         assert one.uuid.hex[:8] in str(caught.value)
         assert other.uuid.hex[:8] in str(caught.value)
 

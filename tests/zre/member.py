@@ -10,6 +10,7 @@ import itertools
 import json
 import sys
 import threading
+import time
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
@@ -84,6 +85,14 @@ class Member:
 
     def whispers_of(self, other: "Member") -> list[list[str]]:
         return [line["content"] for line in self.heard_of(other) if line["event"] == "Whisper"]
+
+    def whispers(self, peer: "Member", word: str) -> bool:
+        """Whisper to another who may be coming and going, until it has heard it."""
+        if [word] in peer.whispers_of(self):
+            return True
+        self.whisper(peer, word)
+        time.sleep(0.05)
+        return False
 
     def stop(self) -> str:
         """Stop with a goodbye; what the program wrote to its standard error."""

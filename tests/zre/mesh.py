@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from typing import Any
 from uuid import UUID
 
 from zambezi.zre import events
@@ -22,23 +23,17 @@ def uuid_of(number: int) -> UUID:
     return UUID(int=number)
 
 
+def address_of(number: int) -> str:
+    return f"10.0.0.{number}"
+
+
 class Member:
     """A node of a mesh: its engine, its connections, and what its program heard."""
 
-    def __init__(
-        self,
-        number: int,
-        port: int,
-        now: float,
-        *,
-        groups: Iterable[str] = (),
-        headers: Mapping[str, str] | None = None,
-        dialect: str = "stable",
-        gossip: bool = False,
-    ) -> None:
+    def __init__(self, number: int, port: int, now: float, **options: Any) -> None:
         self.number = number
         self.port = port
-        self.address = f"10.0.0.{number}"
+        self.address = address_of(number)
         self.endpoint = f"tcp://{self.address}:{port}"
         self.uuid = uuid_of(number)
         self.identity = b"\x01" + self.uuid.bytes
@@ -51,10 +46,8 @@ class Member:
             f"node{number}",
             lambda _: self.endpoint,
             now,
-            groups=groups,
-            headers=headers,
-            dialect=dialect,
-            gossip=gossip,
+            source_of=lambda key: address_of(int.from_bytes(key, "big")),
+            **options,
         )
 
     @property
@@ -71,11 +64,17 @@ class Connection:
         self.owner = owner
         self.endpoint = endpoint
         self.queue: deque[Frames] = deque()
+        self.open = True
+        self.reached = False
 
 
 class Mesh:
-    def __init__(self) -> None:
+    """`identities` says whether mailboxes tell in their handshake whose they are, as those of our nodes do."""
+
+    def __init__(self, identities: bool = True) -> None:
         self.now = 1000.0
+        self.identities = identities
+        self.cut: set[frozenset[int]] = set()  # the pairs of members between whom no connection is possible
         self.members: dict[str, Member] = {}  # by the endpoint of the mailbox
         self.datagrams: deque[tuple[bytes, str]] = deque()
         self._ports = iter(range(0xC000, 0x10000))
@@ -84,24 +83,13 @@ class Mesh:
         self,
         number: int,
         *,
-        groups: Iterable[str] = (),
-        headers: Mapping[str, str] | None = None,
-        dialect: str = "stable",
         beacons: bool = True,
         seeds: Iterable[str] = (),
-        gossip: bool = False,
         port: int = 0,
+        **options: Any,
     ) -> Member:
-        """A node that starts now."""
-        member = Member(
-            number,
-            port or next(self._ports),
-            self.now,
-            groups=groups,
-            headers=headers,
-            dialect=dialect,
-            gossip=gossip,
-        )
+        """A node that starts now. The options are those of its engine."""
+        member = Member(number, port or next(self._ports), self.now, **options)
         member.beacons = beacons
         self.members[member.endpoint] = member
         member.engine.start(member.port, self.now, beacons=beacons)
@@ -111,9 +99,13 @@ class Mesh:
         return member
 
     def stop(self, member: Member) -> None:
-        """It says goodbye."""
+        """It says goodbye, once all that it said before is delivered."""
+        connections = list(member.connections.values())
         member.engine.stop()
         self.pump(member)
+        for connection in connections:
+            while connection.queue and self.leads_somewhere(connection):
+                self.deliver(connection)
         self.kill(member)
 
     def kill(self, member: Member) -> None:
@@ -129,13 +121,18 @@ class Mesh:
             connection
             for member in self.members.values()
             for connection in member.connections.values()
-            if connection.queue and connection.endpoint in self.members
+            if connection.queue and self.leads_somewhere(connection)
         ]
+
+    def leads_somewhere(self, connection: Connection) -> bool:
+        target = self.members.get(connection.endpoint)
+        return target is not None and frozenset((connection.owner.number, target.number)) not in self.cut
 
     def pump(self, member: Member) -> None:
         """Do what an engine wants done."""
         for output in member.engine.take():
             self._do(member, output)
+        assert member.engine._strangers == sum(not peer.ready for peer in member.engine.peers.values())
 
     def _do(self, member: Member, output: Output) -> None:
         match output:
@@ -145,7 +142,7 @@ class Mesh:
                 assert output.peer not in member.connections, "a second DEALER to one peer"
                 member.connections[output.peer] = Connection(member, output.endpoint)
             case Disconnect():
-                del member.connections[output.peer]
+                member.connections.pop(output.peer).open = False
             case Adopt():
                 member.connections[output.peer] = member.connections.pop(output.seed)
             case Broadcast():
@@ -162,8 +159,15 @@ class Mesh:
                     self.pump(member)
 
     def deliver(self, connection: Connection) -> None:
-        frames = connection.queue.popleft()
         target = self.members[connection.endpoint]
+        if connection.open and not connection.reached:
+            connection.reached = True
+            identity = target.identity if self.identities else b""
+            connection.owner.engine.reached(connection.endpoint, identity, target.address)
+            self.pump(connection.owner)
+            if connection not in connection.owner.connections.values():
+                return
+        frames = connection.queue.popleft()
         target.engine.receive(connection.owner.identity, list(frames), self.now)
         self.pump(target)
 

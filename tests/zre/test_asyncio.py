@@ -8,7 +8,7 @@ from tests.zmtp.waiting import eventually, in_loop
 from zambezi.zmtp.errors import TimedOut
 from zambezi.zre import Enter, Exit, MemoryNetwork, NodeStopped, Whisper
 from zambezi.zre.asyncio import LogService, Node
-from zambezi.zre.log import What
+from zambezi.zre.log import Record, What
 
 
 @in_loop
@@ -61,3 +61,35 @@ async def test_logs_are_collected_also_those_of_the_moment_when_the_service_is_f
         await service.close()
         with pytest.raises(NodeStopped):
             await service.recv()
+
+
+@in_loop
+async def test_several_may_wait_and_who_gives_up_has_taken_nothing() -> None:
+    network = MemoryNetwork()
+    async with Node("ann", network=network) as ann:
+        waiting = [asyncio.create_task(ann.recv()) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        async with Node("bob", network=network), Node("cid", network=network):
+            entered = await asyncio.gather(*waiting[1:])
+            assert {event.name for event in entered} == {"bob", "cid"}
+        assert waiting[0].cancelled()
+        assert [type(await ann.recv(20)) for _ in range(2)] == [Exit, Exit]
+
+
+@in_loop
+async def test_a_log_service_is_waited_for_with_a_bound_and_ends_those_who_wait() -> None:
+    async with Node("collector", network=MemoryNetwork()) as collector, LogService(collector) as service:
+        with pytest.raises(TimedOut, match="no log came within"):
+            await service.recv(0.001)
+        waiting = asyncio.create_task(service.recv())
+        reading = asyncio.create_task(_all(service))
+        await asyncio.sleep(0)
+        await service.close()
+        with pytest.raises(NodeStopped, match="log service is closed"):
+            await waiting
+        assert await reading == []
+
+
+async def _all(service: LogService) -> list[Record]:
+    return [record async for record in service]

@@ -158,6 +158,41 @@ def test_two_nodes_that_share_two_networks_meet_once() -> None:
         stop(ann, bob)
 
 
+# Interfaces that come and go
+
+
+def test_a_node_moves_to_a_network_that_comes(network: Network) -> None:
+    here, there = network.host(), network.host()
+    here.run("ip", "addr", "flush", "dev", "eth0")
+    ann, bob = Member.all_ours((here, "ann", {}), (there, "bob", {}))
+    assert ann.endpoint.startswith("tcp://127.0.0.1:")
+    here.run("ip", "addr", "add", f"{here.address}/24", "brd", "+", "dev", "eth0")
+    enter = bob.wait_for("Enter", peer=ann.uuid)
+    assert enter["endpoint"].startswith(f"tcp://{here.address}:")
+    ann.meet(bob)
+    converse(ann, bob)
+    assert "no network but the loopback is up" in ann.stop()
+    bob.wait_for("Exit", peer=ann.uuid)
+    stop(bob)
+
+
+@pytest.mark.parametrize("interface", [None, "eth0", "*"])
+def test_a_node_whose_address_changes_is_found_at_the_new_one(network: Network, interface: str | None) -> None:
+    here, there = network.host(), network.host()
+    ann, bob = Member.all_ours((here, "ann", {"interface": interface}), (there, "bob", {}))
+    ann.meet(bob)
+    bob.meet(ann)
+    converse(ann, bob)
+    here.run("ip", "addr", "add", "10.77.0.99/24", "brd", "+", "dev", "eth0")
+    here.run("ip", "addr", "del", f"{here.address}/24", "dev", "eth0")
+    here.run("ip", "addr", "replace", "10.77.0.99/24", "brd", "+", "dev", "eth0")
+    enter = bob.wait_for("Enter", 2, peer=ann.uuid)
+    assert enter["endpoint"].startswith("tcp://10.77.0.99:")
+    wait_until(partial(Member.whispers, ann, bob, "at the new one"))
+    wait_until(partial(Member.whispers, bob, ann, "at the new one"))
+    stop(ann, bob)
+
+
 # Cables that are pulled
 
 
@@ -277,7 +312,7 @@ def test_a_reset_that_loses_messages_is_an_exit_and_an_enter(network: Network) -
     there.plug()
     if not reset:
         pytest.skip(NO_RESET)
-    ann.whisper(bob, "after the gap")
+    # Nothing more need be said: a node asks when its connection was lost.
     assert "gap" in bob.wait_for("Exit", peer=ann.uuid)["reason"]
     ann.wait_for("Exit", peer=bob.uuid)
     bob.wait_for("Enter", 2, peer=ann.uuid)
@@ -369,10 +404,10 @@ def test_a_relay_that_loses_messages_is_an_exit_and_an_enter(relayed: Relayed) -
     relay.wait_for("Obeyed", command="swallow")
     ann.whisper(bob, "lost")
     relay.wait_for("Swallowed")
-    relayed.reset(1)
     relay.tell("pass")
     relay.wait_for("Obeyed", command="pass")
-    ann.whisper(bob, "after the gap")
+    relayed.reset(1)
+    # Nothing more need be said: a node asks when its connection was lost.
     assert "gap" in bob.wait_for("Exit", peer=ann.uuid)["reason"]
     bob.wait_for("Enter", 2, peer=ann.uuid)
     ann.wait_for("Enter", 2, peer=bob.uuid)

@@ -1,8 +1,10 @@
 """zambezi.zre.node: a node with its sockets, on a clock that is moved by hand, in memory and over loopback."""
 
+import logging
 import socket
 from collections.abc import Iterator
 from functools import partial
+from ipaddress import IPv4Interface
 from typing import Any
 
 import pytest
@@ -12,11 +14,13 @@ from tests.zre.mesh import uuid_of
 from tests.zre.puppet import Puppet
 from zambezi.errors import ZambeziError
 from zambezi.zmtp.keys import KeyPair
-from zambezi.zre import events
+from zambezi.zre import events, interfaces, log
 from zambezi.zre import node as module
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.errors import NodeStopped, ZreError
-from zambezi.zre.messages import Whisper
+from zambezi.zre.interfaces import Interface
+from zambezi.zre.logservice import LogCore
+from zambezi.zre.messages import Hello, Whisper
 from zambezi.zre.node import NodeCore, NodeOptions
 
 
@@ -61,10 +65,13 @@ def told(node: NodeCore, kind: type[events.Event]) -> list[events.Event]:
         ({"interface": "no-such-interface"}, "no-such-interface"),
         ({"seeds": ["tcp://10.0.0.1:1"], "network": MemoryNetwork()}, "seeds"),
         ({"groups": ["x" * 256]}, "255"),
+        ({"seeds": ["10.0.0.1:1"]}, "no endpoint"),
+        ({"max_peers": 0}, "max_peers"),
+        ({"max_peers": 10, "max_strangers": 11}, "max_strangers"),
     ],
 )
 def test_bad_options_are_refused_with_a_reason(sim: Simulation, options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ZreError, match=complaint):
+    with pytest.raises(ZambeziError, match=complaint):
         NodeCore(sim, "ann", NodeOptions(**{"interface": "lo", "beacon_port": free_port(), **options}))
 
 
@@ -212,3 +219,243 @@ def test_without_the_key_of_the_mesh_nobody_reads_anything(sim: Simulation) -> N
     for node in (ann, bob, eve):
         node.stop(0)
     sim.run()
+
+
+def test_a_seed_is_known_by_what_its_mailbox_says_of_itself(sim: Simulation) -> None:
+    """The seed is called by a name, and greets by an address that is not the one which the name leads to."""
+    hub = start(sim, "hub", interface="lo", beacons=False, advertise="127.0.0.9")
+    port = hub.endpoint.rpartition(":")[2]
+    sim.names["hub.example"] = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", int(port)))]
+    ann = start(sim, "ann", interface="lo", seeds=[f"tcp://hub.example:{port}"])
+    sim.until(lambda: ann.peers and hub.peers)
+    assert [peer.endpoint for peer in ann.peers] == [f"tcp://hub.example:{port}"]
+    assert len(ann.engine.peers) == 1
+    assert not ann.engine._seeds.unmet
+    for node in (ann, hub):
+        node.stop(0)
+    sim.run()
+
+
+def test_a_node_may_be_among_its_own_seeds(sim: Simulation) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    node = start(sim, "ann", interface="lo", seeds=[f"tcp://127.0.0.1:{port}"], port=port)
+    sim.until(lambda: not node.engine._seeds.unmet)
+    assert not node.engine.peers
+    assert not node._dealers.connectors
+    node.stop(0)
+    sim.run()
+
+
+def test_a_node_without_beacons_says_goodbye_after_its_last_words(sim: Simulation) -> None:
+    hub = start(sim, "hub", interface="lo", beacons=False)
+    ann = start(sim, "ann", interface="lo", seeds=[hub.endpoint])
+    sim.until(lambda: ann.peers and hub.peers)
+    for number in range(100):
+        ann.whisper(hub.engine.uuid, (b"%d" % number,))
+    ann.stop(1.0)
+    sim.until(lambda: told(hub, events.Exit))
+    heard = drained(hub)
+    assert [event.data for event in heard if isinstance(event, events.Whisper)] == [b"%d" % n for n in range(100)]
+    assert heard[-1] == events.Exit(ann.engine.uuid, "ann", "it left")
+    hub.stop(0)
+    sim.run()
+
+
+# Interfaces that come and go
+
+
+class Machine:
+    """The interfaces of a machine, as a test wants them."""
+
+    def __init__(self) -> None:
+        self.interfaces: list[Interface] = []
+
+    def has(self, *addresses: str, name: str = "eth0") -> None:
+        self.interfaces = [Interface(name, IPv4Interface(address)) for address in addresses]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+    monkeypatch.setattr(interfaces, "interfaces", lambda: made.interfaces)
+    return made
+
+
+def test_a_node_follows_its_interface_to_another_address(sim: Simulation, machine: Machine) -> None:
+    machine.has("127.0.0.2/8")
+    port = free_port()
+    ann, bob = (start(sim, name, interface="eth0", beacon_port=port, evasive=50.0, expired=99.0) for name in "ab")
+    sim.until(lambda: ann.peers and bob.peers)
+    mailbox = ann.endpoint.rpartition(":")[2]
+    assert ann.endpoint == f"tcp://127.0.0.2:{mailbox}"
+    sim.advance(10)
+    assert ann.endpoint == f"tcp://127.0.0.2:{mailbox}"  # nothing changed
+    machine.has("127.0.0.3/8")
+    sim.advance(3.1)
+    for node in (ann, bob):
+        assert node.endpoint.startswith("tcp://127.0.0.3:")
+        assert list(node._router.listeners) == [node.endpoint]
+    assert ann.endpoint.endswith(f":{mailbox}")  # the port stays if it can
+    # A third one sees them where they are now: the beacon comes from there, and so does the address in HELLO.
+    cid = start(sim, "c", interface="eth0", beacon_port=port)
+    sim.until(lambda: len(cid.peers) == 2)
+    assert {peer.endpoint for peer in cid.peers} == {ann.endpoint, bob.endpoint}
+    sim.until(lambda: [peer.endpoint for peer in ann.peers if peer.name == "b"] == [bob.endpoint])
+    ann.whisper(bob.engine.uuid, (b"here",))
+    sim.until(lambda: told(bob, events.Whisper))
+    for node in (ann, bob, cid):
+        node.stop(0)
+    sim.run()
+    assert not sim.watched
+
+
+def test_a_peer_is_told_the_new_address(sim: Simulation, machine: Machine) -> None:
+    machine.has("127.0.0.2/8")
+    node = start(sim, "ann", interface="eth0", beacon_port=free_port())
+    bob = Puppet(sim, "tcp://127.0.0.1:*", node.endpoint)
+    bob.greet()
+    sim.until(lambda: bob.router.ready)
+    assert Hello.decode(bob.heard()[0]).endpoint == node.endpoint
+    machine.has("127.0.0.3/8")
+    sim.advance(3.1)
+    sim.until(lambda: bob.router.ready)
+    told_endpoint = Hello.decode(bob.heard()[0]).endpoint
+    assert told_endpoint == node.endpoint
+    assert told_endpoint.startswith("tcp://127.0.0.3:")
+    bob.close()
+    node.stop(0)
+    sim.run()
+
+
+def test_an_interface_that_is_gone_is_waited_for(sim: Simulation, machine: Machine) -> None:
+    machine.has("127.0.0.2/8")
+    node = start(sim, "ann", interface="eth0", beacon_port=free_port())
+    before = node.endpoint
+    machine.has()
+    sim.advance(20)
+    assert node.endpoint == before
+    machine.has("127.0.0.3/8")
+    sim.advance(3.1)
+    assert node.endpoint.startswith("tcp://127.0.0.3:")
+    node.stop(0)
+    sim.run()
+
+
+def test_a_fixed_port_that_is_taken_there_is_waited_for(
+    sim: Simulation, machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine.has("127.0.0.2/8")
+    with socket.create_server(("127.0.0.3", 0)) as taken:
+        port = taken.getsockname()[1]
+        node = start(sim, "ann", interface="eth0", beacon_port=free_port(), port=port)
+        machine.has("127.0.0.3/8")
+        sim.advance(7)
+        assert node.endpoint == f"tcp://127.0.0.2:{port}"
+    assert {record.levelname for record in caplog.records if record.name == "zambezi.zre"} == {"WARNING"}
+    assert "cannot move from eth0 (127.0.0.2) to eth0 (127.0.0.3)" in caplog.text
+    sim.advance(3.1)
+    assert node.endpoint == f"tcp://127.0.0.3:{port}"
+    node.stop(0)
+    sim.run()
+
+
+def test_a_port_that_is_taken_there_is_another_one(sim: Simulation, machine: Machine) -> None:
+    machine.has("127.0.0.2/8")
+    node = start(sim, "ann", interface="eth0", beacon_port=free_port())
+    port = int(node.endpoint.rpartition(":")[2])
+    with socket.create_server(("127.0.0.3", port)):
+        machine.has("127.0.0.3/8")
+        sim.advance(3.1)
+    assert node.endpoint.startswith("tcp://127.0.0.3:")
+    assert node.engine._port == int(node.endpoint.rpartition(":")[2]) != port
+    node.stop(0)
+    sim.run()
+
+
+def test_beacons_that_cannot_be_sent_there_leave_all_as_it_was(sim: Simulation, machine: Machine) -> None:
+    machine.has("127.0.0.2/8")
+    node = start(sim, "ann", interface="eth0", beacon_port=free_port(), advertise="gate.example")
+    before = node.endpoint
+    machine.has("203.0.113.77/24")  # none of this machine's: it was gone again before we came
+    sim.advance(7)
+    assert node.endpoint == before
+    assert list(node._router.listeners) == [before]
+    node.stop(0)
+    sim.run()
+    assert not sim.watched
+
+
+def test_with_no_network_a_node_is_on_the_loopback_and_says_so(
+    sim: Simulation, machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine.has("127.0.0.1/8", name="lo")
+    for interface, warned in (("lo", False), (None, True), ("*", True)):
+        caplog.clear()
+        node = start(sim, "ann", interface=interface, beacon_port=free_port())
+        records = [record for record in caplog.records if record.name == "zambezi.zre"]
+        assert [record.levelno for record in records] == [logging.WARNING] * warned
+        assert ("no network but the loopback" in caplog.text) == warned
+        assert node._endpoint_for("127.0.0.1").startswith("tcp://127.0.0.1:")
+        node.stop(0)
+        sim.run()
+
+
+@pytest.mark.parametrize(
+    ("interface", "address", "told_address"),
+    [
+        ("*", "10.0.0.9", "10.0.0.5"),
+        ("*", "192.168.1.9", "192.168.1.5"),
+        ("*", "", "10.0.0.5"),
+        ("*", "gate.example", "10.0.0.5"),
+        ("*", "127.0.0.9", "127.0.0.1"),  # of this machine, and the mailbox is bound there too
+        ("*", "169.254.3.3", "10.0.0.5"),  # where our address would be link-local
+        ("*", "203.0.113.7", "10.8.0.5"),  # by another network of ours
+        ("eth0", "192.168.1.9", "10.0.0.5"),
+        ("eth0", "203.0.113.7", "10.0.0.5"),
+        ("eth0", "127.0.0.9", "10.0.0.5"),
+    ],
+)
+def test_what_a_peer_is_told_is_an_address_that_it_can_reach(
+    sim: Simulation,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    interface: str,
+    address: str,
+    told_address: str,
+) -> None:
+    routes = {"127.0.0.9": "127.0.0.1", "169.254.3.3": "169.254.7.7", "203.0.113.7": "10.8.0.5"}
+    monkeypatch.setattr(interfaces, "local_address_for", lambda address: routes.get(address, ""))
+    machine.interfaces = [
+        Interface("eth0", IPv4Interface("10.0.0.5/24")),
+        Interface("wlan0", IPv4Interface("192.168.1.5/24")),
+        Interface("tun0", IPv4Interface("10.8.0.5/32")),
+        Interface("lo", IPv4Interface("127.0.0.1/8")),
+    ]
+    node = NodeCore(sim, "ann", NodeOptions(interface=interface, beacons=False))
+    node.endpoint = "tcp://0.0.0.0:50000"
+    assert node._endpoint_for(address) == f"tcp://{told_address}:50000"
+
+
+def test_a_log_service_goes_with_its_node(sim: Simulation, machine: Machine) -> None:
+    machine.has("127.0.0.2/8")
+    port = free_port()
+    collector = start(sim, "collector", interface="eth0", beacon_port=port)
+    service = LogCore(sim, collector)
+    collector.announce(log.SERVICE, service.endpoint)
+    ann = start(sim, "ann", interface="eth0", beacon_port=port, log=True)
+    sim.until(lambda: service.next_record() is not None)
+    machine.has("127.0.0.3/8")
+    sim.advance(3.1)
+    assert service.endpoint.startswith("tcp://127.0.0.3:")
+    sim.until(lambda: list(ann.engine.services(log.SERVICE).values()) == [service.endpoint])
+    while service.next_record() is not None:
+        pass
+    ann.join("CHAT")
+    sim.until(lambda: service.next_record() is not None)
+    service.close()
+    assert not collector.on_moved
+    for node in (ann, collector):
+        node.stop(0)
+    sim.run()
+    assert not sim.watched

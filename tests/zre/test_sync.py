@@ -49,3 +49,30 @@ def test_logs_are_collected() -> None:
             ann.join("CHAT")
             assert [service.recv(20).log.event for _ in range(2)] == [What.ENTER, What.JOIN]
         assert service.discarded == 0
+
+
+def test_a_log_service_is_waited_for_with_a_bound_and_ends_those_who_wait() -> None:
+    with Node("collector", network=MemoryNetwork()) as collector, LogService(collector) as service:
+        with pytest.raises(TimedOut, match="no log came within"):
+            service.recv(0.001)
+        ended = []
+        thread = threading.Thread(target=lambda: ended.append(list(service)))
+        thread.start()
+        service.close()
+        thread.join(20)
+        assert ended == [[]]
+        with pytest.raises(NodeStopped, match="log service is closed"):
+            service.recv()
+
+
+def test_several_threads_may_wait() -> None:
+    network = MemoryNetwork()
+    with Node("ann", network=network) as ann:
+        heard: list[str] = []
+        threads = [threading.Thread(target=lambda: heard.append(ann.recv(20).name)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        with Node("bob", network=network), Node("cid", network=network):
+            for thread in threads:
+                thread.join(20)
+        assert sorted(heard) == ["bob", "cid"]

@@ -323,12 +323,7 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
 @contextlib.contextmanager
 def _fleet(arguments: argparse.Namespace) -> Iterator[Fleet]:
     with Connector(arguments.connect, **connector_options(arguments)) as connector:
-        try:
-            connector.connect(timeout=arguments.timeout)
-        except TimeoutError:
-            raise McollectiveError(
-                f"there is no middleware at {arguments.connect}, or it does not let us in ({arguments.timeout:g} s)"
-            ) from None
+        connector.connect(timeout=arguments.timeout)
         yield Fleet(connector, collective=arguments.collective)
 
 

@@ -10,7 +10,7 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -21,7 +21,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
-from zambezi.cli.node import add_node_options, called, next_event, node_of, seconds, send_off, those_present
+from zambezi.cli.node import Patience, add_node_options, called, next_event, node_of, seconds
 from zambezi.cli.terminal import say, shown
 from zambezi.zre.errors import NodeStopped, ZreError
 from zambezi.zre.events import Enter, Evasive, Event, Exit, Join, Leave, Shout, Silent, Whisper
@@ -52,6 +52,16 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_simulate(commands)
 
 
+def _command(
+    commands: Subparsers, name: str, run: Callable[[argparse.Namespace], int], summary: str, description: str
+) -> argparse.ArgumentParser:
+    """A command that takes part in a mesh. It has the options of a node, and those that its caller adds."""
+    parser = commands.add_parser(name, help=summary, description=description)
+    add_node_options(parser)
+    parser.set_defaults(run=run)
+    return parser
+
+
 def _add_timeout(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=seconds, default=10.0, help=f"how long to wait {what} (default: 10)"
@@ -62,18 +72,16 @@ def _add_timeout(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def _add_watch(commands: Subparsers) -> None:
-    parser = commands.add_parser(
+    parser = _command(
+        commands,
         "watch",
-        help="who is there, in which groups, with which services",
-        description=(
-            "A live table of the peers, their groups and services. Where the output is no terminal: a line for each "
-            "change. Ctrl-C ends it."
-        ),
+        run_watch,
+        "who is there, in which groups, with which services",
+        "A live table of the peers, their groups and services. Where the output is no terminal: a line for each "
+        "change. Ctrl-C ends it.",
     )
     parser.add_argument("--seconds", metavar="SECONDS", type=seconds, default=FOREVER, help="end after so long")
     parser.add_argument("--group", metavar="GROUP", action="append", default=[], help="a group to be in, to hear it")
-    add_node_options(parser)
-    parser.set_defaults(run=run_watch)
 
 
 def run_watch(arguments: argparse.Namespace) -> int:
@@ -186,15 +194,15 @@ def _clock() -> str:
 
 
 def _add_chat(commands: Subparsers) -> None:
-    parser = commands.add_parser(
+    parser = _command(
+        commands,
         "chat",
-        help="talk to a group",
-        description="Each line that you type is shouted to the group, and what others shout is shown. Ctrl-D ends it.",
+        run_chat,
+        "talk to a group",
+        "Each line that you type is shouted to the group, and what others shout is shown. Ctrl-D ends it.",
     )
     parser.add_argument("--group", metavar="GROUP", default="CHAT", help="the group to be in (default: CHAT)")
     _add_timeout(parser, "in the end, for what you said to go out")
-    add_node_options(parser)
-    parser.set_defaults(run=run_chat)
 
 
 def run_chat(arguments: argparse.Namespace) -> int:
@@ -261,37 +269,33 @@ def _heard(event: Event, group: str, members: set[UUID]) -> str:
 
 
 def _add_whisper(commands: Subparsers) -> None:
-    parser = commands.add_parser(
+    parser = _command(
+        commands,
         "whisper",
-        help="send a message to one peer",
-        description="Wait for a peer to be there, send it a message, and end when that has gone out.",
+        run_whisper,
+        "send a message to one peer",
+        "Wait for a peer to be there, send it a message, and end when that has gone out.",
     )
     parser.add_argument("peer", metavar="PEER", help="its name, or the beginning of its UUID")
     parser.add_argument("text", metavar="TEXT", help="the message")
     _add_timeout(parser, "for the peer, and for the message to go out")
-    add_node_options(parser)
-    parser.set_defaults(run=run_whisper)
 
 
 def run_whisper(arguments: argparse.Namespace) -> int:
-    deadline = time.monotonic() + arguments.timeout
+    patience = Patience(arguments.timeout)
     with node_of(arguments) as node:
-        peer = _find(node, arguments.peer, deadline, arguments.timeout)
+        peer = _find(node, arguments.peer, patience)
         node.whisper(peer.uuid, os.fsencode(arguments.text))
-        _all_gone_out(node, deadline)
+        patience.send_off(node)
     say(f"whispered to {called(peer)}")
     return 0
 
 
-def _find(node: Node, wanted: str, deadline: float, timeout: float) -> PeerInfo:
-    while True:
-        found = _matches(node.peers, wanted)
-        if len(found) > 1:
-            raise ZreError(f"{shown(wanted)!r} is more than one peer: {', '.join(sorted(map(called, found)))}")
-        if found:
-            return found[0]
-        if next_event(node, deadline) is None:
-            raise ZreError(f"no peer {shown(wanted)!r} came within {timeout:g} s; {those_present(node.peers)}")
+def _find(node: Node, wanted: str, patience: Patience) -> PeerInfo:
+    found = patience.wait_for(node, lambda: _matches(node.peers, wanted), f"no peer {shown(wanted)!r}")
+    if len(found) > 1:
+        raise ZreError(f"{shown(wanted)!r} is more than one peer: {', '.join(sorted(map(called, found)))}")
+    return found[0]
 
 
 def _matches(peers: Iterable[PeerInfo], wanted: str) -> list[PeerInfo]:
@@ -302,43 +306,30 @@ def _matches(peers: Iterable[PeerInfo], wanted: str) -> list[PeerInfo]:
     return named or [peer for peer in peers if digits and peer.uuid.hex.startswith(digits)]
 
 
-def _all_gone_out(node: Node, deadline: float) -> None:
-    unsent = send_off(node, deadline)
-    if unsent:
-        raise ZreError(f"the message has not gone out in time to {', '.join(sorted(unsent))}")
-
-
 def _add_shout(commands: Subparsers) -> None:
-    parser = commands.add_parser(
+    parser = _command(
+        commands,
         "shout",
-        help="send a message to a group",
-        description=(
-            "Wait until somebody is in the group, send all of them a message, and end when that has gone out. You "
-            "need not be in the group yourself."
-        ),
+        run_shout,
+        "send a message to a group",
+        "Wait until somebody is in the group, send all of them a message, and end when that has gone out. You need not "
+        "be in the group yourself.",
     )
     parser.add_argument("group", metavar="GROUP", help="the group")
     parser.add_argument("text", metavar="TEXT", help="the message")
     _add_timeout(parser, "for the first member, and for the message to go out")
-    add_node_options(parser)
-    parser.set_defaults(run=run_shout)
 
 
 def run_shout(arguments: argparse.Namespace) -> int:
-    deadline = time.monotonic() + arguments.timeout
+    patience = Patience(arguments.timeout)
     group: str = arguments.group
     with node_of(arguments) as node:
-        members = _members(node, group)
-        while not members:
-            if next_event(node, deadline) is None:
-                problem = f"nobody in {shown(group)} came within {arguments.timeout:g} s"
-                raise ZreError(f"{problem}; {those_present(node.peers)}")
-            members = _members(node, group)
-        while next_event(node, min(deadline, time.monotonic() + QUIET)) is not None:
+        patience.wait_for(node, lambda: _members(node, group), f"nobody in {shown(group)}")
+        while next_event(node, min(patience.deadline, time.monotonic() + QUIET)) is not None:
             pass
         members = _members(node, group)
         count = node.shout(group, os.fsencode(arguments.text))
-        _all_gone_out(node, deadline)
+        patience.send_off(node)
     names = ", ".join(sorted(map(called, members)))
     say(f"shouted to {count} {'peer' if count == 1 else 'peers'} in {shown(group)}: {names}")
     return 0
@@ -352,45 +343,45 @@ def _members(node: Node, group: str) -> list[PeerInfo]:
 
 
 def _add_ping(commands: Subparsers) -> None:
-    parser = commands.add_parser(
+    parser = _command(
+        commands,
         "ping",
-        help="who is there, and how far away",
-        description=(
-            "Find peers, and show for each how long it took until it had greeted us (found), and how long a TCP "
-            "connection to its mailbox takes: one round trip of the network, answered by the peer's system and not by "
-            "its program. No ZRE message is sent for it: PING belongs to the liveness of peers that are silent."
-        ),
+        run_ping,
+        "who is there, and how far away",
+        "Find peers, and show for each how long it took until it had greeted us (found), and how long a TCP "
+        "connection to its mailbox takes: one round trip of the network, answered by the peer's system and not by "
+        "its program. No ZRE message is sent for it: PING belongs to the liveness of peers that are silent.",
     )
     parser.add_argument("peer", metavar="PEER", nargs="?", help="a name, or the beginning of a UUID (default: all)")
     parser.add_argument("--count", metavar="N", type=int, default=3, help="connections to each (default: 3)")
     _add_timeout(parser, "for the peer, or for anybody at all")
-    add_node_options(parser)
-    parser.set_defaults(run=run_ping)
 
 
 def run_ping(arguments: argparse.Namespace) -> int:
     if arguments.count < 1:
         raise ZreError(f"--count is one at least, not {arguments.count}")
     with node_of(arguments) as node:
-        began = time.monotonic()
-        deadline = began + arguments.timeout
-        found = _greeted(node, arguments.peer, deadline)
-        wanted = node.peers if arguments.peer is None else _matches(node.peers, arguments.peer)
-        if not wanted:
-            what = "nobody" if arguments.peer is None else f"no peer {shown(arguments.peer)!r}"
-            raise ZreError(f"{what} came within {arguments.timeout:g} s; {those_present(node.peers)}")
-        for peer in sorted(wanted, key=lambda peer: (peer.name, peer.uuid)):
-            after = f"found after {(found[peer.uuid] - began) * 1000:.0f} ms" if peer.uuid in found else "found"
+        patience = Patience(arguments.timeout)
+
+        def look() -> list[PeerInfo]:
+            return node.peers if arguments.peer is None else _matches(node.peers, arguments.peer)
+
+        found = _greeted(node, look, patience)
+        whom = "nobody" if arguments.peer is None else f"no peer {shown(arguments.peer)!r}"
+        for peer in sorted(patience.wait_for(node, look, whom), key=lambda peer: (peer.name, peer.uuid)):
+            after = (
+                f"found after {(found[peer.uuid] - patience.began) * 1000:.0f} ms" if peer.uuid in found else "found"
+            )
             say(f"{called(peer)} {after}, {_round_trip(peer, arguments.count)}")
     return 0
 
 
-def _greeted(node: Node, wanted: str | None, deadline: float) -> dict[UUID, float]:
-    """When each peer had greeted us. It ends when the wanted one has, or when nobody new comes any more."""
+def _greeted(node: Node, look: Callable[[], list[PeerInfo]], patience: Patience) -> dict[UUID, float]:
+    """When each peer had greeted us. It ends when nobody new comes any more, once those who are wanted are there."""
     found: dict[UUID, float] = {}
     while True:
-        enough = bool(node.peers) if wanted is None else bool(_matches(node.peers, wanted))
-        event = next_event(node, min(deadline, time.monotonic() + QUIET) if enough else deadline)
+        wait = time.monotonic() + QUIET if look() else FOREVER
+        event = next_event(node, min(patience.deadline, wait))
         if event is None:
             return found
         if isinstance(event, Enter):

@@ -6,17 +6,20 @@ import argparse
 import math
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from zambezi.cli.terminal import shown
 from zambezi.zmtp.errors import TimedOut
 from zambezi.zmtp.keys import read_pair
 from zambezi.zre.discovery import PORT
+from zambezi.zre.errors import ZreError
 from zambezi.zre.events import Event
 from zambezi.zre.node import PeerInfo
 from zambezi.zre.sync import Node
+
+T = TypeVar("T")
 
 # Seconds: how long a wait for one thing lasts before we look at all others again.
 GLANCE: Final = 0.05
@@ -93,10 +96,27 @@ def those_present(peers: Iterable[PeerInfo]) -> str:
     return f"there are: {', '.join(names)}" if names else "nobody else was found at all"
 
 
-def send_off(node: Node, deadline: float) -> set[str]:
-    """Wait until all that was said has left this side; the names of those for whom it has not."""
-    while unsent := set(node.unsent):
-        if time.monotonic() >= deadline:
-            return {called(peer) for peer in node.peers if peer.uuid in unsent}
-        next_event(node, min(deadline, time.monotonic() + GLANCE))
-    return set()
+class Patience:
+    """How long a command waits for others, from the moment when it is made."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self.began = time.monotonic()
+        self.deadline = self.began + timeout
+
+    def wait_for(self, node: Node, look: Callable[[], Sequence[T]], whom: str) -> Sequence[T]:
+        """What is found as soon as anything is; if nothing is in time, an error that says who is there instead."""
+        while not (found := look()):
+            if next_event(node, self.deadline) is None:
+                raise ZreError(f"{whom} came within {self.timeout:g} s; {those_present(node.peers)}")
+        return found
+
+    def send_off(self, node: Node) -> None:
+        """Wait until all that was said has left this side; if it has not in time, an error that says for whom."""
+        while unsent := set(node.unsent):
+            if time.monotonic() >= self.deadline:
+                names = sorted(called(peer) for peer in node.peers if peer.uuid in unsent)
+                if not names:
+                    return  # they are gone by now
+                raise ZreError(f"the message has not gone out in time to {', '.join(names)}")
+            next_event(node, min(self.deadline, time.monotonic() + GLANCE))

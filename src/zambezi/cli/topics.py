@@ -69,6 +69,7 @@ def ask(connector: Connector, timeout: float) -> dict[str, Any]:
     deadline = time.monotonic() + timeout
     reply_to = f"zambezi topics {os.getpid()}"
     topics: list[dict[str, Any]] = []
+    connector.connect(timeout)
     try:
         connector.put(TOPICS, b"", reply_to=reply_to, confirm=True, timeout=timeout)
         while True:

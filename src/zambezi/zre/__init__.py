@@ -1,7 +1,7 @@
 """36/ZRE: nodes that find each other on a network, form groups and talk; and ZRE/LOG, by which a mesh is watched.
 
-`zambezi.zre.asyncio.Node` is for programs with an event loop, `zambezi.zre.sync.Node` for scripts and threads; the same
-names in both. Here is what both need: events, errors, and a network in memory for simulations.
+`Node` blocks, and any thread may use it; `zambezi.zre.asyncio.Node` is its twin for asyncio. Here is also what both
+need: events, errors, and a network in memory for simulations.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.errors import NodeStopped, NoSuchPeer, ZreError
 from zambezi.zre.events import Enter, Evasive, Event, Exit, Join, Leave, Shout, Silent, Whisper
 from zambezi.zre.node import PeerInfo
+from zambezi.zre.sync import Node
 
 __all__ = [
     "Enter",
@@ -20,6 +21,7 @@ __all__ = [
     "Leave",
     "MemoryNetwork",
     "NoSuchPeer",
+    "Node",
     "NodeStopped",
     "PeerInfo",
     "Shout",

@@ -22,9 +22,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Final, Generic, Self, TypeVar, Unpack
 from uuid import UUID
 
 from zambezi.zmtp.errors import TimedOut
@@ -41,7 +41,59 @@ from zambezi.zre.node import NodeCore, NodeOptions, PeerInfo
 
 __all__ = ["Join", "LogService", "MemoryNetwork", "Node", "Shout"]
 
+T = TypeVar("T")
+
 _AT_ONCE: Final = 64
+
+
+class Waiting(Generic[T]):
+    """Those who wait for the next of something: an event of a node, a log of a service.
+
+    `take` gives it, or None if there is none yet; when `over` says so, none will come any more.
+    """
+
+    def __init__(self, what: str, take: Callable[[], T | None], over: Callable[[], bool], end: str) -> None:
+        self._what = what
+        self._take = take
+        self._over = over
+        self._end = end
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def next(self, timeout: float | None) -> T:
+        """The next one. A call that is cancelled, or comes too late, has taken none."""
+        found = self._take()
+        if found is not None:
+            return found
+        try:
+            async with asyncio.timeout(timeout):
+                while (found := self._take()) is None:
+                    if self._over():
+                        raise NodeStopped(self._end)
+                    future = asyncio.get_running_loop().create_future()
+                    self._waiting.append(future)
+                    try:
+                        await future
+                    finally:
+                        if future in self._waiting:
+                            self._waiting.remove(future)
+                return found
+        except TimeoutError:
+            raise TimedOut(f"no {self._what} came within {timeout:g} s") from None
+
+    async def all(self) -> AsyncIterator[T]:
+        """Each of them, until it is over."""
+        try:
+            while True:
+                yield await self.next(None)
+        except NodeStopped:
+            return
+
+    def wake(self) -> None:
+        """Something has come, or it is over: all look again."""
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
 
 class Node:
@@ -55,9 +107,9 @@ class Node:
     def __init__(self, name: str = "", **options: Unpack[NodeArguments]) -> None:
         self._loop = asyncio.get_running_loop()
         self._core = NodeCore(AsyncioReactor(self._loop), name, NodeOptions(**options))
-        self._core.on_event = self._wake
+        self._events = Waiting("event", self._core.next_event, lambda: self._core.stopping, "the node is stopped")
+        self._core.on_event = self._events.wake
         self._core.on_stopped = self._done
-        self._waiting: list[asyncio.Future[None]] = []
         self._stopped = self._loop.create_future()
         self._started = False
         self._said = 0
@@ -75,7 +127,7 @@ class Node:
         if not self._started:
             self._started = True
         self._core.stop(linger)
-        self._wake()
+        self._events.wake()
         await asyncio.shield(self._stopped)
 
     async def __aenter__(self) -> Self:
@@ -161,45 +213,10 @@ class Node:
 
     async def recv(self, timeout: float | None = None) -> Event:
         """The next event."""
-        event = self._core.next_event()
-        if event is not None:
-            return event
-        try:
-            async with asyncio.timeout(timeout):
-                while True:
-                    event = self._core.next_event()
-                    if event is not None:
-                        return event
-                    if self._core.stopping:
-                        raise NodeStopped("the node is stopped")
-                    future = self._loop.create_future()
-                    self._waiting.append(future)
-                    try:
-                        await future
-                    finally:
-                        if future in self._waiting:
-                            self._waiting.remove(future)
-        except TimeoutError:
-            raise TimedOut(f"no event came within {timeout:g} s") from None
-        finally:
-            if self._core.events:
-                self._wake()
+        return await self._events.next(timeout)
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        return self._all_events()
-
-    async def _all_events(self) -> AsyncIterator[Event]:
-        try:
-            while True:
-                yield await self.recv()
-        except NodeStopped:
-            return
-
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+        return self._events.all()
 
     def _done(self) -> None:
         if not self._stopped.done():
@@ -216,8 +233,8 @@ class LogService:
         self._node = node
         self._loop = asyncio.get_running_loop()
         self._core = LogCore(AsyncioReactor(self._loop), node._core)
-        self._core.on_record = self._wake
-        self._waiting: list[asyncio.Future[None]] = []
+        self._records = Waiting("log", self._core.next_record, lambda: self._core.closing, "the log service is closed")
+        self._core.on_record = self._records.wake
         self._closed = self._loop.create_future()
         self._core.on_closed = self._done
 
@@ -237,24 +254,12 @@ class LogService:
         """How many messages came that were no logs."""
         return self._core.discarded
 
-    async def recv(self) -> Record:
+    async def recv(self, timeout: float | None = None) -> Record:
         """The next log."""
-        while True:
-            record = self._core.next_record()
-            if record is not None:
-                return record
-            if self._core.closing:
-                raise NodeStopped("the log service is closed")
-            future = self._loop.create_future()
-            self._waiting.append(future)
-            await future
+        return await self._records.next(timeout)
 
-    async def __aiter__(self) -> AsyncIterator[Record]:
-        try:
-            while True:
-                yield await self.recv()
-        except NodeStopped:
-            return
+    def __aiter__(self) -> AsyncIterator[Record]:
+        return self._records.all()
 
     def _done(self) -> None:
         if not self._closed.done():
@@ -262,11 +267,5 @@ class LogService:
 
     async def close(self) -> None:
         self._core.close()
-        self._wake()
+        self._records.wake()
         await asyncio.shield(self._closed)
-
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)

@@ -15,8 +15,16 @@ check of the sequence in `receive`. Three rules make it heal by itself:
 - A peer that does not answer a HELLO is greeted again on a fresh connection, every `evasive` seconds, for as long as
   it gives signs of life. A greeting that was lost with a connection is made up for so.
 
-What is to be done is returned by `take`: `Connect`, `Send` and `Disconnect` for the mailbox of a peer, `Broadcast` for
-the beacon, and the events for the program.
+Where there are no beacons, three things are in their place: seeds (`seeds`), rounds of gossip, and PINGs of which the
+program hears nothing as long as they are answered.
+
+PING and PING-OK have their place in the sequence. So they also show that the last thing that was said before them is
+missing, and one is sent whenever a connection was lost and made again.
+
+Strangers can make up UUIDs without end. So it is bounded how many peers there are (`max_peers`), and how many more of
+whom we know only by beacons or by gossip (`max_strangers`). Who is one too many is refused; nobody has to go for it.
+
+What is to be done is returned by `take`; see `outputs`.
 """
 
 from __future__ import annotations
@@ -24,69 +32,32 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
-from urllib.parse import urlsplit
+from typing import Final
 from uuid import UUID
 
 from zambezi.wire import Message, WireError, string
 from zambezi.zre import dialect as dialects
-from zambezi.zre import events, messages
+from zambezi.zre import events, gossip, messages
 from zambezi.zre.beacon import Beacon
 from zambezi.zre.dialect import DIALECTS, Dialect, Frames, Greeting
 from zambezi.zre.errors import NoSuchPeer, ZreError
+from zambezi.zre.gossip import Lost
+from zambezi.zre.outputs import Adopt, Broadcast, Connect, Disconnect, Output, Send
+from zambezi.zre.peer import Peer, host_of, together
+from zambezi.zre.seeds import Seed, Seeds
 
-# The extension by which nodes with seeds tell each other whom they know; its value is the mailbox, where they are told.
-GOSSIP: Final = "X-ZAMBEZI-GOSSIP"
-_GOSSIP_FRAME: Final = b"\x00zambezi-gossip"
-_TOLD_AT_ONCE: Final = 500
+__all__ = ["Adopt", "Broadcast", "Connect", "Counters", "Disconnect", "Engine", "Output", "Send"]
+
 # Commands that are not ZRE's, but a peer's dialect has in its sequence: ELECT, LEADER, GOODBYE of Zyre.
 _LAST_COMMAND: Final = 7
 _LONGEST_STRING: Final = 255
 # HELLO does not tell a beginning from an answer. Should two nodes ever answer each other's answers, they stop here.
 _RENEWALS: Final = 3
+_WHISPER: Final = 2
 _SHOUT: Final = 3
-_NO_HEADERS: Final[Mapping[str, str]] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Connect:
-    """Connect a DEALER to a peer's mailbox. (MBX-03)"""
-
-    peer: bytes
-    endpoint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Adopt:
-    """The DEALER that was connected to a seed is the one to this peer."""
-
-    seed: bytes
-    peer: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Disconnect:
-    """Close the DEALER to a peer."""
-
-    peer: bytes
-
-
-class Send(NamedTuple):
-    """Send a message by the DEALER to a peer. (A tuple: there is one for each peer that hears a SHOUT.)"""
-
-    peer: bytes
-    frames: Frames
-
-
-@dataclass(frozen=True, slots=True)
-class Broadcast:
-    """Send a beacon."""
-
-    octets: bytes
-
-
-Output: TypeAlias = Connect | Adopt | Disconnect | Send | Broadcast | events.Event
+_NEVER: Final = float("inf")
+# So many entries of peers that are gone may be left in the agenda before it is cleared of them.
+_STALE: Final = 1000
 
 
 @dataclass(slots=True)
@@ -101,64 +72,16 @@ class Counters:
     gaps: int = 0  # SEQ-02
     status_mismatches: int = 0  # GRP-03
     not_members: int = 0  # a SHOUT to a group that we are not in (any more)
-
-
-class Peer:
-    """What the engine knows of one peer."""
-
-    __slots__ = (
-        "address",
-        "beacon",
-        "dialect",
-        "due",
-        "endpoint",
-        "evasive",
-        "greeted",
-        "groups",
-        "headers",
-        "heard",
-        "key",
-        "name",
-        "port",
-        "ready",
-        "received",
-        "renewals",
-        "sent",
-        "status",
-        "waiting",
-    )
-
-    def __init__(self, key: bytes, endpoint: str, dialect: Dialect, now: float) -> None:
-        self.key = key
-        self.endpoint = endpoint
-        self.port = _port(endpoint)
-        self.beacon = b""  # the last one that came from where its mailbox is,
-        self.address = ""  # and that address
-        self.dialect = dialect
-        self.name = key.hex()[:6]
-        self.headers: Mapping[str, str] = _NO_HEADERS
-        self.groups = _together(())
-        self.status = 0
-        self.ready = False
-        self.waiting = 0  # how many HELLOs of ours are unanswered
-        self.renewals = 0  # how often it began anew in quick succession
-        self.greeted = now  # when we greeted it last
-        self.heard = now
-        self.evasive = 0  # how many PINGs it has left unanswered
-        self.due = now
-        self.sent = 0  # the sequence of what we sent last
-        self.received = 0  # and of what came last
-
-    @property
-    def uuid(self) -> UUID:
-        return _uuid(self.key)
+    refused_strangers: int = 0  # found, but too many are there already that have not greeted us
+    refused_peers: int = 0  # greeted us, but too many are there already
 
 
 class Engine:
     """One node, without its sockets.
 
     `endpoint_for` gives the endpoint of this node's mailbox that a peer at an address can reach; `mailbox_at` the
-    endpoint of a mailbox by the address and the port of a beacon.
+    endpoint of a mailbox by the address and the port of a beacon; `source_of` the address from which what a peer sends
+    comes to our mailbox.
     """
 
     def __init__(
@@ -169,6 +92,7 @@ class Engine:
         now: float,
         *,
         mailbox_at: Callable[[str, int], str] | None = None,
+        source_of: Callable[[bytes], str] = lambda _: "",
         headers: Mapping[str, str] | None = None,
         groups: Iterable[str] = (),
         dialect: str = "stable",
@@ -176,11 +100,15 @@ class Engine:
         evasive: float = 5.0,
         expired: float = 30.0,
         gossip: bool = False,
+        max_peers: int = 10_000,
+        max_strangers: int = 1_000,
     ) -> None:
         if dialect not in DIALECTS:
             raise ZreError(f"dialect is 'stable' or 'draft', not {dialect!r}")
         if not 0 < evasive < expired:
             raise ZreError(f"a peer is evasive before it is expired: {evasive} s and {expired} s are not in order")
+        if not 0 < max_strangers <= max_peers:
+            raise ZreError(f"max_strangers is 1 to max_peers, which is {max_peers}, and not {max_strangers}")
         self.uuid = uuid
         self.key = uuid.bytes
         self.name = _checked("the name of a node", name) or uuid.hex[:6]
@@ -192,18 +120,24 @@ class Engine:
         self.peers: dict[bytes, Peer] = {}
         self._endpoint_for = endpoint_for
         self._mailbox_at = mailbox_at or "tcp://{}:{}".format
+        self._source_of = source_of
         self._interval = interval
         self._evasive = evasive
         self._expired = expired
+        self._max_peers = max_peers
+        self._max_strangers = max_strangers
+        self._strangers = 0  # how many of our peers have not greeted us
         self._gossip = gossip
-        self._gossips: set[bytes] = set()  # the peers that want to be told whom we know
+        self._askers: dict[bytes, None] = {}  # the peers that want to be told whom we know, the next one first
+        self._tellers: set[bytes] = set()  # the peers that have told us whom they know
+        self._lost = Lost()
         self._port = 0
-        self._next_beacon: float | None = None
+        self._quiet = False  # whether there are no beacons, so that a peer that says nothing may well be there
+        self._next_beacon = _NEVER
         self._due: list[tuple[float, bytes]] = []  # when to look at which peer again; one entry for each
         self._pending: dict[bytes, float] = {}  # the time of the entry for a peer
-        self._seeds: dict[str, bytes | None] = {}  # by endpoint: the peer that has its mailbox there, once it is known
-        self._unmet: dict[str, Peer] = {}  # by endpoint: the seeds of which we do not know yet who they are
-        self._next_seeding = 0.0
+        self._seeds = Seeds()
+        self._next_round = _NEVER  # of gossip, and of greeting those who should be there
         self._addressed = {string.encode(group): group for group in self.groups}  # as they stand in a SHOUT
         self._greetings: dict[tuple[str, str], Frames] = {}  # our HELLOs by endpoint and dialect, until they change
         self._out: list[Output] = []
@@ -218,69 +152,97 @@ class Engine:
     def start(self, port: int, now: float, beacons: bool = True) -> None:
         """Begin to say that we are there. (BCN-02)"""
         self._port = port
+        self._quiet = not beacons
         if beacons:
             self._next_beacon = now
+        if self._gossip:
+            self._expect_round(now)
         self.tick(now)
 
     def stop(self) -> None:
         """Say that we are leaving, and part from all. (BCN-08)"""
-        if self._next_beacon is not None:
-            self._next_beacon = None
+        if self._next_beacon != _NEVER:
             self._out.append(Broadcast(Beacon(self.uuid, 0).encode()))
-        for key in [*self.peers, *(_seed_key(endpoint) for endpoint, peer in self._seeds.items() if peer is None)]:
-            self._out.append(Disconnect(key))
+        self._next_beacon = self._next_round = _NEVER
+        (goodbye,) = gossip.contents([gossip.Entry(self.key, "")])
+        versed = [self.peers[key] for key in {**self._askers, **dict.fromkeys(self._tellers)}]
+        self._send_all(versed, lambda dialect: dialect.whisper(0, goodbye))
+        for peer in self._everybody():
+            self._out.append(Disconnect(peer.key))
         self.peers.clear()
-        self._gossips.clear()
+        self._strangers = 0
+        self._askers.clear()
+        self._tellers.clear()
         self._seeds.clear()
-        self._unmet.clear()
+
+    def whereabouts(self) -> dict[bytes, str]:
+        """Where our mailbox is for each of those whom we greeted, to be given to `move`."""
+        return {peer.key: self._endpoint_for(host_of(peer.endpoint)) for peer in self._everybody()}
+
+    def move(self, port: int, before: Mapping[bytes, str], now: float) -> None:
+        """We have another address or port: say so, and begin anew with whoever would look for our mailbox in vain."""
+        self._port = port
+        self._greetings.clear()
+        for peer in list(self._everybody()):
+            if self._endpoint_for(host_of(peer.endpoint)) == before.get(peer.key):
+                continue
+            if peer.ready:
+                # Its connections led to where we are no more, and what was under way is lost: the program should know.
+                self._part(peer, "our address changed")
+                self._meet(peer.key, peer.endpoint, now, peer.dialect)
+            else:
+                self._greet_afresh(peer, now)
+        if self._next_beacon != _NEVER:
+            self._next_beacon = now
+        self.tick(now)
+
+    # Seeds
 
     def seed(self, endpoint: str, now: float) -> None:
         """Greet whoever has its mailbox there, now and whenever it is not a peer. Its HELLO will tell who it is."""
-        if endpoint not in self._seeds:
-            self._seeds[endpoint] = None
-            self._next_seeding = now + self._expired
-            self._greet_seed(endpoint, now)
+        seed = self._seeds.add(endpoint)
+        if seed is not None:
+            self._expect_round(now)
+            self._greet_seed(seed, now)
 
-    def _greet_seed(self, endpoint: str, now: float) -> None:
-        seed = self._unmet[endpoint] = Peer(_seed_key(endpoint), endpoint, self.dialect, now)
-        self._out.append(Connect(seed.key, endpoint))
-        self._greet(seed, now)
+    def _greet_seed(self, seed: Seed, now: float) -> None:
+        greeting = Peer(seed.dealer, seed.endpoint, self.dialect, now)
+        seed.greet(greeting)
+        self._out.append(Connect(seed.dealer, seed.endpoint))
+        self._greet(greeting, now)
 
-    def _settle_seed(self, peer: Peer, endpoint: str) -> None:
-        """A seed turns out to be somebody whom we know already, and needs no connection of its own."""
-        for seed in {peer.endpoint, endpoint} & self._unmet.keys():
-            self._seeds[seed] = peer.key
-            self._out.append(Disconnect(self._unmet.pop(seed).key))
+    def reached(self, endpoint: str, identity: bytes, address: str) -> None:
+        """Our DEALER to a seed has found somebody: at which address, and who, if it said that in the handshake."""
+        seed = self._seeds.get(endpoint)
+        if seed is None or seed.greeting is None:
+            return
+        seed.address = address
+        seed.answers = identity[1:] if len(identity) == 17 and identity[0] == 1 else b""
+        if seed.answers == self.key or seed.answers in self.peers:
+            self._settle(seed, seed.answers)
 
-    def _seed_again(self, now: float) -> None:
-        """A seed that is not a peer (any more) is greeted again: there may be no beacons to find it by."""
-        self._next_seeding = now + self._expired
-        for endpoint, key in self._seeds.items():
-            if key is None:
-                self._out.append(Disconnect(_seed_key(endpoint)))
-            elif key in self.peers:
-                continue
-            self._seeds[endpoint] = None
-            self._greet_seed(endpoint, now)
+    def _settle(self, seed: Seed, key: bytes) -> None:
+        """A seed turns out to be somebody whom we know already (ourselves, perhaps): it needs no DEALER of its own."""
+        seed.settle(key)
+        self._out.append(Disconnect(seed.dealer))
 
     # Time
 
     @property
     def deadline(self) -> float:
         """When `tick` wants to be called."""
-        deadline = self._next_beacon if self._next_beacon is not None else float("inf")
-        if self._due and self._due[0][0] < deadline:
-            deadline = self._due[0][0]
-        return min(deadline, self._next_seeding) if self._seeds else deadline
+        deadline = min(self._next_beacon, self._next_round)
+        due = self._due
+        return due[0][0] if due and due[0][0] < deadline else deadline
 
     def tick(self, now: float) -> None:
         """Send the beacon that is due, and look at peers that have been silent."""
-        if self._next_beacon is not None and now >= self._next_beacon:
+        if now >= self._next_beacon:
             self._out.append(Broadcast(Beacon(self.uuid, self._port).encode()))
             # The beat is kept, but beats that were missed are not made up for.
             self._next_beacon = max(self._next_beacon + self._interval, now)
-        if self._seeds and now >= self._next_seeding:
-            self._seed_again(now)
+        if now >= self._next_round:
+            self._begin_round(now)
         while self._due and self._due[0][0] <= now:
             due, key = heapq.heappop(self._due)
             if self._pending.get(key) != due:
@@ -301,17 +263,24 @@ class Engine:
             return
         unanswered = not peer.ready or peer.waiting > 0
         if unanswered and silence < self._evasive and now - peer.greeted >= self._evasive:
+            if peer.beacon and not peer.ready:
+                # Perhaps its address is another one now: its beacons tell.
+                peer.endpoint = self._mailbox_at(peer.address, int.from_bytes(peer.beacon[20:], "big"))
             self._greet_afresh(peer, now)
         if peer.ready and silence >= self._evasive * (peer.evasive + 1):
             peer.evasive += 1
             self._send(peer, peer.dialect.ping(0))  # PING-01
-            event = events.Evasive if peer.evasive == 1 else events.Silent
-            if peer.evasive <= 2:
-                self._out.append(event(peer.uuid, peer.name))
+            # Where no beacons come, to say nothing is nothing unusual. Not to answer is.
+            silent = self._quiet or (gossip.HEADER in peer.headers and not peer.beacon)
+            missed = peer.evasive - 1 if silent else peer.evasive
+            if missed == 1:
+                self._out.append(events.Evasive(peer.uuid, peer.name))
+            elif missed == 2:
+                self._out.append(events.Silent(peer.uuid, peer.name))
         self._schedule(peer, now)
 
     def _schedule(self, peer: Peer, now: float) -> None:
-        wanted = peer.heard + self._evasive * (peer.evasive + 1) if peer.ready else float("inf")
+        wanted = peer.heard + self._evasive * (peer.evasive + 1) if peer.ready else _NEVER
         if not peer.ready or peer.waiting:
             again = peer.greeted + self._evasive
             wanted = min(wanted, again if again > now else now + self._evasive)
@@ -320,9 +289,13 @@ class Engine:
 
     def _wake_at(self, due: float, key: bytes) -> None:
         """One entry for each peer, however often it is put off: it is looked at again when the entry is due."""
-        if due < self._pending.get(key, float("inf")):
+        if due < self._pending.get(key, _NEVER):
             self._pending[key] = due
             heapq.heappush(self._due, (due, key))
+            if len(self._due) > 2 * len(self.peers) + _STALE:
+                self._pending = {key: due for key, due in self._pending.items() if key in self.peers}
+                self._due = [(due, key) for key, due in self._pending.items()]
+                heapq.heapify(self._due)
 
     def _hear(self, peer: Peer, now: float) -> None:
         peer.heard = now
@@ -345,11 +318,12 @@ class Engine:
             return
         if not beacon.port:
             if peer is not None:
-                self._part(peer, "it left")  # BCN-07
+                self._let_go(peer)
             return
         endpoint = self._mailbox_at(address, beacon.port)
         if peer is None:
-            self._meet(key, endpoint, now)  # BCN-06
+            if self._has_room():
+                self._meet(key, endpoint, now)  # BCN-06
         elif peer.port not in (None, beacon.port):
             # Another mailbox: it restarted. A beacon that was under way when it greeted us says nothing new.
             if now - peer.greeted >= self._interval:
@@ -358,21 +332,35 @@ class Engine:
         elif endpoint == peer.endpoint:
             peer.beacon, peer.address = octets, address
             self._hear(peer, now)
+        elif peer.waiting and now - peer.greeted >= self._evasive:
+            # It does not answer where we greeted it, and is alive here: its address is another one now.
+            self._part(peer, "it moved")
+            self._meet(key, endpoint, now)
         elif not peer.address:
+            peer.beacon, peer.address = octets, address
             self._hear(peer, now)  # it has us connect to where its beacons do not come from
         # Otherwise the peer is on another network of ours, too. That one works says nothing of the other, by which we
         # talk to it: if that is dead, the peer must expire, and be met again where it can be reached.
 
     def discover(self, uuid: UUID, endpoint: str, now: float) -> None:
         """A peer was found by other means than a beacon."""
-        if endpoint in self._unmet:
-            return  # a seed: it was greeted already, and its answer is under way
-        if uuid.bytes not in self.peers and uuid != self.uuid:
-            self._meet(uuid.bytes, endpoint, now)
+        key = uuid.bytes
+        if key in self.peers or key == self.key or self._seeds.greeted(key, endpoint):
+            return
+        if self._has_room():
+            self._meet(key, endpoint, now)
+
+    def _has_room(self) -> bool:
+        """Whether one more may be met who has not greeted us."""
+        if self._strangers < self._max_strangers and len(self.peers) - self._strangers < self._max_peers:
+            return True
+        self.counters.refused_strangers += 1
+        return False
 
     def _meet(self, key: bytes, endpoint: str, now: float, dialect: Dialect | None = None) -> Peer:
         """A new peer: connect to it and greet it."""
         peer = self.peers[key] = Peer(key, endpoint, dialect or self.dialect, now)
+        self._strangers += 1
         self._out.append(Connect(key, endpoint))
         self._greet(peer, now)
         self._schedule(peer, now)
@@ -391,10 +379,10 @@ class Engine:
         self._greet(peer, now)
 
     def _hello(self, endpoint: str, dialect: Dialect) -> Frames:
-        ours = self._endpoint_for(_host(endpoint))
+        ours = self._endpoint_for(host_of(endpoint))
         frames = self._greetings.get((ours, dialect.name))
         if frames is None:
-            headers = {**self.headers, GOSSIP: ours} if self._gossip else self.headers
+            headers = {**self.headers, gossip.HEADER: ours} if self._gossip else self.headers
             greeting = Greeting(ours, sorted(self.groups), self.status, self.name, headers)
             frames = self._greetings[ours, dialect.name] = dialect.greet(greeting).encode()
         return frames
@@ -402,16 +390,35 @@ class Engine:
     def _part(self, peer: Peer, reason: str) -> None:
         """End a peer. The program hears of it only if it had heard of the peer at all."""
         del self.peers[peer.key]
-        self._gossips.discard(peer.key)
+        self._askers.pop(peer.key, None)
+        self._tellers.discard(peer.key)
         self._out.append(Disconnect(peer.key))
-        if peer.ready:
-            self._out.append(events.Exit(peer.uuid, peer.name, reason))
+        if not peer.ready:
+            self._strangers -= 1
+            return
+        if self._gossip:
+            self._lost.add(peer.key, peer.endpoint)
+        self._out.append(events.Exit(peer.uuid, peer.name, reason))
+
+    def _let_go(self, peer: Peer) -> None:
+        """A peer says goodbye. (BCN-07)"""
+        self._part(peer, "it left")
+        self._lost.forget(peer.key)
 
     def unresponsive(self, key: bytes) -> None:
         """The queue of a peer's DEALER is full. (MBX-05)"""
         peer = self.peers.get(key)
         if peer is not None:
             self._part(peer, "it does not respond: its queue is full")
+
+    def disturbed(self, key: bytes) -> None:
+        """The connection to a peer's mailbox was lost, and perhaps something that was under way.
+
+        If that was our last word, nothing would show it. A PING does: it goes out when the connection is there again.
+        """
+        peer = self.peers.get(key)
+        if peer is not None and peer.ready:
+            self._send(peer, peer.dialect.ping(0))  # SEQ-02
 
     def unreachable(self, key: bytes) -> None:
         """The endpoint that a peer gave of itself is none."""
@@ -456,7 +463,7 @@ class Engine:
         if octets[2] > _LAST_COMMAND:
             self.counters.unknown_commands += 1  # in the sequence, and otherwise ignored
             return
-        if octets[2] <= _SHOUT and self._receive_content(peer, octets, frames):
+        if octets[2] in (_WHISPER, _SHOUT) and self._receive_content(peer, octets, frames):
             return
         try:
             message = dialect.family.decode(frames)
@@ -474,7 +481,7 @@ class Engine:
                 return False
             self._out.append(events.Shout(peer.uuid, peer.name, group, tuple(frames[1:])))
             return True
-        if rest or len(frames) < 2 or frames[1] == _GOSSIP_FRAME:
+        if rest or len(frames) < 2 or frames[1] == gossip.MARK:
             return False
         self._out.append(events.Whisper(peer.uuid, peer.name, tuple(frames[1:])))
         return True
@@ -483,8 +490,8 @@ class Engine:
         match message:
             case messages.Whisper() | messages.DraftWhisper():
                 content = tuple(message.content)
-                if content and content[0] == _GOSSIP_FRAME and (self._gossip or GOSSIP in peer.headers):
-                    self._receive_gossip(content[1:], peer.heard)
+                if content and content[0] == gossip.MARK and (self._gossip or gossip.HEADER in peer.headers):
+                    self._receive_gossip(peer, content[1:], peer.heard)
                 else:
                     self._out.append(events.Whisper(peer.uuid, peer.name, content))  # MSG-01
             case messages.Shout() | messages.DraftShout():
@@ -495,12 +502,12 @@ class Engine:
             case messages.Join() | messages.DraftJoin():
                 self._count_status(peer, message.status)
                 if message.group not in peer.groups:
-                    peer.groups = _together((*peer.groups, message.group))
+                    peer.groups = together((*peer.groups, message.group))
                     self._out.append(events.Join(peer.uuid, peer.name, message.group))
             case messages.Leave() | messages.DraftLeave():
                 self._count_status(peer, message.status)
                 if message.group in peer.groups:
-                    peer.groups = _together(tuple(peer.groups - {message.group}))
+                    peer.groups = together(tuple(peer.groups - {message.group}))
                     self._out.append(events.Leave(peer.uuid, peer.name, message.group))
             case messages.Ping() | messages.DraftPing():
                 self._send(peer, peer.dialect.ping_ok(0))  # PING-03
@@ -527,7 +534,7 @@ class Engine:
             if peer is not None and peer.ready:
                 self._part(peer, "it greeted anew")
                 peer = None
-            if peer is None:
+            if peer is None and self._has_room():
                 self._meet(key, greeting.endpoint, now)
             return
         renewals = 0
@@ -536,15 +543,23 @@ class Engine:
             if renewals <= _RENEWALS:
                 self._part(peer, "it greeted anew")
                 peer = None
+        if (peer is None or not peer.ready) and len(self.peers) - self._strangers >= self._max_peers:
+            self.counters.refused_peers += 1
+            if peer is not None:
+                self._part(peer, "there are too many peers")
+            return
         if peer is None:
             peer = self._meet_greeter(key, greeting, dialect, now)  # MBX-06, HEL-03
             peer.renewals = renewals
         else:
-            self._settle_seed(peer, greeting.endpoint)
+            for seed in self._seeds.unmet:
+                if seed.answers == key or seed.endpoint in (peer.endpoint, greeting.endpoint):
+                    self._settle(seed, key)
             if peer.ready and peer.headers != greeting.headers:
                 # Both began anew at once. The program learns of headers by Enter.
                 self._out.append(events.Exit(peer.uuid, peer.name, "it greeted anew"))
-                peer.ready, peer.groups = False, frozenset()
+                peer.ready, peer.groups = False, together(())
+                self._strangers += 1
             if peer.dialect is not dialect:
                 self._switch(peer, dialect, now)
         peer.waiting = max(peer.waiting - 1, 0)
@@ -554,14 +569,14 @@ class Engine:
 
     def _meet_greeter(self, key: bytes, greeting: Greeting, dialect: Dialect, now: float) -> Peer:
         """A HELLO from somebody unknown: a new peer, or the answer of a seed."""
-        endpoint = self._seed_of(greeting.endpoint)
-        if endpoint is None:
+        seed = self._seeds.answered(key, greeting.endpoint, self._source_of(key)) if self._seeds.unmet else None
+        if seed is None or seed.greeting is None:
             return self._meet(key, greeting.endpoint, now, dialect)
-        self._seeds[endpoint] = key
-        self._out.append(Adopt(_seed_key(endpoint), key))
-        peer = self.peers[key] = Peer(key, endpoint, self.dialect, now)
-        seed = self._unmet.pop(endpoint)
-        peer.sent, peer.waiting = seed.sent, seed.waiting
+        self._out.append(Adopt(seed.dealer, key))
+        peer = self.peers[key] = Peer(key, seed.endpoint, self.dialect, now)
+        self._strangers += 1
+        peer.sent, peer.waiting = seed.greeting.sent, seed.greeting.waiting
+        seed.settle(key)
         self._schedule(peer, now)
         if peer.dialect is not dialect:
             self._switch(peer, dialect, now)
@@ -573,25 +588,22 @@ class Engine:
         peer.waiting = 0
         self._greet(peer, now)
 
-    def _seed_of(self, endpoint: str) -> str | None:
-        """The seed that greets from an endpoint. It may call itself by another address than the one we know."""
-        unknown = [seed for seed, peer in self._seeds.items() if peer is None and _port(seed) == _port(endpoint)]
-        return next((seed for seed in unknown if seed == endpoint), unknown[0] if unknown else None)
-
     def _enter(self, peer: Peer, greeting: Greeting, now: float) -> None:
         peer.name = greeting.name
         peer.headers = greeting.headers
         peer.status = greeting.status  # HEL-04
-        before, peer.groups = peer.groups, _together(tuple(greeting.groups))
+        before, peer.groups = peer.groups, together(tuple(greeting.groups))
         if not peer.ready:
             peer.ready = True
+            self._strangers -= 1
+            self._lost.forget(peer.key)
             self._out.append(events.Enter(peer.uuid, peer.name, peer.endpoint, dict(peer.headers)))
             self._schedule(peer, now)
         for group in sorted(peer.groups - before):
             self._out.append(events.Join(peer.uuid, peer.name, group))
         for group in sorted(before - peer.groups):
             self._out.append(events.Leave(peer.uuid, peer.name, group))
-        self._tell_gossip(peer)
+        self._introduce(peer, now)
 
     # Messages out
 
@@ -616,7 +628,9 @@ class Engine:
 
     def _everybody(self) -> Iterable[Peer]:
         """All whom we greeted, also seeds of which we do not know yet who they are."""
-        return (*self.peers.values(), *self._unmet.values()) if self._unmet else self.peers.values()
+        if not self._seeds:
+            return self.peers.values()
+        return (*self.peers.values(), *(seed.greeting for seed in self._seeds if seed.greeting is not None))
 
     def whisper(self, uuid: UUID, content: Frames) -> None:
         """Send a message to one peer. (MSG-01)"""
@@ -672,43 +686,55 @@ class Engine:
 
     # Gossip: for networks without broadcast
 
-    def _tell_gossip(self, newcomer: Peer) -> None:
+    def _introduce(self, newcomer: Peer, now: float) -> None:
         """Whoever asks for gossip is told whom we know, and who comes; any node can be the seed of one that asks."""
-        if GOSSIP in newcomer.headers:
-            self._gossips.add(newcomer.key)
-            known = [
-                peer.key + peer.endpoint.encode() for peer in self.peers.values() if peer is not newcomer and peer.ready
-            ]
-            for start in range(0, len(known), _TOLD_AT_ONCE):
-                content = (_GOSSIP_FRAME, *known[start : start + _TOLD_AT_ONCE])
-                self._send(newcomer, newcomer.dialect.whisper(0, content))
-        if self._gossips:
-            news = (_GOSSIP_FRAME, newcomer.key + newcomer.endpoint.encode())
-            askers = [self.peers[key] for key in self._gossips if key != newcomer.key]
+        if gossip.HEADER in newcomer.headers:
+            self._askers[newcomer.key] = None
+            self._expect_round(now)
+            self._tell_all(newcomer)
+        if self._askers:
+            (news,) = gossip.contents([gossip.Entry(newcomer.key, newcomer.endpoint)])
+            askers = [self.peers[key] for key in self._askers if key != newcomer.key]
             self._send_all(askers, lambda dialect: dialect.whisper(0, news))
 
-    def _receive_gossip(self, entries: Frames, now: float) -> None:
-        if not self._gossip:
-            return
-        for entry in entries:
-            endpoint = entry[16:].decode("utf-8", "replace")
-            if len(entry) > 16 and entry[:16] != self.key and endpoint.startswith(("tcp://", "inproc://")):
-                self.discover(UUID(bytes=entry[:16]), endpoint, now)
+    def _tell_all(self, asker: Peer) -> None:
+        known = [
+            gossip.Entry(peer.key, peer.endpoint) for peer in self.peers.values() if peer is not asker and peer.ready
+        ]
+        for content in gossip.contents(known):
+            self._send(asker, asker.dialect.whisper(0, content))
 
+    def _receive_gossip(self, teller: Peer, frames: Frames, now: float) -> None:
+        self._tellers.add(teller.key)
+        for entry in gossip.read(frames):
+            if entry.endpoint:
+                if self._gossip:
+                    self.discover(UUID(bytes=entry.key), entry.endpoint, now)
+            elif entry.key == teller.key:
+                self._let_go(teller)
+                return
 
-def _seed_key(endpoint: str) -> bytes:
-    return b"seed " + endpoint.encode()
+    def _expect_round(self, now: float) -> None:
+        if self._next_round == _NEVER:
+            self._next_round = now + self._expired
 
-
-@lru_cache(maxsize=4096)
-def _uuid(key: bytes) -> UUID:
-    return UUID(bytes=key)
-
-
-@lru_cache(maxsize=1024)
-def _together(groups: tuple[str, ...]) -> frozenset[str]:
-    """A set of groups. Peers in the same groups share it: a mesh of a thousand nodes has a million peers."""
-    return frozenset(groups)
+    def _begin_round(self, now: float) -> None:
+        """Greet seeds that are no peers (any more), and peers that were lost; and tell one who asked whom we know."""
+        wanted = self._gossip or self._seeds or self._askers
+        self._next_round = now + self._expired if wanted else _NEVER
+        for seed in self._seeds:
+            if seed.greeting is not None:
+                self._out.append(Disconnect(seed.dealer))
+            elif seed.key in self.peers or seed.key == self.key:
+                continue
+            self._greet_seed(seed, now)
+        for entry in self._lost.next_round():
+            self.discover(UUID(bytes=entry.key), entry.endpoint, now)
+        if self._askers:
+            asker = next(iter(self._askers))
+            del self._askers[asker]
+            self._askers[asker] = None  # the next one's turn is in the next round
+            self._tell_all(self.peers[asker])
 
 
 def _content(content: Frames) -> Frames:
@@ -722,18 +748,3 @@ def _checked(what: str, text: str) -> str:
     if size > _LONGEST_STRING:
         raise ZreError(f"{what} has at most {_LONGEST_STRING} octets, not {size}: {text[:20]}...")
     return text
-
-
-def _host(endpoint: str) -> str:
-    """The host in an endpoint that a peer may have made up."""
-    try:
-        return urlsplit(endpoint).hostname or ""
-    except ValueError:
-        return ""
-
-
-def _port(endpoint: str) -> int | None:
-    try:
-        return urlsplit(endpoint).port
-    except ValueError:
-        return None

@@ -34,6 +34,8 @@ class NodeArguments(TypedDict, total=False):
     evasive: float  # seconds of silence before a PING
     expired: float  # seconds of silence before a peer is gone
     bound: Bound  # of the queue to each peer, and from it
+    max_peers: int  # that are there at once
+    max_strangers: int  # that were found, and have not greeted us
     log: bool  # report to the log services of the mesh
 
 

@@ -1,16 +1,31 @@
-"""The network interfaces that beacons go out on, and the address of ours that a peer can reach."""
+"""The network interfaces that beacons go out on, and the address of ours that a peer can reach.
+
+Interfaces come and go while a node runs: a cable is plugged in, a lease ends, a laptop is carried to another room.
+Which ones a node uses is decided by `follow`, from those that there are now and those that it used before:
+
+- Without a name it is one. It stays the same for as long as it can be used, and is left for another only then. What is
+  down, but still has its address, is likely to come back, and is left only for one that is up.
+- `"*"` is all that can be used, and all that are down but still have their address.
+- An interface that was named is never left for another one. As long as it is gone, it is waited for.
+
+The loopback is used when it is named, or when there is nothing else.
+"""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Interface
+from typing import TypeAlias
 
 import psutil
 
 from zambezi.zre.errors import ZreError
+
+# What a user asks for: names or addresses, "*" for all, None for one that is good.
+Wanted: TypeAlias = str | Sequence[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +38,7 @@ class Interface:
 
     name: str
     where: IPv4Interface
+    up: bool = field(default=True, compare=False)
 
     @property
     def address(self) -> str:
@@ -32,38 +48,86 @@ class Interface:
     def broadcast(self) -> str:
         return str(self.where.network.broadcast_address)
 
+    @property
+    def outside(self) -> bool:
+        """Whether it leads to other machines, by broadcast."""
+        return not self.where.is_loopback and self.where.network.prefixlen < 31
+
     def reaches(self, address: str) -> bool:
         return _within(self.where, address)
 
+    def __str__(self) -> str:
+        return f"{self.name} ({self.address})"
+
 
 def interfaces() -> list[Interface]:
-    """Every IPv4 address of this machine that beacons can go out on: its interface is up, and it is not link-local."""
+    """Every IPv4 address of this machine that beacons can go out on, if its interface is up. None is link-local."""
     up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
     return [
-        Interface(name, IPv4Interface(f"{entry.address}/{entry.netmask or 32}"))
+        Interface(name, IPv4Interface(f"{entry.address}/{entry.netmask or 32}"), name in up)
         for name, entries in sorted(psutil.net_if_addrs().items())
-        if name in up
         for entry in entries
-        if entry.family == socket.AF_INET and not IPv4Address(entry.address).is_link_local
+        if entry.family == socket.AF_INET and fit_to_tell(entry.address)
     ]
 
 
-def choose(wanted: str | Sequence[str] | None) -> list[Interface]:
-    """The interfaces by name or address. By default the first that is not the loopback; `"*"` is all of those."""
+def choose(wanted: Wanted) -> list[Interface]:
+    """The interfaces to begin with."""
     found = interfaces()
-    outside = [one for one in found if not one.where.is_loopback and one.where.network.prefixlen < 31]
-    if wanted is None:
-        return outside[:1] or found[:1]
-    if wanted == "*":
-        return outside
-    chosen = []
-    for name in [wanted] if isinstance(wanted, str) else wanted:
-        matches = [one for one in found if name in (one.name, one.address)]
-        if not matches:
-            have = ", ".join(f"{one.name} ({one.address})" for one in found)
+    for name in _names(wanted):
+        if not any(one.up and name in (one.name, one.address) for one in found):
+            have = ", ".join(str(one) for one in found if one.up)
             raise ZreError(f"no interface {name!r} is up with an IPv4 address; there are: {have or 'none'}")
-        chosen.append(matches[0])
+    chosen = follow(wanted, (), found)
+    if not chosen:
+        raise ZreError("no network interface is up; name one with interface=..., as in interface='lo'")
     return chosen
+
+
+def follow(wanted: Wanted, before: Sequence[Interface], found: Sequence[Interface]) -> list[Interface]:
+    """The interfaces to use now, of those found, by those that were used before."""
+    if wanted is None:
+        return _best(before, found)
+    if wanted == "*":
+        kept = [one for one in found if one.outside and (one.up or one in before)]
+        return kept or _last_resort(found) or list(before)
+    chosen = []
+    for name in _names(wanted):
+        matches = [one for one in found if name in (one.name, one.address)]
+        # The one that is up, and of those the one that was used before.
+        matches.sort(key=lambda one: (not one.up, one not in before))
+        chosen += [one for one in matches[:1] if one not in chosen]
+    return chosen or list(before)
+
+
+def _best(before: Sequence[Interface], found: Sequence[Interface]) -> list[Interface]:
+    names = {one.name for one in before}
+    good = [one for one in found if one.outside and (one.up or one in before)]
+    # An address that was used before is better than another one of its interface, and that than any other.
+    good.sort(key=lambda one: (not one.up, one not in before, one.name not in names))
+    return good[:1] or _last_resort(found) or list(before)
+
+
+def _last_resort(found: Sequence[Interface]) -> list[Interface]:
+    """A line to one other machine, or the loopback."""
+    return sorted((one for one in found if one.up), key=lambda one: one.where.is_loopback)[:1]
+
+
+def several(wanted: Wanted) -> bool:
+    """Whether there may be more than one."""
+    return wanted == "*" or len(_names(wanted)) > 1
+
+
+def _names(wanted: Wanted) -> Sequence[str]:
+    if wanted is None or wanted == "*":
+        return ()
+    return [wanted] if isinstance(wanted, str) else wanted
+
+
+def fit_to_tell(address: str) -> bool:
+    """Whether an address of ours can be told to others: a wildcard and a link-local one mean nothing to them."""
+    where = IPv4Address(address)
+    return not (where.is_link_local or where.is_unspecified or where.is_multicast)
 
 
 @lru_cache(maxsize=4096)
@@ -73,10 +137,18 @@ def _within(where: IPv4Interface, address: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def local_address_for(address: str) -> str:
-    """The address of ours from which packets to `address` go out, as the routing table has it. Nothing is sent."""
+    """The address of ours from which packets to `address` go out, as the routing table has it. Nothing is sent.
+
+    It is remembered, until `routes_changed`.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, 9))
         except OSError:
             return ""
         return str(probe.getsockname()[0])
+
+
+def routes_changed() -> None:
+    """An interface came or went."""
+    local_address_for.cache_clear()

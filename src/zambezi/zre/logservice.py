@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Callable
 
 from zambezi.zmtp.core import Options
+from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.patterns import Sub
 from zambezi.zmtp.reactor import Reactor
-from zambezi.zre.log import Record, read
+from zambezi.zre.log import SERVICE, Record, read
 from zambezi.zre.node import EPHEMERAL, NodeCore, security_of
 
 
@@ -19,6 +20,7 @@ class LogCore:
         security, guard = security_of(node.options.keys)
         self.records: deque[Record] = deque()
         self.discarded = 0
+        self._reactor = reactor
         self.on_record: Callable[[], object] = lambda: None
         self.on_closed: Callable[[], object] = lambda: None
         self._sub = Sub(reactor, Options(security=security, authenticator=guard))
@@ -26,6 +28,28 @@ class LogCore:
         self._sub.on_closed = self._closed
         self._sub.subscribe(b"")
         self.endpoint = self._sub.bind(node.service_endpoint("log", EPHEMERAL))
+        self._node = node
+        node.on_moved.append(self._node_moved)
+
+    def _node_moved(self) -> None:
+        """The node has another address. Service and node may be in different threads: each acts in its own."""
+        self._reactor.call_soon(self._follow, self._node.service_endpoint("log", EPHEMERAL))
+
+    def _follow(self, where: str) -> None:
+        if self.closing or where.rpartition(":")[0] == self.endpoint.rpartition(":")[0]:
+            return
+        try:
+            endpoint = self._sub.bind(where)
+        except EndpointError:
+            return  # that address is gone, too, and the node will move again
+        self._sub.unbind(self.endpoint)
+        before, self.endpoint = self.endpoint, endpoint
+        self._node.reactor.call_soon(self._announce, before, endpoint)
+
+    def _announce(self, before: str, endpoint: str) -> None:
+        node = self._node
+        if not node.stopping and node.engine.headers.get(SERVICE) == before:
+            node.announce(SERVICE, endpoint)
 
     @property
     def closing(self) -> bool:
@@ -56,6 +80,8 @@ class LogCore:
         return self.records.popleft() if self.records else None
 
     def close(self) -> None:
+        if self._node_moved in self._node.on_moved:
+            self._node.on_moved.remove(self._node_moved)
         self._sub.close(0)
 
     def _closed(self) -> None:

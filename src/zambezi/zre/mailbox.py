@@ -8,8 +8,9 @@ million of them.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
-from zambezi.zmtp.core import Core, Options
+from zambezi.zmtp.core import AnyLink, Core, Options
 from zambezi.zmtp.pipe import Pipe
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zre.dialect import Frames
@@ -25,6 +26,7 @@ class Dealers(Core):
     def __init__(self, reactor: Reactor, options: Options, chance: random.Random | None = None) -> None:
         super().__init__(reactor, options, chance)
         self._pipes: dict[bytes, Pipe] = {}
+        self.on_lost: Callable[[bytes], object] = lambda _: None  # the connection to a peer; it is made again
 
     def open(self, key: bytes, endpoint: str) -> None:
         """Connect to a peer's mailbox."""
@@ -54,6 +56,16 @@ class Dealers(Core):
         """Whether all that was sent to a peer has left this side."""
         pipe = self._pipes.get(key)
         return pipe is None or pipe.drained
+
+    def link_lost(self, link: AnyLink, reason: str) -> None:
+        pipe = link.pipe
+        established = pipe.link is link
+        super().link_lost(link, reason)
+        if established and pipe in self.connectors:
+            key = pipe.identity[1:]  # mailboxes of our nodes say whose they are
+            if self._pipes.get(key) is not pipe:
+                key = next((key for key, one in self._pipes.items() if one is pipe), b"")
+            self.on_lost(key)
 
     def arrived(self, pipe: Pipe) -> None:
         """Nothing is received here. (MBX-04)"""

@@ -313,6 +313,8 @@ class Simulation:
             interval=interval,
             evasive=interval * _EVASIVE,
             expired=interval * _EXPIRED,
+            max_peers=10_000 + plan.nodes,
+            max_strangers=1_000 + plan.nodes,
         )
         name = f"node-{number}"
         life = _Life(NodeCore(self.reactor, name, options, self._chance), name, number, groups)
@@ -450,6 +452,7 @@ class Simulation:
             counters = life.core.engine.counters
             report.discarded += counters.bad_beacons + counters.bad_messages + counters.bad_identities
             report.discarded += counters.gaps + counters.status_mismatches + counters.unknown_commands
+            report.discarded += counters.refused_strangers + counters.refused_peers
 
     def _uuid(self) -> UUID:
         return UUID(int=self._chance.getrandbits(128), version=4)

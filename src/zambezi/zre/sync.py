@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Generic, Self, TypeVar, Unpack
 from uuid import UUID
 
 from zambezi.zmtp.errors import TimedOut
@@ -33,6 +33,47 @@ from zambezi.zre.node import NodeCore, NodeOptions, PeerInfo
 
 __all__ = ["LogService", "MemoryNetwork", "Node"]
 
+T = TypeVar("T")
+
+
+class Waiting(Generic[T]):
+    """Threads that wait for the next of something: an event of a node, a log of a service.
+
+    `take` gives it, or None if there is none yet; when `over` says so, none will come any more. Both are called, and
+    `wake` is to be called, with the lock held.
+    """
+
+    def __init__(
+        self, lock: threading.Lock, what: str, take: Callable[[], T | None], over: Callable[[], bool], end: str
+    ) -> None:
+        self._come = threading.Condition(lock)
+        self._what = what
+        self._take = take
+        self._over = over
+        self._end = end
+        self.wake = self._come.notify_all
+
+    def next(self, timeout: float | None) -> T:
+        """The next one."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._come:
+            while (found := self._take()) is None:
+                if self._over():
+                    raise NodeStopped(self._end)
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise TimedOut(f"no {self._what} came within {timeout:g} s")
+                self._come.wait(left)
+            return found
+
+    def all(self) -> Iterator[T]:
+        """Each of them, until it is over."""
+        try:
+            while True:
+                yield self.next(None)
+        except NodeStopped:
+            return
+
 
 class Node:
     """A node of a mesh. It starts with `with`, or `start()`, and says goodbye when it stops. Any thread may use it.
@@ -44,10 +85,10 @@ class Node:
 
     def __init__(self, name: str = "", **options: Unpack[NodeArguments]) -> None:
         self._lock = threading.Lock()
-        self._eventful = threading.Condition(self._lock)
         self._ended = threading.Condition(self._lock)
-        self._core = NodeCore(ThreadReactor(io_loop(), self._lock), name, NodeOptions(**options))
-        self._core.on_event = self._eventful.notify_all
+        core = self._core = NodeCore(ThreadReactor(io_loop(), self._lock), name, NodeOptions(**options))
+        self._events = Waiting(self._lock, "event", core.next_event, lambda: core.stopping, "the node is stopped")
+        self._core.on_event = self._events.wake
         self._core.on_stopped = self._ended.notify_all
         self._started = False
 
@@ -64,7 +105,7 @@ class Node:
         """Say goodbye; what is queued has `linger` seconds to go out."""
         with self._lock:
             self._core.stop(linger)
-            self._eventful.notify_all()
+            self._events.wake()
             while not self._core.stopped:
                 self._ended.wait()
 
@@ -153,25 +194,10 @@ class Node:
 
     def recv(self, timeout: float | None = None) -> Event:
         """The next event."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with self._lock:
-            while True:
-                event = self._core.next_event()
-                if event is not None:
-                    return event
-                if self._core.stopping:
-                    raise NodeStopped("the node is stopped")
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    raise TimedOut(f"no event came within {timeout:g} s")
-                self._eventful.wait(left)
+        return self._events.next(timeout)
 
     def __iter__(self) -> Iterator[Event]:
-        try:
-            while True:
-                yield self.recv()
-        except NodeStopped:
-            return
+        return self._events.all()
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {self.uuid.hex[:6]} with {len(self._core.peers)} peers>"
@@ -183,12 +209,14 @@ class LogService:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._lock = threading.Lock()
-        self._readable = threading.Condition(self._lock)
         self._ended = threading.Condition(self._lock)
         self._over = False
         with self._lock:
-            self._core = LogCore(ThreadReactor(io_loop(), self._lock), node._core)
-            self._core.on_record = self._readable.notify_all
+            core = self._core = LogCore(ThreadReactor(io_loop(), self._lock), node._core)
+            self._records = Waiting(
+                self._lock, "log", core.next_record, lambda: core.closing, "the log service is closed"
+            )
+            self._core.on_record = self._records.wake
             self._core.on_closed = self._end
 
     def __enter__(self) -> Self:
@@ -209,30 +237,15 @@ class LogService:
 
     def recv(self, timeout: float | None = None) -> Record:
         """The next log."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with self._lock:
-            while True:
-                record = self._core.next_record()
-                if record is not None:
-                    return record
-                if self._core.closing:
-                    raise NodeStopped("the log service is closed")
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    raise TimedOut(f"no log came within {timeout:g} s")
-                self._readable.wait(left)
+        return self._records.next(timeout)
 
     def __iter__(self) -> Iterator[Record]:
-        try:
-            while True:
-                yield self.recv()
-        except NodeStopped:
-            return
+        return self._records.all()
 
     def close(self) -> None:
         with self._lock:
             self._core.close()
-            self._readable.notify_all()
+            self._records.wake()
             while not self._over:
                 self._ended.wait()
 

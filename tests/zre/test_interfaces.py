@@ -1,0 +1,165 @@
+"""zambezi.zre.interfaces: which interfaces a node uses, and which address it tells others."""
+
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+from ipaddress import IPv4Interface
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zambezi.zre import interfaces as module
+from zambezi.zre.errors import ZreError
+from zambezi.zre.interfaces import Interface, choose, fit_to_tell, follow, interfaces, local_address_for, several
+
+
+def interface(name: str, where: str, up: bool = True) -> Interface:
+    return Interface(name, IPv4Interface(where), up)
+
+
+LO = interface("lo", "127.0.0.1/8")
+ETH = interface("eth0", "10.0.0.5/24")
+WIFI = interface("wlan0", "192.168.1.5/24")
+LINE = interface("tun0", "10.8.0.5/32")
+DOCKER = interface("docker0", "172.17.0.1/16")
+
+
+def down(one: Interface) -> Interface:
+    return replace(one, up=False)
+
+
+# What there is
+
+
+def test_what_the_system_has_is_read_without_link_local_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def entry(family: int, address: str, netmask: str | None) -> SimpleNamespace:
+        return SimpleNamespace(family=family, address=address, netmask=netmask)
+
+    addresses = {
+        "lo": [entry(socket.AF_INET, "127.0.0.1", "255.0.0.0"), entry(socket.AF_INET6, "::1", None)],
+        "eth0": [
+            entry(socket.AF_INET, "169.254.7.7", "255.255.0.0"),
+            entry(socket.AF_INET, "10.0.0.5", "255.255.255.0"),
+            entry(socket.AF_INET6, "fe80::1", None),
+        ],
+        "off0": [entry(socket.AF_INET, "10.1.0.5", "255.255.255.0")],
+        "tun0": [entry(socket.AF_INET, "10.8.0.5", None)],
+    }
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: addresses)
+    states = {name: SimpleNamespace(isup=name != "off0") for name in addresses}
+    monkeypatch.setattr(psutil, "net_if_stats", lambda: states)
+    found = interfaces()
+    assert found == [ETH, LO, interface("off0", "10.1.0.5/24"), LINE]
+    assert [one.name for one in found if not one.up] == ["off0"]
+    assert choose(None) == [ETH]
+
+
+def test_the_loopback_of_this_machine_is_there() -> None:
+    (lo,) = choose("127.0.0.1")
+    assert lo.where.is_loopback
+    assert choose(lo.name) == [lo]
+
+
+def test_a_name_that_is_not_there_is_refused_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "interfaces", lambda: [LO, ETH, down(WIFI)])
+    for wanted in ("wlan0", "eth7", "10.0.0.6", ["eth0", "eth7"]):
+        with pytest.raises(ZreError, match=r"there are: lo \(127.0.0.1\), eth0 \(10.0.0.5\)$"):
+            choose(wanted)
+    monkeypatch.setattr(module, "interfaces", list)
+    for nothing in (None, "*"):
+        with pytest.raises(ZreError, match="no network interface is up"):
+            choose(nothing)
+
+
+# What to begin with, and where to go from there
+
+
+@pytest.mark.parametrize(
+    ("wanted", "before", "found", "chosen"),
+    [
+        # one that is good
+        (None, [], [ETH, LO, WIFI], [ETH]),
+        (None, [], [LO], [LO]),
+        (None, [], [LO, LINE], [LINE]),
+        (None, [], [down(ETH), LO], [LO]),
+        (None, [LO], [LO, WIFI], [WIFI]),  # a real one has come
+        (None, [WIFI], [DOCKER, ETH, LO, WIFI], [WIFI]),  # no reason to go
+        (None, [WIFI], [LO, down(WIFI)], [WIFI]),  # it may be up again soon
+        (None, [WIFI], [ETH, LO, down(WIFI)], [ETH]),
+        (None, [ETH], [interface("eth0", "10.0.0.77/24"), DOCKER, LO], [interface("eth0", "10.0.0.77/24")]),
+        (None, [ETH], [DOCKER, interface("eth0", "10.0.0.77/24"), LO], [interface("eth0", "10.0.0.77/24")]),
+        (None, [ETH], [LO], [LO]),
+        (None, [ETH], [], [ETH]),
+        # all
+        ("*", [], [ETH, LO, LINE, WIFI], [ETH, WIFI]),
+        ("*", [], [LO], [LO]),
+        ("*", [LO], [ETH, LO], [ETH]),
+        ("*", [ETH], [ETH, LO, WIFI], [ETH, WIFI]),
+        ("*", [ETH, WIFI], [ETH, LO, down(WIFI)], [ETH, WIFI]),
+        ("*", [ETH], [ETH, LO, down(WIFI)], [ETH]),
+        ("*", [ETH, WIFI], [ETH, LO], [ETH]),
+        ("*", [ETH], [], [ETH]),
+        # some by name or address
+        ("lo", [], [ETH, LO], [LO]),
+        ("10.0.0.5", [], [LO, ETH], [ETH]),
+        (["wlan0", "eth0"], [], [ETH, LO, WIFI], [WIFI, ETH]),
+        (["eth0", "10.0.0.5"], [], [ETH, LO], [ETH]),
+        ("eth0", [ETH], [interface("eth0", "10.0.0.77/24"), LO], [interface("eth0", "10.0.0.77/24")]),
+        ("eth0", [ETH], [interface("eth0", "10.0.0.2/24"), ETH], [ETH]),  # a second address
+        ("eth0", [ETH], [LO, WIFI], [ETH]),  # it is waited for
+        ("eth0", [ETH], [down(ETH), LO], [ETH]),
+        (["eth0", "wlan0"], [ETH, WIFI], [LO, WIFI], [WIFI]),
+        (["eth0", "wlan0"], [WIFI], [ETH, LO, WIFI], [ETH, WIFI]),
+    ],
+)
+def test_a_node_follows(
+    wanted: str | Sequence[str] | None, before: list[Interface], found: list[Interface], chosen: list[Interface]
+) -> None:
+    assert follow(wanted, before, found) == chosen
+    assert follow(wanted, chosen, found) == chosen  # and stays there
+
+
+SOME = st.lists(st.sampled_from([LO, ETH, WIFI, LINE, DOCKER, down(ETH), down(WIFI)]), unique_by=lambda one: one.name)
+
+
+@given(st.sampled_from([None, "*", "eth0", ["eth0", "wlan0"]]), SOME, SOME)
+def test_who_was_somewhere_is_somewhere_and_stays_there(
+    wanted: str | list[str] | None, before: list[Interface], found: list[Interface]
+) -> None:
+    chosen = follow(wanted, before, found)
+    assert set(chosen) <= {*before, *found}
+    assert chosen or not before
+    assert follow(wanted, chosen, found) == chosen
+
+
+def test_whether_there_may_be_several() -> None:
+    assert [several(wanted) for wanted in (None, "*", "eth0", ["eth0"], ["eth0", "wlan0"])] == [0, 1, 0, 0, 1]
+
+
+# Addresses
+
+
+def test_an_interface_knows_whom_it_reaches() -> None:
+    assert (ETH.address, ETH.broadcast, str(ETH)) == ("10.0.0.5", "10.0.0.255", "eth0 (10.0.0.5)")
+    assert ETH.reaches("10.0.0.250")
+    assert not ETH.reaches("10.0.1.5")
+    assert [one.outside for one in (ETH, LO, LINE)] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("address", "fit"),
+    [("10.0.0.1", True), ("127.0.0.1", True), ("0.0.0.0", False), ("169.254.1.1", False), ("224.0.0.1", False)],
+)
+def test_which_addresses_can_be_told(address: str, fit: bool) -> None:
+    assert fit_to_tell(address) == fit
+
+
+def test_the_address_that_leads_to_another_is_remembered_until_routes_change() -> None:
+    module.routes_changed()
+    assert local_address_for("127.0.0.9") == "127.0.0.1"
+    assert local_address_for.cache_info().currsize == 1
+    module.routes_changed()
+    assert local_address_for.cache_info().currsize == 0

@@ -1,0 +1,122 @@
+"""zambezi.zre.logservice: what comes is read as logs, and what is none is counted."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.zmtp.simulation import Simulation
+from zambezi.zmtp.core import Options
+from zambezi.zmtp.patterns import Pub
+from zambezi.zmtp.pipe import Bound
+from zambezi.zre.discovery import MemoryNetwork
+from zambezi.zre.log import Level, Log, What
+from zambezi.zre.logservice import LogCore
+from zambezi.zre.node import NodeCore, NodeOptions
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation()
+
+
+@pytest.fixture
+def node(sim: Simulation) -> Iterator[NodeCore]:
+    made = NodeCore(sim, "collector", NodeOptions(network=MemoryNetwork()))
+    made.start()
+    yield made
+    made.stop(0)
+    sim.run()
+
+
+@pytest.fixture
+def service(sim: Simulation, node: NodeCore) -> Iterator[LogCore]:
+    made = LogCore(sim, node)
+    yield made
+    made.close()
+    sim.run()
+
+
+@pytest.fixture
+def reporter(sim: Simulation, service: LogCore) -> Iterator[Pub]:
+    pub = Pub(sim, Options(send_bound=Bound(100_000)))
+    pub.connect(service.endpoint)
+    sim.run()
+    yield pub
+    pub.close(0)
+    sim.run()
+
+
+def log(number: int) -> bytes:
+    return Log(Level.INFO, What.ENTER, 1, 2, number, "bob").encode()[0]
+
+
+def times(service: LogCore) -> list[int]:
+    found = []
+    while (record := service.next_record()) is not None:
+        found.append(record.log.time)
+    return found
+
+
+def test_logs_come_in_order_with_their_octets(sim: Simulation, service: LogCore, reporter: Pub) -> None:
+    for number in range(10):
+        reporter.try_send(log(number))
+    sim.run()
+    first = service.next_record()
+    assert first is not None
+    assert first.octets == log(0)
+    assert times(service) == list(range(1, 10))
+    assert service.next_record() is None
+
+
+@pytest.mark.spec("LOG-03")
+def test_what_is_no_log_is_passed_over_and_counted(sim: Simulation, service: LogCore, reporter: Pub) -> None:
+    for message in (b"", b"\xaa\xa1\x01", log(1)[:-1], log(1) + b"x", (log(1), b"more")):
+        reporter.try_send(message)
+        sim.run()
+    assert service.next_record() is None
+    assert service.discarded == 5
+    reporter.try_send(log(7))
+    sim.run()
+    assert times(service) == [7]
+
+
+def test_those_who_wait_are_called_once_there_is_something(sim: Simulation, service: LogCore, reporter: Pub) -> None:
+    called = []
+    service.on_record = lambda: called.append(len(service.records))
+    reporter.try_send(b"no log")
+    sim.run()
+    assert called == []
+    reporter.try_send(log(1))
+    sim.run()
+    assert called == [1]
+    assert times(service) == [1]
+
+
+def test_a_service_that_nobody_reads_holds_no_more_than_its_bounds(
+    sim: Simulation, service: LogCore, reporter: Pub
+) -> None:
+    for number in range(50_000):
+        reporter.try_send(log(number))
+        if number % 100 == 0:
+            sim.run()
+    sim.run()
+    waiting = len(service.records) + sum(pipe.in_messages for pipe in service._sub.ready)
+    assert waiting < 25_000
+    assert times(service)[:3] == [0, 1, 2]
+
+
+def test_a_service_is_where_its_node_is(node: NodeCore, service: LogCore) -> None:
+    assert service.endpoint.startswith(node.endpoint)
+
+
+def test_closing_is_told_and_the_node_goes_on_without_it(sim: Simulation, node: NodeCore) -> None:
+    service = LogCore(sim, node)
+    ended = []
+    service.on_closed = lambda: ended.append(service.closing)
+    assert not service.closing
+    service.close()
+    service.close()
+    sim.run()
+    assert ended == [True]
+    assert node.on_moved == []
+    assert not node.stopping

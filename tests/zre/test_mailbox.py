@@ -1,0 +1,130 @@
+"""zambezi.zre.mailbox: a DEALER to each peer, in memory on a clock that stands still."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.zmtp.simulation import Simulation, received
+from zambezi.zmtp.core import Options
+from zambezi.zmtp.errors import EndpointError
+from zambezi.zmtp.patterns import Router
+from zambezi.zmtp.pipe import Bound
+from zambezi.zre.mailbox import Dealers
+
+IDENTITY = b"\x01" + bytes(16)
+
+
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation()
+
+
+class Mailboxes:
+    def __init__(self, sim: Simulation, bound: Bound) -> None:
+        self.dealers = Dealers(sim, Options(identity=IDENTITY, send_bound=bound))
+        self.routers = [Router(sim, Options()) for _ in range(2)]
+        self.endpoints = [router.bind(f"inproc://mailbox-{id(self)}-{n}") for n, router in enumerate(self.routers)]
+
+
+@pytest.fixture
+def mailboxes(sim: Simulation) -> Iterator[Mailboxes]:
+    made = Mailboxes(sim, Bound(3, 1000))
+    yield made
+    for core in (made.dealers, *made.routers):
+        core.close(0)
+    sim.run()
+
+
+def test_each_peer_hears_what_is_for_it_alone_with_our_identity(sim: Simulation, mailboxes: Mailboxes) -> None:
+    dealers = mailboxes.dealers
+    for key, endpoint in zip((b"a", b"b"), mailboxes.endpoints, strict=True):
+        dealers.open(key, endpoint)
+    assert dealers.send(b"a", (b"one",))
+    assert dealers.send(b"b", (b"two", b"frames"))
+    sim.run()
+    assert received(mailboxes.routers[0]) == [[IDENTITY, b"one"]]
+    assert received(mailboxes.routers[1]) == [[IDENTITY, b"two", b"frames"]]
+
+
+def test_what_is_said_before_anybody_is_there_waits_up_to_the_bound(sim: Simulation, mailboxes: Mailboxes) -> None:
+    dealers = mailboxes.dealers
+    dealers.open(b"a", "inproc://mailbox-nobody")
+    assert [dealers.send(b"a", (b"%d" % number,)) for number in range(5)] == [True, True, True, False, False]
+    assert not dealers.drained(b"a")
+    late = Router(sim, Options())
+    late.bind("inproc://mailbox-nobody")
+    sim.run()
+    assert received(late) == [[IDENTITY, b"0"], [IDENTITY, b"1"], [IDENTITY, b"2"]]
+    assert dealers.drained(b"a")
+    late.close(0)
+    sim.run()
+
+
+def test_a_bound_in_octets_holds_too(mailboxes: Mailboxes) -> None:
+    mailboxes.dealers.open(b"a", "inproc://mailbox-nobody")
+    assert mailboxes.dealers.send(b"a", (bytes(600), bytes(600)))
+    assert not mailboxes.dealers.send(b"a", (b"",))
+
+
+def test_a_dealer_can_be_given_to_the_peer_that_is_found_there(sim: Simulation, mailboxes: Mailboxes) -> None:
+    dealers = mailboxes.dealers
+    dealers.open(b"seed", mailboxes.endpoints[0])
+    dealers.send(b"seed", (b"hello",))
+    dealers.adopt(b"seed", b"a")
+    dealers.send(b"a", (b"again",))
+    dealers.send(b"seed", (b"to nobody",))
+    sim.run()
+    assert received(mailboxes.routers[0]) == [[IDENTITY, b"hello"], [IDENTITY, b"again"]]
+    assert len(dealers.connectors) == 1
+
+
+def test_who_was_parted_from_hears_no_more_and_nothing_is_left_of_it(sim: Simulation, mailboxes: Mailboxes) -> None:
+    dealers = mailboxes.dealers
+    dealers.open(b"a", mailboxes.endpoints[0])
+    sim.run()
+    dealers.shut(b"a")
+    dealers.shut(b"a")
+    assert dealers.send(b"a", (b"too late",))  # to nobody: that is no full queue
+    assert dealers.drained(b"a")
+    dealers.open(b"b", "inproc://mailbox-nobody")
+    dealers.send(b"b", (b"queued",))
+    dealers.shut(b"b")
+    sim.advance(1)
+    assert received(mailboxes.routers[0]) == []
+    assert [*dealers.connectors, *dealers.links, *dealers._pipes] == []
+
+
+def test_what_comes_the_wrong_way_does_not_pile_up(sim: Simulation, mailboxes: Mailboxes) -> None:
+    mailboxes.dealers.open(b"a", mailboxes.endpoints[0])
+    sim.run()
+    for _ in range(100):
+        assert mailboxes.routers[0].try_send((IDENTITY, b"the wrong way"))
+        sim.run()
+    assert mailboxes.dealers.try_recv() is None
+    assert not any(pipe.inbox for pipe in mailboxes.dealers._pipes.values())
+
+
+@pytest.mark.parametrize("identity", [b"\x01" + b"a", b""])
+def test_a_connection_that_is_lost_is_told_and_one_that_was_parted_from_is_not(
+    sim: Simulation, mailboxes: Mailboxes, identity: bytes
+) -> None:
+    lost: list[bytes] = []
+    dealers = mailboxes.dealers
+    dealers.on_lost = lost.append
+    mailbox = Router(sim, Options(identity=identity))
+    dealers.open(b"a", mailbox.bind("inproc://mailbox-lost"))
+    dealers.open(b"b", mailboxes.endpoints[0])
+    dealers.open(b"c", "inproc://mailbox-nobody")
+    sim.run()
+    dealers.shut(b"b")
+    sim.run()
+    assert lost == []
+    mailbox.close(0)
+    sim.advance(5)  # calls that are not answered are no loss
+    assert lost == [b"a"]
+
+
+def test_an_endpoint_that_is_none_is_told(mailboxes: Mailboxes) -> None:
+    with pytest.raises(EndpointError):
+        mailboxes.dealers.open(b"a", "tcp://nowhere")
+    assert not mailboxes.dealers._pipes
