@@ -1,174 +1,171 @@
-"""A small session between Zambezi's sockets and pyzmq's, told as it happens. Everything stays on loopback."""
+"""The whole system at work, told as it happens. Everything stays on loopback, in a directory that is removed.
+
+make demo                 a minute or two, then it stops by itself
+DEMO_STAY=1 make demo     stays until Ctrl-C, so that the console can be looked at
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import sys
 import tempfile
-import threading
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
-import zmq
+from demo.fleet import three_machines
+from demo.sensors import Sensors
+from demo.server import ServerProcess
+from demo.told import say, title
+from zambezi.mcollective.asyncio import Connector, Fleet
+from zambezi.zeps.asyncio import Client, Subscription
 
-from zambezi.zmtp import (
-    Authenticator,
-    CurveServer,
-    Disconnected,
-    HandshakeFailed,
-    KeyPair,
-    Keyring,
-    SocketEvent,
-    sync,
-    write_pair,
-)
-from zambezi.zmtp.asyncio import Dealer, Pub, Router, Socket
-
-PATIENCE = 10.0
-
-
-def say(text: str) -> None:
-    print(f"  {text}", flush=True)
-
-
-def title(text: str) -> None:
-    print(f"\n{text}", flush=True)
-
-
-async def in_thread(work: object, *args: object) -> object:
-    """Run pyzmq's blocking calls beside our event loop."""
-    assert callable(work)
-    return await asyncio.get_running_loop().run_in_executor(None, work, *args)
-
-
-async def until(socket: Socket, kind: type[SocketEvent]) -> SocketEvent:
-    """The next event of a kind."""
-    while True:
-        event = await socket.next_event(PATIENCE)
-        if isinstance(event, kind):
-            return event
-
-
-async def request_and_reply(context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    title("1. A pyzmq DEALER asks, our ROUTER answers")
-    async with Router() as router:
-        endpoint = router.bind("tcp://127.0.0.1:*")
-        say(f"our ROUTER listens on {endpoint}")
-
-        def ask() -> list[bytes]:
-            with context.socket(zmq.DEALER) as dealer:
-                dealer.setsockopt(zmq.IDENTITY, b"pyzmq-1")
-                dealer.rcvtimeo = int(PATIENCE * 1000)
-                dealer.connect(endpoint)
-                dealer.send_multipart([b"how long is", b"the Zambezi?"])
-                return dealer.recv_multipart()
-
-        asking = asyncio.create_task(in_thread(ask))
-        identity, *question = await router.recv(PATIENCE)
-        say(f"from {identity.decode()}: {b' '.join(question).decode()}")
-        await router.send([identity, b"2,574 km"])
-        say(f"pyzmq got {await asking!r}")
-
-
-async def publish(context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    title("2. Our PUB publishes, a pyzmq SUB wants only some of it")
-    async with Pub() as publisher:
-        endpoint = publisher.bind("tcp://127.0.0.1:*")
-        subscribed = threading.Event()
-
-        def subscribe() -> list[bytes]:
-            with context.socket(zmq.SUB) as subscriber:
-                subscriber.subscribe(b"level.")
-                subscriber.rcvtimeo = int(PATIENCE * 1000)
-                subscriber.connect(endpoint)
-                first = subscriber.recv_multipart()
-                subscribed.set()
-                return first
-
-        reading = asyncio.create_task(in_thread(subscribe))
-        while not subscribed.is_set():
-            await publisher.send([b"wind.kariba", b"12 km/h"])
-            await publisher.send([b"level.kariba", b"478.4 m"])
-            await asyncio.sleep(0.01)
-        say(f"of wind.* and level.* it received {await reading!r}, and nothing of wind.*")
-
-
-async def encrypt(context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    title("3. CURVE: only known keys get in, and a removed key is cut at once")
-    with tempfile.TemporaryDirectory() as folder:
-        server, friend = KeyPair.generate(), KeyPair.generate()
-        write_pair(folder, "friend", friend)
-        (Path(folder) / "friend.key").unlink()
-        ring = Keyring(folder)
-        say(f"the key directory allows: {', '.join(name for names in ring.keys.values() for name in names)}")
-        async with Router(security=CurveServer(server), authenticator=Authenticator(keys=ring)) as router:
-            endpoint = router.bind("tcp://127.0.0.1:*")
-
-            def client(keys: KeyPair) -> zmq.Socket[bytes]:
-                dealer = context.socket(zmq.DEALER)
-                dealer.linger = 0
-                dealer.curve_serverkey = server.public_z85.encode()
-                dealer.curve_publickey = keys.public_z85.encode()
-                dealer.curve_secretkey = keys.secret_z85.encode()
-                dealer.connect(endpoint)
-                return dealer
-
-            with client(friend) as known:
-                known.send(b"hello, encrypted")
-                _, text = await router.recv(PATIENCE)
-                say(f"friend says: {text.decode()}")
-                with client(KeyPair.generate()) as stranger:
-                    stranger.send(b"let me in")
-                    failed = await until(router, HandshakeFailed)
-                    assert isinstance(failed, HandshakeFailed)
-                    say(f"a stranger is refused: {failed.reason}")
-                (Path(folder) / "friend.pub").unlink()
-                say("friend.pub is removed from the directory ...")
-                gone = await until(router, Disconnected)
-                assert isinstance(gone, Disconnected)
-                say(f"... and the connection is cut: {gone.reason}")
-
-
-async def in_bulk() -> None:
-    title("4. In bulk: 500,000 messages of 100 octets from our DEALER to our ROUTER, in one process")
-    count = 500_000
-    async with Router() as router, Dealer() as dealer:
-        dealer.connect(router.bind("tcp://127.0.0.1:*"))
-        await dealer.send(b"begin")
-        await router.recv(PATIENCE)
-
-        async def produce() -> None:
-            for _ in range(count // 500):
-                await dealer.send_batch([b"x" * 100] * 500)
-
-        start = time.perf_counter()
-        producing = asyncio.create_task(produce())
-        left = count
-        while left:
-            left -= len(await router.recv_batch(PATIENCE))
-        took = time.perf_counter() - start
-        await producing
-    say(f"{count / took:,.0f} messages per second, both sides together on one core")
-
-
-def blocking() -> None:
-    title("5. The same sockets without an event loop, for scripts")
-    with sync.Router() as router, sync.Dealer(identity=b"script") as dealer:
-        dealer.connect(router.bind("inproc://demo"))
-        dealer.send(b"no await needed")
-        say(f"received {router.recv(PATIENCE)!r}")
+SENSORS = 20
+PATIENCE = 60.0
+ENOUGH = 3000  # messages that the slow reader lags
 
 
 async def main() -> None:
-    print("Zambezi speaks ZMTP 3.1: what follows is real traffic between its sockets and libzmq's, on loopback.")
-    say(f"libzmq {zmq.zmq_version()}, pyzmq {zmq.__version__}")
-    with zmq.Context() as context:
-        await request_and_reply(context)
-        await publish(context)
-        await encrypt(context)
-    await in_bulk()
-    blocking()
-    print("\nDone. Next: README.md shows the sockets, docs/ has the rest.")
+    directory = Path(tempfile.mkdtemp(prefix="zambezi-demo-"))
+    try:
+        await play(directory)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    title("That was it. Nothing was left behind.")
+
+
+async def play(directory: Path) -> None:
+    began = time.monotonic()
+    title("1. A server")
+    server = ServerProcess(directory)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(server.stop)
+        await server.start()
+        say(f"zambezi serve is up: {', '.join(server.endpoints)}")
+        say(f"the console: {server.console}")
+
+        title(f"2. {SENSORS} sensors find it by themselves")
+        sensors = await stack.enter_async_context(Sensors(SENSORS, server.beacon_port))
+        await sensors.find_each_other(PATIENCE)
+        say(f"each of the {SENSORS} nodes sees the {SENSORS - 1} others and the server, by beacons alone")
+        await sensors.find_streams(PATIENCE)
+        say("each learnt from the server's greeting where streams are published, and publishes its readings now")
+
+        client = await stack.enter_async_context(Client.connect(server.endpoints["zeps"]))
+        title("3. A slow reader, and one that comes late")
+        await a_slow_reader(client, sensors)
+        await a_late_joiner(client)
+
+        title("4. The server is killed, and nothing that was confirmed is lost")
+        await a_crash(server, client, sensors)
+
+        title("5. A fleet is asked something")
+        await a_fleet(stack, server)
+
+        title("6. Spark reads all of it")
+        await sensors.stop_publishing()
+        await pipelines(server, directory)
+
+        title(f"All of it took {time.monotonic() - began:.0f} s. The console is at {server.console}")
+        if os.environ.get("DEMO_STAY"):
+            await sensors.go_on_publishing()
+            say("It stays until you press Ctrl-C.")
+            await asyncio.Event().wait()
+
+
+async def a_slow_reader(client: Client, sensors: Sensors) -> None:
+    stream = client.stream("telemetry")
+    async with stream.subscribe("", since="earliest", window=2048) as slow:
+        await slow.recv(timeout=PATIENCE)
+        while (lag := await lag_of(client)) < ENOUGH:  # noqa: ASYNC110 - the server is asked: nobody tells us
+            await asyncio.sleep(0.1)
+        say(f"it has stopped reading, and lags {lag:,} messages: the server feeds it from the journal, not from memory")
+        await read_until(slow, sensors.published)
+        say("it reads again, has caught up, and missed nothing")
+
+
+async def lag_of(client: Client) -> int:
+    return max([one.lag for one in await client.clients() if one.patterns], default=0)
+
+
+async def read_until(subscription: Subscription, last: int) -> int:
+    """Read up to a sequence, and see that none is missing."""
+    position = None
+    async for batch in subscription.batches():
+        for sequence in batch.sequences():
+            assert position is None or sequence == position + 1, f"{sequence} came after {position}"
+            position = sequence
+        if position is not None and position >= last:
+            return position
+    raise AssertionError("the stream ended")
+
+
+async def a_late_joiner(client: Client) -> None:
+    stream = client.stream("telemetry")
+    began = time.perf_counter()
+    count = 0
+    async with stream.subscribe("glob:*.temperature", since="earliest", until="now") as late:
+        async for batch in late.batches():
+            count += len(batch)
+    took = time.perf_counter() - began
+    say(
+        f"one that joins now replays the {count:,} temperatures of the past in {took * 1000:.0f} ms, and could go on live"
+    )
+
+
+async def a_crash(server: ServerProcess, client: Client, sensors: Sensors) -> None:
+    stream = client.stream("telemetry")
+    await sensors.flush(PATIENCE)
+    confirmed = sensors.published
+    async with stream.subscribe("", since="earliest") as reader:
+        await server.kill()
+        say("SIGKILL. The sensors go on publishing: what is not confirmed waits in them.")
+        await server.start()
+        await sensors.flush(PATIENCE)
+        last = await read_until(reader, sensors.published)
+    say(f"it is back, at the same place. {confirmed:,} messages were confirmed before, and {last:,} are there now:")
+    say("every sequence once, in order; the reader noticed nothing but a pause")
+
+
+async def a_fleet(stack: AsyncExitStack, server: ServerProcess) -> None:
+    endpoint = server.endpoints["mcollective"]
+    await three_machines(stack, endpoint)
+    connector = await stack.enter_async_context(Connector(endpoint))
+    fleet = Fleet(connector)
+    outcome = await fleet.call("machine", "uptime", nodes=["web1", "web2", "db1", "db2"], timeout=3.0)
+    for node, reply in sorted(outcome.replies.items()):
+        say(f"{node}: up {reply.result['seconds']} s")
+    say(f"no answer from {', '.join(outcome.silent)}, which is not there: that is told, too")
+
+
+async def pipelines(server: ServerProcess, directory: Path) -> None:
+    if os.environ.get("DEMO_SPARK") == "0":
+        say("left out, as DEMO_SPARK=0 says")
+        return
+    results = directory / "results"
+    for name in ("traffic", "network-health", "fleet-audit"):
+        say(f"zambezi pipeline run {name} (Spark takes some seconds to start)")
+        command = [sys.executable, "-m", "zambezi", "pipeline", "run", name]
+        command += [
+            "--endpoint",
+            server.endpoints["zeps"],
+            "--out",
+            str(directory / "tables"),
+            "--results",
+            str(results),
+        ]
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        _, errors = await process.communicate()
+        if process.returncode:
+            say(f"it did not run: {errors.decode(errors='replace').strip().splitlines()[-1:]}")
+            return
+    say("the same tables are on the console's page, under Results")
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except KeyboardInterrupt:
+        print()
