@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 CODE   := src tests bench demo
-BENCHES := zmtp peer zre
+BENCHES := zmtp peer zre zeps
 
 .DEFAULT_GOAL := help
 .PHONY: help test demo check format bench conformance clean

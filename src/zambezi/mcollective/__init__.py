@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 
 from zambezi.mcollective.archive import Archive, Kept, MemoryArchive
+from zambezi.mcollective.bounds import Bounds, Counters
 from zambezi.mcollective.connector import Message
-from zambezi.mcollective.engine import Bounds, Counters
 from zambezi.mcollective.errors import (
     ActionFailed,
     AgentError,
@@ -30,8 +30,8 @@ from zambezi.mcollective.events import (
     SessionReady,
     SlowSubscriber,
 )
+from zambezi.mcollective.report import TopicReport
 from zambezi.mcollective.rules import Rule, Rules
-from zambezi.mcollective.session import TopicReport
 
 # What is logged is for programs that want it: one that has not set up logging hears nothing.
 logging.getLogger("zambezi.mcollective").addHandler(logging.NullHandler())

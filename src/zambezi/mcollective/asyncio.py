@@ -24,15 +24,15 @@ from typing import ClassVar, Unpack
 from uuid import uuid4
 
 from zambezi.mcollective.archive import Archive, Since
+from zambezi.mcollective.bounds import Bounds, Counters
 from zambezi.mcollective.connector import Message, Ticket, octets_of, put_headers
-from zambezi.mcollective.engine import Bounds, Counters
 from zambezi.mcollective.face import body_of, middleware_options, rules_of, texts_of, topics_of
 from zambezi.mcollective.fleet import COLLECTIVE, DISCOVERY, PING, Call, Outcome, Reply, Request, reply_topic
 from zambezi.mcollective.line import DEFAULT_LINGER, DEFAULT_TTL, ConnectorCore, default_identity
 from zambezi.mcollective.messages import PUT, TOPIC, Frames
 from zambezi.mcollective.middleware import MiddlewareCore
+from zambezi.mcollective.report import TopicReport
 from zambezi.mcollective.rules import Rule, Rules
-from zambezi.mcollective.session import TopicReport
 from zambezi.zmtp.asyncio import YIELD_AFTER, BaseSocket
 from zambezi.zmtp.core import Options
 from zambezi.zmtp.errors import SocketClosed, TimedOut
@@ -73,8 +73,8 @@ class Middleware(BaseSocket):
         return len(self._core.engine.sessions)
 
     def replace_rules(self, rules: Rules | Iterable[Rule | Mapping[str, object]] | None) -> None:
-        """Let other rules hold from now on. Subscriptions that are there stay."""
-        self._core.engine.rules = rules_of(rules)
+        """Let other rules hold from now on. Who may not be subscribed any more is not, and is told."""
+        self._core.replace_rules(rules_of(rules))
 
     def topics(self) -> list[TopicReport]:
         """The topics that have subscribers, and who these are."""
@@ -104,8 +104,11 @@ class Connector(BaseSocket):
         self._core.start()
 
     async def connect(self, timeout: float | None = None) -> None:
-        """Wait until there is a session. The other calls wait for it by themselves."""
-        await self._wait(self._senders, lambda: self._core.ready_now or None, timeout)
+        """Wait until there is a session. Other calls do so by themselves; this one says why there is none."""
+        try:
+            await self._wait(self._senders, lambda: self._core.ready_now or None, timeout)
+        except TimedOut:
+            raise self._core.no_session(timeout) from None
 
     @property
     def connected(self) -> bool:

@@ -15,22 +15,18 @@ cause, and before those that wait in the client's queue; and while an answer has
 a disk) everything else for that client is held.
 
 *Silence.* A client that is not heard from for 1.05 of its TTL is forgotten; before our own silence reaches its TTL it
-gets a NOOP, at 0.95 (MCO-08). Each session with a TTL has one place in a heap, and is looked at when it may be due: a
-message that comes or goes only notes the time.
+gets a NOOP, at 0.95 (MCO-08). See `vigil`.
 """
 
 from __future__ import annotations
 
-import heapq
-import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from itertools import count
-from typing import Final, TypeAlias
+from typing import Final
 
 from zambezi.mcollective import messages
 from zambezi.mcollective.archive import Archive, Kept, read_since
+from zambezi.mcollective.bounds import Bounds, Counters
 from zambezi.mcollective.errors import ArchiveError, Malformed
 from zambezi.mcollective.events import CaughtUp, ClientConnected, ClientEvent, ClientGone, CommandDenied, SlowSubscriber
 from zambezi.mcollective.messages import (
@@ -57,9 +53,11 @@ from zambezi.mcollective.messages import (
     quick_topic,
     shown,
 )
+from zambezi.mcollective.outputs import Deliver, Drop, Happened, Output, Send
+from zambezi.mcollective.report import Reporter, TopicReport, report
 from zambezi.mcollective.rules import Deed, Rules
-from zambezi.mcollective.session import Owed, Replay, Session, State, Topic, TopicReport
-from zambezi.zmtp import core
+from zambezi.mcollective.session import Owed, Replay, Session, State, Topic
+from zambezi.mcollective.vigil import Vigil
 
 BEAT: Final = 0.95
 EXPIRY: Final = 1.05
@@ -68,80 +66,10 @@ LEAST_TTL: Final = 0.05  # seconds: one client must not keep us busy with NOOPs
 GREATEST_TTL: Final = 7 * 86_400.0
 TOPICS: Final = b"$topics"
 KEPT_TOPIC: Final = 255  # octets: what a routing key of a stream holds
-REPORTED_TOPICS: Final = 250  # in one MESSAGE of the report
-REPORTED_CLIENTS: Final = 100  # by name, of one topic
 
 _log: Final = logging.getLogger("zambezi.mcollective")
 _NEVER: Final = float("inf")
 _FEW: Final = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """What clients may ask of the middleware."""
-
-    topics: int = 100_000  # with subscribers, of all clients together
-    topics_of_client: int = 10_000
-    topic_octets: int = 4096
-    held_octets: int = 1024 * 1024  # for a client whose answer waits
-    patience: float = 60.0  # seconds at least (or three TTLs) until the connection of a forgotten client is closed
-
-
-@dataclass(slots=True)
-class Counters(core.Counters):
-    """What was done, and what was not: by the middleware, beside what is counted for every socket."""
-
-    commands: int = 0  # messages from clients, of any kind
-    puts: int = 0  # that were taken
-    deliveries: int = 0  # MESSAGEs handed to subscribers
-    unheard: int = 0  # PUT to topics without subscribers
-    missed: int = 0  # MESSAGEs that slow subscribers did not get
-    errors: int = 0  # ERRORs that were said, the denied ones included
-    malformed: int = 0  # messages out of the grammar, or with impossible values
-    denied: int = 0  # commands that a rule does not allow
-    absent: int = 0  # commands of clients that must CONNECT again
-    ignored: int = 0  # OK and ERROR, which clients do not say, and which are not answered
-    expired: int = 0  # clients that were forgotten
-    kept: int = 0  # PUTs that went to the archive,
-    lost: int = 0  # that it did not take,
-    replayed: int = 0  # and MESSAGEs that came out of it
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """A message for one client. An answer to a command with an ID goes before all that has not gone out yet."""
-
-    session: Session
-    frames: Frames
-    answer: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Deliver:
-    """The same messages for many clients."""
-
-    sessions: Sequence[Session]
-    burst: Burst
-    topic: Topic
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """End a connection."""
-
-    session: Session
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Happened:
-    """Something to be told; where it was, the shell knows."""
-
-    session: Session
-    event: ClientEvent
-
-
-Output: TypeAlias = Send | Deliver | Drop | Happened
 
 
 class _Denied(Malformed):
@@ -168,12 +96,13 @@ class Engine:
         self._answers: list[Output] = []
         self._deliveries: list[Output] = []
         self._waiting: set[Session] = set()  # those to whom an answer is owed
-        self._heap: list[tuple[float, int, Session]] = []
-        self._order = count()
+        self._bare: set[Session] = set()  # those who send no empty frame first, and get none
+        self._vigil = Vigil()
         self._run: list[Frames] = []
         self._run_name = b""
         self._run_topic: Topic | None = None
         self._run_kept = False
+        self._reporter = Reporter()
         self._handlers: Mapping[bytes, Callable[[Session, Command, float], None]] = {
             CONNECT: self._connect,
             DISCONNECT: self._disconnect,
@@ -206,12 +135,14 @@ class Engine:
         for name in list(session.topics):
             self._leave(session, name)
         session.replays.clear()
+        session.replaying.clear()
         session.held.clear()
         session.held_octets = 0
         session.ttl = None
         if not session.open:
             session.owed.clear()
             self._waiting.discard(session)
+            self._bare.discard(session)
 
     # What comes
 
@@ -264,11 +195,11 @@ class Engine:
     def _change_form(self, session: Session, delimited: bool) -> None:
         """A client is answered in the form that it used last."""
         self._end_run()
-        for topic in session.topics.values():
-            topic.remove(session)
         session.delimited = delimited
-        for topic in session.topics.values():
-            topic.add(session)
+        if delimited:
+            self._bare.discard(session)
+        else:
+            self._bare.add(session)
 
     # The verbs
 
@@ -314,15 +245,12 @@ class Engine:
         replay = self._replay_of(names, since, command) if since is not None and names else None
         self._end_run()
         for name in names:
-            if replay is None:
-                if not any(name in each.topics for each in session.replays):
-                    self._join(session, name)
-            else:
+            if replay is not None:
                 self._leave(session, name)
-                for each in session.replays:
-                    each.topics.discard(name)
-        if replay is not None:
-            session.replays.append(replay)
+                session.replaying[name] = replay
+                session.replays[replay] = None
+            elif name not in session.replaying:
+                self._join(session, name)
         self._confirm(session, command)
 
     def _unsub(self, session: Session, command: Command, now: float) -> None:
@@ -330,15 +258,13 @@ class Engine:
         self._end_run()
         for name in command.positional:
             self._leave(session, name)
-            for replay in session.replays:
-                replay.topics.discard(name)
         self._confirm(session, command)
 
     def _put(self, session: Session, command: Command, now: float) -> None:
         """MCO-11"""
         name = command.headers[TOPIC]
         if name == TOPICS:
-            self._report_to(session, command)
+            self._report_to(session, command, now)
             return
         self._check_topic(session, "PUT", name, command)
         self._begin_run(name)
@@ -376,11 +302,23 @@ class Engine:
             )
         return _Denied(f"no rule allows {session.user or 'you'} to {deed} {shown(name)}", command.id)
 
+    def replace_rules(self, rules: Rules) -> None:
+        """Let other rules hold from now on: who may not be subscribed any more is not, and is told."""
+        self.rules = rules
+        for session in list(self.sessions):
+            names = [*session.topics, *session.replaying]
+            lost = [name for name in names if not rules.allow(session.user, "SUB", name)]
+            for name in lost:
+                self._leave(session, name)
+            if lost:
+                which = shown(lost[0]) + (f" and {len(lost) - 1} more" if len(lost) > 1 else "")
+                self._complain(session, f"the rules have changed: you are no longer subscribed to {which}", None)
+
     def _check_room(self, session: Session, names: Frames, command: Command) -> None:
-        mine = session.topics.keys() | {name for replay in session.replays for name in replay.topics}
-        if len(mine | set(names)) > self.bounds.topics_of_client:
+        new = {name for name in names if name not in session.topics and name not in session.replaying}
+        if len(session.topics) + len(session.replaying) + len(new) > self.bounds.topics_of_client:
             raise Malformed(f"one client may subscribe to {self.bounds.topics_of_client} topics", command.id)
-        if len(self.topics) + sum(name not in self.topics for name in set(names)) > self.bounds.topics:
+        if len(self.topics) + sum(name not in self.topics for name in new) > self.bounds.topics:
             raise Malformed(f"there are {len(self.topics)} topics, and no room for more", command.id)
 
     # Topics
@@ -390,15 +328,20 @@ class Engine:
         if topic is None:
             kept = self.archive is not None and self.archive.keeps(name)
             topic = self.topics[name] = Topic(name, kept)
-        topic.add(session)
+        topic.subscribers[session] = None
         session.topics[name] = topic
 
     def _leave(self, session: Session, name: bytes) -> None:
         topic = session.topics.pop(name, None)
         if topic is not None:
-            topic.remove(session)
-            if not topic:
+            del topic.subscribers[session]
+            if not topic.subscribers:
                 del self.topics[name]
+        replay = session.replaying.pop(name, None)
+        if replay is not None:
+            replay.topics.discard(name)
+            if not replay.topics:
+                del session.replays[replay]
 
     def _begin_run(self, name: bytes) -> None:
         if name != self._run_name:
@@ -419,10 +362,12 @@ class Engine:
             self.counters.unheard += len(run)
             return
         topic.messages += len(run)
-        if topic.delimited:
-            self._deliver(list(topic.delimited), run, topic)
-        if topic.bare:
-            self._deliver(list(topic.bare), [message[1:] for message in run], topic)
+        sessions = list(topic.subscribers)
+        if self._bare:
+            bare = [session for session in sessions if not session.delimited]
+            sessions = [session for session in sessions if session.delimited]
+            self._deliver(bare, [message[1:] for message in run], topic)
+        self._deliver(sessions, run, topic)
 
     def _deliver(self, sessions: list[Session], run: list[Frames], topic: Topic) -> None:
         if self._waiting:
@@ -493,20 +438,21 @@ class Engine:
     @property
     def deadline(self) -> float:
         """When `tick` wants to be called; infinity if never."""
-        return self._heap[0][0] if self._heap else _NEVER
+        return self._vigil.deadline
 
     def tick(self, now: float) -> None:
         """Send the NOOPs that are due, and forget those who are silent. (MCO-08)"""
-        while self._heap and self._heap[0][0] <= now:
-            when, _, session = heapq.heappop(self._heap)
-            if session.open and when == session.scheduled:
-                session.scheduled = _NEVER
-                self._look_at(session, now, now - when)
+        for session, late in self._vigil.due(now):
+            self._look_at(session, now, late)
 
     def _look_at(self, session: Session, now: float, late: float) -> None:
         ttl = session.ttl
         if session.state is State.FORGOTTEN:
-            self._answers.append(Drop(session, "it was forgotten, and stayed silent"))
+            due = max(session.heard, session.said) + session.patience
+            if now >= due:
+                self._answers.append(Drop(session, "it was forgotten, and stayed silent"))
+            else:
+                self._schedule(session, due)
             return
         if ttl is None:
             return
@@ -533,7 +479,9 @@ class Engine:
         self._clear(session)
         reason = f"nothing came from it for {now - session.heard:.3g} s, and its TTL is {ttl:g} s"
         self._happened(session, ClientGone("", session.identity, session.user, reason))
-        self._schedule(session, now + max(self.bounds.patience, 3 * ttl))
+        session.said = now
+        session.patience = max(self.bounds.patience, 3 * ttl)
+        self._schedule(session, now + session.patience)
 
     def _schedule(self, session: Session, when: float | None = None) -> None:
         if when is None:
@@ -541,14 +489,7 @@ class Engine:
                 return
             # The same sums as in `_look_at`: another order would round differently, and be early or late.
             when = min(session.heard + EXPIRY * session.ttl, session.said + BEAT * session.ttl)
-        # To look too early does no harm, so that only an earlier look needs a new place. Old places are swept out
-        # before they are more than the sessions: clients that change their TTL all the time must not fill the heap.
-        if when < session.scheduled:
-            session.scheduled = when
-            if len(self._heap) >= 2 * len(self.sessions) + _FEW:
-                self._heap = [entry for entry in self._heap if entry[2].open and entry[0] == entry[2].scheduled]
-                heapq.heapify(self._heap)
-            heapq.heappush(self._heap, (when, next(self._order), session))
+        self._vigil.watch(session, when, len(self.sessions))
 
     # The archive
 
@@ -602,21 +543,20 @@ class Engine:
         messages_of: list[Frames] = []
         breaths = 0
         while session.replays and room > 0 and breaths < _FEW:
-            replay = session.replays[0]
+            replay = next(iter(session.replays))
             try:
-                kept = next(replay.source) if replay.topics else None
+                kept = next(replay.source)
             except StopIteration:
-                session.replays.popleft()
-                for name in replay.topics:
+                for name in list(replay.topics):
+                    self._leave(session, name)
                     self._join(session, name)
                 continue
             except ArchiveError as error:
-                session.replays.popleft()
                 self._complain(session, f"the replay of {len(replay.topics)} topics ended: {error}", None)
+                for name in list(replay.topics):
+                    self._leave(session, name)
                 continue
-            if not replay.topics:
-                session.replays.popleft()
-            elif kept is None:
+            if kept is None:
                 breaths += 1
             elif kept.topic in replay.topics:
                 frames = _numbered(kept, session.delimited)
@@ -627,14 +567,15 @@ class Engine:
                     self.counters.malformed += 1
         if messages_of:
             self.counters.replayed += len(messages_of)
-            self._deliveries.append(Deliver([session], Burst(messages_of), _REPLAYED))
+            self._deliveries.append(Deliver([session], Burst(messages_of)))
 
     # Slow subscribers
 
     def skipped(self, session: Session, deliver: Deliver) -> None:
         """A subscriber has no room for more: it misses these, and others do not wait."""
         if not session.missed:
-            self._happened(session, SlowSubscriber("", session.identity, session.user, deliver.topic.name))
+            name = deliver.topic.name if deliver.topic is not None else b""
+            self._happened(session, SlowSubscriber("", session.identity, session.user, name))
         missed = len(deliver.burst.messages)
         session.missed += missed
         self.counters.missed += missed
@@ -652,18 +593,9 @@ class Engine:
 
     def report(self) -> list[TopicReport]:
         """All topics that have subscribers, by name."""
-        return [
-            TopicReport(
-                name,
-                tuple((session.identity, session.user) for session in topic.subscribers),
-                topic.messages,
-                topic.deliveries,
-                topic.kept,
-            )
-            for name, topic in sorted(self.topics.items())
-        ]
+        return report(self.topics)
 
-    def _report_to(self, session: Session, command: Command) -> None:
+    def _report_to(self, session: Session, command: Command, now: float) -> None:
         """PUT to $topics: the answer goes to who asked, and to nobody else, as MESSAGEs with the topic it named."""
         if not self.rules.allow(session.user, "PUT", TOPICS):
             raise self._denied(session, "PUT", TOPICS, command)
@@ -672,26 +604,14 @@ class Engine:
             raise Malformed("PUT to $topics needs X-REPLY-TO: what topic the answer shall have", command.id)
         self._end_run()
         self._confirm(session, command)
-        report = self.report()
-        parts = max(1, -(-len(report) // REPORTED_TOPICS))
-        counters = {each.name: getattr(self.counters, each.name) for each in fields(self.counters)}
-        burst = []
-        for part in range(parts):
-            body = {
-                "part": part + 1,
-                "parts": parts,
-                "clients": len(self.sessions),
-                "counters": counters,
-                "topics": [
-                    _as_json(each) for each in report[part * REPORTED_TOPICS : part * REPORTED_TOPICS + REPORTED_TOPICS]
-                ],
-            }
-            answer = Command(MESSAGE, {TOPIC: reply_to}, (json.dumps(body).encode(),), session.delimited)
-            burst.append(answer.encode())
+        burst = [
+            Command(MESSAGE, {TOPIC: reply_to}, (body,), session.delimited).encode()
+            for body in self._reporter.bodies(self.topics, len(self.sessions), self.counters, now)
+        ]
         if session.owed:
             self._hold(session, burst)
         else:
-            self._deliveries.append(Deliver([session], Burst(burst), _REPORTED))
+            self._deliveries.append(Deliver([session], Burst(burst)))
 
     # What is to be done
 
@@ -704,10 +624,6 @@ class Engine:
         if outputs:
             self._answers, self._deliveries = [], []
         return outputs
-
-
-_REPLAYED: Final = Topic(b"(replay)", True)
-_REPORTED: Final = Topic(TOPICS, False)
 
 
 def _read_ttl(command: Command) -> float | None:
@@ -735,18 +651,3 @@ def _numbered(kept: Kept, delimited: bool) -> Frames:
         return ()
     headers = {**command.headers, SEQUENCE: b"%d" % kept.sequence}
     return Command(MESSAGE, headers, command.positional, delimited).encode()
-
-
-def _as_json(report: TopicReport) -> dict[str, object]:
-    return {
-        "topic": _text(report.topic),
-        "subscribers": len(report.subscribers),
-        "clients": [[_text(identity), user] for identity, user in report.subscribers[:REPORTED_CLIENTS]],
-        "messages": report.messages,
-        "deliveries": report.deliveries,
-        "kept": report.kept,
-    }
-
-
-def _text(octets: bytes) -> str:
-    return octets.decode("utf-8", "backslashreplace")

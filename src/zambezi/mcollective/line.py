@@ -21,6 +21,8 @@ from zambezi.mcollective.errors import McollectiveError
 from zambezi.mcollective.events import Complaint, SessionLost, SessionReady
 from zambezi.mcollective.messages import ID, PUT, Frames
 from zambezi.zmtp.core import AnyLink, Core, Options
+from zambezi.zmtp.errors import TimedOut
+from zambezi.zmtp.events import HandshakeFailed, Retrying, SocketEvent
 from zambezi.zmtp.pipe import Link, Pipe
 from zambezi.zmtp.reactor import Reactor, Timer
 
@@ -59,6 +61,7 @@ class ConnectorCore(Core):
         self._pipe: Pipe | None = None
         self._saved: list[Frames] = []  # PUTs that had not gone out when the connection was lost
         self._reason = ""
+        self._problem = "nothing was heard of it yet"
         self._been_ready = False
         self._timer: Timer | None = None
         self._armed = _NEVER
@@ -122,6 +125,19 @@ class ConnectorCore(Core):
     @property
     def ready_now(self) -> bool:
         return self.engine.state is State.READY
+
+    def no_session(self, timeout: float | None) -> TimedOut:
+        """What to raise where a session was waited for in vain."""
+        return TimedOut(f"no session with the middleware at {self.endpoint} after {timeout:g} s: {self._problem}")
+
+    def happened(self, event: SocketEvent) -> None:
+        # For those who wait: the latest is the likeliest to be why.
+        match event:
+            case HandshakeFailed(_, _, reason) | Retrying(_, _, _, reason) | SessionLost(_, reason):
+                self._problem = reason
+            case Complaint(_, text):
+                self._problem = f"it says: {text}"
+        super().happened(event)
 
     def subscribe(self, topics: Frames, since: Since | None) -> Ticket:
         ticket = self.engine.subscribe(topics, since, self.reactor.time())

@@ -18,11 +18,12 @@ import random
 from dataclasses import replace
 from typing import Final
 
-from zambezi.mcollective import engine as engines
 from zambezi.mcollective.archive import Archive
-from zambezi.mcollective.engine import Bounds, Deliver, Drop, Engine, Send
+from zambezi.mcollective.bounds import Bounds
+from zambezi.mcollective.engine import Engine
 from zambezi.mcollective.events import ClientGone, SlowSubscriber
 from zambezi.mcollective.messages import ERROR, NOOP, OK, Frames, shown
+from zambezi.mcollective.outputs import Deliver, Drop, Happened, Send
 from zambezi.mcollective.rules import Rules
 from zambezi.mcollective.session import Session
 from zambezi.zmtp.connection import Heartbeat, Limits, Ready
@@ -78,6 +79,10 @@ class MiddlewareCore(Router):
             self._warned = True
             _log.warning("there is no CURVE at %s: whoever can reach it may command all clients, and listen", endpoint)
         return endpoint
+
+    def replace_rules(self, rules: Rules) -> None:
+        self.engine.replace_rules(rules)
+        self._pump()
 
     # Clients come and go
 
@@ -232,7 +237,8 @@ class MiddlewareCore(Router):
             delivered += 1
             link.nudge()
         delivered *= len(burst.messages)
-        output.topic.deliveries += delivered
+        if output.topic is not None:
+            output.topic.deliveries += delivered
         self.engine.counters.deliveries += delivered
 
     def _drop(self, output: Drop) -> None:
@@ -240,10 +246,10 @@ class MiddlewareCore(Router):
         if pipe.link is not None:
             pipe.link.abort(output.reason)
 
-    def _tell(self, output: engines.Happened) -> None:
+    def _tell(self, output: Happened) -> None:
         event = output.event
         if isinstance(event, SlowSubscriber):
-            _log.warning("%s does not read, and misses messages: of %s first", _who(output.session), shown(event.topic))
+            _log.warning("%s does not read, and misses messages, of %s first", _who(output.session), shown(event.topic))
         elif isinstance(event, ClientGone):
             _log.info("%s is gone: %s", _who(output.session), event.reason)
         pipe: Pipe = output.session.connection  # type: ignore[assignment]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from zambezi.mcollective.archive import Kept
@@ -61,8 +61,10 @@ class Session:
         "missed",
         "open",
         "owed",
+        "patience",
         "present",
         "queue",
+        "replaying",
         "replays",
         "said",
         "scheduled",
@@ -89,7 +91,9 @@ class Session:
         self.said = now  # and when something went out to it
         self.scheduled = float("inf")  # when its silence is looked at next
         self.topics: dict[bytes, Topic] = {}  # that it subscribed to, and gets as they come
-        self.replays: deque[Replay] = deque()
+        self.replays: dict[Replay, None] = {}  # in their order
+        self.replaying: dict[bytes, Replay] = {}  # by topic
+        self.patience = 0.0  # seconds that its connection stays after it was forgotten
         self.owed: deque[Owed] = deque()
         self.held: list[Frames] = []  # what waits for an answer that is owed
         self.held_octets = 0
@@ -103,39 +107,13 @@ class Session:
 
 
 class Topic:
-    """Those who subscribed, apart by the form in which they are sent their messages."""
+    """A topic that somebody subscribed to."""
 
-    __slots__ = ("bare", "delimited", "deliveries", "kept", "messages", "name")
+    __slots__ = ("deliveries", "kept", "messages", "name", "subscribers")
 
     def __init__(self, name: bytes, kept: bool) -> None:
         self.name = name
         self.kept = kept
-        self.delimited: dict[Session, None] = {}
-        self.bare: dict[Session, None] = {}
+        self.subscribers: dict[Session, None] = {}
         self.messages = 0  # PUT since there are subscribers,
         self.deliveries = 0  # and what became of them
-
-    def add(self, session: Session) -> None:
-        (self.delimited if session.delimited else self.bare)[session] = None
-
-    def remove(self, session: Session) -> None:
-        self.delimited.pop(session, None)
-        self.bare.pop(session, None)
-
-    @property
-    def subscribers(self) -> list[Session]:
-        return [*self.delimited, *self.bare]
-
-    def __bool__(self) -> bool:
-        return bool(self.delimited or self.bare)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicReport:
-    """What is told of a topic."""
-
-    topic: bytes
-    subscribers: tuple[tuple[bytes, str], ...] = field(repr=False)  # identity and user of each
-    messages: int
-    deliveries: int
-    kept: bool
