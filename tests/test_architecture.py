@@ -78,6 +78,6 @@ def test_an_import_that_points_up_is_found(line: str, tmp_path: Path) -> None:
 
 
 def test_the_public_face_is_what_it_says() -> None:
-    assert sorted(zambezi.__all__) == ["Node", "PeerSocket", "ZambeziError", "__version__"]
+    assert sorted(zambezi.__all__) == ["Broker", "Client", "Node", "PeerSocket", "ZambeziError", "__version__"]
     for name in zambezi.__all__:
         assert hasattr(zambezi, name)

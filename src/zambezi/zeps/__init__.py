@@ -1,1 +1,38 @@
-"""ZEPS: streams of messages that are journalled, replayed from any point, and then followed live."""
+"""ZEPS: streams of messages that are journalled, replayed from any point, and then followed live.
+
+`Client` blocks, and any thread may use it; `zambezi.zeps.asyncio.Client` is its twin for asyncio. `Broker` keeps and
+serves the streams, on asyncio.
+"""
+
+from __future__ import annotations
+
+from zambezi.zeps.broker import Broker
+from zambezi.zeps.errors import (
+    BrokerError,
+    ClientClosed,
+    Incarnation,
+    JournalError,
+    PatternError,
+    QueueFull,
+    TimedOut,
+    ZepsError,
+)
+from zambezi.zeps.journal import Policy
+from zambezi.zeps.received import Message, MessageBatch
+from zambezi.zeps.sync import Client
+
+__all__ = [
+    "Broker",
+    "BrokerError",
+    "Client",
+    "ClientClosed",
+    "Incarnation",
+    "JournalError",
+    "Message",
+    "MessageBatch",
+    "PatternError",
+    "Policy",
+    "QueueFull",
+    "TimedOut",
+    "ZepsError",
+]
