@@ -7,7 +7,7 @@ CODE   := src tests bench demo
 BENCHES := zmtp peer zre zeps
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo check format bench conformance clean
+.PHONY: help test demo check format bench docs conformance clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,9 +40,12 @@ format: $(STAMP) ## format the code and sort its imports
 bench: $(STAMP) ## run the measurements in bench/
 	@set -e; for name in $(BENCHES); do echo "== bench/$$name.py"; $(BIN)/python -m bench.$$name; done
 
+docs: $(STAMP) ## build the site of the documentation into site/
+	$(BIN)/mkdocs build --quiet --strict
+
 conformance: $(STAMP) ## regenerate docs/conformance.md from the marks on the tests
 	$(BIN)/python -m tests.conformance.report
 
 clean: ## remove the virtual environment, caches and build results
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site
 	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -26,11 +26,14 @@ def blocks(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    """The blocks of a page are one program, as a reader who follows it would type them."""
+    """The blocks of a page are one program, as a reader who follows it would type them.
+
+    Not in development mode: asyncio then complains of callbacks that are slow, and on a busy machine some are.
+    """
     program = "\n".join(blocks(page))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", program],
+        [sys.executable, "-W", "error", "-c", program],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

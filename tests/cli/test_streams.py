@@ -23,7 +23,7 @@ class Served:
     """A server in a process of its own."""
 
     def __init__(self, data: Path, *arguments: str) -> None:
-        command = [sys.executable, "-X", "dev", "-W", "error", "-m", "zambezi", "serve", "--only", "zeps"]
+        command = [sys.executable, "-W", "error", "-m", "zambezi", "serve", "--only", "zeps"]
         self._process = subprocess.Popen(
             [*command, "--data", str(data), "--zeps", "tcp://127.0.0.1:*", *arguments],
             stdout=subprocess.PIPE,
