@@ -266,6 +266,8 @@ class Decoder:
                     self._open_cost = 0
                     if ends is not None:
                         ends.append(len(frames))
+                    elif flags == LONG:
+                        pos = _take_long_run(data, start - 9, stop, frames)
         except ProtocolError as error:
             self.failure = error
             size_of_read = pos
@@ -408,6 +410,17 @@ def _take_run(data: bytes, pos: int, size: int, frames: list[bytes]) -> int:
         if run < count or count < window:
             return pos
         window *= 8
+
+
+def _take_long_run(data: bytes, start: int, stop: int, frames: list[bytes]) -> int:
+    """Append the long single frames that follow the one from `start` to `stop`, and have its size; where they end."""
+    head = data[start : start + 9]
+    stride = stop - start
+    end = len(data) - stride
+    while stop <= end and data[stop : stop + 9] == head:
+        frames.append(data[stop + 9 : stop + stride])
+        stop += stride
+    return stop
 
 
 @lru_cache(maxsize=256)
