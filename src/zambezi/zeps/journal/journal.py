@@ -404,15 +404,20 @@ class Journal:
                 break
             with self._lock:
                 self.segments = self.segments[1:]
-                self._unsynced.pop(oldest.first, None)
                 self._sum()
-            dropped += oldest.last - oldest.first + 1
-            self._shelf.drop(oldest)
             try:
                 oldest.remove()
             except OSError as error:
-                self.problems.append(f"{oldest.path}{LOG} should go, and cannot: {_why(error)}")
+                with self._lock:
+                    self.segments = [oldest, *self.segments]
+                    self._sum()
+                problem = f"{oldest.path}{LOG} should go, and cannot: {_why(error)}"
+                self.problems += [] if problem in self.problems else [problem]
                 break
+            with self._lock:
+                self._unsynced.pop(oldest.first, None)
+            self._shelf.drop(oldest)
+            dropped += oldest.last - oldest.first + 1
         return dropped
 
     def truncate(self, last: int) -> None:
@@ -427,21 +432,29 @@ class Journal:
                 )
             if last == self.last:
                 return
-            # Before and after: whoever looks in between must not take it for what it was, nor for what it will be.
-            self._renew()
-            kept = [segment for segment in self.segments if segment.first <= last] or self.segments[:1]
-            for segment in reversed(self.segments[len(kept) :]):
-                segment.remove()
-            self._forget()
-            self.segments = kept
-            files = Files(kept[-1].path, os.O_RDWR)
-            self._active = (kept[-1], files)
-            kept[-1].cut(files, last)
-            files.sync()
-            self._unsynced = {kept[-1].first: kept[-1]}
-            self._sum()
-            self.synced = min(self.synced, last)
-            self._renew()
+            try:
+                # Before and after: who looks in between must not take it for what it was, nor for what it will be.
+                self._renew()
+                self._cut(last)
+                self._renew()
+            except (OSError, JournalError) as error:
+                self._fail(f"it could not be cut after sequence {last}: {error}")
+                raise self._refusal() from error
+
+    def _cut(self, last: int) -> None:
+        kept = [segment for segment in self.segments if segment.first <= last] or self.segments[:1]
+        for segment in reversed(self.segments[len(kept) :]):
+            segment.remove()
+            self._unsynced.pop(segment.first, None)
+        self._forget()
+        self.segments = kept
+        files = Files(kept[-1].path, os.O_RDWR)
+        self._active = (kept[-1], files)
+        kept[-1].cut(files, last)
+        files.sync()
+        self._unsynced[kept[-1].first] = kept[-1]
+        self._sum()
+        self.synced = min(self.synced, last)
 
     def close(self) -> None:
         """Have everything on disk, and close the files."""
