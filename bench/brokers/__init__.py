@@ -1,0 +1,1 @@
+"""Brokers side by side: how each is started, fed and drained. `python -m bench.zeps` compares them."""

@@ -1,0 +1,160 @@
+"""The limit: the octets that subscribers get, by `send` and by `sendfile` on loopback, with no broker around them.
+
+`python -m bench.brokers.loopback DIRECTORY send|sendfile` waits for subscribers, who only connect, and for a publisher
+who only says what is to be sent; so it is measured as a broker is. The octets are those of our DELIVER messages.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from bench.brokers.body import END, KEY, Case
+from bench.brokers.drain import PATIENCE, Tail, connect, expect
+from bench.brokers.system import System
+from zambezi.zeps.block import header
+from zambezi.zeps.messages import Deliver
+
+BLOCK: Final = 256 * 1024  # what the broker reads at a time when it is busy, so what it sends at a time
+SLICE: Final = 1 << 20  # of a file
+DONE: Final = b"done\n"
+
+
+class _Loopback(System):
+    raw_weight = 40
+
+    def missing(self) -> str:
+        return ""
+
+    def versions(self) -> dict[str, str]:
+        return {}
+
+    def command(self, directory: Path, port: int) -> list[str]:
+        return [sys.executable, "-m", "bench.brokers.loopback", str(directory), self.name.split()[-1]]
+
+    def find_port(self, directory: Path, port: int) -> int | None:
+        told = directory / "port"
+        return int(told.read_text()) if told.exists() else None
+
+    def publisher(self, port: int) -> socket.socket:
+        return connect(port)
+
+    def prepare(self, case: Case, sock: socket.socket) -> Sequence[bytes]:
+        sock.sendall(b"prepare %d %d\n" % (case.count, case.size))
+        expect(sock, DONE)
+        return [b"go\n"]
+
+    def frame(self, key: str, body: bytes) -> bytes:
+        raise NotImplementedError
+
+    def confirm(self, sock: socket.socket, case: Case) -> None:
+        expect(sock, DONE)
+
+    def follow(self, port: int, case: Case) -> Sequence[Tail]:
+        socks = [connect(port) for _ in range(case.subscribers)]
+        for sock in socks:
+            sock.sendall(b"follow\n")
+            expect(sock, DONE)
+        return [Tail(sock) for sock in socks]
+
+    def publish(self, port: int, case: Case, ready: Callable[[], object]) -> None:
+        raise NotImplementedError
+
+    def subscribe(self, port: int, case: Case, ready: Callable[[], object]) -> list[float]:
+        raise NotImplementedError
+
+
+class BareSend(_Loopback):
+    name = "bare send"
+
+
+class BareSendfile(_Loopback):
+    name = "bare sendfile"
+
+
+def _messages(case: Case) -> tuple[bytes, int, bytes]:
+    """A block, how often it goes out, and what goes out in the end."""
+
+    def framed(body: bytes) -> bytes:
+        message = Deliver(1, KEY, body).encode()[0]
+        return header(len(message)) + message
+
+    one = framed(b"x" * case.size)
+    many = max(1, BLOCK // len(one))
+    blocks, left = divmod(case.count - 1, many)
+    return one * many, blocks, one * left + framed(END.rjust(case.size, b"x"))
+
+
+def _send(followers: Sequence[socket.socket], case: Case) -> None:
+    block, blocks, last = _messages(case)
+    for _ in range(blocks):
+        for sock in followers:
+            sock.sendall(block)
+    for sock in followers:
+        sock.sendall(last)
+
+
+def _store(path: Path, case: Case) -> None:
+    block, blocks, last = _messages(case)
+    with path.open("wb") as file:
+        for _ in range(blocks):
+            file.write(block)
+        file.write(last)
+
+
+def _sendfile(followers: Sequence[socket.socket], path: Path) -> None:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        descriptor = file.fileno()
+        for start in range(0, size, SLICE):
+            stop = min(start + SLICE, size)
+            for sock in followers:
+                offset = start
+                while offset < stop:
+                    offset += os.sendfile(sock.fileno(), descriptor, offset, stop - offset)
+
+
+def _serve(directory: Path, kind: str) -> None:
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    (directory / "port.new").write_text(str(listener.getsockname()[1]))
+    (directory / "port.new").rename(directory / "port")
+    followers: list[socket.socket] = []
+    case = Case(0)
+    with selectors.DefaultSelector() as selector:
+        selector.register(listener, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                sock = key.fileobj
+                assert isinstance(sock, socket.socket)
+                if sock is listener:
+                    new = sock.accept()[0]
+                    new.settimeout(None)
+                    selector.register(new, selectors.EVENT_READ)
+                    continue
+                words = sock.recv(100).split()
+                if not words:
+                    selector.unregister(sock)
+                    sock.close()
+                    continue
+                if words[0] == b"follow":
+                    followers.append(sock)
+                    selector.unregister(sock)
+                elif words[0] == b"prepare":
+                    case = Case(int(words[1]), int(words[2]))
+                    if kind == "sendfile":
+                        _store(directory / "messages", case)
+                elif kind == "sendfile":
+                    _sendfile(followers, directory / "messages")
+                else:
+                    _send(followers, case)
+                sock.sendall(DONE)
+
+
+if __name__ == "__main__":
+    socket.setdefaulttimeout(PATIENCE)
+    _serve(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,216 @@
+"""Zambezi's broker. `python -m bench.brokers.zambezi DIRECTORY` runs it, with the defaults that users get."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from bench.brokers.body import END, KEY, Case, delays, paced, paced_blocking
+from bench.brokers.drain import CHUNK, Counted, connect, expect
+from bench.brokers.system import System
+from zambezi.zeps import sync
+from zambezi.zeps.asyncio import Client, Stream, Subscription
+from zambezi.zeps.block import header
+from zambezi.zeps.broker import Broker
+from zambezi.zeps.engine import Limits
+from zambezi.zeps.messages import (
+    EARLIEST,
+    Attach,
+    AttachOk,
+    Credit,
+    Deliver,
+    Ping,
+    PingOk,
+    Subscribe,
+    SubscribeOk,
+)
+
+GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
+_PROPERTY: Final = b"\x0bSocket-Type\0\0\0\x06DEALER"
+READY: Final = b"\x04" + bytes((6 + len(_PROPERTY),)) + b"\x05READY" + _PROPERTY
+CREDIT: Final = 1 << 60
+SUBSCRIPTIONS: Final = 1000  # of a connection: the measurement of prefixes has so many
+
+
+def _framed(message: bytes) -> bytes:
+    return header(len(message)) + message
+
+
+class Zambezi(System):
+    name = "zambezi"
+    raw_weight = 40
+    client_weight = 30
+
+    def missing(self) -> str:
+        return ""
+
+    def versions(self) -> dict[str, str]:
+        return {}
+
+    def command(self, directory: Path, port: int) -> list[str]:
+        return [sys.executable, "-m", "bench.brokers.zambezi", str(directory)]
+
+    def find_port(self, directory: Path, port: int) -> int | None:
+        told = directory / "port"
+        return int(told.read_text()) if told.exists() else None
+
+    def publisher(self, port: int) -> socket.socket:
+        sock = connect(port)
+        sock.sendall(GREETING)
+        while len(sock.recv(64, socket.MSG_PEEK)) < 64:
+            pass
+        sock.recv(64)
+        sock.sendall(READY + _framed(Attach(KEY).encode()[0]))
+        expect(sock, _framed(AttachOk().encode()[0]))
+        return sock
+
+    def frame(self, key: str, body: bytes) -> bytes:
+        name = key.encode()
+        size = 8 + len(name) + len(body)
+        return b"".join((header(size), b"\xaa\xa5\x06", bytes((len(name),)), name, len(body).to_bytes(4, "big"), body))
+
+    def confirm(self, sock: socket.socket, case: Case) -> None:
+        sock.sendall(_framed(Ping().encode()[0]))
+        expect(sock, _framed(PingOk().encode()[0]))
+
+    def follow(self, port: int, case: Case) -> Sequence[Counted]:
+        return [self._follow(port, case, patterns) for patterns in patterns_of(case)]
+
+    def _follow(self, port: int, case: Case, patterns: Sequence[str]) -> Counted:
+        sock = self.publisher(port)
+        for pattern in patterns:
+            sock.sendall(_framed(Subscribe(pattern, EARLIEST).encode()[0]))
+            expect(sock, _framed(SubscribeOk().encode()[0]))
+        sock.sendall(_framed(Credit(CREDIT).encode()[0]))
+        messages = sum(case.share(pattern) for pattern in patterns)
+        return Counted(sock, messages * len(_framed(Deliver(1, case.key(0), bytes(case.size)).encode()[0])))
+
+    # By Python clients: many messages at a step
+
+    def publish(self, port: int, case: Case, ready: Callable[[], object]) -> None:
+        asyncio.run(self._publish(port, case, ready))
+
+    async def _publish(self, port: int, case: Case, ready: Callable[[], object]) -> None:
+        async with Client.connect(f"tcp://127.0.0.1:{port}") as client:
+            stream = client.stream(KEY)
+            await stream.publish(KEY, b"")  # the connection is there before the clock starts, as the rivals' are
+            await stream.flush()
+            bodies = case.bodies()
+            await asyncio.to_thread(ready)
+            if case.rate:
+                async for body in paced(case):
+                    await stream.publish(KEY, body)
+            else:
+                await self._flat_out(stream, bodies)
+            await stream.flush()
+
+    async def _flat_out(self, stream: Stream, bodies: Iterator[bytes]) -> None:
+        while part := list(islice(bodies, CHUNK)):
+            await stream.publish_many([(KEY, body) for body in part])
+
+    def subscribe(self, port: int, case: Case, ready: Callable[[], object]) -> list[float]:
+        return asyncio.run(self._subscribe(port, case, ready))
+
+    async def _subscribe(self, port: int, case: Case, ready: Callable[[], object]) -> list[float]:
+        ages: list[float] = []
+        async with AsyncExitStack() as stack:
+            tasks = []
+            for _ in range(case.subscribers):
+                client = await stack.enter_async_context(Client.connect(f"tcp://127.0.0.1:{port}"))
+                subscription = await stack.enter_async_context(client.stream(KEY).subscribe(since="earliest"))
+                tasks.append(asyncio.create_task(self._take(subscription, ages if case.rate else None)))
+            await asyncio.to_thread(ready)
+            await asyncio.gather(*tasks)
+        return ages
+
+    async def _take(self, subscription: Subscription, ages: list[float] | None) -> None:
+        async for batch in subscription.batches():
+            bodies = batch.bodies()
+            if ages is not None:
+                for body in bodies:
+                    ages += delays(body)
+            if bodies[-1].endswith(END):
+                return
+
+
+class ZambeziMessages(Zambezi):
+    """One message at a step."""
+
+    name = "zambezi, messages"
+
+    async def _flat_out(self, stream: Stream, bodies: Iterator[bytes]) -> None:
+        for body in bodies:
+            await stream.publish(KEY, body)
+
+    async def _take(self, subscription: Subscription, ages: list[float] | None) -> None:
+        async for message in subscription:
+            if ages is not None:
+                ages += delays(message.body)
+            if message.body.endswith(END):
+                return
+
+
+class ZambeziBlocking(Zambezi):
+    """One message at a step, with no event loop in the program; a thread for each subscriber."""
+
+    name = "zambezi, blocking"
+
+    def publish(self, port: int, case: Case, ready: Callable[[], object]) -> None:
+        with sync.Client.connect(f"tcp://127.0.0.1:{port}") as client:
+            stream = client.stream(KEY)
+            stream.publish(KEY, b"")
+            stream.flush()
+            bodies = case.bodies()
+            ready()
+            for body in paced_blocking(case) if case.rate else bodies:
+                stream.publish(KEY, body)
+            stream.flush()
+
+    def subscribe(self, port: int, case: Case, ready: Callable[[], object]) -> list[float]:
+        ages: list[float] = []
+
+        def take(subscription: sync.Subscription) -> None:
+            for message in subscription:
+                if case.rate:
+                    ages.extend(delays(message.body))
+                if message.body.endswith(END):
+                    return
+
+        with sync.Client.connect(f"tcp://127.0.0.1:{port}") as client:
+            subscriptions = [client.stream(KEY).subscribe(since="earliest") for _ in range(case.subscribers)]
+            for subscription in subscriptions:
+                subscription.ready()
+            threads = [threading.Thread(target=take, args=(one,), daemon=True) for one in subscriptions]
+            for thread in threads:
+                thread.start()
+            ready()
+            for thread in threads:
+                thread.join()
+        return ages
+
+
+def patterns_of(case: Case) -> list[list[str]]:
+    """What each connection subscribes to."""
+    if not case.each:
+        return [[KEY if case.prefixes else ""]] * case.subscribers
+    keys = [case.key(number) for number in range(case.prefixes)]
+    return [keys[start :: case.subscribers] for start in range(case.subscribers)]
+
+
+async def _serve(directory: Path) -> None:
+    async with Broker(directory / "data", limits=Limits(subscriptions=SUBSCRIPTIONS)) as broker:
+        port = broker.bind("tcp://127.0.0.1:*").rpartition(":")[2]
+        (directory / "port.new").write_text(port)
+        (directory / "port.new").rename(directory / "port")
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(Path(sys.argv[1])))

@@ -1,0 +1,310 @@
+"""Streams beside NATS JetStream and Redis Streams, in one run: 1 publisher, 1 to 200 subscribers, journalled, loopback.
+
+    python -m bench.zeps [--rounds 3] [--quick] [--only cost clients replay latency prefixes]
+
+Each measurement starts its broker anew, in a directory of its own, with a process that publishes and one that
+subscribes. What is not installed is left out, with the reason. All keep messages in files, and none waits for the disk
+at each message: Zambezi and Redis bring them onto it every second, NATS every two minutes.
+
+`cost` is processor time of the broker (all its threads, program and kernel) for each delivery. Publishers and
+subscribers are raw sockets there, which look at nothing but the end, so that it does not depend on anybody's client;
+what publishing and journalling cost is part of it. `clients` is from the first publish to the last delivery through
+Python clients, the subscribers all in one process. The same octets by bare `send` and `sendfile` are the limit.
+
+`prefixes` are keys of a thousand kinds. The same messages go to the same connection: once it asks for what they all
+begin with, once for each by itself; that is what matching costs. Then to a thousand connections, each of which asks for
+one kind: there each message also costs a system call of its own, and beside it stand a thousand connections that ask
+for the same, and get as many deliveries of fewer messages.
+
+Each figure is the median of the rounds; the brokers take turns, in another order in each round, so that a machine that
+slows down slows all of them. Faster ones get more messages, so that all are busy for about as long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import resource
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from bench.brokers.body import Case
+from bench.brokers.jetstream import JetStream
+from bench.brokers.loopback import BareSend, BareSendfile
+from bench.brokers.run import Failed, Figures, measure, measure_replay, median
+from bench.brokers.streams import RedisStreams
+from bench.brokers.system import NotStarted, System
+from bench.brokers.zambezi import Zambezi, ZambeziBlocking, ZambeziMessages
+from bench.report import environment, table
+
+OURS: Final = Zambezi()
+NATS: Final = JetStream()
+REDIS: Final = RedisStreams()
+SEND: Final = BareSend()
+SENDFILE: Final = BareSendfile()
+FACES: Final = (OURS, ZambeziMessages(), ZambeziBlocking())  # the ways to program our client
+
+SIZES: Final = (100, 1024)
+# Messages for each number of subscribers; a system gets them times its weight.
+RAW: Final = {1: 50_000, 10: 20_000, 50: 10_000, 200: 3_000}
+BY_CLIENTS: Final = {1: 20_000, 10: 4_000, 50: 1_000, 200: 250}
+PREFIXES: Final = 1000
+RATE: Final = 1000.0
+
+Measure = Callable[[System], Figures]
+Found = dict[System, list[Figures]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What was promised, and what was found."""
+
+    promise: str
+    found: float
+    limit: float
+    at_most: bool
+    unit: str = "x"
+
+    def __str__(self) -> str:
+        if math.isnan(self.found):
+            return f"- not measured: {self.promise}"
+        held = self.found <= self.limit if self.at_most else self.found >= self.limit
+        return f"- {'holds' if held else 'DOES NOT HOLD'}: {self.promise}: {self.found:.3g}{self.unit}"
+
+
+class Run:
+    """The systems that are here, and what was found out so far."""
+
+    def __init__(self, rounds: int, scale: float) -> None:
+        self.rounds = rounds
+        self.scale = scale
+        self.bars: list[Bar] = []
+        self.rivals: list[System] = []
+        self.versions: dict[str, str] = {}
+        self.left_out: list[str] = []
+        for rival in (NATS, REDIS):
+            problem = rival.missing()
+            if problem:
+                self.left_out.append(f"left out: {rival.name}: {problem}")
+            else:
+                self.rivals.append(rival)
+                self.versions |= rival.versions()
+
+    def count(self, messages: float) -> int:
+        return max(100, int(messages * self.scale))
+
+    def rounds_of(self, systems: Sequence[System], take: Measure) -> Found:
+        """Measure each system in each round, in turns."""
+        found: Found = {system: [] for system in systems}
+        for number in range(self.rounds):
+            turn = number % len(systems)
+            for system in (*systems[turn:], *systems[:turn]):
+                try:
+                    found[system].append(take(system))
+                except (Failed, NotStarted) as error:
+                    print(f"{system.name}: {error}", file=sys.stderr)
+        return found
+
+    def below(self, promise: str, found: float, limit: float, unit: str = "x") -> None:
+        self.bars.append(Bar(promise, found, limit, True, unit))
+
+    def above(self, promise: str, found: float, limit: float) -> None:
+        self.bars.append(Bar(promise, found, limit, False))
+
+
+def _cost(found: list[Figures]) -> float:
+    return median(found, lambda one: one.cost)
+
+
+def _rate(found: list[Figures]) -> float:
+    return median(found, lambda one: one.rate)
+
+
+def _p50(found: list[Figures]) -> float:
+    return median(found, lambda one: one.age(0.5))
+
+
+def _show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    print(f"\n### {title}\n\n{table(heads, rows)}", flush=True)
+
+
+# The measurements
+
+
+def fan_out(run: Run, systems: Sequence[System], size: int, raw: bool) -> dict[int, Found]:
+    """Each system with each number of subscribers."""
+
+    def take(messages: float, subscribers: int, system: System) -> Figures:
+        weight = system.raw_weight if raw else system.client_weight
+        return measure(system, Case(run.count(messages * weight), size, subscribers), raw)
+
+    fewer = 1 if size == SIZES[0] else 4
+    return {
+        subscribers: run.rounds_of(systems, partial(take, messages / fewer, subscribers))
+        for subscribers, messages in (RAW if raw else BY_CLIENTS).items()
+    }
+
+
+def cost(run: Run) -> None:
+    for size in SIZES:
+        every = fan_out(run, [OURS, *run.rivals, SEND, SENDFILE], size, True)
+        rows = []
+        for subscribers, found in every.items():
+            ours = _cost(found[OURS])
+            for system, figures in found.items():
+                told = f"{_cost(figures):.3f}", f"{_cost(figures) / ours:.2f}x"
+                rows.append([*_rates(system, subscribers, figures), *told])
+        heads = ["broker", "subscribers", "messages/s", "deliveries/s", "us of processor per delivery", "to zambezi"]
+        _show(f"Cost of a delivery, {size} B, raw sockets", heads, rows)
+        if size == SIZES[0]:
+            _cost_bars(run, every)
+
+
+def _cost_bars(run: Run, every: dict[int, Found]) -> None:
+    run.below("1 to 1, 100 B: at most 2 us of the broker's processor per message", _cost(every[1][OURS]), 2, " us")
+    ours = _cost(every[50][OURS])
+    run.below("1 to 50, 100 B: at most 0.15 us of the broker's processor per delivery", ours, 0.15, " us")
+    for rival, share in ((NATS, 20), (REDIS, 5)):
+        theirs = _cost(every[50].get(rival, []))
+        run.above(f"1 to 50, 100 B: {rival.name} costs {share} times as much", theirs / ours, share)
+
+
+def clients(run: Run) -> None:
+    for size in SIZES:
+        every = fan_out(run, [*FACES, *run.rivals], size, False)
+        rows = [
+            [*_rates(system, subscribers, figures), f"{_rate(figures) / _rate(found[OURS]):.2f}x"]
+            for subscribers, found in every.items()
+            for system, figures in found.items()
+        ]
+        heads = ["clients", "subscribers", "messages/s", "deliveries/s", "to zambezi"]
+        _show(f"End to end by Python clients, {size} B", heads, rows)
+        if size == SIZES[0]:
+            found = every[1]
+            slowest = min(_rate(found[face]) for face in FACES)
+            for rival in (NATS, REDIS):
+                theirs = _rate(found.get(rival, []))
+                run.above(f"1 to 1, 100 B, Python clients: 3 times {rival.name}", _rate(found[OURS]) / theirs, 3)
+                run.above(f"the same with the slowest of our clients: 3 times {rival.name}", slowest / theirs, 3)
+
+
+def _rates(system: System, subscribers: int, figures: list[Figures]) -> list[str]:
+    rate = _rate(figures)
+    return [system.name, str(subscribers), f"{rate:,.0f}", f"{rate * subscribers:,.0f}"]
+
+
+def replay(run: Run, messages: int) -> None:
+    def take(system: System) -> Figures:
+        if system in (SEND, SENDFILE):
+            return measure(system, Case(messages))
+        return measure_replay(system, Case(messages if system is OURS else messages // 10))
+
+    found = run.rounds_of([OURS, SENDFILE, SEND, *run.rivals], take)
+    limit = _rate(found[SENDFILE])
+    rows = [
+        [
+            system.name,
+            f"{figures[0].case.count:,}" if figures else "",
+            f"{_rate(figures):,.0f}",
+            f"{_cost(figures):.3f}",
+            f"{_rate(figures) / limit:.3f}x",
+        ]
+        for system, figures in found.items()
+    ]
+    heads = ["replay", "messages", "messages/s", "us of processor per message", "rate to bare sendfile"]
+    _show("Replay of everything to one subscriber, 100 B, raw socket", heads, rows)
+    run.above("unfiltered replay at half the rate of bare sendfile", _rate(found[OURS]) / limit, 0.5)
+
+
+def latency(run: Run) -> None:
+    case = Case(run.count(5 * RATE), rate=RATE)
+    heads = ["publish to deliver", "p50 us", "p99 us", "p50 to NATS"]
+    for name, raw, systems in (
+        ("raw sockets", True, [OURS, *run.rivals]),
+        ("Python clients", False, [*FACES, *run.rivals]),
+    ):
+        found = run.rounds_of(systems, partial(measure, case=case, raw=raw))
+        nats = _p50(found.get(NATS, []))
+        rows = [
+            [
+                system.name,
+                f"{_p50(figures):.0f}",
+                f"{median(figures, lambda one: one.age(0.99)):.0f}",
+                f"{_p50(figures) / nats:.2f}x",
+            ]
+            for system, figures in found.items()
+        ]
+        _show(f"Latency at {RATE:,.0f} messages/s, 100 B, {name}", heads, rows)
+        run.below(f"p50 latency at most that of NATS, {name}", _p50(found[OURS]) / nats, 1)
+
+
+def prefixes(run: Run) -> None:
+    count = run.count(500_000)
+    cases = {
+        "1 connection, one prefix": Case(count, prefixes=PREFIXES),
+        "1 connection, 1,000 prefixes": Case(count, prefixes=PREFIXES, each=True),
+        "1,000 connections, the same prefix, 1/1,000 of the messages": Case(
+            max(1, count // PREFIXES), subscribers=PREFIXES, prefixes=PREFIXES
+        ),
+        "1,000 connections, a prefix each": Case(count, subscribers=PREFIXES, prefixes=PREFIXES, each=True),
+    }
+    found: dict[str, list[Figures]] = {name: [] for name in cases}
+    for _ in range(run.rounds):
+        for name, case in cases.items():
+            try:
+                found[name].append(measure(OURS, case))
+            except (Failed, NotStarted) as error:
+                print(f"{name}: {error}", file=sys.stderr)
+    costs = {name: _cost(figures) for name, figures in found.items()}
+    one, many = list(costs.values())[:2]
+    rows = [
+        [name, f"{cases[name].count:,}", f"{_rate(figures):,.0f}", f"{costs[name]:.3f}", f"{costs[name] / one:.2f}x"]
+        for name, figures in found.items()
+    ]
+    heads = ["zambezi", "messages", "messages/s", "us of processor per delivery", "to one prefix"]
+    _show(f"Prefixes: keys of {PREFIXES:,} kinds in turn, 100 B, {count:,} deliveries in all, raw sockets", heads, rows)
+    run.below("1,000 prefixes cost at most twice one (same messages to the same connection)", many / one, 2)
+
+
+MEASUREMENTS: Final = ("cost", "clients", "replay", "latency", "prefixes")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (the median counts)")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round of a tenth of the messages: to see that it runs"
+    )
+    parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=MEASUREMENTS, metavar="NAME")
+    parser.add_argument("--replay", type=int, default=5_000_000, help="messages of the replay")
+    arguments: Any = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before it was done"))  # what was started ends, too
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    run = Run(1 if arguments.quick else arguments.rounds, 0.1 if arguments.quick else 1)
+    print(environment(run.versions))
+    for problem in run.left_out:
+        print(problem)
+    for name in arguments.only:
+        match name:
+            case "cost":
+                cost(run)
+            case "clients":
+                clients(run)
+            case "replay":
+                replay(run, run.count(arguments.replay))
+            case "latency":
+                latency(run)
+            case "prefixes":
+                prefixes(run)
+    print("\n### Bars\n")
+    for bar in run.bars:
+        print(bar)
+
+
+if __name__ == "__main__":
+    main()
