@@ -7,7 +7,7 @@ CODE   := src tests bench demo
 BENCHES := zmtp peer zre zeps
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo check format bench docs conformance clean
+.PHONY: help test demo check format bench soak docs conformance clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ format: $(STAMP) ## format the code and sort its imports
 
 bench: $(STAMP) ## run the measurements in bench/
 	@set -e; for name in $(BENCHES); do echo "== bench/$$name.py"; $(BIN)/python -m bench.$$name; done
+
+soak: $(STAMP) ## ten minutes of traffic on every service: what must stay flat, and whether it did
+	$(BIN)/python -m bench.soak
 
 docs: $(STAMP) ## build the site of the documentation into site/
 	$(BIN)/mkdocs build --quiet --strict
