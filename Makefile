@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 CODE   := src tests bench demo
-BENCHES := zmtp peer zre zeps
+BENCHES := zmtp peer zre zeps mcollective
 
 .DEFAULT_GOAL := help
 .PHONY: help test demo check format bench soak docs conformance clean

@@ -39,12 +39,13 @@ class Archive(Protocol):
         """Whether what is PUT to a topic is kept. Asked for every PUT: it must be quick."""
 
     def append(
-        self, topic: bytes, sender: bytes, frames: Sequence[bytes], stored: Callable[[str], object] | None
+        self, topic: bytes, sender: bytes, messages: Sequence[Frames], stored: Callable[[str], object] | None
     ) -> int:
-        """Keep a message (the frames of its MESSAGE, without the first empty one); its sequence.
+        """Keep messages, all or none (the frames of their MESSAGEs, without the first empty one); the sequence of the
+        first. Those after it follow without a gap.
 
-        `stored` is called once, now or later: with an empty text when the message is as safe as it is going to be, or
-        with what went wrong. Raises `ArchiveError` if the message is not taken: then it is delivered to nobody.
+        `stored` is called once, now or later: with an empty text when they are as safe as they are going to be, or with
+        what went wrong. Raises `ArchiveError` if they are not taken: then they are delivered to nobody.
         """
 
     def replay(self, topics: Collection[bytes], since: Since) -> Iterator[Kept | None]:
@@ -75,7 +76,7 @@ class MemoryArchive:
     """Keeps the last `most` messages of the topics that `wanted` says, in memory.
 
     >>> archive = MemoryArchive(lambda topic: topic.startswith(b"jobs"))
-    >>> archive.append(b"jobs", b"ann", (b"MESSAGE", b"TOPIC", b"jobs", b"", b"paint"), None)
+    >>> archive.append(b"jobs", b"ann", [(b"MESSAGE", b"TOPIC", b"jobs", b"", b"paint")], None)
     1
     >>> [kept.frames[-1] for kept in archive.replay({b"jobs"}, 0)]
     [b'paint']
@@ -98,19 +99,19 @@ class MemoryArchive:
         return self._wanted(topic)
 
     def append(
-        self, topic: bytes, sender: bytes, frames: Sequence[bytes], stored: Callable[[str], object] | None
+        self, topic: bytes, sender: bytes, messages: Sequence[Frames], stored: Callable[[str], object] | None
     ) -> int:
-        sequence = self._next
-        self._next += 1
-        self._kept.append(Kept(sequence, topic, sender, tuple(frames)))
+        first = self._next
+        self._next += len(messages)
+        self._kept += [Kept(first + at, topic, sender, frames) for at, frames in enumerate(messages)]
         if self._clock is not None:
-            self._times.append(self._clock())
-        if len(self._kept) > self._most:
-            del self._kept[0]
-            del self._times[:1]
+            self._times += [self._clock()] * len(messages)
+        over = max(0, len(self._kept) - self._most)
+        del self._kept[:over]
+        del self._times[:over]
         if stored is not None:
             stored("")
-        return sequence
+        return first
 
     def replay(self, topics: Collection[bytes], since: Since) -> Iterator[Kept | None]:
         first = self._kept[0].sequence if self._kept else self._next

@@ -368,7 +368,7 @@ class ConnectorEngine:
             times.append(self._said + BEAT * self.ttl)
             if not self.paused:
                 times.append(self._heard + self.ttl)
-        if self.state is not State.READY:
+        if self.state is not State.READY and not self.paused:
             times.append(self._heard + PATIENCE)
         return min(times, default=_NEVER)
 
@@ -379,7 +379,7 @@ class ConnectorEngine:
         if self.ttl is not None and now - self.deadline > GRACE * self.ttl:
             # It is us who were away: what the middleware said meanwhile may wait to be read.
             self._heard = max(self._heard, now - (1 - GRACE) * self.ttl)
-        if self.state is not State.READY and now >= self._heard + PATIENCE:
+        if self.state is not State.READY and not self.paused and now >= self._heard + PATIENCE:
             self._hang_up(f"no answer to CONNECT within {PATIENCE:g} s", now)
         elif self.ttl is not None and not self.paused and now >= self._heard + self.ttl:
             self._hang_up(f"nothing came from the middleware within the TTL of {self.ttl:g} s", now)

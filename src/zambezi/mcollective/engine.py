@@ -95,6 +95,7 @@ class Engine:
         self.on_answer: Callable[[], object] = lambda: None  # an answer that was owed is there: call `take`
         self._answers: list[Output] = []
         self._deliveries: list[Output] = []
+        self._receiving = False
         self._waiting: set[Session] = set()  # those to whom an answer is owed
         self._bare: set[Session] = set()  # those who send no empty frame first, and get none
         self._vigil = Vigil()
@@ -102,6 +103,8 @@ class Engine:
         self._run_name = b""
         self._run_topic: Topic | None = None
         self._run_kept = False
+        self._run_session: Session | None = None
+        self._run_owed: list[Owed] = []  # answers that wait until the run is kept
         self._reporter = Reporter()
         self._handlers: Mapping[bytes, Callable[[Session, Command, float], None]] = {
             CONNECT: self._connect,
@@ -149,6 +152,13 @@ class Engine:
     def receive(self, session: Session, batch: Iterable[Sequence[bytes]], now: float) -> None:
         """Take the messages of one read, in order. Nothing that a client says raises."""
         session.heard = now
+        self._receiving = True
+        try:
+            self._take(session, batch, now)
+        finally:
+            self._receiving = False
+
+    def _take(self, session: Session, batch: Iterable[Sequence[bytes]], now: float) -> None:
         taken = 0
         run_name, run = b"", self._run
         for frames in batch:
@@ -159,7 +169,7 @@ class Engine:
                 run.append((b"", MESSAGE, *frames[2:]))
                 continue
             self._one(session, frames, now)
-            run_name, run = b"" if self._run_kept else self._run_name, self._run
+            run_name, run = self._run_name, self._run
         self.counters.commands += taken
         self._end_run()
 
@@ -267,12 +277,20 @@ class Engine:
             self._report_to(session, command, now)
             return
         self._check_topic(session, "PUT", name, command)
-        self._begin_run(name)
-        if self._run_kept:
-            self._keep(session, command, name)
-        else:
-            self._run.append(messages.message_of(command))
+        self._begin_run(session, name)
+        if self._run_kept and len(name) > KEPT_TOPIC:
+            self._end_run()
+            raise Malformed(
+                f"this topic is kept, and then it has at most {KEPT_TOPIC} octets, not {len(name)}", command.id
+            )
+        self._run.append(messages.message_of(command))
+        if not self._run_kept:
             self._confirm(session, command)
+        elif command.id is not None:
+            owed = Owed(command.id)
+            session.owed.append(owed)
+            self._run_owed.append(owed)
+            self._waiting.add(session)
 
     def _check_topic(self, session: Session, deed: Deed, name: bytes, command: Command) -> None:
         if not 0 < len(name) <= self.bounds.topic_octets:
@@ -343,20 +361,25 @@ class Engine:
             if not replay.topics:
                 del session.replays[replay]
 
-    def _begin_run(self, name: bytes) -> None:
+    def _begin_run(self, session: Session, name: bytes) -> None:
         if name != self._run_name:
             self._end_run()
             self._run_name = name
+            self._run_session = session
             self._run_topic = self.topics.get(name)
             self._run_kept = self.archive is not None and self.archive.keeps(name)
 
     def _end_run(self) -> None:
         """Hand what was PUT to one topic in a row to those who are subscribed to it now."""
-        run, topic = self._run, self._run_topic
+        run, topic, name, kept = self._run, self._run_topic, self._run_name, self._run_kept
         self._run_name, self._run_topic, self._run_kept = b"", None, False
         if not run:
             return
         self._run = []
+        if kept:
+            run = self._keep(self._run_session, name, run)
+            if not run:
+                return
         self.counters.puts += len(run)
         if topic is None:
             self.counters.unheard += len(run)
@@ -413,16 +436,16 @@ class Engine:
             owed.answer = frames
             session.owed.append(owed)
 
-    def _settle(self, session: Session, owed: Owed, problem: str) -> None:
-        """An answer that was owed is known: it goes out in its turn, and then what waited for it."""
-        if owed.answer or not session.open:
+    def _settle(self, session: Session, settled: list[Owed], problem: str) -> None:
+        """Answers that were owed are known: they go out in their turn, and then what waited for them."""
+        if not session.open or not settled:
             return
-        if problem:
-            self.counters.errors += 1
-            self.counters.lost += 1
-            owed.answer = messages.error(problem, owed.id, session.delimited)
-        else:
-            owed.answer = messages.ok(owed.id, session.delimited)
+        for owed in settled:
+            if problem:
+                self.counters.errors += 1
+                owed.answer = messages.error(problem, owed.id, session.delimited)
+            else:
+                owed.answer = messages.ok(owed.id, session.delimited)
         while session.owed and session.owed[0].answer:
             self._answers.append(Send(session, session.owed.popleft().answer, True))
         if not session.owed:
@@ -431,7 +454,8 @@ class Engine:
                 self._deliveries.append(Send(session, frames))
             session.held = []
             session.held_octets = 0
-        self.on_answer()
+        if not self._receiving:
+            self.on_answer()
 
     # Silence
 
@@ -493,34 +517,27 @@ class Engine:
 
     # The archive
 
-    def _keep(self, session: Session, command: Command, name: bytes) -> None:
+    def _keep(self, session: Session | None, name: bytes, run: list[Frames]) -> list[Frames]:
+        """Have the archive keep a run; the messages with their sequences, or none if they are not kept."""
         assert self.archive is not None
-        if len(name) > KEPT_TOPIC:
-            raise Malformed(
-                f"this topic is kept, and then it has at most {KEPT_TOPIC} octets, not {len(name)}", command.id
-            )
-        owed = None
-        if command.id is not None:
-            owed = Owed(command.id)
-            session.owed.append(owed)
-            self._waiting.add(session)
-        self.counters.kept += 1
+        assert session is not None
+        owed, self._run_owed = self._run_owed, []
         try:
-            sequence = self.archive.append(
+            first = self.archive.append(
                 name,
                 session.identity,
-                messages.message_of(command)[1:],
-                None if owed is None else lambda problem: self._settle(session, owed, problem),
+                [message[1:] for message in run],
+                (lambda problem: self._settle(session, owed, problem)) if owed else None,
             )
         except ArchiveError as error:
-            self.counters.kept -= 1
-            if owed is not None:
-                self._settle(session, owed, f"not kept, and delivered to nobody: {error}")
-            else:
-                self.counters.lost += 1
-                self._complain(session, f"not kept, and delivered to nobody: {error}", None)
-            return
-        self._run.append(messages.message_of(command, {SEQUENCE: b"%d" % sequence}))
+            self.counters.lost += len(run)
+            problem = f"not kept, and delivered to nobody: {error}"
+            self._settle(session, owed, problem)
+            if len(run) > len(owed):
+                self._complain(session, f"{len(run) - len(owed)} of {shown(name)} {problem}", None)
+            return []
+        self.counters.kept += len(run)
+        return [messages.number(message, sequence) for sequence, message in enumerate(run, first)]
 
     def _replay_of(self, names: Frames, since: bytes, command: Command) -> Replay:
         try:
@@ -649,5 +666,5 @@ def _numbered(kept: Kept, delimited: bool) -> Frames:
         return ()
     if command.verb != MESSAGE or command.headers[TOPIC] != kept.topic:
         return ()
-    headers = {**command.headers, SEQUENCE: b"%d" % kept.sequence}
-    return Command(MESSAGE, headers, command.positional, delimited).encode()
+    message = messages.message_of(command, {SEQUENCE: b"%d" % kept.sequence})
+    return message if delimited else message[1:]

@@ -175,6 +175,16 @@ def message_of(command: Command, extra: Mapping[bytes, bytes] | None = None) -> 
     return Command(MESSAGE, headers, command.positional).encode()
 
 
+def number(message: Frames, sequence: int) -> Frames:
+    """A MESSAGE, with its first empty frame, as one of a topic that is kept: X-SEQUENCE is ours to say."""
+    at = 2
+    while message[at]:
+        at += 2
+    if SEQUENCE in message[2:at:2]:
+        return message_of(decode(message), {SEQUENCE: b"%d" % sequence})
+    return (*message[:at], SEQUENCE, b"%d" % sequence, *message[at:])
+
+
 def quick_topic(frames: Sequence[bytes]) -> bytes:
     """The topic of a PUT in one of the two forms that connectors send; empty if it is anything else.
 

@@ -39,19 +39,22 @@ class StreamArchive:
         return any(fnmatchcase(shown, pattern) for pattern in self._topics)
 
     def append(
-        self, topic: bytes, sender: bytes, frames: Sequence[bytes], stored: Callable[[str], object] | None
+        self, topic: bytes, sender: bytes, messages: Sequence[tuple[bytes, ...]], stored: Callable[[str], object] | None
     ) -> int:
         if len(topic) > _LONGEST:
             raise ArchiveError(f"a topic that is journalled has at most {_LONGEST} octets; this one has {len(topic)}")
-        body = b"".join([_LENGTH.pack(len(part)) + part for part in (sender, *frames)])
-        message = PUBLISH + bytes((len(topic),)) + topic + _LENGTH.pack(len(body)) + body
+        head = PUBLISH + bytes((len(topic),)) + topic
+        published = []
+        for frames in messages:
+            body = b"".join([_LENGTH.pack(len(part)) + part for part in (sender, *frames)])
+            published.append(head + _LENGTH.pack(len(body)) + body)
         try:
-            sequence = self._stream.append([message])
+            last = self._stream.append(published)
         except JournalError as error:
             raise ArchiveError(f"it could not be journalled, and was not delivered: {error}") from None
         if stored is not None:
             self._stream.barrier(_Stored(stored))
-        return sequence
+        return last - len(published) + 1
 
     def replay(self, topics: Collection[bytes], since: Since) -> Iterator[Kept | None]:
         journal = self._stream.journal
@@ -115,8 +118,11 @@ class _Stored:
 
     def release(self) -> None: ...
 
-    def confirm(self) -> None:
+    def confirm(self, barriers: int) -> None:
         self._stored("")
 
     def refuse(self, reason: str) -> None:
         self._stored(reason)
+
+    def dismiss(self) -> None:
+        self._stored("too much waits for room on the disk already")

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from tests.zeps.journal.streams import append, consistent, directory, held, kill
 from zambezi.zeps.errors import OutOfRange
@@ -168,5 +168,6 @@ class Streams(RuleBasedStateMachine):
         assert (self.journal.failed, self.journal.problems) == ("", [])
 
 
-TestStreams = pytest.mark.spec("ZEP-09", "ZEP-17")(Streams.TestCase)
-TestStreams.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+@pytest.mark.spec("ZEP-09", "ZEP-17")
+def test_a_journal_does_what_the_model_does() -> None:
+    run_state_machine_as_test(Streams, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))

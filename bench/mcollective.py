@@ -1,0 +1,265 @@
+"""The MCollective middleware beside a plain pyzmq ROUTER loop that does the same fan-out, in one run.
+
+    python -m bench.mcollective [--rounds 3] [--seconds 1.0] [--subscribers 1 10 50 500]
+
+One publisher PUTs 200 octets to a topic with so many subscribers, in the form of the real connector: six frames. The
+middleware, the publisher and the subscribers are processes of their own on loopback TCP. Publisher and subscribers are
+the same for both, and do as little as can be done: octets that were encoded beforehand are written (under CURVE they
+are sealed as they go), and octets that arrive are counted. The publisher is never more than two windows ahead of the
+subscribers, and every delivery is counted: none is missed.
+
+`CPU` is the processor time of the middleware's process, all its threads, per delivery. Under CURVE every frame is a box
+for each subscriber's own key, and `per frame` is the processor time of one. Figures are medians of the rounds, which
+take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import selectors
+import socket
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as ProcessPipe
+from typing import Final
+
+import psutil
+import zmq
+
+from bench.report import environment, table
+from zambezi.mcollective.asyncio import Middleware
+from zambezi.zmtp import Bound, CurveClient, CurveServer, KeyPair, Null, z85
+from zambezi.zmtp.box import OVERHEAD
+from zambezi.zmtp.connection import Connection, Ready
+from zambezi.zmtp.frames import Batch, wire_size
+from zambezi.zmtp.security import Security
+
+BODY: Final = b"x" * 200
+TOPIC: Final = b"mcollective discovery"
+PUT: Final = (b"", b"PUT", b"TOPIC", TOPIC, b"", BODY)
+MESSAGE: Final = (b"", b"MESSAGE", b"TOPIC", TOPIC, b"", BODY)
+SERVER: Final = KeyPair.generate()
+AHEAD: Final = 2  # windows
+DELIVERIES: Final = 100_000  # in one window, about
+READ: Final = 1 << 20
+PATIENCE: Final = 60.0
+
+Figures = tuple[float, float]  # deliveries per second, and seconds of processor per delivery
+
+
+@dataclass(frozen=True)
+class Case:
+    subscribers: int
+    curve: bool
+    seconds: float
+
+    @property
+    def window(self) -> int:
+        """PUTs after which the subscribers are waited for."""
+        return max(20, min(5000, DELIVERIES // self.subscribers // (10 if self.curve else 1)))
+
+    @property
+    def delivery(self) -> int:
+        """The octets of one delivery."""
+        if self.curve:
+            return sum(wire_size(bytes(len(frame) + OVERHEAD)) for frame in MESSAGE)
+        return sum(map(wire_size, MESSAGE))
+
+    @property
+    def security(self) -> Security:
+        return CurveClient(SERVER.public) if self.curve else Null()
+
+
+# The two middlewares
+
+
+def serve_zambezi(case: Case, pipe: ProcessPipe) -> None:
+    async def serve() -> None:
+        security: Security = CurveServer(SERVER) if case.curve else Null()
+        async with Middleware(security=security, send_bound=Bound(octets=1 << 28), linger=0) as middleware:
+            pipe.send(middleware.bind("tcp://127.0.0.1:*"))
+            await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
+            assert not middleware.counters.missed
+            pipe.send(None)
+
+    asyncio.run(serve())
+
+
+def serve_pyzmq(case: Case, pipe: ProcessPipe) -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    router.sndhwm = router.rcvhwm = 0
+    if case.curve:
+        router.curve_server = True
+        router.curve_secretkey = z85.encode(SERVER.secret).encode()
+        router.curve_publickey = z85.encode(SERVER.public).encode()
+    port = router.bind_to_random_port("tcp://127.0.0.1")
+    pipe.send(f"tcp://127.0.0.1:{port}")
+    subscribers: dict[bytes, list[bytes]] = {}
+    send = router.send  # per frame: the faster of its calls
+    while True:
+        identity, empty, verb, *rest = router.recv_multipart()
+        if verb == b"PUT":
+            message = [empty, b"MESSAGE", *rest[:-1]]
+            last = rest[-1]
+            for subscriber in subscribers.get(rest[1], ()):
+                send(subscriber, zmq.SNDMORE)
+                for frame in message:
+                    send(frame, zmq.SNDMORE)
+                send(last)
+        elif verb == b"SUB":
+            subscribers.setdefault(rest[-1], []).append(identity)
+            router.send_multipart([identity, empty, b"OK", b"ID", rest[1]])
+
+
+# Clients that cost next to nothing
+
+
+class Raw:
+    """A DEALER with a blocking socket: it can shake hands, say something and wait for the answer."""
+
+    def __init__(self, case: Case, endpoint: str) -> None:
+        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+        self.sock = socket.create_connection((host, int(port)))
+        self.sock.settimeout(PATIENCE)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.connection = Connection("DEALER", time.monotonic(), security=case.security)
+        self._until(lambda event: isinstance(event, Ready))
+
+    def _until(self, wanted: Callable[[object], bool]) -> None:
+        while True:
+            output = self.connection.take_output()
+            if output:
+                self.sock.sendall(output)
+            for event in self.connection.receive(self.sock.recv(READ), time.monotonic()):
+                if wanted(event):
+                    output = self.connection.take_output()
+                    self.sock.sendall(output)
+                    return
+
+    def subscribe(self) -> None:
+        self.sock.sendall(self.connection.encode([(b"", b"SUB", b"ID", b"1", b"", TOPIC)]))
+        self._until(lambda event: isinstance(event, Batch) and list(event) == [[b"", b"OK", b"ID", b"1"]])
+
+
+def subscribe(case: Case, endpoint: str, pipe: ProcessPipe) -> None:
+    """Count octets, and tell how many windows have come whole to everybody."""
+    clients = [Raw(case, endpoint) for _ in range(case.subscribers)]
+    selector = selectors.DefaultSelector()
+    for client in clients:
+        client.subscribe()
+        selector.register(client.sock, selectors.EVENT_READ, client.sock.recv_into)
+    pipe.send(None)
+    buffer = bytearray(READ)
+    of_window = case.window * case.delivery * case.subscribers
+    total = 0
+    told = 0
+    while True:
+        for key, _ in selector.select():
+            got = key.data(buffer)
+            if not got:
+                return
+            total += got
+        while total >= (told + 1) * of_window:
+            told += 1
+            pipe.send(told)
+
+
+def publish(case: Case, endpoint: str, windows: ProcessPipe) -> tuple[int, float]:
+    """PUT until the time is over; how many deliveries there were, and how long they took."""
+    client = Raw(case, endpoint)
+    block = client.connection.encode([PUT] * case.window)
+    start = time.perf_counter()
+    sent = 0
+    seen = 0
+    while time.perf_counter() - start < case.seconds or seen < sent:
+        if time.perf_counter() - start < case.seconds and sent - seen < AHEAD:
+            client.sock.sendall(block)
+            sent += 1
+            if case.curve:
+                block = client.connection.encode([PUT] * case.window)  # a box can be sent but once
+        else:
+            if not windows.poll(PATIENCE):
+                raise AssertionError(f"{sent - seen} windows did not arrive")
+            seen = windows.recv()
+    took = time.perf_counter() - start
+    client.sock.close()
+    return sent * case.window * case.subscribers, took
+
+
+Server = Callable[[Case, ProcessPipe], None]
+SERVERS: Final[dict[str, Server]] = {"pyzmq ROUTER loop": serve_pyzmq, "zambezi": serve_zambezi}
+
+
+def measure(serve: Server, case: Case) -> Figures:
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    server = context.Process(target=serve, args=(case, theirs))
+    server.start()
+    endpoint = ours.recv()
+    windows, counted = context.Pipe()
+    readers = context.Process(target=subscribe, args=(case, endpoint, counted))
+    readers.start()
+    try:
+        if not windows.poll(PATIENCE):
+            raise AssertionError("the subscribers did not get there")
+        windows.recv()
+        process = psutil.Process(server.pid)
+        before = process.cpu_times()
+        deliveries, took = publish(case, endpoint, windows)
+        after = process.cpu_times()
+        processor = after.user + after.system - before.user - before.system
+        if serve is serve_zambezi:
+            ours.send(None)
+            ours.recv()
+        return deliveries / took, processor / deliveries
+    finally:
+        for each in (readers, server):
+            each.kill()
+            each.join()
+
+
+def compare(case: Case, rounds: int) -> list[list[str]]:
+    figures: dict[str, list[Figures]] = {name: [] for name in SERVERS}
+    for _ in range(rounds):
+        for name, serve in SERVERS.items():
+            figures[name].append(measure(serve, case))
+    rows = []
+    base: Figures | None = None
+    for name, found in figures.items():
+        rate = statistics.median(each[0] for each in found)
+        processor = statistics.median(each[1] for each in found)
+        base = base or (rate, processor)
+        row = [f"{name}, {case.subscribers}", f"{rate:,.0f}", f"{rate / base[0]:.2f}x", f"{processor * 1e6:.2f}"]
+        row.append(f"{base[1] / processor:.2f}x")
+        if case.curve:
+            row.append(f"{processor * 1e6 / len(MESSAGE):.2f}")
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (the median counts)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long each measurement takes")
+    parser.add_argument("--subscribers", type=int, nargs="+", default=[1, 10, 50, 500])
+    parser.add_argument("--only", choices=["NULL", "CURVE"], help="one of the mechanisms only")
+    arguments = parser.parse_args()
+    print(environment({"pyzmq": zmq.__version__, "libzmq": zmq.zmq_version()}))
+    for mechanism in ("NULL", "CURVE"):
+        if arguments.only in (None, mechanism):
+            print(f"\n### PUT to subscribers, {len(BODY)} B, {mechanism}\n")
+            curve = mechanism == "CURVE"
+            heads = ["middleware, subscribers", "deliveries/s", "to pyzmq", "CPU us", "less CPU by"]
+            rows = []
+            for subscribers in arguments.subscribers:
+                rows += compare(Case(subscribers, curve, arguments.seconds), arguments.rounds)
+            print(table([*heads, "per frame"] if curve else heads, rows), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""The middleware and libzmq: a pyzmq DEALER says what the Ruby connector says, to the frame, and insists as it does."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+import zmq
+
+from tests.interop.libzmq import PATIENCE, Theirs
+from tests.zmtp.waiting import wait_until
+from zambezi.mcollective.sync import Connector, Middleware
+from zambezi.zmtp import Authenticator, CurveClient, CurveServer, KeyPair, Null, z85
+from zambezi.zmtp.security import Security
+
+SERVER, DAEMON, CLIENT, STRANGER = (KeyPair.generate() for _ in range(4))
+# About a hundred octets: a name, a process and the description of a Ruby thread.
+IDENTITY = b"mcollectived-node%d-21840-#<Thread:0x000055d0c1f0a1b8@/usr/lib/ruby/mcollective/runner.rb:%d run>"
+BODY = b"\x04\bo:\x12PSKPlugin\x00\xff" + bytes(range(256))  # as Ruby's Marshal: any octets
+
+
+class RubyConnector:
+    """What MCollective's zeromq connector does with its socket, to the frame."""
+
+    def __init__(self, theirs: Theirs, endpoint: str, number: int = 3, keys: KeyPair | None = None) -> None:
+        options: dict[str, int | bytes] = {"identity": IDENTITY % (number, number)}
+        if keys is not None:
+            options |= {
+                "curve_serverkey": z85.encode(SERVER.public).encode(),
+                "curve_publickey": z85.encode(keys.public).encode(),
+                "curve_secretkey": z85.encode(keys.secret).encode(),
+            }
+        self.sock = theirs.socket(zmq.DEALER, **options)
+        self.sock.connect(endpoint)
+
+    def _send(self, verb: bytes, headers: dict[bytes, bytes], positional: list[bytes] | None = None) -> None:
+        frames = [b"", verb]
+        for key in sorted(headers):
+            frames += [key, headers[key]]
+        self.sock.send_multipart(frames + ([b"", *positional] if positional is not None else []))
+
+    def _confirmed(self, verb: bytes, headers: dict[bytes, bytes], positional: list[bytes] | None = None) -> None:
+        """The very next message must be the answer, or it gives up."""
+        id_ = str(uuid.uuid4()).encode()
+        self._send(verb, {b"ID": id_, **headers}, positional)
+        assert self.sock.recv_multipart() == [b"", b"OK", b"ID", id_]
+
+    def connect(self, ttl: int = 30_000) -> None:
+        self._confirmed(b"CONNECT", {b"VERSION": b"0.2", b"TTL": b"%d" % ttl})
+
+    def subscribe(self, *topics: bytes) -> None:
+        self._confirmed(b"SUB", {}, list(topics))
+
+    def unsubscribe(self, *topics: bytes) -> None:
+        self._confirmed(b"UNSUB", {}, list(topics))
+
+    def put(self, topic: bytes, body: bytes, reply_to: bytes | None = None) -> None:
+        self._send(b"PUT", {b"TOPIC": topic} | ({b"X-REPLY-TO": reply_to} if reply_to else {}), [body])
+
+    def receive(self) -> tuple[dict[bytes, bytes], list[bytes]]:
+        """The next MESSAGE: its headers and its body."""
+        while True:
+            empty, verb, *rest = self.sock.recv_multipart()
+            assert empty == b""
+            if verb == b"NOOP":
+                continue
+            assert verb == b"MESSAGE"
+            end = rest.index(b"")
+            return dict(zip(rest[:end:2], rest[1:end:2], strict=True)), rest[end + 1 :]
+
+    def disconnect(self) -> None:
+        self._send(b"DISCONNECT", {})
+
+
+@pytest.fixture(params=["NULL", "CURVE"])
+def curve(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "CURVE")
+
+
+@pytest.fixture
+def middleware(curve: bool) -> Iterator[tuple[Middleware, str]]:
+    security: Security = CurveServer(SERVER) if curve else Null()
+    guard = Authenticator(keys={"daemon": DAEMON.public, "client": CLIENT.public}) if curve else None
+    with Middleware(security=security, authenticator=guard, linger=0) as middleware:
+        yield middleware, middleware.bind("tcp://127.0.0.1:*")
+
+
+@pytest.mark.spec("MCO-01", "MCO-02", "MCO-04", "MCO-09", "MCO-10", "MCO-11")
+def test_a_conversation_of_daemons_and_a_client(middleware: tuple[Middleware, str], curve: bool) -> None:
+    ours, endpoint = middleware
+    with Theirs() as theirs:
+        daemons = [RubyConnector(theirs, endpoint, number, DAEMON if curve else None) for number in range(5)]
+        for number, daemon in enumerate(daemons):
+            daemon.connect()
+            for topic in (b"mcollective nodes node%d" % number, b"mcollective discovery", b"mcollective rpcutil"):
+                daemon.subscribe(topic)
+        client = RubyConnector(theirs, endpoint, 99, CLIENT if curve else None)
+        client.connect()
+        reply_to = b"mcollective reply client 4711"
+        client.subscribe(reply_to)
+        client.put(b"mcollective discovery", BODY, reply_to)
+        for daemon in daemons:
+            headers, body = daemon.receive()
+            assert list(headers.items()) == [(b"TOPIC", b"mcollective discovery"), (b"X-REPLY-TO", reply_to)]
+            assert body == [BODY]
+            daemon.put(headers[b"X-REPLY-TO"], body[0][::-1])
+        for _ in daemons:
+            assert client.receive() == ({b"TOPIC": reply_to}, [BODY[::-1]])
+        client.put(b"mcollective nodes node3", b"only you", reply_to)
+        assert daemons[3].receive()[1] == [b"only you"]
+        client.unsubscribe(reply_to)
+        client.disconnect()
+        wait_until(lambda: reply_to not in [each.topic for each in ours.topics()])
+        assert ours.counters.errors == ours.counters.missed == 0
+        assert ours.counters.deliveries == 5 + 5 + 1
+
+
+@pytest.mark.spec("MCO-06", "MCO-08")
+def test_heartbeats_both_ways_and_a_daemon_that_falls_silent(middleware: tuple[Middleware, str], curve: bool) -> None:
+    ours, endpoint = middleware
+    with Theirs() as theirs:
+        daemon = RubyConnector(theirs, endpoint, keys=DAEMON if curve else None)
+        daemon.connect(ttl=1000)
+        daemon.subscribe(b"mcollective discovery")
+        for _ in range(2):  # longer than the TTL, with a NOOP of its own now and then
+            while not daemon.sock.poll(100):
+                daemon._send(b"NOOP", {})
+            assert daemon.sock.recv_multipart() == [b"", b"NOOP"]
+        assert [each.topic for each in ours.topics()] == [b"mcollective discovery"]
+        wait_until(lambda: ours.counters.expired == 1)
+        assert ours.topics() == []
+        daemon._send(b"SUB", {b"ID": b"7"}, [b"mcollective discovery"])
+        frames = [b"", b"NOOP"]
+        while frames == [b"", b"NOOP"]:
+            frames = daemon.sock.recv_multipart()
+        assert frames[:4] == [b"", b"ERROR", b"ID", b"7"]
+        assert b"CONNECT again" in frames[5]
+        daemon.connect()
+        daemon.subscribe(b"mcollective discovery")
+
+
+def test_daemons_come_back_after_the_middleware_was_restarted(curve: bool) -> None:
+    """libzmq connects again by itself, under the same identity, and its program knows nothing of it."""
+    security: Security = CurveServer(SERVER) if curve else Null()
+    first = Middleware(security=security, linger=0)
+    endpoint = first.bind("tcp://127.0.0.1:*")
+    with Theirs() as theirs:
+        daemon = RubyConnector(theirs, endpoint, keys=DAEMON if curve else None)
+        daemon.connect()
+        daemon.subscribe(b"a")
+        first.close()
+        with Middleware(security=security, linger=0) as second:
+            second.bind(endpoint)
+            wait_until(lambda: second.clients == 1)
+            daemon._send(b"NOOP", {})  # accepted, though it never said CONNECT here
+            daemon.disconnect()
+            daemon.connect()
+            daemon.subscribe(b"a", b"b", b"c")
+            daemon.put(b"c", b"x")
+            assert daemon.receive() == ({b"TOPIC": b"c"}, [b"x"])
+            assert second.counters.errors == 0
+
+
+@pytest.mark.spec("MCO-02")
+def test_a_key_that_is_not_allowed_gets_nowhere() -> None:
+    guard = Authenticator(keys={"daemon": DAEMON.public})
+    with Middleware(security=CurveServer(SERVER), authenticator=guard, linger=0) as ours, Theirs() as theirs:
+        endpoint = ours.bind("tcp://127.0.0.1:*")
+        stranger = RubyConnector(theirs, endpoint, keys=STRANGER)
+        stranger._send(b"CONNECT", {b"ID": b"1", b"TTL": b"1000", b"VERSION": b"0.2"})
+        wait_until(lambda: ours.counters.handshakes_failed)
+        daemon = RubyConnector(theirs, endpoint, keys=DAEMON)
+        daemon.connect()
+        assert not stranger.sock.poll(0)
+        assert ours.clients == 1
+
+
+@pytest.mark.spec("MCO-03")
+def test_a_client_without_the_first_empty_frame(middleware: tuple[Middleware, str], curve: bool) -> None:
+    _, endpoint = middleware
+    with Theirs() as theirs:
+        ruby = RubyConnector(theirs, endpoint, keys=CLIENT if curve else None)
+        ruby.connect()
+        ruby.subscribe(b"a")
+        plain = RubyConnector(theirs, endpoint, 4, CLIENT if curve else None).sock
+        plain.send_multipart([b"SUB", b"ID", b"1", b"", b"a"])
+        assert plain.recv_multipart() == [b"OK", b"ID", b"1"]
+        plain.send_multipart([b"PUT", b"TOPIC", b"a", b"", b"one", b"two"])
+        assert plain.recv_multipart() == [b"MESSAGE", b"TOPIC", b"a", b"", b"one", b"two"]
+        assert ruby.receive() == ({b"TOPIC": b"a"}, [b"one", b"two"])
+
+
+def test_a_flood_from_libzmq_reaches_every_subscriber_whole_and_in_order(
+    middleware: tuple[Middleware, str], curve: bool
+) -> None:
+    ours, endpoint = middleware
+    with Theirs() as theirs:
+        subscribers = [RubyConnector(theirs, endpoint, number, DAEMON if curve else None) for number in range(5)]
+        for subscriber in subscribers:
+            subscriber.sock.rcvhwm = 0
+            subscriber.connect()
+            subscriber.subscribe(b"a")
+        speaker = RubyConnector(theirs, endpoint, 99, CLIENT if curve else None)
+        for number in range(2000):
+            speaker.put(b"a", b"%d" % number + bytes(200))
+        for subscriber in subscribers:
+            for number in range(2000):
+                assert subscriber.receive()[1] == [b"%d" % number + bytes(200)]
+        assert ours.counters.missed == 0
+
+
+def test_our_connector_and_a_ruby_daemon_on_one_middleware(middleware: tuple[Middleware, str], curve: bool) -> None:
+    _, endpoint = middleware
+    security: Security = CurveClient(SERVER.public, CLIENT) if curve else Null()
+    with Theirs() as theirs, Connector(endpoint, security=security) as connector:
+        daemon = RubyConnector(theirs, endpoint, keys=DAEMON if curve else None)
+        daemon.connect()
+        daemon.subscribe(b"mcollective rpcutil")
+        connector.subscribe("mcollective reply us 1", timeout=PATIENCE)
+        connector.put("mcollective rpcutil", BODY, reply_to="mcollective reply us 1")
+        headers, body = daemon.receive()
+        daemon.put(headers[b"X-REPLY-TO"], b"answer")
+        assert body == [BODY]
+        assert connector.recv(timeout=PATIENCE).body == b"answer"
+
+
+@pytest.mark.spec("MCO-02")
+def test_our_connector_at_a_router_of_libzmqs_with_curve() -> None:
+    """A broker that others wrote: the connector's side of CURVE, and of the protocol."""
+    with Theirs() as theirs:
+        router = theirs.socket(
+            zmq.ROUTER,
+            curve_server=1,
+            curve_secretkey=z85.encode(SERVER.secret).encode(),
+            curve_publickey=z85.encode(SERVER.public).encode(),
+        )
+        endpoint = theirs.bind(router)
+        with Connector(endpoint, security=CurveClient(SERVER.public, CLIENT), identity=b"us", linger=0) as connector:
+            identity, empty, verb, *headers = router.recv_multipart()
+            assert (identity, empty, verb) == (b"us", b"", b"CONNECT")
+            router.send_multipart([identity, b"", b"OK", b"ID", headers[1]])
+            connector.connect(timeout=PATIENCE)
+            connector.put("a", b"x")
+            assert router.recv_multipart() == [b"us", b"", b"PUT", b"TOPIC", b"a", b"", b"x"]
+            router.send_multipart([b"us", b"", b"MESSAGE", b"TOPIC", b"a", b"", b"y"])
+            assert connector.recv(timeout=PATIENCE).body == b"y"
