@@ -42,9 +42,7 @@ def _zeps(server: Server) -> dict[str, Any] | None:
         return None
     counters = broker.counters
     return {
-        "streams": [
-            {**describe_stream(stream), "feed": _feed(server, stream.name)} for stream in broker.engine.streams
-        ],
+        "streams": [{"feed": None, **describe_stream(stream)} for stream in broker.engine.streams],
         "clients": [describe_session(session) for session in list(broker.engine.sessions)],
         "published": counters.published,
         "fell_behind": counters.fell_behind,
@@ -55,12 +53,6 @@ def _zeps(server: Server) -> dict[str, Any] | None:
         "sync_seconds": broker.sync_seconds,
         "syncs": broker.syncs,
     }
-
-
-def _feed(server: Server, name: str) -> dict[str, int] | None:
-    assert server.broker is not None
-    feed = server.broker.feeds.get(name)
-    return dataclasses.asdict(feed) if feed is not None else None
 
 
 def _mcollective(server: Server) -> dict[str, Any] | None:

@@ -59,6 +59,7 @@ from zambezi.zeps.face import (
     stream_name,
 )
 from zambezi.zeps.journal.entry import IndexEntry
+from zambezi.zeps.multicast.listening import Wish
 from zambezi.zeps.publisher import POSTS, Key, Publisher, PublisherCounters
 from zambezi.zeps.publishing import Publishing
 from zambezi.zeps.questions import Question
@@ -349,13 +350,23 @@ class Stream:
     # Subscribing
 
     def subscribe(
-        self, pattern: str = "", *, since: Since = "latest", until: Until = None, window: int | None = None
+        self,
+        pattern: str = "",
+        *,
+        since: Since = "latest",
+        until: Until = None,
+        window: int | None = None,
+        multicast: bool | str = False,
+        interface: str | None = None,
     ) -> Subscription:
         """The messages whose keys match, from a place on, and then live; or up to another place.
 
         `since` is "latest" (from now on), "earliest", a sequence (after it), a time, or how long ago. `until` is a
         sequence (the last one), a time (what was before it), or "now": what is there now. `window` bounds what is held
         for a program that is slow to take it, in octets.
+
+        With `multicast=True` live messages come from the stream's group, if it has one, and the broker is asked only
+        for what is missing; `interface` says on which network. A text, `"udp://239.77.1.1:5680"`, is the group itself.
 
         Returns at once. `async with` waits until the broker has confirmed it, for those who publish next.
         """
@@ -364,7 +375,8 @@ class Stream:
         engine = Subscriber(
             self.name, pattern_text(pattern), place_of(since), end_of(until), window or client._options.window
         )
-        session = Subscribing(client._reactor, client._options, client._locate, self.name, engine)
+        wish = Wish.of(multicast, interface)
+        session = Subscribing(client._reactor, client._options, client._locate, self.name, engine, wish)
         subscription = Subscription(client, session)
         client._subscriptions.add(subscription)
         session.start()

@@ -60,7 +60,11 @@ class Block:
 
     @property
     def starts(self) -> Sequence[int]:
-        """Where each message begins, and in the end where the last one ends."""
+        """Where each message begins, and in the end where the last one ends. Those of one size cost nothing each."""
+        if self._places is None and self.octets[:1] == b"\0":
+            equal = _equal_places(self.octets)
+            if equal is not None:
+                return equal
         return self._found()[0]
 
     @property

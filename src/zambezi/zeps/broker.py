@@ -120,8 +120,7 @@ class Broker:
         assert stream is not None
         journal = stream.journal
         sender = self._senders[name] = Sender(self._reactor, group, journal.incarnation, journal.last, key)
-        stream.feed = sender.send
-        stream.multicast = str(group)
+        stream.feed = sender
 
     def _stop(self) -> None:
         for sender in self._senders.values():
@@ -197,8 +196,8 @@ class Broker:
     # Time
 
     def _tick(self) -> None:
-        self._engine.tick()
         self._timer = self._reactor.call_at(self._reactor.time() + TICK, self._tick)
+        self._engine.tick()
 
     # The end
 
@@ -269,7 +268,7 @@ class _BrokerCore(core.Core):
 class _Line:
     """A connection as its session sees it, and as its link sees what is to be sent."""
 
-    __slots__ = ("_core", "_held", "_lost", "_pipe", "session")
+    __slots__ = ("_core", "_held", "_pipe", "session")
 
     session: Session
 
@@ -277,7 +276,6 @@ class _Line:
         self._core = core
         self._pipe = pipe
         self._held = False
-        self._lost = False
 
     # From the client
 
@@ -302,14 +300,12 @@ class _Line:
     def release(self) -> None:
         self._held = False
         self.drain()
-        if self._lost and not self._held:
-            self.session.lost()
 
     def lost(self) -> None:
-        """The connection is over. What came before still counts, if it has to wait."""
-        self._lost = True
-        if not (self._held and self._pipe.inbox):
-            self.session.lost()
+        """The connection is over. What came before still counts: it waits for room with the stream."""
+        while self._held and self._pipe.inbox:
+            self.release()
+        self.session.lost()
 
     # To the client
 

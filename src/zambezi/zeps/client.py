@@ -17,8 +17,9 @@ from typing import Final, TypeAlias
 
 from zambezi.wire import WireError
 from zambezi.zeps.block import DELIVER
-from zambezi.zeps.errors import ClientClosed
+from zambezi.zeps.errors import ClientClosed, ZepsError
 from zambezi.zeps.messages import Attach, AttachOk, Detach, DetachOk, Invalid, Ping, PingOk, SubscribeOk, Zeps
+from zambezi.zeps.multicast.datagram import KEY
 from zambezi.zeps.publisher import BOUND, LARGEST, OnFull
 from zambezi.zeps.received import examine
 from zambezi.zeps.subscriber import WINDOW
@@ -57,6 +58,11 @@ class ClientOptions:
     largest: int = LARGEST
     window: int = WINDOW
     linger: float | None = 5.0
+    group_key: bytes = b""
+
+    def __post_init__(self) -> None:
+        if self.group_key and len(self.group_key) != KEY:
+            raise ZepsError(f"the key of a group has {KEY} octets, not {len(self.group_key)}; see zambezi keygen")
 
     def socket(self) -> core.Options:
         return core.Options(
@@ -87,6 +93,7 @@ class Session(Dealer):
         self._connections = 0
         self._looking: Timer | None = None
         self._parting: Timer | None = None
+        self._apart = False  # no connection is wanted now
 
     # Finding the broker
 
@@ -100,13 +107,16 @@ class Session(Dealer):
         """Connect to where the broker is now; False if nobody knows."""
         try:
             endpoint = self._locate()
-            if endpoint is not None and endpoint != self._endpoint:
+            if endpoint is not None and (self._apart or endpoint != self._endpoint):
                 self.connect(endpoint)
         except Exception as error:  # whoever is asked is not ours, and must not end the search
             self.problem = f"it cannot be found: {error}"
             return False
         if endpoint is None:
             self.problem = "no broker was found yet"
+        elif self._apart:
+            self._apart = False
+            self._endpoint = endpoint
         elif endpoint != self._endpoint:
             for pipe, connector in list(self.connectors.items()):
                 if connector.endpoint == self._endpoint:
@@ -123,14 +133,28 @@ class Session(Dealer):
 
     def _look_again(self) -> None:
         """A broker that comes back may be somewhere else."""
-        if not self.closing and self._pipe is None:
+        if not self.closing and not self._apart and self._pipe is None:
             self._look()
+
+    def part(self) -> None:
+        """Have no connection, until `start` is called again."""
+        self._apart = True
+        self._connections = 0  # the next one is not there because this one was lost
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        if self.attached:
+            self.say(_DETACH)
+        for pipe in list(self.connectors):
+            self.leave(pipe, 0)
 
     @property
     def state(self) -> str:
         """How the connection is, for errors."""
         if self.attached:
             return f"attached to {self.stream!r} at {self._endpoint}"
+        if self._apart:
+            return f"listening to the multicast group of {self.stream!r}"
         if self._pipe is not None:
             return f"connected to {self._endpoint}, which has not granted {self.stream!r} yet"
         return f"not connected to {self._endpoint or 'a broker'}: {self.problem}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -37,6 +37,9 @@ class StreamInfo:
     attached: int = 0
     rate: float = 0.0  # messages published in a second, of late
     held: str = ""
+    multicast: str = ""  # the group that live messages go to,
+    sealed: bool = False  # whether it takes a key to read them there,
+    feed: Mapping[str, int] = field(default_factory=dict, hash=False)  # and what went there, counted
 
     @property
     def messages(self) -> int:
@@ -102,10 +105,10 @@ def _read(kind: type[T], body: bytes) -> T:
         if not isinstance(told, Mapping):
             raise TypeError("it is no JSON object")
         known: dict[str, Any] = {}
-        for field in fields(kind):  # type: ignore[arg-type]
-            if field.name in told:
-                value = told[field.name]
-                known[field.name] = tuple(value) if isinstance(value, list) else value
+        for one in fields(kind):  # type: ignore[arg-type]
+            if one.name in told:
+                value = told[one.name]
+                known[one.name] = tuple(value) if isinstance(value, list) else value
         return kind(**known)
     except (ValueError, TypeError) as error:
         raise BrokerError(f"the broker tells of a {kind.__name__} in a way that cannot be read: {error}") from None

@@ -71,6 +71,7 @@ class Counters:
 
     published: int = 0
     fell_behind: int = 0  # cursors that retention has passed
+    dismissed: int = 0  # publishers that were sent away because too much waited for room on the disk already
     unread: int = 0  # connections that were ended because they did not read their answers
     invalid: Counter[str] = field(default_factory=Counter)  # by kind
 
@@ -200,10 +201,12 @@ class Engine:
         """Say goodbye to all."""
         for stream in self._streams.values():
             stream.flush()
+            stream.retry()
         for session in tuple(self.sessions):
             session.detach()
 
     def close(self) -> None:
         for stream in self._streams.values():
             stream.flush()
+            stream.retry()
         self._store.close()

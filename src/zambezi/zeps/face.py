@@ -52,6 +52,7 @@ class ClientArguments(TypedDict, total=False):
     largest: int  # octets of a message
     window: int  # of what is sent and not read, in octets, for each subscription
     linger: float | None  # how long close() waits for confirmations
+    group_key: bytes  # what multicast groups are sealed with, where they are
 
 
 class StreamArguments(TypedDict, total=False):

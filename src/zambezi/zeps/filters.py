@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 from zambezi.zeps.matchers import Matchers, Test
 from zambezi.zmtp.subscriptions import Subscriptions
 
-_OF_FILTER: Final = 1 << 22  # octets that a filter remembers, about,
+_OF_FILTER: Final = 1 << 20  # octets that a filter remembers, about: there can be one for each SUBSCRIBE,
 _OF_TABLE: Final = 1 << 24  # and a table
 _EACH: Final = 150  # what a key takes besides its own octets
 _MEMBER: Final = 8

@@ -22,6 +22,7 @@ More matchers can be registered: a name, and a function that makes a test of key
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -32,6 +33,8 @@ from zambezi.zeps.errors import PatternError
 Test: TypeAlias = Callable[[bytes], object]
 Maker: TypeAlias = Callable[[bytes], Test]
 
+_log: Final = logging.getLogger("zambezi.zeps")
+
 _MEMORY: Final = 1 << 20  # what RE2 may use for one pattern
 
 
@@ -39,7 +42,7 @@ class Matchers:
     """The matchers that patterns can name."""
 
     def __init__(self) -> None:
-        self._makers: dict[str, Maker] = {"prefix": prefix, "exact": exact, "glob": glob, "regex": regex}
+        self._makers = dict(_BUILT_IN)
 
     def register(self, name: str, maker: Maker) -> None:
         """Add a matcher. It must answer in a time that no pattern and no key can stretch: the broker waits for it."""
@@ -59,7 +62,8 @@ class Matchers:
     def parse(self, pattern: str) -> Test:
         """The test of keys that a pattern stands for; `PatternError` if it stands for none."""
         name, rest = self.split(pattern)
-        return self._makers[name](rest)
+        maker = self._makers[name]
+        return maker(rest) if name in _BUILT_IN else _guarded(name, maker, rest)
 
     @property
     def names(self) -> list[str]:
@@ -80,6 +84,31 @@ def glob(rest: bytes) -> Test:
 
 def regex(rest: bytes) -> Test:
     return _search("regex", rest, rest)
+
+
+_BUILT_IN: Final[dict[str, Maker]] = {"prefix": prefix, "exact": exact, "glob": glob, "regex": regex}
+
+
+def _guarded(name: str, maker: Maker, rest: bytes) -> Test:
+    """What somebody registered, with its mistakes kept to itself: no stranger's pattern or key may stop a broker.
+
+    A key that the test fails on is not wanted.
+    """
+    try:
+        test = maker(rest)
+    except PatternError:
+        raise
+    except Exception as error:
+        raise PatternError(f"the matcher {name!r} failed on this pattern: {error!r}") from error
+
+    def guarded(key: bytes) -> object:
+        try:
+            return test(key)
+        except Exception:
+            _log.exception("the matcher %r failed on the key %r", name, key)
+            return False
+
+    return guarded
 
 
 def _search(name: str, given: bytes, pattern: bytes) -> Test:

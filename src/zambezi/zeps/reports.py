@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from zambezi.zeps import messages
@@ -162,7 +163,8 @@ class _IndexPages:
 
 def describe_stream(stream: Stream) -> dict[str, object]:
     journal = stream.journal
-    return {
+    feed = stream.feed
+    told: dict[str, object] = {
         "stream": stream.name,
         "incarnation": str(journal.incarnation),
         "first": journal.first,
@@ -175,8 +177,11 @@ def describe_stream(stream: Stream) -> dict[str, object]:
         "attached": stream.attached,
         "rate": round(stream.rate, 1),
         "held": stream.held or journal.failed,
-        "multicast": stream.multicast,
+        "multicast": feed.group if feed is not None else "",
     }
+    if feed is not None:
+        told |= {"sealed": feed.sealed, "feed": asdict(feed.counters)}
+    return told
 
 
 def describe_session(session: Session) -> dict[str, object]:

@@ -157,9 +157,8 @@ class Session:
         engine = self._engine
         try:
             if self._report is not None:
-                wanted = Filter([message.pattern], engine.matchers)
+                self._report.subscribe(Filter([message.pattern], engine.matchers), message.latest)
                 self._line.say(_SUBSCRIBE_OK)
-                self._report.subscribe(wanted, message.latest)
             else:
                 self._subscribe_stream(message)
         except (ZepsError, OSError) as error:
@@ -177,6 +176,8 @@ class Session:
             return
         engine.matchers.parse(message.pattern)  # before anything is changed
         stream.flush()
+        if self.state is State.CLOSED:
+            return  # the connection was found broken over what was handed out
         after, due = where_to_start(stream.journal, message.latest)
         oldest = stream.journal.first
         skipped = max(0, oldest - 1 - after)
@@ -188,8 +189,8 @@ class Session:
         if self.cursor is None:
             self.cursor = Cursor(stream, self._line, self._fell_behind)
         self.cursor.skipped += skipped
-        self._line.say(_SUBSCRIBE_OK)
         self.cursor.subscribe(message.pattern, after, due)
+        self._line.say(_SUBSCRIBE_OK)  # in the end, for it may be the end; what was asked for comes later in any case
 
     def _credit(self, message: Credit) -> None:
         if self._report is not None:
@@ -218,8 +219,7 @@ class Session:
 
     def _report_complete(self) -> None:
         owed, self._owed = self._owed, 0
-        for _ in range(owed):
-            self._line.say(_PING_OK)
+        self.confirm(owed)
 
     def _ignore(self, message: Zeps) -> None:
         """Nothing follows from it."""
@@ -243,11 +243,16 @@ class Session:
     def release(self) -> None:
         self._line.release()
 
-    def confirm(self) -> None:
-        self._line.say(_PING_OK)
+    def confirm(self, barriers: int) -> None:
+        for _ in range(barriers):
+            self._line.say(_PING_OK)
 
     def refuse(self, reason: str) -> None:
         self._invalid("stopped", reason)
+        self.detach()
+
+    def dismiss(self) -> None:
+        self._engine.counters.dismissed += 1
         self.detach()
 
     # Out

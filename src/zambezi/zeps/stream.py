@@ -19,11 +19,13 @@ from zambezi.zeps.errors import JournalError, JournalFull, OutOfRange
 from zambezi.zeps.filters import Filter, Table
 from zambezi.zeps.journal import Journal, Span
 from zambezi.zeps.matchers import Matchers
+from zambezi.zeps.multicast.feed import FeedCounters
 
 if TYPE_CHECKING:
     from zambezi.zeps.cursor import Cursor
 
 BLOCK: Final = 1 << 20  # what waits is appended when it has so many octets
+WAITING: Final = 1 << 26  # octets that wait for room in the journal at most, of all publishers together
 QUIET: Final = 100e-6  # seconds
 SLOWEST: Final = 0.01  # messages in a second: less is none
 NEVER: Final = 1 << 64  # after all sequences
@@ -37,11 +39,27 @@ class Publisher(Protocol):
 
     def release(self) -> None: ...
 
-    def confirm(self) -> None:
-        """Everything that came before the oldest barrier is in the journal."""
+    def confirm(self, barriers: int) -> None:
+        """Everything that came before the oldest barriers, so many of them, is safe."""
 
     def refuse(self, reason: str) -> None:
         """The stream is stopped."""
+
+    def dismiss(self) -> None:
+        """Too much waits for room already: come back later, with what was not confirmed."""
+
+
+class Feed(Protocol):
+    """A multicast group, as the stream sees it. (ZEP-16)"""
+
+    group: str
+    sealed: bool
+
+    @property
+    def counters(self) -> FeedCounters: ...
+
+    def send(self, block: Block) -> None:
+        """Send what was appended; the stream does not wait for it."""
 
 
 class Group:
@@ -74,8 +92,7 @@ class Stream:
         self.warm = warm
         self.waiting: set[Cursor] = set()  # at the end, and yet in low gear: they are nudged by what is appended
         self.dated: set[Cursor] = set()  # with subscriptions that begin at a time that is still to come
-        self.feed: Callable[[Block], object] | None = None  # where live messages go besides, to whoever listens
-        self.multicast = ""  # and where that is
+        self.feed: Feed | None = None  # where live messages go besides, to whoever listens
         self.held = ""  # why nothing can be appended now
         self.published = 0
         self.rate = 0.0  # messages in a second, of late
@@ -93,7 +110,8 @@ class Stream:
         self._last = 0.0
         self._looked = (clock(), 0)  # when the rate was measured last, and what was published by then
         self._publishers: dict[Publisher, None] = {}  # held back
-        self._barriers: list[tuple[Publisher, int]] = []  # who waits for which sequence to be safe; 0: not known yet
+        # Who waits for which sequence to be safe, and how often; NEVER, the last, stands for one that is not known yet.
+        self._barriers: dict[int, dict[Publisher, int]] = {}
 
     # In
 
@@ -101,6 +119,9 @@ class Stream:
         """Take PUBLISH messages without fault. (ZEP-04)"""
         if self.journal.failed:
             publisher.refuse(self._stopped)
+            return
+        if self.held and self._pending_octets >= WAITING:
+            publisher.dismiss()
             return
         self._pending += frames
         self._pending_octets += sum(map(len, frames))
@@ -119,8 +140,10 @@ class Stream:
 
     def flush(self) -> None:
         """Sequence and journal what waits, and hand it out. (ZEP-09)"""
-        if not self._pending:
-            return
+        if self._pending and not self.held:
+            self._flush()
+
+    def _flush(self) -> None:
         try:
             block = self._append(self._pending)
         except JournalError as error:
@@ -168,7 +191,7 @@ class Stream:
     def retry(self) -> None:
         """Try again to append what could not be appended."""
         if self.held:
-            self.flush()
+            self._flush()
             if self.journal.failed:
                 self.stop()
 
@@ -187,11 +210,11 @@ class Stream:
     def stop(self) -> None:
         """The journal cannot be trusted any more: who publishes must know, and nothing is confirmed."""
         publishers, self._publishers = self._publishers, {}
-        barriers, self._barriers = self._barriers, []
+        barriers, self._barriers = self._barriers, {}
         self._pending = []
         self._pending_octets = 0
         self.held = ""
-        for publisher in {**publishers, **dict.fromkeys(one for one, _ in barriers)}:
+        for publisher in {**publishers, **{one: None for waiting in barriers.values() for one in waiting}}:
             publisher.refuse(self._stopped)
         for publisher in publishers:
             publisher.release()  # to hear its goodbye
@@ -205,35 +228,40 @@ class Stream:
     def barrier(self, publisher: Publisher) -> None:
         """Confirm to the publisher when all that it has published is safe. (ZEP-06)"""
         self.flush()
-        self._barriers.append((publisher, 0))
+        self._await(NEVER if self._pending else self.journal.last, publisher, 1)
         if self.journal.failed:
             self.stop()
         else:
             self.settle()
 
+    def _await(self, sequence: int, publisher: Publisher, barriers: int) -> None:
+        waiting = self._barriers.setdefault(sequence, {})
+        waiting[publisher] = waiting.get(publisher, 0) + barriers
+
     def settle(self) -> None:
         """Confirm what is safe by now."""
-        waiting = []
         last = self.journal.last
+        if not self._pending:
+            for publisher, count in self._barriers.pop(NEVER, {}).items():
+                self._await(last, publisher, count)
         safe = self.journal.synced if self.journal.policy.sync == "always" else last
-        for publisher, target in self._barriers:
-            wanted = target or (0 if self._pending else last)
-            if (wanted or not self._pending) and wanted <= safe:
-                publisher.confirm()
-            else:
-                waiting.append((publisher, wanted))
-        self._barriers = waiting
-        if waiting and not self._pending:
+        while self._barriers and (oldest := next(iter(self._barriers))) <= safe:
+            for publisher, count in self._barriers.pop(oldest).items():
+                publisher.confirm(count)
+        if self._barriers and not self._pending:
             self._sync(self)
 
     def forget(self, publisher: Publisher) -> None:
         """The publisher is gone. What it published stays."""
         self._publishers.pop(publisher, None)
-        self._barriers = [one for one in self._barriers if one[0] is not publisher]
+        for waiting in self._barriers.values():
+            waiting.pop(publisher, None)
 
     # Out
 
     def _hand_out(self, block: Block) -> None:
+        if self.feed is not None:
+            self.feed.send(block)
         everything = self._everything
         if everything is not None:
             for cursor in tuple(everything.live):

@@ -11,6 +11,11 @@ an error.
 
 With a pattern, messages stop coming at the last one that matches, and nobody says that the end was passed. So for a
 subscription that has an end, the message *at* the end is asked for by a second SUBSCRIBE, whatever its key is.
+
+Where messages may come from a multicast group too, we must know at any time what the next sequence is, and a pattern
+hides that. So the broker is asked to apply the pattern only up to the sequence that is the last one when we subscribe,
+and to send all that comes after it, by a second SUBSCRIBE again; from the group everything comes anyway. What does not
+match is then left out here. Credit makes it safe: none is given before both were said.
 """
 
 from __future__ import annotations
@@ -18,13 +23,15 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from zambezi.zeps.directory import StreamInfo, moment
 from zambezi.zeps.errors import BrokerError, Incarnation, ZepsError
+from zambezi.zeps.filters import Filter
 from zambezi.zeps.matchers import Matchers
 from zambezi.zeps.messages import EARLIEST, LATEST, TIME, Credit, Subscribe
+from zambezi.zeps.multicast.reception import ReceptionCounters
 from zambezi.zeps.received import KEY, MessageBatch, below, sequence_of
 
 WINDOW: Final = 4 << 20
@@ -41,6 +48,7 @@ class SubscriberCounters:
     missed: int = 0  # were gone from the journal before they could be sent
     malformed: int = 0  # what came and is no message: the connection is made anew
     reconnects: int = 0
+    multicast: ReceptionCounters = field(default_factory=ReceptionCounters)  # where a group was asked for
 
 
 class Subscriber:
@@ -50,7 +58,7 @@ class Subscriber:
         "_at_end",
         "_batches",
         "_begun",
-        "_incarnation",
+        "_everything_after",
         "_last",
         "_marked",
         "_pattern",
@@ -58,10 +66,12 @@ class Subscriber:
         "_since",
         "_stream",
         "_unread",
+        "_wanted",
         "_window",
         "counters",
         "ended",
         "failure",
+        "incarnation",
         "position",
         "until",
     )
@@ -80,7 +90,7 @@ class Subscriber:
         self._pattern = pattern
         self._since = since
         self._window = window
-        self._incarnation = ""
+        self.incarnation = ""
         self._last = 0  # of the stream, when the broker last told
         self._marked = False  # whether the message at the end was asked for
         self._begun = False  # whether a message has come
@@ -89,6 +99,8 @@ class Subscriber:
         self._batches: deque[tuple[MessageBatch, int]] = deque()
         # Whether the message at the end is one of ours.
         self._at_end = Matchers().parse(pattern) if pattern and until is not None else None
+        self._wanted: Filter | None = None  # where it is for us to choose
+        self._everything_after = LATEST  # the sequence after which the broker does not choose
 
     # Where to begin
 
@@ -98,10 +110,10 @@ class Subscriber:
             if self.until is not None and self.end is None:
                 self.fail(BrokerError("this broker tells nothing of its streams: say by a sequence where to end"))
             return
-        if self._incarnation and info.incarnation != self._incarnation:
-            self.fail(self._not_the_same(f"its incarnation was {self._incarnation} and is {info.incarnation} now"))
+        if self.incarnation and info.incarnation != self.incarnation:
+            self.fail(self._not_the_same(f"its incarnation was {self.incarnation} and is {info.incarnation} now"))
             return
-        self._incarnation = info.incarnation
+        self.incarnation = info.incarnation
         self._last = info.last
         if self.position is None and self._since == EARLIEST:
             self.position = max(0, info.first - 1)
@@ -141,9 +153,24 @@ class Subscriber:
         self._remaining = 0
         self._marked = False
         latest = self.position if self.position is not None else self._since
-        said = [*Subscribe(self._pattern, latest).encode(), *self.mark_end()]
+        said = [*Subscribe(self._pattern, latest).encode(), *self._want_everything(), *self.mark_end()]
         credit = self.grant()
         return said if credit is None else [*said, credit]
+
+    def choose(self) -> None:
+        """From now on it is for us to leave out what does not match the pattern."""
+        if self._pattern and self._wanted is None:
+            self._wanted = Filter([self._pattern], Matchers())
+
+    def _want_everything(self) -> tuple[bytes, ...]:
+        """The SUBSCRIBE for all that comes after what is there now, where it is for us to choose."""
+        self._everything_after = LATEST
+        if self._wanted is None or not self.incarnation or self.position is None:
+            return ()
+        end = self.end
+        self._everything_after = self._last if end is None else min(self._last, end - 1)
+        self._marked = end is not None
+        return Subscribe("", self._everything_after).encode()
 
     @property
     def lacks_mark(self) -> bool:
@@ -153,7 +180,12 @@ class Subscriber:
     def mark_end(self) -> tuple[bytes, ...]:
         """The SUBSCRIBE for the message at the end, if it is time for it."""
         end = self.end
-        if end is None or not self.lacks_mark or end - 1 > self._last:
+        if end is None or not self.lacks_mark:
+            return ()
+        if end > self._everything_after:
+            self._marked = True  # it comes by itself
+            return ()
+        if end - 1 > self._last:
             return ()
         self._marked = True
         return Subscribe("", end - 1).encode()
@@ -161,10 +193,17 @@ class Subscriber:
     # What comes
 
     def deliver(self, frames: list[bytes], after: int) -> None:
-        """Take DELIVER messages, as `received.examine` found them."""
+        """Take DELIVER messages from the broker, as `received.examine` found them."""
         octets = sum(map(len, frames))
-        count = len(frames)
         self._remaining -= octets
+        self._take(frames, after, octets)
+
+    def overhear(self, frames: list[bytes], after: int) -> None:
+        """Take DELIVER messages from a group: all that follow on where we stand."""
+        self._take(frames, after, sum(map(len, frames)))
+
+    def _take(self, frames: list[bytes], after: int, octets: int) -> None:
+        count = len(frames)
         if self.ended:
             return
         position = self.position
@@ -183,8 +222,11 @@ class Subscriber:
         if end is not None and last >= end:
             self.ended = True
             frames = self._until(frames, end)
-            if not frames:
-                return
+        if self._wanted is not None:
+            wanted = self._wanted
+            frames = [frame for frame in frames if wanted(frame[KEY : KEY + frame[KEY - 1]])]
+        if not frames:
+            return
         if len(frames) < count:
             octets = sum(map(len, frames))
         self.counters.received += len(frames)
@@ -221,6 +263,16 @@ class Subscriber:
         )
 
     # What goes to the program
+
+    @property
+    def full(self) -> bool:
+        """Whether the program has not taken what the window allows."""
+        return self._unread >= self._window
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it has taken half of it again."""
+        return self._unread <= self._window // 2
 
     @property
     def readable(self) -> bool:

@@ -3,6 +3,9 @@
 ATTACH comes first, so that the stream is there; then `$streams` is asked, on a connection of its own, which incarnation
 it is and where it begins and ends; then SUBSCRIBE follows, from the place where the subscription stands. It is the same
 after every loss of the connection.
+
+Where the program wishes for multicast, the group is joined when the broker has told of it. As long as the group carries
+the subscription there is no connection at all; when it does not, one is made, as after a loss. (ZEP-16)
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ from typing import Final
 
 from zambezi.zeps.client import PART, ClientOptions, Locate, Session
 from zambezi.zeps.directory import STREAMS, StreamInfo, read_streams
-from zambezi.zeps.errors import BrokerError
+from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.messages import TIME
+from zambezi.zeps.multicast.listening import Listening, Wish
+from zambezi.zeps.multicast.reception import Phase
 from zambezi.zeps.questions import Probe, Question
 from zambezi.zeps.received import MessageBatch
 from zambezi.zeps.subscriber import Subscriber
@@ -28,10 +33,19 @@ class Subscribing(Session):
     """The session of a subscription."""
 
     def __init__(
-        self, reactor: Reactor, options: ClientOptions, locate: Locate, stream: str, engine: Subscriber
+        self,
+        reactor: Reactor,
+        options: ClientOptions,
+        locate: Locate,
+        stream: str,
+        engine: Subscriber,
+        wish: Wish | None = None,
     ) -> None:
         super().__init__(reactor, options, locate, stream)
         self.engine = engine
+        self._wish = wish  # for multicast; None if there is none, or it cannot come true
+        self._info: StreamInfo | None = None
+        self._listening: Listening | None = None
         self.confirmed_once = False  # by the broker: from then on nothing is missed
         self._question: Question | None = None
         self._subscribed = False
@@ -40,11 +54,17 @@ class Subscribing(Session):
     def take(self) -> MessageBatch | None:
         """The next batch; what was taken is replaced by credit for more."""
         batch = self.engine.take()
-        if batch is not None and self._subscribed:
+        if batch is not None:
+            self._give_credit()
+            if self._listening is not None and self.engine.has_room:
+                self._listening.release()
+        return batch
+
+    def _give_credit(self) -> None:
+        if self._subscribed:
             credit = self.engine.grant()
             if credit is not None:
                 self.say(credit)
-        return batch
 
     # Before SUBSCRIBE: what is this stream now?
 
@@ -86,6 +106,11 @@ class Subscribing(Session):
             engine.learn(info)
         if self._is_over():
             return
+        if info is not None and self._wish is not None:
+            self._info = info
+            self._listen()
+            if self._is_over() or self._apart:
+                return
         until = engine.until
         if info is not None and until is not None and until & TIME:
             wait = (until ^ TIME) / 1000 - wall_clock()
@@ -123,7 +148,7 @@ class Subscribing(Session):
 
     def _found_end(self, info: StreamInfo, until: int) -> None:
         self.engine.set_end(until, info)
-        if self._is_over():
+        if self._is_over() or self._apart:
             return
         if self._subscribed:
             self._mark_end()
@@ -175,9 +200,85 @@ class Subscribing(Session):
     # Then
 
     def delivered(self, frames: list[bytes], after: int) -> None:
-        self.engine.deliver(frames, after)
+        engine = self.engine
+        repeated = engine.counters.repeated
+        engine.deliver(frames, after)
+        if self._wish is not None:
+            self._follow_group(len(frames) - (engine.counters.repeated - repeated))
         self.on_change()
         self._is_over()
+
+    # The group
+
+    def _listen(self) -> None:
+        """Listen to the group of the stream, as soon as it is known where we stand."""
+        engine = self.engine
+        listening, info, wish = self._listening, self._info, self._wish
+        if listening is not None:
+            if info is not None:
+                listening.reception.told(info.last)
+            return
+        if info is None or wish is None or engine.position is None:
+            return
+        listening = Listening.to(
+            self.reactor,
+            wish,
+            info,
+            engine.position,
+            self.client_options.group_key,
+            engine.counters.multicast,
+            self._heard,
+        )
+        if listening is None:
+            self._wish = None
+            return
+        try:
+            engine.choose()
+        except ZepsError as error:
+            engine.fail(error)
+        listening.reception.on_messages = engine.overhear
+        listening.reception.on_phase = self._phase_changed
+        self._listening = listening
+
+    def _follow_group(self, messages: int) -> None:
+        """The broker has sent messages: the group may go on from here. What was left out of them is credit again."""
+        self._listen()
+        listening, position = self._listening, self.engine.position
+        if listening is not None and position is not None:
+            listening.reached(position, messages)
+            self._hold_if_full()
+            self._give_credit()
+
+    def _heard(self) -> None:
+        """The group has brought messages, perhaps."""
+        if not self.closing:
+            self._hold_if_full()
+            self.on_change()
+            self._is_over()
+
+    def _hold_if_full(self) -> None:
+        if self._listening is not None and self.engine.full:
+            self._listening.hold()
+
+    def _phase_changed(self, _: Phase) -> None:
+        # Not now: whoever brings this about is in the middle of something, on the connection perhaps.
+        self.reactor.call_soon(self._follow_phase)
+
+    def _follow_phase(self) -> None:
+        listening = self._listening
+        if listening is None or self.closing:
+            return
+        if not listening.in_group:
+            if self._apart:
+                self.start()
+        else:
+            self._stop_asking()
+            self.part()
+            self.confirmed_once = True  # nothing is missed from here on, though the broker need not know of us
+            until = self.engine.until
+            if until is not None and until & TIME:
+                self._poll_after(max(0.0, (until ^ TIME) / 1000 - wall_clock()), self._time_has_come)
+            self.on_change()
 
     def _is_over(self) -> bool:
         """Whether the subscription is at its end, or cannot go on; then there is no need for a connection."""
@@ -208,4 +309,6 @@ class Subscribing(Session):
     def close(self, linger: float | None) -> None:
         if not self.closing:
             self._stop_asking()
+            if self._listening is not None:
+                self._listening.close()
         super().close(linger)

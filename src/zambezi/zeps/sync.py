@@ -60,6 +60,7 @@ from zambezi.zeps.face import (
     stream_name,
 )
 from zambezi.zeps.journal.entry import IndexEntry
+from zambezi.zeps.multicast.listening import Wish
 from zambezi.zeps.publisher import Key, Publisher, PublisherCounters
 from zambezi.zeps.publishing import Publishing
 from zambezi.zeps.questions import Question
@@ -354,7 +355,14 @@ class Stream:
     # Subscribing
 
     def subscribe(
-        self, pattern: str = "", *, since: Since = "latest", until: Until = None, window: int | None = None
+        self,
+        pattern: str = "",
+        *,
+        since: Since = "latest",
+        until: Until = None,
+        window: int | None = None,
+        multicast: bool | str = False,
+        interface: str | None = None,
     ) -> Subscription:
         """The messages whose keys match, from a place on, and then live; or up to another place.
 
@@ -362,15 +370,19 @@ class Stream:
         sequence (the last one), a time (what was before it), or "now": what is there now. `window` bounds what is held
         for a program that is slow to take it, in octets.
 
+        With `multicast=True` live messages come from the stream's group, if it has one, and the broker is asked only
+        for what is missing; `interface` says on which network. A text, `"udp://239.77.1.1:5680"`, is the group itself.
+
         Returns at once. `with` waits until the broker has confirmed it, for those who publish next.
         """
         client = self._client
         engine = Subscriber(
             self.name, pattern_text(pattern), place_of(since), end_of(until), window or client._options.window
         )
+        wish = Wish.of(multicast, interface)
         waiting = _Waiting()
         with waiting.lock:
-            session = Subscribing(waiting.reactor, client._options, client._locate, self.name, engine)
+            session = Subscribing(waiting.reactor, client._options, client._locate, self.name, engine, wish)
             subscription = Subscription(client, session, waiting)
             with client._lock:
                 client._open()

@@ -17,7 +17,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Interface
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import TypeAlias
 
 import psutil
@@ -39,6 +39,11 @@ class Interface:
     name: str
     where: IPv4Interface
     up: bool = field(default=True, compare=False)
+    # As text: to hash and compare the library's addresses costs more than all else that is done with a beacon.
+    _network: str = field(default="", init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_network", str(self.where.network))
 
     @property
     def address(self) -> str:
@@ -54,7 +59,7 @@ class Interface:
         return not self.where.is_loopback and self.where.network.prefixlen < 31
 
     def reaches(self, address: str) -> bool:
-        return _within(self.where, address)
+        return _within(self._network, address)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.address})"
@@ -131,8 +136,8 @@ def fit_to_tell(address: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _within(where: IPv4Interface, address: str) -> bool:
-    return IPv4Address(address) in where.network
+def _within(network: str, address: str) -> bool:
+    return IPv4Address(address) in IPv4Network(network)
 
 
 @lru_cache(maxsize=4096)

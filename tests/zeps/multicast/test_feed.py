@@ -16,6 +16,11 @@ WHO = UUID(int=7)
 FAST = Group("udp", "239.77.1.1", 5680, rate=1 << 40)
 
 
+def due(feed: Feed, now: float) -> list[bytes]:
+    """The datagrams that may go, as they travel."""
+    return [b"".join(pieces) for pieces in feed.due(now)]
+
+
 def block_of(bodies: list[bytes], first: int = 1) -> Block:
     return deliver([Publish("k", body).encode()[0] for body in bodies], first)
 
@@ -29,7 +34,7 @@ def test_all_octets_of_a_block_arrive_in_datagrams_that_fit(bodies: list[bytes],
     feed.add(block, 0.0)
     came = b""
     expected = 1
-    for octets in feed.due(0.0):
+    for octets in due(feed, 0.0):
         assert len(octets) <= mtu
         said = decode(unseal(octets, key) or b"" if sealed else octets)
         assert said is not None
@@ -49,20 +54,20 @@ def test_all_octets_of_a_block_arrive_in_datagrams_that_fit(bodies: list[bytes],
 def test_many_messages_go_in_one_datagram() -> None:
     feed = Feed(FAST, WHO, 0, 0.0)
     feed.add(block_of([b"x" * 80] * 1000), 0.0)
-    assert len(list(feed.due(0.0))) < 100
+    assert len(due(feed, 0.0)) < 100
 
 
 def test_the_rate_is_kept_and_what_does_not_fit_waits() -> None:
     feed = Feed(Group("udp", "239.77.1.1", 5680, rate=100_000), WHO, 0, 0.0)
     block = block_of([b"x" * 80] * 1000)
     feed.add(block, 0.0)
-    sent = sum(map(len, feed.due(0.0)))
+    sent = sum(map(len, due(feed, 0.0)))
     assert sent <= 100_000 * BURST + 1400
     now = 0.0
     while sent < len(block.octets):
         assert feed.deadline > now
         now = feed.deadline
-        sent += sum(map(len, feed.due(now)))
+        sent += sum(map(len, due(feed, now)))
         assert sent <= 100_000 * (now + BURST) + 1400
     assert feed.counters.withheld == 0
 
@@ -78,11 +83,41 @@ def test_what_does_not_fit_into_the_queue_is_withheld_and_counted() -> None:
 def test_marks_follow_the_last_message_soon_and_then_more_rarely() -> None:
     feed = Feed(FAST, WHO, 5, 0.0)
     feed.add(block_of([b"x"], 6), 0.0)
-    assert [type(decode(octets)) for octets in feed.due(0.0)] == [Messages]
+    assert [type(decode(octets)) for octets in due(feed, 0.0)] == [Messages]
     times = []
     for _ in range(5):
         now = feed.deadline
-        (octets,) = feed.due(now)
+        (octets,) = due(feed, now)
         assert decode(octets) == Mark(WHO, 6)
         times.append(now)
     assert times == pytest.approx([0.02, 0.1, 0.5, 1.5, 2.5])
+
+
+def test_a_broker_that_was_busy_does_not_make_up_for_marks() -> None:
+    feed = Feed(FAST, WHO, 5, 0.0)
+    assert [decode(octets) for octets in due(feed, 10.0)] == [Mark(WHO, 5)]
+    assert due(feed, 10.2) == []
+    assert feed.deadline == pytest.approx(10.5)
+
+
+def test_no_mark_goes_out_before_what_it_is_about() -> None:
+    feed = Feed(Group("udp", "239.77.1.1", 5680, rate=100_000), WHO, 0, 0.0)
+    feed.add(block_of([b"x" * 80] * 1000), 0.0)
+    now = 0.0
+    kinds = []
+    while Mark not in kinds:
+        kinds += [type(decode(octets)) for octets in due(feed, now)]
+        now = feed.deadline
+    assert kinds.index(Mark) == len(kinds) - 1
+    assert kinds.count(Messages) == feed.counters.datagrams
+    assert feed.counters.messages == 1000
+
+
+def test_messages_of_one_size_are_not_looked_at_and_not_copied() -> None:
+    feed = Feed(FAST, WHO, 0, 0.0)
+    block = block_of([b"x" * 80] * 1000)
+    feed.add(block, 0.0)
+    for _, messages in feed.due(0.0):
+        assert isinstance(messages, memoryview)
+        assert messages.obj is block.octets
+    assert block._places is None, "nobody has asked for the keys"

@@ -16,11 +16,15 @@
     nonce       = 24OCTET
 
 A datagram that is none of these is nobody's: others may use the group too.
+
+The sender keeps what stands before the messages apart from them (`messages_head`, `fragment_head`): the messages are a
+part of a block, and are not copied.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from struct import Struct
 from typing import Final, TypeAlias
 from uuid import UUID
@@ -35,10 +39,21 @@ _MESSAGES: Final = Struct(">16sQI")
 _FRAGMENT: Final = Struct(">16sQII")
 _MARK: Final = Struct(">16sQ")
 NONCE: Final = 24
+KEY: Final = 32
 SEAL: Final = 1 + NONCE + 16  # what a seal adds: the kind once more, the nonce and the tag
 
 MESSAGES_HEAD: Final = len(MAGIC) + 1 + _MESSAGES.size
 FRAGMENT_HEAD: Final = len(MAGIC) + 1 + _FRAGMENT.size
+
+
+def messages_head(incarnation: bytes, first: int, count: int) -> bytes:
+    """What stands before the messages of a datagram."""
+    return MAGIC + MESSAGES + _MESSAGES.pack(incarnation, first, count)
+
+
+def fragment_head(incarnation: bytes, sequence: int, total: int, offset: int) -> bytes:
+    """What stands before a part of a message."""
+    return MAGIC + FRAGMENT + _FRAGMENT.pack(incarnation, sequence, total, offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +66,7 @@ class Messages:
     octets: bytes
 
     def encode(self) -> bytes:
-        return MAGIC + MESSAGES + _MESSAGES.pack(self.incarnation.bytes, self.first, self.count) + self.octets
+        return messages_head(self.incarnation.bytes, self.first, self.count) + self.octets
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +80,7 @@ class Fragment:
     octets: bytes
 
     def encode(self) -> bytes:
-        head = _FRAGMENT.pack(self.incarnation.bytes, self.sequence, self.total, self.offset)
-        return MAGIC + FRAGMENT + head + self.octets
+        return fragment_head(self.incarnation.bytes, self.sequence, self.total, self.offset) + self.octets
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +101,22 @@ def decode(octets: bytes) -> Datagram | None:
     """What a datagram says; None if it is none of ours."""
     if octets[:3] != MAGIC:
         return None
-    kind, content = octets[3:4], octets[4:]
-    if kind == MESSAGES and len(content) >= _MESSAGES.size:
-        incarnation, first, count = _MESSAGES.unpack_from(content)
-        return Messages(UUID(bytes=incarnation), first, count, content[_MESSAGES.size :])
-    if kind == FRAGMENT and len(content) >= _FRAGMENT.size:
-        incarnation, sequence, total, offset = _FRAGMENT.unpack_from(content)
-        part = content[_FRAGMENT.size :]
-        return Fragment(UUID(bytes=incarnation), sequence, total, offset, part) if part else None
-    if kind == MARK and len(content) == _MARK.size:
-        incarnation, last = _MARK.unpack(content)
-        return Mark(UUID(bytes=incarnation), last)
+    kind, size = octets[3:4], len(octets)
+    if kind == MESSAGES and size >= MESSAGES_HEAD:
+        incarnation, first, count = _MESSAGES.unpack_from(octets, 4)
+        return Messages(_uuid(incarnation), first, count, octets[MESSAGES_HEAD:])
+    if kind == FRAGMENT and size > FRAGMENT_HEAD:
+        incarnation, sequence, total, offset = _FRAGMENT.unpack_from(octets, 4)
+        return Fragment(_uuid(incarnation), sequence, total, offset, octets[FRAGMENT_HEAD:])
+    if kind == MARK and size == 4 + _MARK.size:
+        incarnation, last = _MARK.unpack_from(octets, 4)
+        return Mark(_uuid(incarnation), last)
     return None
+
+
+@lru_cache(maxsize=16)
+def _uuid(octets: bytes) -> UUID:
+    return UUID(bytes=octets)
 
 
 def seal(octets: bytes, key: bytes, nonce: bytes) -> bytes:

@@ -5,6 +5,9 @@ well; what does not fit into the queue is not sent, and those who miss it get it
 
 After the last message marks follow, soon and then ever more rarely: so whoever missed the end learns of it soon, and
 whoever hears nothing at all for long knows that the group is silent.
+
+A datagram is given as its pieces, which the system puts together as it sends them: what stands before the messages, and
+a view of the block. So nothing is copied, and where messages are of one size, nothing is done for each of them.
 """
 
 from __future__ import annotations
@@ -13,15 +16,27 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from zambezi.zeps.block import Block
-from zambezi.zeps.multicast.datagram import FRAGMENT_HEAD, MESSAGES_HEAD, NONCE, SEAL, Fragment, Mark, Messages, seal
+from zambezi.zeps.multicast.datagram import (
+    FRAGMENT_HEAD,
+    MESSAGES_HEAD,
+    NONCE,
+    SEAL,
+    Mark,
+    fragment_head,
+    messages_head,
+    seal,
+)
 from zambezi.zeps.multicast.group import Group
+from zambezi.zeps.multicast.interface import USUAL
+
+Pieces: TypeAlias = tuple[bytes, bytes | memoryview]
 
 QUEUE: Final = 4 << 20  # octets that wait for the rate at most
-BURST: Final = 0.05  # seconds' worth of the rate that may go at once
+BURST: Final = 0.01  # seconds' worth of the rate that may go at once: what the buffers of receivers bear
 MARKS: Final = (0.02, 0.1, 0.5)  # seconds after the last message,
 MARK_EVERY: Final = 1.0  # and from then on
 
@@ -50,16 +65,15 @@ class Feed:
         random: Callable[[int], bytes] | None = None,
     ) -> None:
         self.counters = FeedCounters()
-        self._group = group
+        self._rate = group.rate
         self._incarnation = incarnation
         self._last = last
         self._key = key
         self._random = random
-        self._room = group.mtu - (SEAL if key else 0)
+        self._room = (group.mtu or USUAL) - (SEAL if key else 0)
         self._queue: deque[Block] = deque()
         self._queued = 0
-        self._coming: Iterator[bytes] = iter(())
-        self._waiting = b""  # a datagram that was made and has to wait
+        self._coming: Iterator[Pieces] | None = None  # what is left of the block that is being sent
         self._budget = group.rate * BURST
         self._counted = now
         self._marks = 0
@@ -76,29 +90,35 @@ class Feed:
         self._queue.append(block)
         self._queued += len(block.octets)
 
-    def due(self, now: float) -> Iterator[bytes]:
+    def due(self, now: float) -> Iterator[Pieces]:
         """The datagrams that may go now."""
-        rate = self._group.rate
-        self._budget = min(self._budget + (now - self._counted) * rate, rate * BURST)
+        rate = self._rate
+        counters = self.counters
+        budget = min(self._budget + (now - self._counted) * rate, rate * BURST)
         self._counted = now
-        while self._budget > 0:
-            datagram = self._waiting or self._next()
-            if not datagram:
-                break
-            self._waiting = b""
-            self._budget -= len(datagram)
-            self.counters.datagrams += 1
-            self.counters.octets += len(datagram)
-            yield datagram
-        if not self._queue and not self._waiting and now >= self._mark_at:
-            self._marks += 1
-            yield self._sealed(Mark(self._incarnation, self._last).encode())
+        try:
+            while budget > 0:
+                datagram = self._next()
+                if datagram is None:
+                    break
+                size = len(datagram[0]) + len(datagram[1])
+                budget -= size
+                counters.datagrams += 1
+                counters.octets += size
+                yield datagram
+        finally:
+            self._budget = budget
+        if not self._queue and self._coming is None and now >= self._mark_at:
+            # One mark for all that were due: a broker that was busy has no need to make up for them.
+            while now >= self._mark_at:
+                self._marks += 1
+            yield self._sealed((Mark(self._incarnation, self._last).encode(), b""))
 
     @property
     def deadline(self) -> float:
         """When `due` has more to give."""
-        if self._queue or self._waiting:
-            return self._counted + max(0.0, 1 - self._budget) / self._group.rate + BURST / 10
+        if self._queue or self._coming is not None:
+            return self._counted + max(0.0, -self._budget) / self._rate + BURST / 10
         return self._mark_at
 
     @property
@@ -107,44 +127,51 @@ class Feed:
             return self._quiet_since + MARKS[self._marks]
         return self._quiet_since + MARKS[-1] + MARK_EVERY * (self._marks - len(MARKS) + 1)
 
-    def _next(self) -> bytes:
+    def _next(self) -> Pieces | None:
         while True:
-            datagram = next(self._coming, b"")
-            if datagram:
-                return self._sealed(datagram)
+            if self._coming is not None:
+                datagram = next(self._coming, None)
+                if datagram is not None:
+                    return self._sealed(datagram) if self._key else datagram
+                self._coming = None
             if not self._queue:
-                return b""
+                return None
             block = self._queue.popleft()
             self._queued -= len(block.octets)
             self.counters.messages += block.count
             self._coming = self._cut(block)
 
-    def _cut(self, block: Block) -> Iterator[bytes]:
+    def _cut(self, block: Block) -> Iterator[Pieces]:
         """As many whole messages in each datagram as fit; one that does not fit at all in fragments."""
-        starts = block.starts
-        octets = block.octets
         room = self._room - MESSAGES_HEAD
+        octets = block.octets
+        incarnation = self._incarnation.bytes
+        if len(octets) <= room:
+            yield messages_head(incarnation, block.first, block.count), octets
+            return
+        starts = block.starts
+        view = memoryview(octets)
         number = 0
         while number < block.count:
             start = starts[number]
-            after = bisect_right(starts, start + room) - 1
+            after = bisect_right(starts, start + room, number) - 1
             if after > number:
-                yield Messages(
-                    self._incarnation, block.first + number, after - number, octets[start : starts[after]]
-                ).encode()
+                head = messages_head(incarnation, block.first + number, after - number)
+                yield head, view[start : starts[after]]
                 number = after
             else:
-                yield from self._fragments(block.first + number, octets[start : starts[number + 1]])
+                yield from self._fragments(block.first + number, view[start : starts[number + 1]])
                 number += 1
 
-    def _fragments(self, sequence: int, message: bytes) -> Iterator[bytes]:
+    def _fragments(self, sequence: int, message: memoryview) -> Iterator[Pieces]:
         room = self._room - FRAGMENT_HEAD
-        for offset in range(0, len(message), room):
-            part = message[offset : offset + room]
-            yield Fragment(self._incarnation, sequence, len(message), offset, part).encode()
+        total = len(message)
+        for offset in range(0, total, room):
+            head = fragment_head(self._incarnation.bytes, sequence, total, offset)
+            yield head, message[offset : offset + room]
 
-    def _sealed(self, datagram: bytes) -> bytes:
+    def _sealed(self, datagram: Pieces) -> Pieces:
         if not self._key:
             return datagram
         assert self._random is not None
-        return seal(datagram, self._key, self._random(NONCE))
+        return seal(b"".join(datagram), self._key, self._random(NONCE)), b""

@@ -5,10 +5,13 @@
     interface   by address or name; the system's choice if not said
     ttl         how many routers it may pass: 1, the local network, if not said
     rate        octets in a second at most: 12M if not said
-    mtu         octets of a datagram: 1400 if not said
+    mtu         octets of a datagram: what the interface takes in one piece, if not said
     loop        whether this host's own receivers get it: 1 if not said
 
 `norm://` and `epgm://` are the same streams over libzmq's NORM and PGM, where pyzmq has them.
+
+What matters to the receivers is scheme, address and port, and that is what a group is told by. The rest is about one
+host, and each end has its own.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ class Group:
     interface: str = ""
     ttl: int = 1
     rate: int = 12 << 20
-    mtu: int = 1400
+    mtu: int = 0  # as the interface has it
     loop: bool = True
 
     @classmethod
@@ -60,6 +63,11 @@ class Group:
         for name, value in parse_qsl(parts.query, keep_blank_values=True):
             settings[name] = _setting(text, name, value)
         return cls(parts.scheme, address, port, **settings)  # type: ignore[arg-type]
+
+    @property
+    def by_libzmq(self) -> bool:
+        """Whether it is libzmq that carries it."""
+        return self.scheme != "udp"
 
     @property
     def endpoint(self) -> tuple[str, int]:

@@ -1,24 +1,60 @@
-"""The network interface of a group, by name or by address."""
+"""The network interface of a group, by name or by address, and how large a datagram it takes."""
 
 from __future__ import annotations
 
 import socket
+from typing import Final
 
 import psutil
 
 from zambezi.zeps.errors import GroupError
+from zambezi.zeps.multicast.group import Group
+
+USUAL: Final = 1400  # octets of a datagram that passes almost everywhere
+HEADERS: Final = 28  # of IPv4 and UDP
+MOST: Final = 65_507  # what UDP can carry
 
 
 def address_of(name: str) -> str:
     """The IPv4 address of an interface that is told by its name, or by that address."""
-    found = {
-        entry.address: interface
-        for interface, entries in psutil.net_if_addrs().items()
-        for entry in entries
-        if entry.family == socket.AF_INET
-    }
+    found = _addresses()
     for address, interface in found.items():
         if name in (address, interface):
             return address
     have = ", ".join(f"{interface} ({address})" for address, interface in found.items())
     raise GroupError(f"there is no interface {name!r} with an IPv4 address; there are: {have or 'none'}")
+
+
+def mtu_of(group: Group) -> int:
+    """The largest datagram to send to a group: as it says, or as its interface takes it without cutting it up.
+
+    What passes routers may come to a network that takes less; so it is not larger than what passes almost everywhere.
+    """
+    if group.mtu:
+        return group.mtu
+    try:
+        address = address_of(group.interface) if group.interface else _by_route(group)
+    except OSError:
+        return USUAL  # no way to the group now; there may be one later
+    name = _addresses().get(address, "")
+    stats = psutil.net_if_stats().get(name)
+    if stats is None or stats.mtu <= HEADERS:
+        return USUAL
+    fits = min(MOST, stats.mtu - HEADERS)
+    return min(USUAL, fits) if group.ttl > 1 else fits
+
+
+def _by_route(group: Group) -> str:
+    """The address that the system sends to the group from. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(group.endpoint)
+        return str(sock.getsockname()[0])
+
+
+def _addresses() -> dict[str, str]:
+    return {
+        entry.address: interface
+        for interface, entries in psutil.net_if_addrs().items()
+        for entry in entries
+        if entry.family == socket.AF_INET
+    }
