@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 Gear: TypeAlias = Literal["live", "history", "idle"]
 
 WHOLE: Final = 1 << 20  # how much of the journal goes out at a time as it is,
-FILTERED: Final = 1 << 18  # and how much is looked through at a time
-SCANS: Final = 16  # how often that may find nothing before others get their turn
+FILTERED: Final = 1 << 17  # and how much is looked through at a time
+SCANS: Final = 2  # how often that may find nothing before others get their turn
 
 
 class Outlet(Protocol):

@@ -32,6 +32,7 @@ READ_MOST: Final = 256 * 1024
 FLUSH: Final = 64 * 1024
 QUIET: Final = 50e-6
 TURNS: Final = 16
+PULLS: Final = 2  # how often a source is asked before others get their turn: it may have to look for what it gives
 FAREWELL: Final = 1.0
 
 
@@ -207,6 +208,7 @@ class StreamLink:
         if self._gone:
             return
         wrote = False
+        pulls = 0
         for turn in count():
             unsent = self._unsent
             if unsent is None:
@@ -225,7 +227,13 @@ class StreamLink:
                     wrote = True  # there is room in the outbox
                 elif control:
                     block = control
-                elif self.source is not None and (more := self.source.pull()) is not None:
+                elif self.source is None:
+                    break
+                elif pulls >= PULLS:
+                    self._schedule()
+                    break
+                elif (more := self.source.pull()) is not None:
+                    pulls += 1
                     if isinstance(more, Stored) and not connection.sealed:
                         self._unsent = more
                         continue
