@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+from urllib.parse import quote
 
 from zambezi.mcollective.asyncio import Middleware
 from zambezi.server.archive import StreamArchive
@@ -36,6 +37,7 @@ _log: Final = logging.getLogger("zambezi.server")
 SERVICES: Final = ("zeps", "mcollective", "zre", "log", "console")
 # What the mesh is told of, by the name of the service.
 HEADERS: Final = {"zeps": "X-ZEPS", "mcollective": "X-MCOLLECTIVE"}
+GROUPS: Final = "X-ZEPS-MULTICAST"  # the groups of streams: NAME=GROUP, with spaces between, names quoted as in URLs
 LOCAL: Final = "inproc://zambezi-zeps-{}"
 FEW_DESCRIPTORS: Final = 4096
 
@@ -134,6 +136,9 @@ class Server:
         for service, header in HEADERS.items():
             if service in self.endpoints:
                 await node.announce(header, self.endpoints[service])
+        if self.broker is not None and self.broker.groups:
+            groups = self.broker.groups
+            await node.announce(GROUPS, " ".join(f"{quote(name)}={group}" for name, group in groups.items()))
         self.node = await stack.enter_async_context(node)
         self.endpoints["zre"] = node.endpoint
         # Nobody here reads what happens in the mesh, but a node whose events are not read stops reading its peers.

@@ -152,6 +152,11 @@ class Broker:
         return {name: sender.counters for name, sender in self._senders.items()}
 
     @property
+    def groups(self) -> dict[str, str]:
+        """The multicast groups, by the name of the stream."""
+        return {name: sender.group for name, sender in self._senders.items()}
+
+    @property
     def engine(self) -> Engine:
         """The streams and sessions: for those who show them."""
         return self._engine

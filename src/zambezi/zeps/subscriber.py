@@ -13,9 +13,9 @@ With a pattern, messages stop coming at the last one that matches, and nobody sa
 subscription that has an end, the message *at* the end is asked for by a second SUBSCRIBE, whatever its key is.
 
 Where messages may come from a multicast group too, we must know at any time what the next sequence is, and a pattern
-hides that. So the broker is asked to apply the pattern only up to the sequence that is the last one when we subscribe,
-and to send all that comes after it, by a second SUBSCRIBE again; from the group everything comes anyway. What does not
-match is then left out here. Credit makes it safe: none is given before both were said.
+hides that. So the broker is asked to apply the pattern only to what is before the last message that is there when we
+subscribe, and to send all from that one on, by a second SUBSCRIBE again; from the group everything comes anyway. What
+does not match is then left out here. Credit makes it safe: none is given before both were said.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Subscriber:
         "_batches",
         "_begun",
         "_everything_after",
+        "_first",
         "_last",
         "_marked",
         "_pattern",
@@ -91,7 +92,7 @@ class Subscriber:
         self._since = since
         self._window = window
         self.incarnation = ""
-        self._last = 0  # of the stream, when the broker last told
+        self._first, self._last = 1, 0  # of the stream, when the broker last told
         self._marked = False  # whether the message at the end was asked for
         self._begun = False  # whether a message has come
         self._remaining = 0  # credit that the broker has not used
@@ -114,7 +115,7 @@ class Subscriber:
             self.fail(self._not_the_same(f"its incarnation was {self.incarnation} and is {info.incarnation} now"))
             return
         self.incarnation = info.incarnation
-        self._last = info.last
+        self._first, self._last = info.first, info.last
         if self.position is None and self._since == EARLIEST:
             self.position = max(0, info.first - 1)
         elif self.position is None and self._since == LATEST:
@@ -168,7 +169,9 @@ class Subscriber:
         if self._wanted is None or not self.incarnation or self.position is None:
             return ()
         end = self.end
-        self._everything_after = self._last if end is None else min(self._last, end - 1)
+        # The last one comes in any case: so it is known when all before it is behind us.
+        after = max(self.position, self._first - 1, self._last - 1)
+        self._everything_after = after if end is None else min(after, end - 1)
         self._marked = end is not None
         return Subscribe("", self._everything_after).encode()
 

@@ -18,6 +18,7 @@ Receive: TypeAlias = Callable[[list[bytes]], object]
 AT_ONCE: Final = 64  # datagrams, before others get their turn
 BUFFER: Final = 8 << 20  # of the system: what comes while the program is busy
 LARGEST: Final = 65_536
+_ALL: Final = 49  # IP_MULTICAST_ALL
 _FORCED: Final = 33  # SO_RCVBUFFORCE: past what the system allows to everybody, for those who may
 
 
@@ -76,6 +77,8 @@ def _join(group: Group) -> socket.socket:
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         _enlarge(sock)
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_IP, _ALL, 0)  # not what others on this host have joined elsewhere
         sock.bind(group.endpoint)  # to the group: what is sent to other groups on this port is not ours
         own = address_of(group.interface) if group.interface else "0.0.0.0"
         membership = socket.inet_aton(group.address) + socket.inet_aton(own)

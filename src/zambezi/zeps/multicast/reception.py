@@ -33,6 +33,7 @@ from zambezi.zeps.received import examine, sequence_of
 from zambezi.zmtp.frames import Batch, Decoder
 
 WINDOW: Final = 4 << 20  # octets that are kept of what cannot be handed out yet
+EACH: Final = 64  # what each message or fragment takes besides, about
 PATIENCE: Final = 0.03  # seconds that a datagram may be late
 SILENCE: Final = 3.5  # seconds without any datagram
 FIRST_PENALTY: Final = 0.5  # seconds that a fall from the group costs; it doubles
@@ -161,7 +162,7 @@ class Reception:
                 # They are sorted: so if no two are of one sequence, none between the first and the last is missing.
                 and len({frame[:11] for frame in frames}) == count
             ):
-                return _Run(first + count - 1, frames, after, len(octets))
+                return _Run(first + count - 1, frames, after, len(octets) + EACH * count)
         self.counters.foreign += 1
         return None
 
@@ -170,18 +171,19 @@ class Reception:
         if sequence <= self.position or sequence in self._kept:
             return
         size = len(said.octets)
+        cost = size + EACH
         if said.total > self._window or said.offset + size > said.total:
             self.counters.discarded += 1
             return
         parts = self._parts.get(sequence)
         if parts is not None and said.offset in parts.pieces:
             return
-        if not self._has_room(size):
+        if not self._has_room(cost):
             return
         parts = self._parts.setdefault(sequence, _Parts())
         parts.pieces[said.offset] = said.octets
         parts.octets += size
-        self._kept_octets += size
+        self._kept_octets += cost
         if parts.octets >= said.total:
             self._forget_parts(sequence)
             message = b"".join(parts.pieces[offset] for offset in sorted(parts.pieces))
@@ -217,7 +219,7 @@ class Reception:
     def _forget_parts(self, sequence: int) -> None:
         parts = self._parts.pop(sequence, None)
         if parts is not None:
-            self._kept_octets -= parts.octets
+            self._kept_octets -= parts.octets + EACH * len(parts.pieces)
 
     def told(self, last: int) -> None:
         """The broker says what the last sequence is: it knows better than whoever speaks in the group."""
@@ -340,4 +342,4 @@ def _cut(run: _Run, position: int) -> _Run:
     """What of a run is after a sequence."""
     position -= sequence_of(run.frames[0]) - 1
     frames = run.frames[position:]
-    return _Run(run.last, frames, run.after, sum(map(len, frames)))
+    return _Run(run.last, frames, run.after, sum(map(len, frames)) + EACH * len(frames))

@@ -32,7 +32,7 @@ class Sender:
         self.sealed = bool(key)
         self._reactor = reactor
         self._outlet: Outlet = libzmq.Outlet(group) if group.by_libzmq else UdpOutlet(group)
-        mtu = libzmq.DATAGRAM if group.by_libzmq else mtu_of(group)
+        mtu = libzmq.DATAGRAM[group.scheme] if group.by_libzmq else mtu_of(group)
         self._feed = Feed(dataclasses.replace(group, mtu=mtu), incarnation, last, reactor.time(), key, os.urandom)
         self._timer: Timer | None = None
         self._armed = 0.0  # when the timer fires

@@ -1,0 +1,97 @@
+"""A broker in a process of its own: to be killed, and to be weighed."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from zambezi.server.memory import keep_memory
+from zambezi.zeps.broker import Broker
+from zambezi.zeps.journal import Policy
+
+PATIENCE = 30.0
+
+# Processes come from a server that has all the modules already: tests that start dozens would wait for imports mostly.
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload([__name__])
+
+
+class BrokerProcess:
+    """A child process with a broker in it."""
+
+    def __init__(self, data: Path, endpoint: str = "tcp://127.0.0.1:*", **policy: Any) -> None:
+        self._data = data
+        self._policy = Policy(**policy)
+        self.endpoint = endpoint
+        self.start()
+
+    def start(self) -> None:
+        """Start it, for the first time or again at the same place, and wait until it serves."""
+        ours, theirs = _processes.Pipe(duplex=False)
+        self._process: ForkServerProcess = _processes.Process(
+            target=_run, args=(str(self._data), self.endpoint, self._policy, theirs), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        with ours:
+            assert ours.poll(PATIENCE), "the broker did not start"
+            self.endpoint = ours.recv()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def resident(self) -> int:
+        """The memory that it has of its own, in octets: pages of files do not count."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("the system does not tell")
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        os.kill(self.pid, signal.SIGKILL)
+        self._reap()
+
+    def close(self) -> None:
+        """Ask it to end."""
+        if self._process.is_alive():
+            os.kill(self.pid, signal.SIGTERM)
+        self._reap()
+
+    def _reap(self) -> None:
+        self._process.join(PATIENCE)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _run(data: str, endpoint: str, policy: Policy, told: Connection) -> None:
+    asyncio.run(_serve(data, endpoint, policy, told))
+
+
+async def _serve(data: str, endpoint: str, policy: Policy, told: Connection) -> None:
+    keep_memory()  # as servers do
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    async with Broker(data, policy=policy) as broker:
+        told.send(broker.bind(endpoint))
+        told.close()
+        await ended.wait()

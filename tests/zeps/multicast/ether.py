@@ -1,0 +1,84 @@
+"""A network in memory: what a broker sends to a group is heard by all who have joined it, unless a test says no."""
+
+from collections.abc import Callable
+
+import pytest
+
+from zambezi.zeps.multicast import listening, reception, sender
+from zambezi.zeps.multicast.feed import Pieces
+from zambezi.zeps.multicast.group import Group
+from zambezi.zeps.multicast.receiver import Receive
+from zambezi.zmtp.reactor import Reactor
+
+GROUP = "udp://239.77.1.1:5680?rate=1G"
+
+
+class Ether:
+    """All groups of a test."""
+
+    def __init__(self) -> None:
+        self.ears: dict[Ear, tuple[str, int]] = {}
+        self.sent: list[bytes] = []
+        self.loses: Callable[[bytes], bool] = lambda _: False
+
+    def outlet(self, group: Group) -> "Mouth":
+        return Mouth(self, group)
+
+    def receiver(self, reactor: Reactor, group: Group, receive: Receive) -> "Ear":
+        ear = Ear(self, reactor, receive)
+        self.ears[ear] = group.endpoint
+        return ear
+
+    def carry(self, datagram: bytes, endpoint: tuple[str, int]) -> None:
+        self.sent.append(datagram)
+        for ear, where in list(self.ears.items()):
+            if where == endpoint and not self.loses(datagram):
+                ear.hear(datagram)
+
+
+class Mouth:
+    def __init__(self, ether: Ether, group: Group) -> None:
+        self._ether = ether
+        self._endpoint = group.endpoint
+
+    def send(self, datagram: Pieces) -> None:
+        self._ether.carry(b"".join(datagram), self._endpoint)
+
+    def close(self) -> None:
+        """Nothing is left of it."""
+
+
+class Ear:
+    def __init__(self, ether: Ether, reactor: Reactor, receive: Receive) -> None:
+        self._ether = ether
+        self._reactor = reactor
+        self._receive = receive
+        self.paused = False
+
+    def hear(self, datagram: bytes) -> None:
+        self._reactor.call_soon(self._arrive, datagram)
+
+    def _arrive(self, datagram: bytes) -> None:
+        if self in self._ether.ears and not self.paused:
+            self._receive([datagram])
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+    def close(self) -> None:
+        self._ether.ears.pop(self, None)
+
+
+@pytest.fixture
+def ether(monkeypatch: pytest.MonkeyPatch) -> Ether:
+    """The network of a test. Times are short in it: a group is silent soon, and tried again soon."""
+    made = Ether()
+    monkeypatch.setattr(sender, "UdpOutlet", made.outlet)
+    monkeypatch.setattr(sender, "mtu_of", lambda _: 1400)
+    monkeypatch.setattr(listening, "receiver_of", made.receiver)
+    monkeypatch.setattr(reception, "FIRST_PENALTY", 0.01)
+    monkeypatch.setattr(reception, "MOST_PENALTY", 0.05)
+    return made

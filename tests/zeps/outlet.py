@@ -1,0 +1,339 @@
+"""A broker's engine with no sockets, no threads and no clock: what tests of its rules share.
+
+`Stage` is the shell: time moves when it is told to, callbacks run when they are told to, and so does the disk. `Client`
+is the other end of a connection, with as much room in between as a test gives it. What the engine is told and asked is
+what a link over a socket would tell and ask it, in the same order, re-entrance included.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+
+from zambezi.zeps.block import Block
+from zambezi.zeps.engine import BrokerArguments, BrokerOptions, Engine
+from zambezi.zeps.errors import JournalError
+from zambezi.zeps.journal import Policy, Span, Store
+from zambezi.zeps.messages import (
+    LATEST,
+    TIME,
+    Attach,
+    Credit,
+    Deliver,
+    Detach,
+    Invalid,
+    Ping,
+    PingOk,
+    Publish,
+    Subscribe,
+    Zeps,
+)
+from zambezi.zeps.stream import Stream
+from zambezi.zmtp.frames import encode
+
+if TYPE_CHECKING:
+    import pytest
+
+M = TypeVar("M", bound=Zeps)
+
+PLENTY = 1 << 60
+
+
+def never_wait_for_the_disk(patch: pytest.MonkeyPatch) -> None:
+    """For tests with hundreds of journals that are not about what a crash of the system leaves."""
+    for name in ("fsync", "fdatasync"):
+        patch.setattr(os, name, lambda descriptor: None)
+
+
+class Stage:
+    """An engine over journals in a directory."""
+
+    def __init__(self, path: Path, *, policy: Policy | None = None, **options: Unpack[BrokerArguments]) -> None:
+        self.now = 1_700_000_000.0
+        self._soon: deque[Callable[[], object]] = deque()
+        self.warming: deque[tuple[Span, Callable[[], object]]] = deque()
+        self.syncing: dict[Stream, None] = {}
+        self.syncs = 0
+        self.store = Store(path, policy=policy or Policy(sync="never"))
+        self.engine = Engine(self.store, BrokerOptions(**options), self)
+
+    # What the engine asks for
+
+    def soon(self, callback: Callable[[], object]) -> None:
+        self._soon.append(callback)
+
+    def warm(self, span: Span, callback: Callable[[], object]) -> None:
+        self.warming.append((span, callback))
+
+    def sync(self, stream: Stream) -> None:
+        self.syncing[stream] = None
+
+    def clock(self) -> float:
+        return self.now
+
+    # What a test does
+
+    def run(self) -> None:
+        """Let everything happen that is to happen soon."""
+        for turn in count():
+            if not self._soon:
+                return
+            assert turn < 1_000_000, "it never comes to rest"
+            self._soon.popleft()()
+
+    def warm_up(self) -> None:
+        """The disk has read what was asked for."""
+        while self.warming:
+            span, callback = self.warming.popleft()
+            span.warm()
+            callback()
+        self.run()
+
+    def write_back(self) -> None:
+        """The disk has written what was asked for; or the journal says that it has not."""
+        while self.syncing:
+            stream = next(iter(self.syncing))
+            del self.syncing[stream]
+            self.syncs += 1
+            try:
+                stream.journal.sync()
+            except JournalError:
+                stream.stop()
+            else:
+                stream.settle()
+        self.run()
+
+    def tick(self, seconds: float = 1.0) -> None:
+        self.now += seconds
+        self.engine.tick()
+        self.run()
+
+    def client(self, stream: str = "", *, user: str = "", room: int = PLENTY, credit: int = 0) -> Client:
+        """A new connection, attached if a stream is given."""
+        client = Client(self, user, room)
+        if stream:
+            client.send(Attach(stream))
+        if credit:
+            client.send(Credit(credit))
+        return client
+
+    def stream(self, name: str) -> Stream:
+        stream = self.engine.find(name, create=False)
+        assert stream is not None
+        return stream
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Client:
+    """A client, its connection, and the broker's end of it."""
+
+    def __init__(self, stage: Stage, user: str = "", room: int = PLENTY) -> None:
+        self.stage = stage
+        self.heard: list[Zeps] = []
+        self.room = room  # what the system takes before the client has read
+        self.parted = False
+        self.gone = False
+        self.broken = False  # whether the next write finds that the connection is lost
+        self._outbox: list[bytes] = []
+        self._unsent = b""
+        self._wire = bytearray()  # what the system holds
+        self._buffer = bytearray()  # what the client has read of a message that is not whole
+        self._inbox: deque[list[bytes]] = deque()
+        self._held = False
+        self._blocked = False
+        self.session = stage.engine.session(self, "test", user)
+
+    # The line, as the session sees it
+
+    def say(self, message: bytes) -> None:
+        self._outbox.append(message)
+        if not self._blocked:
+            self.flush()
+
+    def hold(self) -> None:
+        self._held = True
+
+    def release(self) -> None:
+        self._held = False
+        self._drain()
+
+    def part(self) -> None:
+        self.parted = True
+
+    def nudge(self) -> None:
+        if not self._blocked:
+            self.stage.soon(self._flush_soon)
+
+    def offer(self, messages: Block) -> bool:
+        if self._blocked or self.gone:
+            return False
+        if self._unsent or self._outbox:
+            self.flush()
+            if self._unsent:
+                return False
+        if not self.room:
+            self._blocked = True
+            return False
+        assert messages.octets, "a block of nothing was offered"
+        self._write(messages.octets)
+        return not self.gone
+
+    # The link
+
+    def _flush_soon(self) -> None:
+        if not self._blocked:
+            self.flush()
+
+    def flush(self) -> None:
+        while not self.gone:
+            if not self._unsent:
+                if self._outbox:
+                    outbox, self._outbox = self._outbox, []
+                    self._unsent = encode(outbox)
+                else:
+                    more = self.session.pull()
+                    if more is None:
+                        return
+                    block = more.read() if isinstance(more, Span) else more
+                    assert block.credit == sum(map(len, block.bodies))
+                    assert block.count == len(block.bodies) > 0
+                    assert not self._unsent, "it was asked for more while it was asked for more"
+                    self._unsent = block.octets
+            unsent, self._unsent = self._unsent, b""
+            self._write(unsent)
+            if self._unsent:
+                return
+
+    def _write(self, octets: bytes) -> None:
+        if self.broken:
+            self.close()
+            return
+        taken = octets[: self.room]
+        self.room -= len(taken)
+        self._wire += taken
+        self._unsent = octets[len(taken) :]
+        if self._unsent:
+            self._blocked = True
+
+    @property
+    def held_for_it(self) -> int:
+        """The octets that this side keeps in memory for the client."""
+        return len(self._unsent) + sum(map(len, self._outbox))
+
+    # What the client does
+
+    def send(self, *messages: Zeps | bytes) -> None:
+        """Send messages: they come in one read."""
+        self._inbox.append([message if isinstance(message, bytes) else message.encode()[0] for message in messages])
+        self._drain()
+        self.stage.run()
+        self.read()
+
+    def _drain(self) -> None:
+        while self._inbox and not self._held:
+            self.session.receive(self._inbox.popleft())
+
+    def read(self) -> list[Zeps]:
+        """Read all that has come, and all that comes by that; what was read now."""
+        before = len(self.heard)
+        while self._wire:
+            self._took(len(self._wire))
+        return self.heard[before:]
+
+    def _took(self, octets: int) -> None:
+        buffer = self._buffer
+        buffer += self._wire[:octets]
+        del self._wire[:octets]
+        position = 0
+        while position < len(buffer):
+            head = 9 if buffer[position] & 2 else 2
+            body = position + head
+            end = body + int.from_bytes(buffer[position + 1 : body])
+            if body > len(buffer) or end > len(buffer):
+                break
+            self.heard.append(Zeps.decode(bytes(buffer[body:end])))
+            position = end
+        del buffer[:position]
+        self.room += octets
+        if self._blocked:
+            self._blocked = False
+            self.flush()
+        self.stage.run()
+
+    def close(self) -> None:
+        """The connection is lost."""
+        self.gone = True
+        while self._held and self._inbox:
+            self.release()
+        self.session.lost()
+
+    # In words
+
+    def subscribe(self, pattern: str = "", latest: int = 0) -> None:
+        self.send(Subscribe(pattern, latest))
+
+    def subscribe_since(self, seconds: float, pattern: str = "") -> None:
+        self.send(Subscribe(pattern, TIME | int(seconds * 1000)))
+
+    def follow(self, pattern: str = "") -> None:
+        self.send(Subscribe(pattern, LATEST))
+
+    def publish(self, key: str, body: bytes = b"") -> None:
+        self.send(Publish(key, body))
+
+    def publish_many(self, keys: list[str], body: bytes = b"") -> None:
+        self.send(*[Publish(key, body) for key in keys])
+
+    def credit(self, octets: int) -> None:
+        self.send(Credit(octets))
+
+    def ping(self) -> None:
+        self.send(Ping())
+
+    def detach(self) -> None:
+        self.send(Detach())
+
+    # What it has heard
+
+    def of(self, kind: type[M]) -> list[M]:
+        return [message for message in self.heard if isinstance(message, kind)]
+
+    @property
+    def delivered(self) -> list[Deliver]:
+        return self.of(Deliver)
+
+    @property
+    def sequences(self) -> list[int]:
+        return [message.sequence for message in self.delivered]
+
+    @property
+    def keys(self) -> list[str]:
+        return [message.key for message in self.delivered]
+
+    @property
+    def reasons(self) -> list[str]:
+        return [message.reason for message in self.of(Invalid)]
+
+    @property
+    def confirmed(self) -> int:
+        return len(self.of(PingOk))
+
+    @property
+    def said(self) -> list[str]:
+        """The names of all that it has heard."""
+        return [type(message).__name__ for message in self.heard]

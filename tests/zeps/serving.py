@@ -1,0 +1,36 @@
+"""A broker that serves in a thread of its own: for tests whose clients block."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.zmtp.waiting import PATIENCE
+from zambezi.zeps.broker import Broker
+
+
+@contextmanager
+def serving(
+    path: Path, make: Callable[[Path], Broker] = Broker, endpoint: str = "tcp://127.0.0.1:*"
+) -> Iterator[tuple[Broker, str]]:
+    """A broker, and where it is bound to."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="broker", daemon=True)
+    thread.start()
+
+    async def start() -> tuple[Broker, str]:
+        broker = make(path)
+        return broker, broker.bind(endpoint)
+
+    broker, bound = asyncio.run_coroutine_threadsafe(start(), loop).result(PATIENCE)
+    try:
+        yield broker, bound
+    finally:
+        asyncio.run_coroutine_threadsafe(broker.close(), loop).result(PATIENCE)
+        asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result(PATIENCE)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(PATIENCE)
+        loop.close()

@@ -1,0 +1,155 @@
+"""A broker that is killed again and again under load: nothing confirmed is lost, and clients go on by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.zeps.broker_process import BrokerProcess
+from tests.zmtp.waiting import PATIENCE, eventually
+from zambezi.zeps.asyncio import Client, Stream
+from zambezi.zeps.block import walk
+from zambezi.zeps.journal import Store
+from zambezi.zeps.journal.segment import LOG
+from zambezi.zeps.journal.verify import Checked, verify
+from zambezi.zeps.messages import Deliver
+from zambezi.zmtp.backoff import Backoff
+
+KILLS = 24
+PUBLISHERS = 3
+PARCEL = 100
+PROGRESS = 2_000  # messages that are confirmed at least before the next kill
+FAST = Backoff(0.01, 0.05)
+
+
+@dataclass
+class Kill:
+    """What was known when the broker was killed."""
+
+    last: int  # the last sequence in the journal
+    confirmed: list[int]  # of each publisher: how many messages
+
+
+@dataclass
+class Story:
+    """What happened."""
+
+    kills: list[Kill] = field(default_factory=list)
+    published: list[int] = field(default_factory=list)  # by each publisher
+    seen: list[tuple[int, str, bytes]] = field(default_factory=list)
+    some: list[tuple[int, str, bytes]] = field(default_factory=list)
+
+
+async def publish(stream: Stream, name: int, chance: random.Random, enough: asyncio.Event) -> int:
+    """Publish numbers until it is enough; how many."""
+    count = 0
+    while not enough.is_set():
+        await stream.publish_many([(f"p{name}", b"%d" % n) for n in range(count, count + PARCEL)], PATIENCE)
+        count += PARCEL
+        if chance.random() < 0.02:
+            await stream.flush(PATIENCE)
+            assert stream.unconfirmed == 0
+        await asyncio.sleep(0.001)
+    await stream.flush(PATIENCE)
+    assert stream.counters.confirmed == count
+    return count
+
+
+async def follow(client: Client, pattern: str, seen: list[tuple[int, str, bytes]]) -> None:
+    async with client.stream("s").subscribe(pattern, since="earliest") as subscription:
+        async for batch in subscription.batches():
+            seen += zip(batch.sequences(), batch.keys(), batch.bodies(), strict=True)
+
+
+def written(data: Path) -> int:
+    """The last whole message that a broker has written before it was killed: perhaps it was not indexed any more."""
+    with Store(data, write=False) as store:
+        journal = store.open("s")
+        segment = journal.segments[-1]
+        tail = Path(segment.path + LOG).read_bytes()[segment.size :]
+        return journal.last + sum(1 for _ in walk(tail))
+
+
+async def run(broker: BrokerProcess, data: Path, chance: random.Random) -> Story:
+    story = Story()
+    readers = Client.connect(broker.endpoint, backoff=FAST)
+    clients = [Client.connect(broker.endpoint, backoff=FAST, bound=1 << 20) for _ in range(PUBLISHERS)]
+    streams = [client.stream("s") for client in clients]
+    enough = asyncio.Event()
+    tasks = [asyncio.ensure_future(publish(stream, name, chance, enough)) for name, stream in enumerate(streams)]
+    reading = [
+        asyncio.ensure_future(follow(readers, "", story.seen)),
+        asyncio.ensure_future(follow(readers, "regex:[12]$", story.some)),
+    ]
+
+    def confirmed() -> int:
+        return sum(stream.counters.confirmed for stream in streams)
+
+    for _ in range(KILLS):
+        wanted = confirmed() + PROGRESS
+        await eventually(lambda wanted=wanted: confirmed() >= wanted)  # type: ignore[misc]
+        await asyncio.sleep(chance.random() * 0.02)
+        broker.kill()
+        story.kills.append(Kill(written(data), [stream.counters.confirmed for stream in streams]))
+        await asyncio.to_thread(broker.start)
+    enough.set()
+    story.published = await asyncio.gather(*tasks)
+    with Store(data, write=False) as store:
+        last = store.open("s").last
+    await eventually(lambda: len(story.seen) == last)
+    await eventually(lambda: story.some[-1][0] == max(sequence for sequence, key, _ in story.seen if key != "p0"))
+    for task in reading:
+        task.cancel()
+    await asyncio.gather(*reading, return_exceptions=True)
+    for client in (*clients, readers):
+        await client.close()
+    return story
+
+
+@pytest.mark.spec("ZEP-06", "ZEP-09", "ZEP-15", "ZEP-17")
+def test_nothing_that_was_confirmed_is_lost(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    with BrokerProcess(tmp_path, sync="interval", segment=1 << 20) as broker:
+
+        async def story() -> Story:
+            async with asyncio.timeout(100):
+                return await run(broker, tmp_path, chance)
+
+        told = asyncio.run(story())
+    with Store(tmp_path, write=False) as store:
+        journal = store.open("s")
+        assert all(isinstance(found, Checked) for found in verify(journal))
+        reader = journal.reader(0)
+        kept: list[tuple[int, str, bytes]] = []
+        while (span := reader.peek(1 << 20)) is not None:
+            reader.skip(span)
+            messages = [Deliver.decode(body) for body in span.read().bodies]
+            kept += [(message.sequence, message.key, message.body) for message in messages]
+    # No hole, no repeat, and each reader saw just that, once and in order, whoever was killed meanwhile.
+    assert [sequence for sequence, _, _ in kept] == list(range(1, len(kept) + 1))
+    assert told.seen == kept
+    assert told.some == [one for one in kept if one[1] != "p0"]
+    for name in range(PUBLISHERS):
+        numbers = [(one[0], int(one[2])) for one in kept if one[1] == f"p{name}"]
+        assert {number for _, number in numbers} == set(range(told.published[name]))
+        check_order(name, numbers, told.kills)
+
+
+def check_order(name: int, numbers: list[tuple[int, int]], kills: list[Kill]) -> None:
+    """In order; what comes again is what was not confirmed when the broker was killed, from its beginning."""
+    lasts = [kill.last for kill in kills]
+    following = 0
+    repeated_after: set[int] = set()
+    for sequence, number in numbers:
+        if number != following:
+            kill = bisect_left(lasts, sequence) - 1  # the last that came before
+            assert kill >= 0, f"p{name}: {number} after {following - 1}, and nobody was killed"
+            assert kills[kill].confirmed[name] <= number < following, f"p{name}: {number} after {following - 1}"
+            assert kill not in repeated_after, f"p{name} began twice after one kill"
+            repeated_after.add(kill)
+        following = number + 1
