@@ -1,5 +1,6 @@
 """The console's server: what it tells, to whom, and in which form."""
 
+import asyncio
 import dataclasses
 import json
 from collections.abc import AsyncIterator
@@ -11,12 +12,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.test_server import config_for
-from tests.zmtp.waiting import in_loop
+from tests.zmtp.waiting import eventually, in_loop
 from zambezi.console import Console
 from zambezi.console.results import latest_results
 from zambezi.server import Server
 from zambezi.server.errors import ServerError
 from zambezi.zeps.asyncio import Client
+from zambezi.zeps.errors import JournalFull
 
 
 @asynccontextmanager
@@ -110,14 +112,23 @@ async def test_without_the_token_there_is_nothing_but_health(tmp_path: Path) -> 
 
 
 @in_loop
-async def test_a_server_that_cannot_journal_is_not_ready(tmp_path: Path) -> None:
+async def test_a_server_that_cannot_journal_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise JournalFull("no space left")
+
     async with shown(tmp_path) as (server, browser):
         await publish(server, 1)
         assert (await browser.get("/readyz")).status == 200
         assert server.broker is not None
-        server.broker.engine.streams[0].held = "no space left"
-        answer = await browser.get("/readyz")
-        assert (answer.status, await answer.text()) == (503, "stream prices: no space left\n")
+        stream = server.broker.engine.streams[0]
+        with monkeypatch.context() as patch:
+            patch.setattr(stream.journal, "append", full)
+            publishing = asyncio.create_task(publish(server, 1))
+            await eventually(lambda: stream.held)
+            answer = await browser.get("/readyz")
+            assert (answer.status, await answer.text()) == (503, "stream prices: no space left\n")
+        await publishing  # there is room again
+        assert (await browser.get("/readyz")).status == 200
 
 
 @in_loop

@@ -72,6 +72,18 @@ def test_a_stream_that_cannot_be_opened_is_told_to_the_client_alone(
 # Time
 
 
+def test_the_policy_says_how_often_that_is(tmp_path: Path) -> None:
+    with Stage(tmp_path, policy=Policy(sync="interval", interval=10.0)) as stage:
+        publisher = stage.client("prices")
+        synced = 0
+        for _ in range(30):
+            publisher.publish("k")
+            stage.tick()
+            synced += len(stage.syncing)
+            stage.write_back()
+        assert synced == 3
+
+
 def test_what_is_written_goes_to_the_disk_about_every_second(tmp_path: Path) -> None:
     policies = {"always": Policy(sync="always"), "never": Policy(sync="never")}
     with Stage(tmp_path, policy=Policy(sync="interval"), policies=policies) as stage:

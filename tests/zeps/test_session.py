@@ -549,6 +549,8 @@ def test_users_do_what_they_may(tmp_path: Path) -> None:
         assert stage.stream("prices").journal.last == 1
         assert stage.engine.counters.invalid["forbidden"] == 21
         assert stage.client("secret", user="ann").said == ["Invalid"]
+        assert stage.client("$index/prices", user="bob").said == ["AttachOk"]
+        assert stage.client("$index/prices", user="ann").said == ["Invalid"]
 
 
 # PING

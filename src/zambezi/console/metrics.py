@@ -93,6 +93,7 @@ def _zeps(zeps: Mapping[str, Any]) -> Iterator[Metric]:
     yield invalid
     yield CounterMetricFamily("zambezi_published_messages", "messages published", value=zeps["published"])
     yield CounterMetricFamily("zambezi_fell_behind", "readers that retention has passed", value=zeps["fell_behind"])
+    yield CounterMetricFamily("zambezi_dismissed", "publishers let go: too much waits", value=zeps["dismissed"])
     yield CounterMetricFamily("zambezi_unread", "clients that did not read their answers", value=zeps["unread"])
     yield CounterMetricFamily("zambezi_refused", "connections refused", value=zeps["refused"])
     yield CounterMetricFamily("zambezi_handshakes_failed", "handshakes that failed", value=zeps["handshakes_failed"])

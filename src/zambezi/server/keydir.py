@@ -4,6 +4,7 @@ keys/
     server.key      the server's secret           zambezi keygen server --directory keys
     server.pub      its public key: for the clients
     allowed/        a NAME.pub for each client that may connect
+    group.key       seals multicast groups        zambezi keygen group --directory keys
 """
 
 from __future__ import annotations

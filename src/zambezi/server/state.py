@@ -47,6 +47,7 @@ def _zeps(server: Server) -> dict[str, Any] | None:
         "published": counters.published,
         "fell_behind": counters.fell_behind,
         "unread": counters.unread,
+        "dismissed": counters.dismissed,
         "invalid": dict(counters.invalid),
         "refused": broker.socket_counters.refused,
         "handshakes_failed": broker.socket_counters.handshakes_failed,

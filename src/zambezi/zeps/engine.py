@@ -193,7 +193,9 @@ class Engine:
         stream.measure()
         if stream.held:
             stream.retry()
-        if journal.policy.sync != "never" and journal.is_dirty:
+        policy = journal.policy
+        if policy.sync != "never" and journal.is_dirty and now >= stream.synced_at + policy.interval:
+            stream.synced_at = now
             self._shell.sync(stream)
         journal.retain(now)
 

@@ -36,7 +36,7 @@ from zambezi.zeps.messages import (
     SubscribeOk,
     Zeps,
 )
-from zambezi.zeps.reports import Report
+from zambezi.zeps.reports import INDEX, Report
 from zambezi.zeps.stream import Stream, where_to_start
 
 if TYPE_CHECKING:
@@ -135,6 +135,10 @@ class Session:
             self._invalid("attach", "a stream has a name; this one is empty")
             return
         if name.startswith("$"):
+            about = name.removeprefix(INDEX)
+            if about != name and not engine.allows(self, "subscribe", about):
+                self._invalid("forbidden", f"{self.user or 'anybody'} may not subscribe to the stream {about}")
+                return
             report = engine.reports.open(name, self._line)
             if report is None:
                 self._invalid("attach", f"there is no reserved stream {name}, or not the stream that it is about")

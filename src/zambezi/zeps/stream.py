@@ -94,6 +94,7 @@ class Stream:
         self.dated: set[Cursor] = set()  # with subscriptions that begin at a time that is still to come
         self.feed: Feed | None = None  # where live messages go besides, to whoever listens
         self.held = ""  # why nothing can be appended now
+        self.synced_at = 0.0  # when it was last asked to be brought onto the disk, by the clock alone
         self.published = 0
         self.rate = 0.0  # messages in a second, of late
         self.attached = 0

@@ -1,15 +1,19 @@
 """A stream over multicast on real networks: hosts in namespaces, with readers whose weather is bad. (ZEP-16)"""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.zeps.multicast.actors import body
 from tests.zmtp.waiting import wait_until
 from tests.zre import namespaces
 from tests.zre.namespaces import Host, Line, Network, Program
+from zambezi.zmtp.keys import KeyPair, write_pair
 
 pytestmark = pytest.mark.skipif(bool(namespaces.allowed()), reason=namespaces.allowed() or "-")
 
@@ -90,7 +94,7 @@ def test_twenty_readers_in_bad_weather_see_every_message_once_and_in_order(netwo
     station = Station(hosts[0], tmp_path)
     wet = Readers(hosts[1], station, loss=0.3, seed=7)
     dry = Readers(hosts[2], station)
-    goal = 6000
+    goal = 3000
     soaked = [f"wet{number}" for number in range(13)]
     wet.join(*soaked, goal=goal)
     wet.join("wet, blocking", goal=goal, blocking=True)
@@ -98,14 +102,14 @@ def test_twenty_readers_in_bad_weather_see_every_message_once_and_in_order(netwo
     wet.join("wet, stalling", goal=goal, stall=True, window=20_000)
     dry.join("dry", "dry, too", goal=goal)
     dry.join("dry, blocking", goal=goal, blocking=True)
-    station.publish(2000)
+    station.publish(1000)
     station.published()
     wet.program.wait_for("Stalls", reader="wet, stalling")
     dry.join("late", goal=goal)  # it has all of the past to catch up with
-    station.publish(2000)
+    station.publish(1000)
     station.published()
     station.restart()
-    station.publish(2000)
+    station.publish(1000)
     station.published()
     wet.program.tell("go", "wet, stalling")
     found = {
@@ -173,3 +177,28 @@ def test_a_cable_that_is_pulled_costs_no_message(network: Network, tmp_path: Pat
     assert counters["falls"]
     assert counters["from_group"]
     assert counters["from_broker"]
+
+
+@pytest.mark.spec("ZEP-16")
+def test_zambezi_sub_reads_from_the_group(network: Network, tmp_path: Path) -> None:
+    pair = KeyPair.generate()
+    write_pair(tmp_path / "keys", "group", pair)
+    station = Station(network.host(), tmp_path / "data", key=pair.secret.hex())
+    host = network.host()
+    station.publish(200)
+    station.published()
+    group_key = str(tmp_path / "keys" / "group.key")
+    options = ["--multicast", "--interface", "eth0", "--group-key", group_key, "--format", "hex"]
+    command = [sys.executable, "-W", "error", "-m", "zambezi", "sub", "s", "--endpoint", station.endpoint, *options]
+    with subprocess.Popen(
+        ["ip", "netns", "exec", host.name, *command, "--since", "earliest", "--until", "400"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        lines = [program.stdout.readline() for _ in range(200)]  # it has caught up
+        station.looks_like(subscribers=0)
+        station.publish(200)
+        lines += program.stdout.readlines()
+        assert program.wait(namespaces.PATIENCE) == 0
+    assert [bytes.fromhex(line) for line in lines] == [body(number) for number in range(1, 401)]

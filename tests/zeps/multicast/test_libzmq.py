@@ -1,0 +1,69 @@
+"""Groups over libzmq's NORM and PGM: for real where libzmq has them, and a clear error where it has not."""
+
+import importlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import zmq
+
+from tests.zeps.multicast.test_namespaces import Readers, Station
+from tests.zre import namespaces
+from tests.zre.namespaces import Network
+from zambezi.zeps.errors import GroupError
+from zambezi.zeps.multicast.group import Group
+from zambezi.zeps.multicast.libzmq import library_for
+from zambezi.zeps.multicast.listening import Wish
+
+NORM = Group.parse("norm://239.77.1.1:5680")
+EPGM = Group.parse("epgm://239.77.1.1:5680")
+
+
+def without(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+    def find(name: str) -> Any:
+        if module is None:
+            raise ImportError(name)
+        return module
+
+    monkeypatch.setattr(importlib, "import_module", find)
+
+
+@pytest.mark.parametrize("group", [NORM, EPGM])
+def test_without_pyzmq_it_is_told_how_to_get_it(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, None)
+    with pytest.raises(GroupError, match=r"needs pyzmq, which is not installed.*--no-binary"):
+        library_for(group)
+
+
+@pytest.mark.parametrize(("group", "feature"), [(NORM, "NORM"), (EPGM, "PGM")])
+def test_a_libzmq_that_has_it_not_is_told(group: Group, feature: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, SimpleNamespace(has=lambda _: False, __version__="27"))
+    with pytest.raises(GroupError, match=f"needs a libzmq with {feature}, and that of pyzmq 27 has none.*udp://"):
+        library_for(group)
+    with pytest.raises(GroupError, match="or use udp://"):
+        Wish.of(f"{group.scheme}://239.77.1.1:5680", None)
+
+
+@pytest.mark.spec("ZEP-16")
+@pytest.mark.skipif(bool(namespaces.allowed()), reason=namespaces.allowed() or "-")
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        pytest.param(scheme, marks=pytest.mark.skipif(not zmq.has(feature), reason=f"this libzmq has no {feature}"))
+        for scheme, feature in (("norm", "norm"), ("epgm", "pgm"))
+    ],
+)
+def test_every_message_comes_once_and_in_order(scheme: str, tmp_path: Path) -> None:
+    """How soon NORM lets somebody in who comes late is its own affair; until then the broker sends."""
+    with Network() as network:
+        station = Station(network.host(), tmp_path, group=f"{scheme}://239.77.1.1:5680?interface=eth0")
+        readers = Readers(network.host(), station)
+        readers.join("one", "two", goal=2000)
+        if scheme == "epgm":
+            station.looks_like(subscribers=0)
+        station.publish(2000)
+        station.published()
+        counters = readers.arrive("one", "two")
+        if scheme == "epgm":
+            assert all(one["from_group"] for one in counters.values())

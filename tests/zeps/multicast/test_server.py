@@ -1,0 +1,89 @@
+"""A server with a group: where it is configured, announced, counted and shown. Nothing is sent but in memory."""
+
+import dataclasses
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.server.test_server import config_for
+from tests.zeps.multicast.ether import Ether, ether
+from tests.zmtp.waiting import eventually, in_loop
+from zambezi.cli.streams import stream_table
+from zambezi.console.metrics import exposition
+from zambezi.server import Config, Server
+from zambezi.server.config import JournalConfig
+from zambezi.zeps.asyncio import Client
+from zambezi.zeps.directory import StreamInfo
+from zambezi.zeps.errors import GroupError
+from zambezi.zeps.multicast.datagram import MAGIC, SEALED
+from zambezi.zmtp.keys import KeyPair, write_pair
+
+__all__ = ["ether"]
+
+
+def with_group(path: Path, keys: str = "") -> Config:
+    config = config_for(
+        path, streams={"a b": JournalConfig(multicast="udp://239.77.1.1:5680?ttl=2"), "c": JournalConfig()}
+    )
+    return dataclasses.replace(config, server=dataclasses.replace(config.server, keys=keys))
+
+
+@pytest.mark.spec("ZEP-16")
+@in_loop
+async def test_what_is_configured_is_sent_counted_and_told(ether: Ether, tmp_path: Path) -> None:
+    async with Server(with_group(tmp_path)) as server, Client.connect(server.endpoints["zeps"]) as client:
+        stream = client.stream("a b")
+        await stream.publish_many([("k", b"x")] * 10)
+        await stream.flush()
+        told = {info.stream: info for info in await client.streams()}
+        assert told["a b"].multicast == "udp://239.77.1.1:5680"
+        assert told["a b"].feed["messages"] == 10
+        assert told["c"].multicast == ""
+        metrics = exposition(server).decode()
+        assert 'zambezi_multicast_total{stream="a b",what="messages"} 10.0' in metrics
+        assert 'zambezi_multicast_total{stream="c"' not in metrics
+
+
+@in_loop
+async def test_the_mesh_is_told_of_the_groups(ether: Ether, tmp_path: Path) -> None:
+    config = with_group(tmp_path)
+    config = dataclasses.replace(config, zre=dataclasses.replace(config.zre, enabled=True, beacon_port=0))
+    async with Server(config) as server:
+        assert server.node is not None
+        headers = server.node._core.engine.headers
+        assert headers["X-ZEPS-MULTICAST"] == "a%20b=udp://239.77.1.1:5680"
+
+
+@pytest.mark.spec("ZEP-16")
+@in_loop
+async def test_with_keys_a_group_needs_one_of_its_own(ether: Ether, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    write_pair(keys, "server", KeyPair.generate())
+    (keys / "allowed").mkdir()
+    config = with_group(tmp_path, keys=str(keys))
+    with pytest.raises(GroupError, match="would carry it in clear"):
+        await Server(config).__aenter__()
+    assert ether.sent == []
+    write_pair(keys, "group", KeyPair.generate())
+    async with Server(config):
+        await eventually(lambda: ether.sent)
+    assert all(datagram.startswith(MAGIC + SEALED) for datagram in ether.sent)
+
+
+def test_the_table_of_streams_has_columns_for_groups_where_there_are_any() -> None:
+    def shown(*streams: StreamInfo) -> str:
+        text = io.StringIO()
+        Console(width=200, file=text).print(stream_table(streams))
+        return text.getvalue()
+
+    plain = StreamInfo(stream="plain")
+    group = StreamInfo(
+        stream="s", multicast="udp://239.77.1.1:5680", sealed=True, feed={"messages": 12345, "withheld": 67}
+    )
+    assert "group" not in shown(plain)
+    text = shown(plain, group)
+    assert "udp://239.77.1.1:5680 (sealed)" in text
+    assert "12,345" in text
+    assert "67" in text
