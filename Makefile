@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-CODE   := src tests bench demo
-BENCHES := zmtp peer zre zeps mcollective
+CODE   := src tests bench demo examples
+BENCHES := zmtp peer zre zeps multicast mcollective
 
 .DEFAULT_GOAL := help
 .PHONY: help test demo check format bench soak docs conformance clean
@@ -42,6 +42,7 @@ bench: $(STAMP) ## run the measurements in bench/
 
 soak: $(STAMP) ## ten minutes of traffic on every service: what must stay flat, and whether it did
 	$(BIN)/python -m bench.soak
+	$(BIN)/python -m tests.spark.kills --times 20
 
 docs: $(STAMP) ## build the site of the documentation into site/
 	$(BIN)/mkdocs build --quiet --strict

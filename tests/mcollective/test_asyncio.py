@@ -140,8 +140,11 @@ async def test_a_silent_middleware_is_left_with_a_word_and_tried_again() -> None
         Connector(router.bind("tcp://127.0.0.1:*"), identity=b"me", ttl=0.2, backoff=QUICK) as connector,
     ):
         await connector_ready(router)
-        seen = [(await router.recv())[2] for _ in range(3)]
-        assert seen == [b"NOOP", b"DISCONNECT", b"CONNECT"]
+        seen = [(await router.recv())[2]]
+        while seen[-1] != b"CONNECT":
+            seen.append((await router.recv())[2])
+        # On a busy machine the NOOP that would come first may be due as late as the goodbye, and is not said then.
+        assert [verb for verb in seen if verb != b"NOOP"] == [b"DISCONNECT", b"CONNECT"]
         lost = await next_of(connector, SessionLost)
         assert "TTL" in lost.reason
 

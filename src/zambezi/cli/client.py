@@ -40,6 +40,6 @@ def security_of(arguments: argparse.Namespace) -> Security:
     return CurveClient(read_public(arguments.server_key), keys)
 
 
-def client_of(arguments: argparse.Namespace) -> Client:
+def client_of(arguments: argparse.Namespace, group_key: bytes = b"") -> Client:
     """The client that a command line asks for."""
-    return Client.connect(arguments.endpoint, security=security_of(arguments))
+    return Client.connect(arguments.endpoint, security=security_of(arguments), group_key=group_key)

@@ -65,8 +65,9 @@ def _page(client: Client) -> Group:
 
 
 def stream_table(streams: Sequence[StreamInfo]) -> Table:
-    """The streams, as a table."""
+    """The streams, as a table. What goes to multicast groups has columns where there are any."""
     table = Table(title="streams", title_justify="left")
+    grouped = any(one.multicast for one in streams)
     for name, justify in (
         ("stream", "left"),
         ("messages", "right"),
@@ -76,8 +77,9 @@ def stream_table(streams: Sequence[StreamInfo]) -> Table:
         ("readers", "right"),
         ("newest", "left"),
         ("sync", "left"),
+        *((("group", "left"), ("multicast", "right"), ("withheld", "right")) if grouped else ()),
     ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column(name, justify=justify)
     for one in streams:
         table.add_row(
             shown(one.stream),
@@ -88,8 +90,17 @@ def stream_table(streams: Sequence[StreamInfo]) -> Table:
             str(one.subscribers),
             _ago(one.last_at),
             f"held: {shown(one.held)}" if one.held else one.sync,
+            *(_group(one) if grouped else ()),
         )
     return table
+
+
+def _group(one: StreamInfo) -> tuple[str, str, str]:
+    """The group of a stream, the messages that went there, and those that its rate did not allow."""
+    if not one.multicast:
+        return "-", "-", "-"
+    seal = " (sealed)" if one.sealed else ""
+    return f"{shown(one.multicast)}{seal}", f"{one.feed.get('messages', 0):,}", f"{one.feed.get('withheld', 0):,}"
 
 
 def client_table(clients: Sequence[ClientInfo]) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from zambezi.cli.client import add_client_options, client_of
 from zambezi.cli.quantity import start
 from zambezi.cli.terminal import say, shown
 from zambezi.zeps.received import Message
+from zambezi.zmtp.keys import read_pair
 
 if TYPE_CHECKING:
     import argparse
@@ -56,7 +58,24 @@ def add_parser(subparsers: Subparsers) -> None:
         "hexadecimal (default: text)",
     )
     add_client_options(parser)
+    _add_multicast_options(parser)
     parser.set_defaults(run=run)
+
+
+def _add_multicast_options(parser: argparse.ArgumentParser) -> None:
+    options = parser.add_argument_group("multicast")
+    options.add_argument(
+        "--multicast",
+        nargs="?",
+        metavar="GROUP",
+        const=True,
+        default=False,
+        help="take live messages from the stream's group: as the broker tells it, or this one (udp://239.77.1.1:5680)",
+    )
+    options.add_argument("--interface", metavar="NAME", help="the network of the group, by name or address")
+    options.add_argument(
+        "--group-key", metavar="FILE", type=Path, help="the key of a sealed group: a file of zambezi keygen"
+    )
 
 
 def _end(text: str) -> object:
@@ -66,14 +85,21 @@ def _end(text: str) -> object:
 def run(arguments: argparse.Namespace) -> int:
     write = FORMATS[arguments.format]
     count = 0
-    with client_of(arguments) as client, _progress(arguments) as progress:
+    group_key = read_pair(arguments.group_key).secret if arguments.group_key is not None else b""
+    with client_of(arguments, group_key) as client, _progress(arguments) as progress:
         stream = client.stream(arguments.stream)
         task = None
         if not progress.disable:
             last = next((one.last for one in client.streams() if one.stream == arguments.stream), 0)
             task = progress.add_task(arguments.stream, total=last or None)
         try:
-            with stream.subscribe(arguments.pattern, since=arguments.since, until=arguments.until) as subscription:
+            with stream.subscribe(
+                arguments.pattern,
+                since=arguments.since,
+                until=arguments.until,
+                multicast=arguments.multicast,
+                interface=arguments.interface,
+            ) as subscription:
                 for batch in subscription.batches():
                     for message in batch:
                         write(message)

@@ -47,24 +47,23 @@ class Block:
     A block out of a journal has every sequence from `first` to `last`; one that was filtered has some of them.
     """
 
-    __slots__ = ("_bodies", "_places", "count", "credit", "first", "last", "octets")
+    __slots__ = ("_bodies", "_places", "_stride", "count", "credit", "first", "last", "octets")
 
-    def __init__(self, first: int, last: int, count: int, octets: bytes, credit: int) -> None:
+    def __init__(self, first: int, last: int, count: int, octets: bytes, credit: int, stride: int = 0) -> None:
         self.first = first
         self.last = last
         self.count = count
         self.octets = octets
         self.credit = credit  # what delivering it costs: its octets without the frame headers (ZEP-03)
+        self._stride = stride  # from one message to the next, where that is known to be the same for all
         self._places: tuple[Sequence[int], list[bytes]] | None = None
         self._bodies: list[bytes] | None = None
 
     @property
     def starts(self) -> Sequence[int]:
         """Where each message begins, and in the end where the last one ends. Those of one size cost nothing each."""
-        if self._places is None and self.octets[:1] == b"\0":
-            equal = _equal_places(self.octets)
-            if equal is not None:
-                return equal
+        if self._stride:
+            return range(0, len(self.octets) + 1, self._stride)
         return self._found()[0]
 
     @property
@@ -143,7 +142,7 @@ def deliver(frames: Sequence[bytes], first: int) -> Block:
     credit = sum(map(len, frames)) + GROWTH * count
     alike = count >= _TABLE and credit == count * (size + GROWTH) and set(map(len, frames)) == {size}
     octets = _deliver_table(frames, first, size) if alike else _deliver_each(frames, first)
-    return Block(first, first + count - 1, count, octets, credit)
+    return Block(first, first + count - 1, count, octets, credit, len(octets) // count if alike else 0)
 
 
 def _deliver_each(frames: Sequence[bytes], first: int) -> bytes:

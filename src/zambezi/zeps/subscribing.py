@@ -109,8 +109,10 @@ class Subscribing(Session):
         if info is not None and self._wish is not None:
             self._info = info
             self._listen()
-            if self._is_over() or self._apart:
+            if self._is_over():
                 return
+            if self._listening is not None:
+                self._listening.reception.told(info.last)
         until = engine.until
         if info is not None and until is not None and until & TIME:
             wait = (until ^ TIME) / 1000 - wall_clock()
@@ -214,11 +216,7 @@ class Subscribing(Session):
         """Listen to the group of the stream, as soon as it is known where we stand."""
         engine = self.engine
         listening, info, wish = self._listening, self._info, self._wish
-        if listening is not None:
-            if info is not None:
-                listening.reception.told(info.last)
-            return
-        if info is None or wish is None or engine.position is None:
+        if listening is not None or info is None or wish is None or engine.position is None:
             return
         listening = Listening.to(
             self.reactor,
@@ -253,7 +251,8 @@ class Subscribing(Session):
         """The group has brought messages, perhaps."""
         if not self.closing:
             self._hold_if_full()
-            self.on_change()
+            if self.engine.readable:
+                self.on_change()
             self._is_over()
 
     def _hold_if_full(self) -> None:

@@ -55,15 +55,15 @@ def test_a_libzmq_that_has_it_not_is_told(group: Group, feature: str, monkeypatc
     ],
 )
 def test_every_message_comes_once_and_in_order(scheme: str, tmp_path: Path) -> None:
-    """How soon NORM lets somebody in who comes late is its own affair; until then the broker sends."""
+    """NORM, as libzmq has it, lets in only those who are there when a sender begins; others hear it from the broker."""
     with Network() as network:
         station = Station(network.host(), tmp_path, group=f"{scheme}://239.77.1.1:5680?interface=eth0")
         readers = Readers(network.host(), station)
-        readers.join("one", "two", goal=2000)
-        if scheme == "epgm":
-            station.looks_like(subscribers=0)
-        station.publish(2000)
+        readers.join("one", "two", goal=4000)
+        station.publish(1000)
+        station.published()
+        station.restart()
+        station.publish(3000)
         station.published()
         counters = readers.arrive("one", "two")
-        if scheme == "epgm":
-            assert all(one["from_group"] for one in counters.values())
+        assert any(one["from_group"] for one in counters.values())

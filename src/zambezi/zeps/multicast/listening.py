@@ -64,8 +64,9 @@ class Listening:
         self._reactor = reactor
         self._on_change = on_change  # called after messages were handed out, or time has passed
         self._timer: Timer | None = None
-        self._armed = 0.0
+        self._armed = 0.0  # when the timer fires
         self._held = False
+        self._closed = False
         self._receiver: Receiver = receiver_of(reactor, group, self._receive)
 
     @classmethod
@@ -129,7 +130,7 @@ class Listening:
     def _arm(self) -> None:
         """Be called when the reception wants to be, or earlier."""
         deadline = self.reception.deadline
-        if deadline is None or (self._timer is not None and self._armed <= deadline):
+        if self._closed or deadline is None or (self._timer is not None and self._armed <= deadline):
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -145,5 +146,5 @@ class Listening:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
-        self._armed = -1.0
+        self._closed = True
         self._receiver.close()
