@@ -1,0 +1,287 @@
+"""The Spark source and sink beside Parquet and JSON lines, in one session, over the same messages of 100 octets.
+
+    python -m bench.spark [--messages 5000000] [--rounds 3] [--cores 2]
+
+Count, groupBy(key), a scan of all columns to nowhere, and a write to Parquet, from the source by path and by endpoint
+(a broker in a process of its own), from Parquet and from JSON lines that have the same rows. Then decoding alone on one
+core, the sink beside our own client's batched publish, a streaming query over everything, and how long a small batch
+takes. Each figure is the median of the rounds, which take turns; the bars are those of the design.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyspark
+from pyspark.sql import DataFrame, SparkSession  # noqa: TC002 - what is measured
+
+from bench.report import environment, table
+from zambezi.spark import session
+from zambezi.spark.columns import Shaper, Window
+from zambezi.spark.source import SCHEMA
+from zambezi.zeps.block import deliver
+from zambezi.zeps.journal import Store
+from zambezi.zeps.sync import Client
+
+STREAM = "readings"
+SIZE = 100
+BATCH = 8192
+FEW = "sequence long, timestamp timestamp, key string, body binary"
+_BROKER = """
+import asyncio, sys
+from zambezi.zeps.broker import Broker
+async def main():
+    async with Broker(sys.argv[1]) as broker:
+        print(broker.bind("tcp://127.0.0.1:*"), flush=True)
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+def frames(start: int, count: int) -> list[bytes]:
+    """PUBLISH messages: 100 keys in turn, bodies of 100 octets that differ."""
+    made = []
+    for number in range(start, start + count):
+        key = b"sensor.%03d" % (number % 100)
+        made.append(b"\xaa\xa5\x06%c%b%b%0100d" % (len(key), key, SIZE.to_bytes(4, "big"), number))
+    return made
+
+
+def fill(path: Path, messages: int) -> None:
+    with Store(path) as store:
+        journal = store.open(STREAM)
+        for start in range(0, messages, BATCH):
+            made = deliver(frames(start, min(BATCH, messages - start)), journal.last + 1)
+            journal.append(made, 1_700_000_000 + start / 1_000_000)
+
+
+@contextmanager
+def broker(path: Path) -> Iterator[str]:
+    process = subprocess.Popen([sys.executable, "-c", _BROKER, str(path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def decode_alone(rounds: int) -> list[list[str]]:
+    """One core, no Spark: a window of the log to a record batch."""
+    schema = pa.schema(
+        [
+            ("sequence", pa.int64()),
+            ("timestamp", pa.timestamp("us", "UTC")),
+            ("key", pa.string()),
+            ("body", pa.binary()),
+        ]
+    )
+    alike = frames(0, 2 * BATCH)
+    varied = [frame[:4] + frame[4 : 4 + frame[3]] + (SIZE - n % 40).to_bytes(4, "big") + frame[-(SIZE - n % 40) :]
+              for n, frame in enumerate(alike)]  # fmt: skip
+    rows = []
+    for name, some in (("all of one size", alike), ("of 60 to 100 octets", varied)):
+        window = Window(deliver(some, 1).octets, 1, np.array([1]), np.array([1]))
+        shaper = Shaper(schema, STREAM, "")
+        took = statistics.median(
+            timed(lambda window=window, shaper=shaper: shaper.shape(window, 0, 1 << 62))  # type: ignore[misc]
+            for _ in range(20 * rounds)
+        )
+        rows.append([name, f"{len(some) / took / 1e6:.1f}"])
+    return rows
+
+
+class Measured:
+    """Seconds by work and origin."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[tuple[str, str], list[float]] = {}
+
+    def add(self, work: str, origin: str, seconds: float) -> None:
+        self.seconds.setdefault((work, origin), []).append(seconds)
+
+    def __getitem__(self, key: tuple[str, str]) -> float:
+        return statistics.median(self.seconds[key])
+
+
+def queries(
+    spark: SparkSession, origins: dict[str, Callable[[], DataFrame]], work: Path, rounds: int, measured: Measured
+) -> None:
+    out = str(work / "out")
+    tasks: dict[str, Callable[[DataFrame], object]] = {
+        "count": lambda frame: frame.count(),
+        "groupBy(key)": lambda frame: frame.groupBy("key").count().collect(),
+        "full scan": lambda frame: frame.write.format("noop").mode("overwrite").save(),
+        "write Parquet": lambda frame: frame.write.mode("overwrite").parquet(out),
+    }
+    for turn in range(rounds + 1):
+        for name, origin in origins.items():
+            for task, run in tasks.items():
+                seconds = timed(lambda run=run, origin=origin: run(origin()))  # type: ignore[misc]
+                if turn:  # the first round is for the JVM to get warm
+                    measured.add(task, name, seconds)
+    shutil.rmtree(out, ignore_errors=True)
+
+
+def client_rate(endpoint: str, messages: int) -> float:
+    """Messages per second of our own client, published in batches, up to the barrier."""
+    items = [(f"sensor.{number % 100:03d}", b"%0100d" % number) for number in range(messages)]
+    with Client.connect(endpoint) as client:
+        stream = client.stream("client")
+        start = time.perf_counter()
+        stream.publish_many(items)
+        stream.flush()
+        return messages / (time.perf_counter() - start)
+
+
+def sink_rate(spark: SparkSession, source: DataFrame, endpoint: str, messages: int, dedup: bool) -> float:
+    rows = source.where(f"sequence <= {messages}").select("key", "body")
+    options = {"endpoint": endpoint, "stream": f"sink-{dedup}", "dedup": str(dedup).lower()}
+    return messages / timed(lambda: rows.write.format("zeps").options(**options).mode("append").save())
+
+
+def streaming(spark: SparkSession, options: dict[str, str], work: Path, messages: int) -> float:
+    query = (
+        spark.readStream.format("zeps")
+        .schema(FEW)
+        .options(**options, startingSequence="earliest", maxMessagesPerTrigger=str(max(1, messages // 4)))
+        .load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(work / "streaming"))
+        .trigger(availableNow=True)
+    )
+    seconds = timed(lambda: query.start().awaitTermination())
+    shutil.rmtree(work / "streaming", ignore_errors=True)
+    return messages / seconds
+
+
+def latency(spark: SparkSession, endpoint: str, work: Path, rounds: int) -> list[float]:
+    """Milliseconds that a batch of one message takes, by Spark's own account."""
+    with Client.connect(endpoint) as client:
+        stream = client.stream("small")
+        stream.publish("k", b"first")
+        stream.flush()
+        query = (
+            spark.readStream.format("zeps")
+            .options(endpoint=endpoint, stream="small")
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(work / "small"))
+            .start()
+        )
+        try:
+            took: list[float] = []
+            deadline = time.monotonic() + 120
+            while len(took) < 5 * rounds + 3 and time.monotonic() < deadline:
+                known = len(query.recentProgress)
+                stream.publish("k", b"one")
+                stream.flush()
+                patience = time.monotonic() + 5  # the query may have begun after this message
+                while time.monotonic() < min(deadline, patience):
+                    found = [one for one in query.recentProgress[known:] if one.numInputRows]
+                    if found:
+                        took.append(float(found[-1].durationMs["triggerExecution"]))
+                        break
+                    time.sleep(0.01)
+            return took[3:]
+        finally:
+            query.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--messages", type=int, default=5_000_000)
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (the median counts)")
+    parser.add_argument("--cores", type=int, default=2)
+    arguments = parser.parse_args()
+    messages, rounds = arguments.messages, arguments.rounds
+    print(environment({"Spark": pyspark.__version__, "Arrow": pa.__version__, "numpy": np.__version__}), flush=True)
+    print("\n### Decode alone, one core\n")
+    print(table(["messages", "million/s (bar 8)"], decode_alone(rounds)), flush=True)
+    with tempfile.TemporaryDirectory() as directory:
+        work = Path(directory)
+        fill(work / "data", messages)
+        settings = {"spark.ui.enabled": "false", "spark.driver.memory": "2g", "spark.log.level": "ERROR"}
+        spark = session(f"local[{arguments.cores}]", name="bench", settings=settings)
+        with broker(work / "data") as endpoint:
+            run(spark, work, endpoint, messages, rounds)
+        spark.stop()
+
+
+def run(spark: SparkSession, work: Path, endpoint: str, messages: int, rounds: int) -> None:
+    def zeps(schema: str, **options: str) -> Callable[[], DataFrame]:
+        return lambda: spark.read.format("zeps").schema(schema).options(stream=STREAM, **options).load()
+
+    by_path = zeps(SCHEMA, path=str(work / "data"))
+    by_path().write.parquet(str(work / "parquet"))
+    text = [f"cast({name} as string) as {name}" if name == "body" else name for name in by_path().columns]
+    by_path().selectExpr(*text).write.json(str(work / "json"))
+    columns = SCHEMA.replace("body binary", "body string")
+    origins: dict[str, Callable[[], DataFrame]] = {
+        "path": by_path,
+        "path, four columns": zeps(FEW, path=str(work / "data")),
+        "endpoint": zeps(SCHEMA, endpoint=endpoint),
+        "Parquet": lambda: spark.read.parquet(str(work / "parquet")),
+        "JSON lines": lambda: spark.read.schema(columns).json(str(work / "json")),
+    }
+    measured = Measured()
+    queries(spark, origins, work, rounds, measured)
+    tasks = ["count", "groupBy(key)", "full scan", "write Parquet"]
+    print(f"\n### {messages} messages of {SIZE} octets, million rows/s\n")
+    rows = [[name, *(f"{messages / measured[task, name] / 1e6:.2f}" for task in tasks)] for name in origins]
+    print(table(["", *tasks], rows), flush=True)
+    few = max(1, messages // 5)
+    own = statistics.median(client_rate(endpoint, few) for _ in range(rounds))
+    source = zeps(FEW, path=str(work / "data"))()
+    sink_rate(spark, source, endpoint, max(1, few // 10), False)
+    sinks = {dedup: [sink_rate(spark, source, endpoint, few, dedup) for _ in range(rounds)] for dedup in (False, True)}
+    through = statistics.median(streaming(spark, {"path": str(work / "data"), "stream": STREAM}, work, messages)
+                                for _ in range(rounds))  # fmt: skip
+    small = latency(spark, endpoint, work, rounds)
+    print("\n### Sink and streaming\n")
+    rows = [
+        ["our client, publish_many", f"{own / 1e6:.2f} million/s"],
+        ["sink", f"{statistics.median(sinks[False]) / 1e6:.2f} million/s"],
+        ["sink, dedup", f"{statistics.median(sinks[True]) / 1e6:.2f} million/s"],
+        ["streaming by path, 4 batches, to nowhere", f"{through / 1e6:.2f} million/s"],
+        ["a batch of one message, by endpoint", f"{statistics.median(small):.0f} ms" if small else "none came"],
+    ]
+    print(table(["", "median"], rows), flush=True)
+    print("\n### Bars\n")
+    bars: list[tuple[str, float, float]] = [
+        ("path, count, to JSON lines", measured["count", "JSON lines"] / measured["count", "path"], 1.3),
+        ("path, full scan, to Parquet", measured["full scan", "Parquet"] / measured["full scan", "path"], 0.7),
+        (
+            "path, write Parquet, to Parquet",
+            measured["write Parquet", "Parquet"] / measured["write Parquet", "path"],
+            0.9,
+        ),
+        ("endpoint to path, full scan", measured["full scan", "path"] / measured["full scan", "endpoint"], 0.5),
+        ("sink to our client", statistics.median(sinks[False]) / own, 0.7),
+    ]
+    print(table(["", "measured", "bar", ""], [_judged(*bar) for bar in bars]))
+
+
+def _judged(what: str, measured: float, bar: float) -> list[str]:
+    return [what, f"{measured:.2f}", f"{bar:.2f}", "met" if measured >= bar else "not met"]
+
+
+if __name__ == "__main__":
+    main()

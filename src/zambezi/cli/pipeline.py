@@ -1,0 +1,458 @@
+"""`zambezi pipeline`: what is in streams, as results, by Spark.
+
+Nothing here needs Spark until a pipeline is run: the other commands work without it, and so does `pipeline list`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from zambezi.cli.quantity import moment, seconds
+from zambezi.cli.terminal import shown
+from zambezi.errors import ZambeziError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pyspark.sql import SparkSession
+
+    from zambezi.spark.pipelines import Progress, Run, Settings
+    from zambezi.spark.pipelines.results import Result
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+# What there is, known without Spark; a test holds it equal to what Spark is given.
+NAMES: Final = {
+    "archive": "streams to Parquet, by stream and date, each message once",
+    "restore": "Parquet back into streams",
+    "traffic": "messages, octets and keys by window and key prefix, the busiest keys, gaps in the sequences",
+    "network-health": "a mesh by its logs: events, sessions, flapping peers, who talks to whom, what was not received",
+    "fleet-audit": "requests and replies of a fleet: by topic, how long they took, who did not answer",
+}
+RESTORE: Final = "restore"
+NEEDED: Final = ("pyspark", "pyarrow", "numpy")
+POLL: Final = 0.25  # seconds between two looks at what Spark does
+EVERY: Final = 10.0  # seconds between batches, and between reports, with --follow
+
+
+class PipelineUnavailable(ZambeziError):
+    """Spark is not installed, or a command line asks for what does not go together."""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "pipeline",
+        help="archive streams, and analyse them, by Spark",
+        description="Pipelines on streams, by Spark: archives, traffic, the health of a mesh, a fleet's calls.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    listing = commands.add_parser("list", help="what pipelines there are")
+    listing.set_defaults(run=show)
+    run_parser = commands.add_parser(
+        "run",
+        help="run one",
+        description="Run a pipeline over all that there is; --incremental: over what is new; --follow: for ever.",
+    )
+    run_parser.add_argument("name", metavar="NAME", choices=list(NAMES), help=f"one of {', '.join(NAMES)}")
+    _add_source(run_parser)
+    _add_results(run_parser)
+    _add_settings(run_parser)
+    _add_spark(run_parser)
+    run_parser.set_defaults(run=run)
+
+
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    options = parser.add_argument_group("what is read")
+    options.add_argument("--endpoint", metavar="ENDPOINT", help="the broker, such as tcp://127.0.0.1:5671")
+    options.add_argument("--path", metavar="DIR", help="its data directory instead, where it can be reached: faster")
+    options.add_argument("--streams", metavar="NAMES", help="names with commas between")
+    options.add_argument("--stream-pattern", metavar="PATTERN", help="streams with such names: PREFIX, glob:P, regex:P")
+    options.add_argument(
+        "--pattern", metavar="PATTERN", help="messages with such keys: PREFIX, exact:K, glob:P, regex:P"
+    )
+    options.add_argument("--since", metavar="TIME", type=moment, help="from a time on (ISO 8601)")
+    options.add_argument(
+        "--until", metavar="TIME", type=moment, help="up to a time; not with --incremental or --follow"
+    )
+    options.add_argument(
+        "--max-per-batch", metavar="COUNT", type=int, help="messages of a batch, with --incremental or --follow"
+    )
+    options.add_argument("--accept-loss", action="store_true", help="go on if messages are gone before they were read")
+    options.add_argument("--server-key", metavar="KEY", help="the broker's public key, or its file: encrypt")
+    options.add_argument("--key", metavar="KEY", dest="own_key", help="our secret key, or its file")
+    options.add_argument("--archive", metavar="DIR", help="restore: the archive to read")
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
+    options = parser.add_argument_group("what becomes of it")
+    options.add_argument("--out", metavar="DIR", help="where the table is kept as Parquet, with its checkpoint")
+    options.add_argument("--incremental", action="store_true", help="read what is new since the last run")
+    options.add_argument("--follow", action="store_true", help="and go on as messages come, until Ctrl-C")
+    options.add_argument(
+        "--every", metavar="TIME", type=seconds, default=EVERY, help=f"how often, with --follow (default: {EVERY:g}s)"
+    )
+    options.add_argument("--results", metavar="DIR", type=Path, help="JSON files for the console (default: in OUT)")
+    options.add_argument("--publish", metavar="STREAM", help="publish the reports to a stream, too (needs --endpoint)")
+    options.add_argument("--rows", metavar="COUNT", type=int, default=12, help="rows of a table shown (default: 12)")
+    options.add_argument("--into", metavar="STREAM", help="restore: the stream to publish to, instead of its own")
+    options.add_argument("--append", action="store_true", help="restore: also into a stream that is not empty")
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    options = parser.add_argument_group("how it is counted")
+    options.add_argument("--window", metavar="TIME", type=seconds, default=60.0, help="of a window (default: 1m)")
+    options.add_argument("--depth", metavar="COUNT", type=int, default=1, help="parts of a key's prefix (default: 1)")
+    options.add_argument("--top", metavar="COUNT", type=int, default=20, help="of the busiest keys (default: 20)")
+    options.add_argument(
+        "--delay", metavar="TIME", type=seconds, default=600.0, help="how late events may come (default: 10m)"
+    )
+    options.add_argument(
+        "--flapping", metavar="TIME", type=seconds, default=600.0, help="in which a peer comes often (default: 10m)"
+    )
+    options.add_argument(
+        "--patience", metavar="TIME", type=seconds, default=60.0, help="for replies of a fleet (default: 1m)"
+    )
+
+
+def _add_spark(parser: argparse.ArgumentParser) -> None:
+    options = parser.add_argument_group("Spark")
+    options.add_argument("--master", metavar="URL", help="local[2], spark://HOST:7077, yarn (default: this machine)")
+    options.add_argument("--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark's")
+    options.add_argument("--verbose", action="store_true", help="show what Spark says, instead of a line of progress")
+
+
+def show(_arguments: argparse.Namespace) -> int:
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("pipeline", no_wrap=True)
+    table.add_column("what it makes")
+    for name, summary in NAMES.items():
+        table.add_row(name, summary)
+    Console().print(table)
+    return 0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    _check(arguments)
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise PipelineUnavailable(f"pipelines need Spark: pip install 'zambezi[spark]' ({', '.join(missing)} missing)")
+    with _spark(arguments) as spark:
+        if arguments.name == RESTORE:
+            return _restore(arguments, spark)
+        return _Session(arguments, spark).run()
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    is_restore = arguments.name == RESTORE
+    if is_restore:
+        wanted = {"--archive": arguments.archive, "--endpoint": arguments.endpoint}
+        refused = {
+            "--path": arguments.path,
+            "--out": arguments.out,
+            "--follow": arguments.follow,
+            "--incremental": arguments.incremental,
+            "--pattern": arguments.pattern,
+            "--publish": arguments.publish,
+        }
+    else:
+        wanted = {"--out": arguments.out}
+        refused = {"--archive": arguments.archive, "--into": arguments.into, "--append": arguments.append}
+        if bool(arguments.endpoint) == bool(arguments.path):
+            raise PipelineUnavailable("say where the streams are: --endpoint of a broker, or --path of its journals")
+    for option, value in wanted.items():
+        if not value:
+            raise PipelineUnavailable(f"{arguments.name} needs {option}")
+    for option, value in refused.items():
+        if value:
+            raise PipelineUnavailable(f"{option} is not for {arguments.name}")
+    if arguments.until and (arguments.follow or arguments.incremental):
+        raise PipelineUnavailable("--until is for a run over all that there is, not for --incremental or --follow")
+    if arguments.publish and not arguments.endpoint:
+        raise PipelineUnavailable("--publish needs --endpoint: files are only read")
+    if arguments.streams and arguments.stream_pattern:
+        raise PipelineUnavailable("--streams and --stream-pattern contradict each other: give one of them")
+
+
+def source_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """The options of the source, as a command line has them."""
+    streaming = arguments.incremental or arguments.follow
+    given = {
+        "endpoint": arguments.endpoint,
+        "path": arguments.path,
+        "streams": arguments.streams,
+        "streamPattern": arguments.stream_pattern,
+        "pattern": arguments.pattern,
+        "startingTimestamp": arguments.since.isoformat() if arguments.since else None,
+        "endingTimestamp": arguments.until.isoformat() if arguments.until else None,
+        "maxMessagesPerTrigger": str(arguments.max_per_batch) if arguments.max_per_batch and streaming else None,
+        "failOnDataLoss": "false" if arguments.accept_loss else None,
+        "serverKey": arguments.server_key,
+        "secretKey": arguments.own_key,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def sink_options(arguments: argparse.Namespace, stream: str | None) -> dict[str, str]:
+    """The options of the sink."""
+    given = {
+        "endpoint": arguments.endpoint,
+        "stream": stream,
+        "serverKey": arguments.server_key,
+        "secretKey": arguments.own_key,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+@contextlib.contextmanager
+def _spark(arguments: argparse.Namespace) -> Iterator[SparkSession]:
+    """A session. What Java says at its start goes to a file: it is long, and none of it is for people."""
+    from zambezi.spark import session  # noqa: PLC0415 - needs Spark, and takes a second
+
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    master = arguments.master or (None if is_submitted else "local[*]")
+    settings = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+    if master is not None and master.startswith("local"):
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(min(8, os.cpu_count() or 2)),
+            "spark.driver.memory": "1g",
+        }
+    for one in arguments.conf:
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise PipelineUnavailable(f"--conf {one}: write NAME=VALUE")
+        settings[name] = value
+    with _aside(is_wanted=not arguments.verbose and not is_submitted) as log:
+        try:
+            spark = session(master, name=f"zambezi {arguments.name}", settings=settings)
+        except ZambeziError:
+            raise
+        except Exception as error:
+            where = f"; {log} has what it said" if log else ""
+            raise PipelineUnavailable(f"Spark did not start: {error}{where}") from error
+    try:
+        yield spark
+    finally:
+        spark.stop()
+        if log:
+            with contextlib.suppress(OSError):
+                Path(log).unlink()
+
+
+@contextlib.contextmanager
+def _aside(*, is_wanted: bool) -> Iterator[str]:
+    """Standard error of processes that are started meanwhile goes to a file, whose name is given."""
+    if not is_wanted:
+        yield ""
+        return
+    handle, name = tempfile.mkstemp(prefix="zambezi-spark-", suffix=".log")
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(handle, 2)
+    try:
+        yield name
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(handle)
+
+
+class _Session:
+    """One run of a pipeline, with what is shown of it."""
+
+    def __init__(self, arguments: argparse.Namespace, spark: SparkSession) -> None:
+        from zambezi.spark.pipelines import PIPELINES, Run  # noqa: PLC0415
+        from zambezi.spark.pipelines.deposit import OWN  # noqa: PLC0415
+
+        self._arguments = arguments
+        self._work: Run = Run(
+            spark, PIPELINES[arguments.name], arguments.out, source_options(arguments), _settings(arguments)
+        )
+        # Not among the directories of a table: Spark would take it for one of them.
+        beside = Path(arguments.out) / ("results" if self._work.pipeline.table else f"{OWN}/results")
+        self._results: Path = arguments.results or beside
+        self._output = Console()
+        self._progress = Console(stderr=True)
+
+    def run(self) -> int:
+        arguments, work = self._arguments, self._work
+        if arguments.follow:
+            return self._follow()
+        with showing(work, self._progress, quiet=arguments.verbose):
+            if arguments.incremental or work.pipeline.incremental:
+                work.catch_up()
+            else:
+                work.once()
+        self._tell(final=True)
+        return 0
+
+    def _follow(self) -> int:
+        work, every = self._work, self._arguments.every
+        query = work.start(follow=True, every=every)
+        told, due = -1, 0.0
+        try:
+            with showing(work, self._progress, quiet=self._arguments.verbose):
+                while not work.wait(query, POLL):
+                    batch = work.progress().batch
+                    if work.pipeline.live and batch != told and time.monotonic() >= due:
+                        self._tell(final=False)
+                        told, due = batch, time.monotonic() + every
+        except KeyboardInterrupt:
+            work.stop()
+            self._tell(final=True)
+        return 0
+
+    def _tell(self, *, final: bool) -> None:
+        from zambezi.spark.pipelines.results import compute, publish, save  # noqa: PLC0415
+
+        work = self._work
+        try:
+            reports = work.reports()
+            results = compute(reports)
+            save(results, self._results)
+            if self._arguments.publish:
+                publish(reports, sink_options(self._arguments, self._arguments.publish))
+        finally:
+            work.release()
+        if final:
+            for one in results:
+                self._output.print(result_table(one, self._arguments.rows))
+            self._progress.print(f"the table: {work.deposit.root}\nthe results: {self._results}", highlight=False)
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    from zambezi.spark.pipelines import Settings  # noqa: PLC0415
+
+    return Settings(
+        window=arguments.window,
+        depth=arguments.depth,
+        top=arguments.top,
+        delay=arguments.delay,
+        flapping=arguments.flapping,
+        patience=arguments.patience,
+    )
+
+
+def _restore(arguments: argparse.Namespace, spark: SparkSession) -> int:
+    from zambezi.spark.pipelines.restore import restore  # noqa: PLC0415
+
+    streams = arguments.streams.split(",") if arguments.streams else None
+    counts = restore(
+        spark,
+        arguments.archive,
+        sink_options(arguments, None),
+        streams=streams,
+        into=arguments.into,
+        append=arguments.append,
+    )
+    table = Table(title="restored", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("stream")
+    table.add_column("messages", justify="right")
+    for name, count in counts.items():
+        table.add_row(shown(name), f"{count:,}")
+    Console().print(table)
+    return 0
+
+
+# What is shown
+
+
+def result_table(result: Result, most: int) -> Table:
+    """A result as a table for a terminal."""
+    found = result.found
+    rows = found.rows[:most]
+    left = len(found.rows) - len(rows)
+    notes = [*result.notes]
+    if left or found.more:
+        notes.append(f"{left:,}{' or more' if found.more else ''} other rows: see the files")
+    table = Table(
+        title=shown(result.title),
+        title_justify="left",
+        title_style="bold",
+        caption=shown("; ".join(notes)) if notes else None,
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    for name in found.columns:
+        is_number = name in found.numbers
+        table.add_column(
+            name, justify="right" if is_number else "left", overflow="fold" if not is_number else "ellipsis"
+        )
+    for row in rows:
+        table.add_row(*[_cell(cell) for cell in row])
+    if not rows:
+        table.add_row(*(["-"] * len(found.columns)))
+    return table
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    return shown(str(value))
+
+
+@contextlib.contextmanager
+def showing(work: Run, console: Console, *, quiet: bool = False) -> Iterator[None]:
+    """Show how far a run is while it works: a line that changes on a terminal, and one in the end elsewhere."""
+    if quiet:
+        yield
+        return
+    ended = threading.Event()
+    if not console.is_terminal:
+        yield
+        console.print(progress_line(work.pipeline.name, work.progress()), highlight=False)
+        return
+
+    def draw(live: Live) -> None:
+        while not ended.wait(POLL):
+            live.update(progress_line(work.pipeline.name, work.progress()))
+
+    with Live(progress_line(work.pipeline.name, work.progress()), console=console, refresh_per_second=4) as live:
+        painter = threading.Thread(target=draw, args=(live,), name="progress", daemon=True)
+        painter.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            painter.join()
+            live.update(progress_line(work.pipeline.name, work.progress()))
+
+
+def progress_line(name: str, progress: Progress) -> Text:
+    """How far a run is, in a line."""
+    parts = [f"{progress.rows:,} messages"]
+    if progress.rate:
+        parts.append(f"{progress.rate:,.0f}/s")
+    if progress.batch >= 0:
+        parts.append(f"batch {progress.batch}")
+    if progress.watermark:
+        when = datetime.fromtimestamp(progress.watermark / 1e6, UTC)
+        parts.append(f"watermark {when:%H:%M:%S}")
+    if progress.late:
+        parts.append(f"{progress.late:,} late")
+    if progress.tasks:
+        parts.append(f"{progress.tasks_done}/{progress.tasks} tasks")
+    return Text(f"{name}: {', '.join(parts)}, {progress.seconds:.0f} s", "cyan")

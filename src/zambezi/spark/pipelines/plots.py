@@ -1,0 +1,140 @@
+"""Pictures of results: the rates of streams over time, and who talks to whom. Needs the extra `zambezi[plots]`.
+
+Each function takes rows as the pipelines' tables have them, and returns a figure of matplotlib's; `save` writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from matplotlib import dates
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INK: Final = "#334155"
+FAINT: Final = "#e2e8f0"
+COLOURS: Final = ("#0f766e", "#b45309", "#6d28d9", "#be123c", "#1d4ed8", "#4d7c0f", "#0e7490", "#a21caf")
+_MANY: Final = 24  # cells of a side in which numbers can still be read
+
+
+def rates(rows: Iterable[Mapping[str, Any]], title: str = "Messages per second") -> Figure:
+    """The rate of each stream over time. `rows` have `start`, `stream` and `per_s`, as `traffic.rates` gives them."""
+    series: dict[str, dict[datetime, float]] = {}
+    for row in rows:
+        start: datetime = row["start"]
+        series.setdefault(row["stream"], {})[start.astimezone(UTC)] = float(row["per_s"])
+    # A window in which a stream had nothing has no row, and is a zero all the same.
+    starts = sorted({start for points in series.values() for start in points})
+    times = np.array([start.replace(tzinfo=None) for start in starts], "datetime64[us]")
+    figure = Figure(figsize=(9, 3.6), dpi=120, layout="constrained")
+    axes = figure.add_subplot()
+    for number, (stream, points) in enumerate(sorted(series.items())):
+        values = np.array([points.get(start, 0.0) for start in starts])
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot(times, values, color=colour, linewidth=1.8, label=stream)
+        axes.fill_between(times, values, color=colour, alpha=0.10, linewidth=0)
+    _plain(axes, title)
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.01)
+    axes.grid(axis="y", color=FAINT)
+    locator = dates.AutoDateLocator(minticks=4, maxticks=9)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    is_long = len(starts) > 1 and (starts[-1] - starts[0]).days >= 2
+    axes.xaxis.set_major_formatter(dates.DateFormatter("%m-%d %H:%M" if is_long else "%H:%M:%S"))  # type: ignore[no-untyped-call]
+    axes.set_xlabel("UTC", color=INK, fontsize=8, loc="right")
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    if series:
+        axes.legend(
+            loc="lower right",
+            bbox_to_anchor=(1, 1),
+            frameon=False,
+            labelcolor=INK,
+            fontsize=9,
+            ncols=min(4, len(series)),
+        )
+    return figure
+
+
+def talk_matrix(
+    rows: Iterable[Mapping[str, Any]],
+    names: Mapping[str, str] | None = None,
+    title: str = "Who talks to whom",
+) -> Figure:
+    """Messages by sender and receiver. `rows` have `sender`, `receiver`, `whispers_received` and `shouts_received`, as
+    `network_health.talk` gives; `names` are what hashes are called. Pairs that lost whispers have a red frame."""
+    counts: dict[tuple[str, str], int] = {}
+    lossy: set[tuple[str, str]] = set()
+    for row in rows:
+        pair = row["sender"], row["receiver"]
+        counts[pair] = int(row["whispers_received"]) + int(row["shouts_received"])
+        if row["missing"]:
+            lossy.add(pair)
+    called = names or {}
+    nodes = sorted({node for pair in counts for node in pair}, key=lambda node: (called.get(node, node), node))
+    place = {node: number for number, node in enumerate(nodes)}
+    matrix = np.full((len(nodes), len(nodes)), np.nan)
+    for (sender, receiver), count in counts.items():
+        matrix[place[sender], place[receiver]] = count or np.nan
+    if not nodes:
+        return _nothing(title)
+    side = max(3.6, 0.45 * len(nodes) + 2.0)
+    figure = Figure(figsize=(side + 0.3, side), dpi=120, layout="constrained")
+    axes = figure.add_subplot()
+    most = float(np.nanmax(matrix)) if np.isfinite(matrix).any() else 1.0
+    image = axes.imshow(matrix, cmap="YlGnBu", vmin=0, vmax=most)
+    labels = [called.get(node, node) for node in nodes]
+    axes.set_xticks(range(len(nodes)), labels, rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(nodes)), labels)
+    note = "\nmessages received; in a red frame: whispers are missing" if lossy else "\nmessages received"
+    axes.set_xlabel(f"receiver{note}", color=INK, fontsize=9)
+    axes.set_ylabel("sender", color=INK, fontsize=9)
+    if len(nodes) <= _MANY:
+        for (row_number, column_number), value in np.ndenumerate(matrix):
+            if np.isfinite(value):
+                colour = "white" if value > 0.55 * most else INK
+                axes.text(
+                    column_number, row_number, f"{value:,.0f}", ha="center", va="center", color=colour, fontsize=7
+                )
+    for sender, receiver in lossy:
+        x, y = place[receiver] - 0.5, place[sender] - 0.5
+        axes.plot([x, x + 1, x + 1, x, x], [y, y, y + 1, y + 1, y], color="#be123c", linewidth=1.6)
+    _plain(axes, title)
+    axes.tick_params(length=0)
+    bar = figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, colors=INK, labelsize=8)
+    bar.ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    return figure
+
+
+def save(figure: Figure, path: Path | str) -> Path:
+    """Write a figure as PNG."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, facecolor="white", bbox_inches="tight", pad_inches=0.15)
+    return Path(path)
+
+
+def _nothing(title: str) -> Figure:
+    """A picture of nothing, that says so."""
+    figure = Figure(figsize=(4, 2), dpi=120, layout="constrained")
+    axes = figure.add_subplot()
+    axes.text(0.5, 0.5, "nothing was said", ha="center", va="center", color=INK)
+    axes.set_axis_off()
+    _plain(axes, title)
+    return figure
+
+
+def _plain(axes: Axes, title: str) -> None:
+    axes.set_title(title, loc="left", color=INK, fontsize=11, fontweight="bold")
+    axes.tick_params(colors=INK, labelsize=8)
+    for name, spine in axes.spines.items():
+        spine.set_visible(name == "bottom")
+        spine.set_color(FAINT)

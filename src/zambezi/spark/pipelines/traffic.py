@@ -1,0 +1,186 @@
+"""`traffic`: how much goes through streams, under which keys, and whether anything is missing.
+
+The table has a row for each window, stream and key, with the messages, the octets of their bodies, and the first and
+last sequence. Prefixes, the keys with the most messages, and gaps follow from it.
+
+A gap is seen where the sequences of a window are fewer than they should be between its first and its last, or where a
+window does not begin after the last sequence of the one before. That tells where a gap is to within a window, and how
+much is missing exactly, and costs no sorting of all messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sql
+
+from zambezi.spark.pipelines.pipeline import (
+    Pipeline,
+    Report,
+    Settings,
+    Share,
+    seconds_between,
+    share,
+    start_of,
+    unshared,
+)
+
+COLUMNS: Final = (
+    "start timestamp, stream string, incarnation string, key string, messages long, octets long, first long, "
+    "last long, first_at timestamp, last_at timestamp"
+)
+_PART: Final = r"[^./:\s]*"
+_BETWEEN: Final = r"[./:\s]"
+
+
+def reduce(messages: DataFrame, settings: Settings) -> DataFrame:
+    """Messages by window, stream and key."""
+    start = start_of(sql.col("timestamp"), settings.window)
+    return (
+        messages.groupBy(start.alias("start"), "stream", "incarnation", "key")
+        .agg(
+            sql.count("*").alias("messages"),
+            sql.sum(sql.length("body")).cast("long").alias("octets"),
+            sql.min("sequence").alias("first"),
+            sql.max("sequence").alias("last"),
+            sql.min("timestamp").alias("first_at"),
+            sql.max("timestamp").alias("last_at"),
+        )
+        .withColumn("date", sql.to_date("start"))
+    )
+
+
+def prefix(key: Column, depth: int) -> Column:
+    """The first parts of a key; parts end at a dot, a slash, a colon or a space."""
+    return sql.regexp_extract(key, f"^{_PART}(?:{_BETWEEN}{_PART}){{0,{max(1, depth) - 1}}}", 0)
+
+
+def totals(table: DataFrame) -> DataFrame:
+    """Each stream as a whole."""
+    return (
+        table.groupBy("stream")
+        .agg(
+            sql.sum("messages").alias("messages"),
+            sql.sum("octets").alias("octets"),
+            sql.countDistinct("key").alias("keys"),
+            sql.countDistinct("incarnation").alias("incarnations"),
+            sql.min("first_at").alias("from"),
+            sql.max("last_at").alias("to"),
+            sql.round(
+                sql.sum("messages")
+                / sql.greatest(sql.lit(1.0), seconds_between(sql.min("first_at"), sql.max("last_at"))),
+                1,
+            ).alias("per_s"),
+        )
+        .orderBy(sql.desc("messages"), "stream")
+    )
+
+
+def windows(table: DataFrame, settings: Settings) -> DataFrame:
+    """Messages, octets and distinct keys by window and prefix, the newest window first."""
+    return (
+        table.groupBy("start", "stream", prefix(sql.col("key"), settings.depth).alias("prefix"))
+        .agg(
+            sql.sum("messages").alias("messages"),
+            sql.sum("octets").alias("octets"),
+            sql.countDistinct("key").alias("keys"),
+        )
+        .withColumn("per_s", sql.round(sql.col("messages") / settings.window, 1))
+        .orderBy(sql.desc("start"), "stream", sql.desc("messages"), "prefix")
+    )
+
+
+def rates(table: DataFrame, settings: Settings) -> DataFrame:
+    """Messages and octets by window and stream, the newest window first."""
+    return (
+        table.groupBy("start", "stream")
+        .agg(sql.sum("messages").alias("messages"), sql.sum("octets").alias("octets"))
+        .withColumn("per_s", sql.round(sql.col("messages") / settings.window, 1))
+        .orderBy(sql.desc("start"), "stream")
+    )
+
+
+def heavy_hitters(table: DataFrame, settings: Settings) -> DataFrame:
+    """The keys with the most messages, and what part of their stream they are."""
+    whole = Window.partitionBy("stream")
+    by_key = table.groupBy("stream", "key").agg(
+        sql.sum("messages").alias("messages"), sql.sum("octets").alias("octets")
+    )
+    return (
+        by_key.withColumn("of_messages", share(sql.col("messages"), sql.sum("messages").over(whole)))
+        .withColumn("of_octets", share(sql.col("octets"), sql.greatest(sql.lit(1), sql.sum("octets").over(whole))))
+        .select("stream", "key", "messages", "of_messages", "octets", "of_octets")
+        .orderBy(sql.desc("messages"), sql.desc("octets"), "stream", "key")
+        .limit(settings.top)
+    )
+
+
+def gaps(table: DataFrame) -> DataFrame:
+    """Where sequences are missing, and how many; where there are more than there should be, `repeated` says so."""
+    spans = table.groupBy("stream", "incarnation", "start").agg(
+        sql.sum("messages").alias("messages"), sql.min("first").alias("first"), sql.max("last").alias("last")
+    )
+    before = sql.lag("last").over(Window.partitionBy("stream", "incarnation").orderBy("first"))
+    inside = sql.col("last") - sql.col("first") + 1 - sql.col("messages")
+    within = spans.select(
+        "stream",
+        "incarnation",
+        "start",
+        sql.col("first").alias("after"),
+        sql.col("last").alias("before"),
+        inside.alias("missing"),
+    )
+    between = (
+        spans.withColumn("after", before)
+        .where("after is not null")
+        .select(
+            "stream",
+            "incarnation",
+            "start",
+            "after",
+            sql.col("first").alias("before"),
+            (sql.col("first") - sql.col("after") - 1).alias("missing"),
+        )
+    )
+    return (
+        within.unionByName(between)
+        .where("missing <> 0")
+        .select(
+            "stream",
+            "incarnation",
+            "start",
+            "after",
+            "before",
+            sql.greatest("missing", sql.lit(0)).alias("missing"),
+            sql.greatest(-sql.col("missing"), sql.lit(0)).alias("repeated"),
+        )
+        .orderBy("stream", "start", "after")
+    )
+
+
+def reports(table: DataFrame, settings: Settings, share: Share = unshared) -> Sequence[Report]:  # noqa: ARG001 - the signature of `reports`
+    """What people look at."""
+    return (
+        Report("traffic-streams", "Traffic: streams", totals(table)),
+        Report("traffic-windows", f"Traffic: windows of {settings.window:g} s by prefix", windows(table, settings)),
+        Report("traffic-heavy", "Traffic: the keys with the most messages", heavy_hitters(table, settings)),
+        Report(
+            "traffic-gaps",
+            "Traffic: gaps in the sequences",
+            gaps(table),
+            ("a gap is located to within a window; where only some keys were read, the others are gaps, too",),
+        ),
+    )
+
+
+TRAFFIC: Final = Pipeline(
+    name="traffic",
+    summary="messages, octets and keys by window and key prefix, the busiest keys, gaps in the sequences",
+    reduce=reduce,
+    reports=reports,
+    columns=COLUMNS,
+    table="traffic",
+    streams={"streamPattern": ""},
+)

@@ -1,0 +1,68 @@
+"""The same pipelines on a cluster: a master and two workers, of which one is killed in the middle."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.spark.cluster import Cluster
+from tests.spark.kills import Driver, batches, seen
+from tests.spark.pipelines.frames import log
+from tests.zeps.serving import serving
+from zambezi.zeps.sync import Client
+from zambezi.zre.log import What
+
+COUNT = 60_000  # messages in each stream
+ON = (
+    "--conf",
+    "spark.driver.host=127.0.0.1",
+    "--conf",
+    "spark.driver.bindAddress=127.0.0.1",
+    "--conf",
+    "spark.executor.memory=512m",
+    "--conf",
+    "spark.driver.memory=768m",
+    "--conf",
+    "spark.sql.shuffle.partitions=2",
+)
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(1200)
+def test_a_worker_is_killed_and_nothing_is_missing(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "data") as (_, endpoint),
+        Cluster(tmp_path) as cluster,
+        Client.connect(endpoint) as client,
+    ):
+        for name in ("readings", "alarms"):
+            client.stream(name).publish_many([(f"k{number % 10}", b"%d" % number) for number in range(COUNT)])
+            client.stream(name).flush()
+        talk = [log(What.SEND, 1, 2, number % 100, "WHISPER")[1:] for number in range(1000)]
+        talk += [log(What.RECV, 2, 1, number % 100, "WHISPER")[1:] for number in range(990)]
+        client.stream("zrelog").publish_many(talk)
+        client.stream("zrelog").flush()
+
+        out = tmp_path / "archive"
+        streams = ("--streams", "readings,alarms", "--max-per-batch", "10000")
+        driver = Driver("archive", endpoint, out, "--master", cluster.url, *ON, "--incremental", *streams)
+        try:
+            driver.until(lambda: len(batches(out, "done")) >= 2)
+            cluster.workers[0].kill()
+            # There is more to do than was done, and the other worker does it.
+            assert len(batches(out, "done")) < 12
+            assert driver.wait() == 0, driver.said()
+        finally:
+            driver.kill()
+        assert seen(out) == {name: Counter(range(1, COUNT + 1)) for name in ("readings", "alarms")}
+
+        cluster.add()
+        health = tmp_path / "health"
+        driver = Driver("network-health", endpoint, health, "--master", cluster.url, *ON)
+        assert driver.wait() == 0, driver.said()
+        found = json.loads((health / "results" / "health-talk.json").read_text())
+        assert found["columns"][:5] == ["sender", "receiver", "whispers_sent#", "whispers_received#", "missing#"]
+        assert [row[:5] for row in found["rows"]] == [["0001", "0002", 1000, 990, 10]]

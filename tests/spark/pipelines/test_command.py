@@ -1,0 +1,169 @@
+"""`zambezi pipeline`: the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+
+from tests.spark.journal import numbered, write
+from tests.spark.kills import SMALL, Driver, Publishing
+from tests.zeps.serving import serving
+from zambezi.cli import main, pipeline
+from zambezi.spark.pipelines import PIPELINES, Progress
+from zambezi.spark.pipelines.pipeline import Rows
+from zambezi.spark.pipelines.results import Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RUN = ["pipeline", "run"]
+
+
+@pytest.fixture
+def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands use the session of the tests, and leave it running."""
+
+    @contextlib.contextmanager
+    def given(_arguments: Any) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(pipeline, "_spark", given)
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+def test_the_list_is_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "list"]) == 0
+    shown = capsys.readouterr().out
+    assert pipeline.NAMES.keys() == PIPELINES.keys() | {"restore"}
+    for name, one in PIPELINES.items():
+        assert pipeline.NAMES[name] == one.summary
+        assert name in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["traffic", "--out", "o"], "say where the streams are: --endpoint of a broker, or --path of its journals"),
+        (["traffic", "--path", "p", "--endpoint", "tcp://127.0.0.1:1", "--out", "o"], "say where the streams are"),
+        (["traffic", "--path", "p"], "traffic needs --out"),
+        (["traffic", "--path", "p", "--out", "o", "--archive", "a"], "--archive is not for traffic"),
+        (["traffic", "--path", "p", "--out", "o", "--publish", "s"], "--publish needs --endpoint"),
+        (
+            ["traffic", "--path", "p", "--out", "o", "--follow", "--until", "2026-01-01"],
+            "--until is for a run over all",
+        ),
+        (["traffic", "--path", "p", "--out", "o", "--streams", "a", "--stream-pattern", "b"], "contradict each other"),
+        (["restore", "--archive", "a"], "restore needs --endpoint"),
+        (["restore", "--archive", "a", "--endpoint", "tcp://127.0.0.1:1", "--follow"], "--follow is not for restore"),
+    ],
+)
+def test_what_does_not_go_together(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, *arguments]) == 1
+    assert told in capsys.readouterr().err
+
+
+def test_without_spark_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyspark" else found(name))
+    assert main([*RUN, "traffic", "--path", "p", "--out", "o"]) == 1
+    assert capsys.readouterr().err == "zambezi: pipelines need Spark: pip install 'zambezi[spark]' (pyspark missing)\n"
+
+
+def test_without_java_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from zambezi.spark import sessions
+    from zambezi.spark.errors import JavaMissing
+    from zambezi.spark.java import ADVICE
+
+    def missing() -> str:
+        raise JavaMissing(ADVICE)
+
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(sessions, "find_java", missing)
+    assert main([*RUN, "traffic", "--path", "p", "--out", "o"]) == 1
+    assert "Spark needs Java 17 or newer: install one" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_run_shows_tables_and_leaves_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "data", "readings", numbered(30))
+    out = tmp_path / "out"
+    options = ["--path", str(tmp_path / "data"), "--out", str(out), "--window", "1s", "--since", "2020-01-01T00:00:00Z"]
+    assert main([*RUN, "traffic", *options]) == 0
+    shown = capsys.readouterr()
+    assert "Traffic: streams" in shown.out
+    assert "readings" in shown.out
+    assert "traffic: 30 messages" in shown.err
+    table = json.loads((out / "results" / "traffic-streams.json").read_text())
+    assert table["rows"][0][:2] == ["readings", 30]
+    assert list((out / "traffic").glob("date=*/*.parquet"))
+    # The console shows it.
+    from zambezi.console.results import latest_results
+
+    assert {one["name"] for one in latest_results(str(out / "results"))} == {
+        "traffic-streams",
+        "traffic-windows",
+        "traffic-heavy",
+        "traffic-gaps",
+    }
+
+
+@pytest.mark.usefixtures("shared")
+def test_restoring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "data", "readings", numbered(30))
+    archive = str(tmp_path / "archive")
+    assert main([*RUN, "archive", "--path", str(tmp_path / "data"), "--out", archive]) == 0
+    with serving(tmp_path / "other") as (_, endpoint):
+        status = main([*RUN, "restore", "--archive", archive, "--endpoint", endpoint, "--into", "again"])
+    shown = capsys.readouterr()
+    assert (status, shown.err[-300:]) == (0, shown.err[-300:])
+    assert "again" in shown.out
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(600)
+def test_following_until_it_is_interrupted(tmp_path: Path) -> None:
+    results = tmp_path / "results" / "traffic-streams.json"
+    options = (*SMALL, "--follow", "--every", "500ms", "--results", str(results.parent))
+    with serving(tmp_path / "data") as (_, endpoint), Publishing(endpoint, pause=0.2):
+        driver = Driver("traffic", endpoint, tmp_path / "out", *options)
+        try:
+            driver.until(results.exists)
+            before = results.read_text()
+            driver.until(lambda: results.read_text() != before)
+            os.kill(driver.process.pid, signal.SIGINT)
+            assert driver.wait() == 0, driver.said()
+        finally:
+            driver.kill()
+        assert "Traffic: the keys with the most messages" in driver.said()
+        assert "Traceback" not in driver.said()
+
+
+def test_a_table_for_a_terminal() -> None:
+    rows = [["a\x1b[31m", 1234567, 0.5, None, True], ["b", 2, 10.0, "x", False]]
+    found = Rows(["name", "count", "part", "nothing", "sure"], rows, True, frozenset({"count", "part"}))
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(pipeline.result_table(Result("r", "A title", found, ("a note",)), 1))
+    text = console.export_text()
+    assert "a\\x1b[31m" in text
+    assert "1,234,567" in text
+    assert "a note; 1 or more other rows: see the files" in text
+
+
+def test_a_line_of_progress() -> None:
+    progress = Progress(7, 1000, 250.4, 3, 5000, 1_700_000_000_000_000, 8, 3, 12.3)
+    line = pipeline.progress_line("traffic", progress).plain
+    assert line == "traffic: 1,000 messages, 250/s, batch 7, watermark 22:13:20, 3 late, 3/8 tasks, 12 s"

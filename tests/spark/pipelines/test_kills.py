@@ -1,0 +1,15 @@
+"""Exactly once: the driver of `archive` is killed at random moments, and every message is there once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.spark import kills
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(1200)
+def test_every_message_is_archived_once_though_the_driver_is_killed() -> None:
+    assert kills.run(3, random.randrange(1 << 32)) > 0

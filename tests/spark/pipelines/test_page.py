@@ -1,0 +1,32 @@
+"""docs/pipelines.md says what is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.spark.journal import numbered, write
+from zambezi.cli.pipeline import NAMES
+
+if TYPE_CHECKING:
+    import pytest
+    from pyspark.sql import SparkSession
+
+PAGE = (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text()
+
+
+def test_every_pipeline_is_on_the_page() -> None:
+    assert re.findall(r"^\| `([a-z][a-z-]+)` \|", PAGE, re.MULTILINE) == list(NAMES)
+
+
+def test_the_example_runs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("zambezi.spark.session", lambda: spark)  # there is one already
+    write(tmp_path / "data", "readings", numbered(30))
+    (block,) = re.findall(r"^```python spark\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    for name in ("data", "results"):
+        block = block.replace(f'"{name}"', f'"{tmp_path / name}"')
+    exec(block, {})
+    assert "|readings|" in capsys.readouterr().out

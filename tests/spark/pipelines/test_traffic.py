@@ -1,0 +1,68 @@
+"""`traffic`, on small tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as sql
+
+from tests.spark.pipelines.frames import messages, stream, table
+from zambezi.spark.pipelines import traffic
+from zambezi.spark.pipelines.pipeline import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = Settings(window=10)
+
+
+def test_windows_by_prefix_and_the_parts_of_two_batches_add_up(spark: SparkSession) -> None:
+    rows = stream([(0, "a.x", b"12"), (1, "a.y", b"1"), (2, "b", b""), (11, "a.x", b"123"), (12, "a.x", b"1")])
+    whole = traffic.reduce(messages(spark, rows), SETTINGS)
+    parts = traffic.reduce(messages(spark, rows[:2]), SETTINGS).unionByName(
+        traffic.reduce(messages(spark, rows[2:]), SETTINGS)
+    )
+    for reduced in (whole, parts):
+        found = table(traffic.windows(reduced, SETTINGS), "prefix", "messages", "octets", "keys", "per_s")
+        assert found == [("a", 2, 4, 1, 0.2), ("a", 2, 3, 2, 0.2), ("b", 1, 0, 1, 0.1)]
+        assert table(traffic.totals(reduced), "stream", "messages", "octets", "keys") == [("s", 5, 7, 3)]
+    assert table(whole.select(sql.date_format("date", "yyyy-MM-dd")).distinct()) == [("2023-11-15",)]
+
+
+@pytest.mark.parametrize(
+    ("depth", "found"),
+    [
+        (1, ["a", "mcollective", "", "b"]),
+        (2, ["a.b", "mcollective nodes", "/x", "b"]),
+        (9, ["a.b.c", "mcollective nodes web1", "/x/y", "b"]),
+    ],
+)
+def test_the_prefix_of_a_key(spark: SparkSession, depth: int, found: list[str]) -> None:
+    keys = spark.createDataFrame([("a.b.c",), ("mcollective nodes web1",), ("/x/y",), ("b",)], "key string")
+    assert [row[0] for row in keys.select(traffic.prefix(sql.col("key"), depth)).collect()] == found
+
+
+def test_heavy_hitters(spark: SparkSession) -> None:
+    rows = stream([(0, "often", b"1")] * 3 + [(1, "large", b"x" * 97)]) + stream([(0, "only", b"")], "t")
+    reduced = traffic.reduce(messages(spark, rows), SETTINGS)
+    assert table(traffic.heavy_hitters(reduced, SETTINGS)) == [
+        ("s", "often", 3, 75.0, 3, 3.0),
+        ("s", "large", 1, 25.0, 97, 97.0),
+        ("t", "only", 1, 100.0, 0, 0.0),
+    ]
+    assert len(table(traffic.heavy_hitters(reduced, Settings(top=1)))) == 1
+
+
+def test_gaps_within_a_window_and_between_two(spark: SparkSession) -> None:
+    rows = stream([(0, "k", b""), (1, "k", b"")]) + stream([(2, "k", b"")], first=5) + stream([(15, "k", b"")], first=9)
+    found = traffic.gaps(traffic.reduce(messages(spark, rows), SETTINGS))
+    assert table(found, "stream", "after", "before", "missing", "repeated") == [("s", 1, 5, 2, 0), ("s", 5, 9, 3, 0)]
+
+
+def test_no_gap_where_a_stream_was_made_anew_and_what_comes_twice_is_told(spark: SparkSession) -> None:
+    anew = [("s", 1, 20.0, "k", b"", "two")]
+    rows = stream([(0, "k", b""), (1, "k", b"")])
+    assert table(traffic.gaps(traffic.reduce(messages(spark, rows + anew), SETTINGS))) == []
+    twice = traffic.gaps(traffic.reduce(messages(spark, rows + rows[1:]), SETTINGS))
+    assert table(twice, "missing", "repeated") == [(0, 1)]
