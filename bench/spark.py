@@ -248,10 +248,11 @@ def run(spark: SparkSession, work: Path, endpoint: str, messages: int, rounds: i
     rows = [[name, *(f"{messages / measured[task, name] / 1e6:.2f}" for task in tasks)] for name in origins]
     print(table(["", *tasks], rows), flush=True)
     few = max(1, messages // 5)
+    many = max(1, messages // 2)  # enough that starting the workers does not count
     own = statistics.median(client_rate(endpoint, few) for _ in range(rounds))
     source = zeps(FEW, path=str(work / "data"))()
     sink_rate(spark, source, endpoint, max(1, few // 10), False)
-    sinks = {dedup: [sink_rate(spark, source, endpoint, few, dedup) for _ in range(rounds)] for dedup in (False, True)}
+    sinks = {dedup: [sink_rate(spark, source, endpoint, many, dedup) for _ in range(rounds)] for dedup in (False, True)}
     through = statistics.median(streaming(spark, {"path": str(work / "data"), "stream": STREAM}, work, messages)
                                 for _ in range(rounds))  # fmt: skip
     small = latency(spark, endpoint, work, rounds)

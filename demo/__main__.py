@@ -145,15 +145,9 @@ async def pipelines(server: ServerProcess, directory: Path) -> None:
     results = directory / "results"
     for name in ("traffic", "network-health", "fleet-audit"):
         say(f"zambezi pipeline run {name} (Spark takes some seconds to start)")
-        command = [sys.executable, "-m", "zambezi", "pipeline", "run", name]
-        command += [
-            "--endpoint",
-            server.endpoints["zeps"],
-            "--out",
-            str(directory / "tables"),
-            "--results",
-            str(results),
-        ]
+        command = [sys.executable, "-m", "zambezi", "pipeline", "run", name, "--rows", "5"]
+        command += ["--endpoint", server.endpoints["zeps"], "--out", str(directory / "tables")]
+        command += ["--results", str(results)]
         process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
         _, errors = await process.communicate()
         if process.returncode:

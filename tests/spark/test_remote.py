@@ -16,11 +16,13 @@ from tests.spark.test_source import typed
 from tests.zeps.serving import serving
 from zambezi.spark.columns import layout
 from zambezi.spark.errors import LineLost, Refused, Replaced, Trimmed, Vanished
+from zambezi.spark.following import StreamReader
 from zambezi.spark.line import Line
 from zambezi.spark.options import BATCH, STREAM, Options
 from zambezi.spark.origin import Slice
+from zambezi.spark.reading import BatchReader
 from zambezi.spark.remote import Remote
-from zambezi.spark.source import SCHEMA, BatchReader, StreamReader
+from zambezi.spark.source import SCHEMA
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.messages import Publish

@@ -16,8 +16,10 @@ from pyspark.sql.types import StructType
 from tests.spark.journal import BEGINNING, Message, numbered, write
 from tests.spark.test_journals import SMALL, trim
 from zambezi.spark.errors import NoSuchStream, OptionError, Replaced, SchemaError, Trimmed, Vanished
+from zambezi.spark.following import StreamReader
 from zambezi.spark.options import BATCH, STREAM, Options
-from zambezi.spark.source import SCHEMA, BatchReader, StreamReader, ZepsDataSource, check_schema
+from zambezi.spark.reading import BatchReader
+from zambezi.spark.source import SCHEMA, ZepsDataSource, check_schema
 from zambezi.zeps.journal import Store
 
 

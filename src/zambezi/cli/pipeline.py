@@ -46,6 +46,7 @@ NAMES: Final = {
     "fleet-audit": "requests and replies of a fleet: by topic, how long they took, who did not answer",
 }
 RESTORE: Final = "restore"
+ARCHIVE: Final = "archive"  # it always goes on where it was
 NEEDED: Final = ("pyspark", "pyarrow", "numpy")
 POLL: Final = 0.25  # seconds between two looks at what Spark does
 EVERY: Final = 10.0  # seconds between batches, and between reports, with --follow
@@ -181,8 +182,11 @@ def _check(arguments: argparse.Namespace) -> None:
     for option, value in refused.items():
         if value:
             raise PipelineUnavailable(f"{option} is not for {arguments.name}")
-    if arguments.until and (arguments.follow or arguments.incremental):
-        raise PipelineUnavailable("--until is for a run over all that there is, not for --incremental or --follow")
+    grows = arguments.follow or arguments.incremental or arguments.name == ARCHIVE
+    if arguments.until and grows:
+        raise PipelineUnavailable("--until is for a run over all that there is, not for one that goes on where it was")
+    if arguments.max_per_batch and not grows:
+        raise PipelineUnavailable("--max-per-batch is for --incremental and --follow: all that there is is one batch")
     if arguments.publish and not arguments.endpoint:
         raise PipelineUnavailable("--publish needs --endpoint: files are only read")
     if arguments.streams and arguments.stream_pattern:
@@ -191,7 +195,6 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def source_options(arguments: argparse.Namespace) -> dict[str, str]:
     """The options of the source, as a command line has them."""
-    streaming = arguments.incremental or arguments.follow
     given = {
         "endpoint": arguments.endpoint,
         "path": arguments.path,
@@ -200,7 +203,7 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
         "pattern": arguments.pattern,
         "startingTimestamp": arguments.since.isoformat() if arguments.since else None,
         "endingTimestamp": arguments.until.isoformat() if arguments.until else None,
-        "maxMessagesPerTrigger": str(arguments.max_per_batch) if arguments.max_per_batch and streaming else None,
+        "maxMessagesPerTrigger": str(arguments.max_per_batch) if arguments.max_per_batch else None,
         "failOnDataLoss": "false" if arguments.accept_loss else None,
         "serverKey": arguments.server_key,
         "secretKey": arguments.own_key,

@@ -62,6 +62,8 @@ def test_the_list_is_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
             ["traffic", "--path", "p", "--out", "o", "--follow", "--until", "2026-01-01"],
             "--until is for a run over all",
         ),
+        (["archive", "--path", "p", "--out", "o", "--until", "2026-01-01"], "--until is for a run over all"),
+        (["traffic", "--path", "p", "--out", "o", "--max-per-batch", "9"], "--max-per-batch is for --incremental"),
         (["traffic", "--path", "p", "--out", "o", "--streams", "a", "--stream-pattern", "b"], "contradict each other"),
         (["restore", "--archive", "a"], "restore needs --endpoint"),
         (["restore", "--archive", "a", "--endpoint", "tcp://127.0.0.1:1", "--follow"], "--follow is not for restore"),

@@ -20,6 +20,7 @@ from zambezi.spark.pipelines.deposit import DepositError
 from zambezi.spark.pipelines.pipeline import Report
 from zambezi.spark.pipelines.results import compute, publish, save
 from zambezi.spark.pipelines.running import PipelineError
+from zambezi.zeps.journal import Store
 from zambezi.zeps.sync import Client
 from zambezi.zre.log import What
 
@@ -51,6 +52,15 @@ def test_all_that_there_is_and_again(spark: SparkSession, tmp_path: Path) -> Non
         run.catch_up()
 
 
+def test_a_stream_with_nothing_in_it_has_empty_results(spark: SparkSession, tmp_path: Path) -> None:
+    with Store(tmp_path / "data") as store:
+        store.open("s")
+    run = Run(spark, PIPELINES["traffic"], str(tmp_path / "out"), {"path": str(tmp_path / "data")})
+    assert run.once().rows == 0
+    assert [one.found.rows for one in compute(run.reports())] == [[], [], [], []]
+    run.release()
+
+
 def test_what_is_new_since_the_last_run(spark: SparkSession, tmp_path: Path) -> None:
     data, out = tmp_path / "data", str(tmp_path / "out")
 
@@ -68,6 +78,9 @@ def test_what_is_new_since_the_last_run(spark: SparkSession, tmp_path: Path) -> 
     assert messages_in(run) == 42
     with pytest.raises(DepositError, match="grows with a streaming query"):
         run.once()
+    write(data, "s", numbered(1))
+    with pytest.raises(PipelineError, match="has windows of 60 s, which do not add up with 10 s"):
+        Run(spark, PIPELINES["traffic"], out, {"path": str(data)}, Settings(window=10)).catch_up()
 
 
 def test_late_events_are_counted_and_kept(spark: SparkSession, tmp_path: Path) -> None:

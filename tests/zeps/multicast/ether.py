@@ -1,6 +1,6 @@
 """A network in memory: what a broker sends to a group is heard by all who have joined it, unless a test says no."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -41,8 +41,10 @@ class Mouth:
         self._ether = ether
         self._endpoint = group.endpoint
 
-    def send(self, datagram: Pieces) -> None:
-        self._ether.carry(b"".join(datagram), self._endpoint)
+    def send(self, datagrams: Sequence[Pieces]) -> int:
+        for datagram in datagrams:
+            self._ether.carry(b"".join(datagram), self._endpoint)
+        return 0
 
     def close(self) -> None:
         """Nothing is left of it."""

@@ -51,6 +51,26 @@ def test_all_octets_of_a_block_arrive_in_datagrams_that_fit(bodies: list[bytes],
     assert expected == block.last + 1
 
 
+@given(st.integers(16, 300), st.integers(0, 400), st.integers(300, 3000), st.integers(1, 1 << 40))
+def test_messages_of_one_size_arrive_as_others_do(count: int, size: int, mtu: int, first: int) -> None:
+    feed = Feed(Group("udp", "239.77.1.1", 5680, rate=1 << 40, mtu=mtu), WHO, 0, 0.0)
+    block = block_of([b"x" * size] * count, first)
+    feed.add(block, 0.0)
+    came = b""
+    expected = first
+    for octets in due(feed, 0.0):
+        assert len(octets) <= mtu
+        said = decode(octets)
+        if isinstance(said, Messages):
+            assert said.first == expected
+            expected += said.count
+        else:
+            assert isinstance(said, Fragment)
+            expected += said.offset + len(said.octets) == said.total
+        came += said.octets
+    assert (came, expected) == (block.octets, first + count)
+
+
 def test_many_messages_go_in_one_datagram() -> None:
     feed = Feed(FAST, WHO, 0, 0.0)
     feed.add(block_of([b"x" * 80] * 1000), 0.0)
@@ -121,3 +141,25 @@ def test_messages_of_one_size_are_not_looked_at_and_not_copied() -> None:
         assert isinstance(messages, memoryview)
         assert messages.obj is block.octets
     assert block._places is None, "nobody has asked for the keys"
+
+
+@given(st.lists(st.tuples(st.lists(st.binary(max_size=300), min_size=1, max_size=8), st.floats(0, 0.02)), max_size=30))
+def test_the_straight_way_gives_what_the_other_gives(blocks: list[tuple[list[bytes], float]]) -> None:
+    group = Group("udp", "239.77.1.1", 5680, rate=100_000, mtu=1000)
+    straight, other = Feed(group, WHO, 0, 0.0), Feed(group, WHO, 0, 0.0)
+    now, first = 0.0, 1
+    for bodies, later in blocks:
+        now += later
+        block = block_of(bodies, first)
+        first = block.last + 1
+        datagram = straight.straight(block, now)
+        if datagram is None:
+            straight.add(block, now)
+            given_now = due(straight, now)
+        else:
+            given_now = [b"".join(datagram)]
+        other.add(block, now)
+        assert given_now == due(other, now)
+        assert straight.deadline == pytest.approx(other.deadline)
+        assert straight.counters == other.counters
+        assert straight._budget == pytest.approx(other._budget)

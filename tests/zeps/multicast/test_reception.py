@@ -198,3 +198,76 @@ def test_every_message_comes_once_and_in_order_whatever_the_group_does(
         now += chance.choice([0.001, 0.01, 0.1])
         reception.tick(now)
     assert reader.got == list(range(1, messages + 1))
+
+
+def test_packets_that_overtake_each_other_all_the_time_are_no_loss() -> None:
+    """At no moment is everything there; and yet nothing is missing for long."""
+    reader = in_group()
+    now = 1.0
+    for first in range(1, 401, 2):
+        # The next two overtake each other before the one that is late has come.
+        reader.reception.datagram(datagram_of(first + 1), now)
+        reader.reception.tick(now)
+        now += PATIENCE / 2
+        reader.reception.datagram(datagram_of(first + 3), now)
+        reader.reception.datagram(datagram_of(first), now)
+    assert reader.reception.counters.falls == 0
+    assert reader.got[:400] == list(range(1, 401))
+
+
+def test_another_gap_has_its_own_time() -> None:
+    reader = in_group()
+    reader.reception.datagram(datagram_of(2), 1.0)
+    reader.reception.datagram(datagram_of(4), 1.02)
+    reader.reception.datagram(datagram_of(1), 1.02)
+    assert reader.reception.deadline == 1.02 + PATIENCE
+    reader.reception.tick(1.0 + PATIENCE)
+    assert reader.phase() is Phase.GROUP
+
+
+def test_fragments_of_an_octet_each_are_bounded_too() -> None:
+    reader = Reader(window=10_000)
+    for sequence in range(1, 100):
+        for offset in range(50):
+            reader.reception.datagram(Fragment(WHO, sequence, 5000, offset, b"x").encode(), 0.0)
+    kept = sum(len(parts.pieces) for parts in reader.reception._parts.values())
+    assert kept <= 10_000 // 64
+
+
+def test_who_is_held_stays_with_the_broker_until_it_is_released() -> None:
+    reader = in_group()
+    reader.reception.hold(1.0)
+    assert reader.phase() is Phase.BROKER
+    reader.reception.datagram(datagram_of(1), 1.1)
+    reader.from_broker(1, 1, 1.2)
+    reader.reception.tick(2.0)
+    assert reader.phase() is Phase.BROKER
+    assert reader.reception.deadline is None
+    reader.reception.release(3.0)
+    assert reader.phase() is Phase.GROUP
+    reader.reception.datagram(datagram_of(2), 3.1)
+    assert reader.got == [1, 2]
+
+
+def test_a_mark_that_promises_what_is_not_there_is_corrected_by_the_broker() -> None:
+    reader = in_group()
+    reader.reception.datagram(Mark(WHO, 1 << 40).encode(), 1.0)
+    reader.reception.tick(1.0 + PATIENCE)
+    assert reader.phase() is Phase.BROKER
+    reader.reception.datagram(Mark(WHO, 0).encode(), 1.1)
+    assert reader.phase() is Phase.BROKER
+    reader.reception.told(0)
+    reader.reception.datagram(Mark(WHO, 0).encode(), 1.2)
+    assert reader.phase() is Phase.GROUP
+
+
+def test_what_comes_in_the_middle_of_a_datagram_is_not_repeated() -> None:
+    reader = Reader(position=4)
+    reader.reception.datagram(datagram_of(1, 10), 0.0)
+    assert reader.got == [5, 6, 7, 8, 9, 10]
+    assert reader.phase() is Phase.GROUP
+    late = Reader()
+    late.reception.datagram(datagram_of(5, 10), 0.0)
+    late.from_broker(1, 8, 0.0)
+    assert late.got == list(range(1, 15))
+    assert late.reception._kept_octets == 0

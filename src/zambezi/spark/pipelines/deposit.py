@@ -15,8 +15,9 @@ comes again. After that, the moves are taken up where they ended: what was stage
 a row is to be seen at most once, rows that were to be seen never vanish, and when a batch is done all its rows are
 there. That the same batch comes again with the same number is Spark's promise to `foreachBatch`.
 
-It needs a file system that renames: any local or network disk, HDFS. Object stores copy instead, and a copy that is cut
-off leaves no file, so that it holds there too, at a price. All is done through Hadoop's file systems, by the driver.
+It needs a file system that renames: any local or network disk, HDFS. Object stores copy instead: a copy that is cut off
+leaves no file, so it should hold there too, at a price; nobody has tried. All is done through Hadoop's file systems, by
+the driver, and one driver at a time.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Done:
     octets: int = 0
     watermark: int = 0
     total: int = 0  # rows of all batches
+    window: float = 0.0  # seconds, where rows are sums by window
 
 
 class Files:
@@ -153,19 +155,21 @@ class Deposit:
         found = self._files.files(OWN, "staging", str(batch))
         return sorted(one for one in found if one[0].endswith(".parquet"))
 
-    def put(self, staged: list[tuple[str, int]], done: Done) -> None:
-        """Make a staged batch one that is there."""
+    def put(self, staged: list[tuple[str, int]], done: Done, *, alone: bool = False) -> None:
+        """Make a staged batch one that is there; `alone`, instead of all others."""
         moves = [
             (path, str(PurePosixPath(path).parent / f"batch-{done.batch:08d}-{number:04d}.parquet"))
             for number, (path, _) in enumerate(staged)
         ]
-        note = {"moves": moves, "done": asdict(done)}
+        note = {"moves": moves, "done": asdict(done), "alone": alone}
         self._files.write(json.dumps(note).encode(), OWN, "moving", f"{done.batch}.json")
         self._move(done.batch)
 
     def _move(self, batch: int) -> None:
         name = f"{batch}.json"
         note = json.loads(self._files.read(OWN, "moving", name))
+        if note["alone"]:
+            self._remove_others(batch)
         for start, end in note["moves"]:
             source = (OWN, "staging", str(batch), *start.split("/"))
             if self._files.exists(*source):
@@ -176,13 +180,13 @@ class Deposit:
         if batch >= KEPT:
             self._files.remove(OWN, "done", f"{batch - KEPT}.json")
 
-    def clear(self) -> None:
-        """Remove all that is there of a table that was written as a whole."""
-        self.claim(ONCE)
-        for name in self._files.names():
-            # Only what was put here: a directory that is somebody's home by mistake stays as it is.
-            if name == OWN or name.split("=")[0] == self._directories[0]:
-                self._files.remove(name)
+    def _remove_others(self, batch: int) -> None:
+        """Remove the files of other batches, and nothing else: a directory may be somebody's home by mistake."""
+        for path, _ in list(self._files.files()):
+            name = path.rsplit("/", 1)[-1]
+            is_ours = name.startswith("batch-") and not name.startswith(f"batch-{batch:08d}-")
+            if is_ours and not path.startswith(f"{OWN}/"):
+                self._files.remove(*path.split("/"))
 
     def is_begun(self) -> bool:
         """Whether a streaming query has been here."""

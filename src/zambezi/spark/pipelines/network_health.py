@@ -349,6 +349,7 @@ NETWORK_HEALTH: Final = Pipeline(
     reports=reports,
     columns=COLUMNS,
     table="network-health",
+    windowed=True,
     streams={"stream": "zrelog"},
     time="at",
 )

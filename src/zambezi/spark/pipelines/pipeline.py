@@ -81,6 +81,7 @@ class Pipeline:
     table: str = ""  # where the table is, in the directory of results: there, if nothing is said
     streams: Mapping[str, str] = field(default_factory=dict)  # options that choose them, if the user does not
     time: str = "timestamp"  # the column of the events that the watermark is of
+    windowed: bool = False  # whether its rows are sums by window
     incremental: bool = False  # whether a run goes on where the last one ended, without being told
     live: bool = True  # whether its table is small enough to report on after every batch
 

@@ -89,10 +89,12 @@ class Run:
                 f"{deposit.root} grows with a streaming query: go on with it (--incremental, --follow), or choose "
                 "another directory"
             )
-        deposit.clear()
+        deposit.recover()
+        last = deposit.claim(ONCE)
         messages = self.spark.read.format("zeps").options(**self.options).load()
         with plainly():
-            self._batch(self.pipeline.prepare(messages, self.settings), 0, ONCE)
+            number = 0 if last is None else last.batch + 1
+            self._batch(self.pipeline.prepare(messages, self.settings), number, None, ONCE)
         return self.progress()
 
     def catch_up(self) -> Progress:
@@ -137,15 +139,21 @@ class Run:
     # One batch
 
     def _arrived(self, events: DataFrame, batch: int) -> None:
-        query = events.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
-        self._batch(events, batch, query)
-
-    def _batch(self, events: DataFrame, batch: int, query: str) -> None:
         deposit = self.deposit
+        query = events.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
         deposit.recover()
         last = deposit.claim(query)
         if last is not None and batch <= last.batch:
             return  # it was done, and Spark was killed before it heard of it
+        if last is not None and self.pipeline.windowed and last.window != self.settings.window:
+            raise DepositError(
+                f"{deposit.root} has windows of {last.window:g} s, which do not add up with {self.settings.window:g} "
+                "s: go on with the same, or choose another directory"
+            )
+        self._batch(events, batch, last, query)
+
+    def _batch(self, events: DataFrame, batch: int, last: Done | None, query: str) -> None:
+        deposit = self.deposit
         began = self._clock()
         watermark = last.watermark if last is not None else 0
         time_of = sql.unix_micros(self.pipeline.time)
@@ -168,8 +176,9 @@ class Run:
             octets=sum(size for _, size in staged),
             watermark=max(watermark, newest, 0),
             total=int(found["rows"]) + (last.total if last is not None else 0),
+            window=self.settings.window,
         )
-        deposit.put(staged, done)
+        deposit.put(staged, done, alone=query == ONCE)
         self._note(done, self._clock() - began)
 
     def _note(self, done: Done, took: float) -> None:

@@ -182,5 +182,6 @@ TRAFFIC: Final = Pipeline(
     reports=reports,
     columns=COLUMNS,
     table="traffic",
+    windowed=True,
     streams={"streamPattern": ""},
 )

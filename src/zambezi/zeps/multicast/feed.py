@@ -90,6 +90,26 @@ class Feed:
         self._queue.append(block)
         self._queued += len(block.octets)
 
+    def straight(self, block: Block, now: float) -> Pieces | None:
+        """What `add` and `due` would give, where a block is one datagram and nothing is before it: that is most often
+        so. None if it is not, and nothing has happened."""
+        octets = block.octets
+        size = MESSAGES_HEAD + len(octets)
+        if self._key or size > self._room or self._queue or self._coming is not None:
+            return None
+        budget = self._budget + (now - self._counted) * self._rate
+        if budget <= 0:
+            return None
+        self._budget = min(budget, self._rate * BURST) - size
+        self._counted = self._quiet_since = now
+        self._last = block.last
+        self._marks = 0
+        counters = self.counters
+        counters.messages += block.count
+        counters.datagrams += 1
+        counters.octets += size
+        return messages_head(self._incarnation.bytes, block.first, block.count), octets
+
     def due(self, now: float) -> Iterator[Pieces]:
         """The datagrams that may go now."""
         rate = self._rate
@@ -151,6 +171,13 @@ class Feed:
             return
         starts = block.starts
         view = memoryview(octets)
+        if isinstance(starts, range) and room >= starts.step:
+            each = room // starts.step
+            size = each * starts.step
+            for number, start in zip(range(0, block.count, each), range(0, len(octets), size), strict=True):
+                count = min(each, block.count - number)
+                yield messages_head(incarnation, block.first + number, count), view[start : start + size]
+            return
         number = 0
         while number < block.count:
             start = starts[number]

@@ -10,10 +10,11 @@ which stops while the reactor has not taken what it was given, so that nothing p
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from zambezi.zeps.errors import GroupError
@@ -83,11 +84,13 @@ class Outlet:
     def __init__(self, group: Group) -> None:
         self._zmq, self._sock = _open(group, "PUB")
 
-    def send(self, datagram: Pieces) -> None:
-        try:
-            self._sock.send(b"".join(datagram), self._zmq.NOBLOCK)
-        except self._zmq.ZMQError as error:
-            raise OSError(error.errno, str(error)) from error
+    def send(self, datagrams: Sequence[Pieces]) -> int:
+        sent = 0
+        with contextlib.suppress(self._zmq.ZMQError):
+            for datagram in datagrams:
+                self._sock.send(b"".join(datagram), self._zmq.NOBLOCK)
+                sent += 1
+        return len(datagrams) - sent
 
     def close(self) -> None:
         self._sock.close()

@@ -1,26 +1,44 @@
-"""Sends what is appended to a stream to its group: the feed, with a clock and a socket."""
+"""Sends what is appended to a stream to its group: the feed, with a clock and a socket.
+
+Datagrams of one size, and one that is shorter after them, go to the system in one call, and it is the system that makes
+datagrams of them (UDP_SEGMENT, since Linux 4.18): where networks take 1,500 octets, and messages are of one size, there
+is a call for forty datagrams. A system that does not know that, or cannot for the network in question, gets them one by
+one.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import socket
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from errno import EAGAIN, ENETDOWN, ENETUNREACH, ENOBUFS, EPERM
+from itertools import chain
+from struct import Struct
+from typing import Final, Protocol
 from uuid import UUID
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import GroupError
 from zambezi.zeps.multicast import libzmq
-from zambezi.zeps.multicast.feed import Feed, FeedCounters, Pieces
+from zambezi.zeps.multicast.feed import MARKS, Feed, FeedCounters, Pieces
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.interface import address_of, mtu_of
 from zambezi.zmtp.reactor import Reactor, Timer
 
+SEGMENTS: Final = 64  # datagrams that the system makes of one call, at most,
+MOST: Final = 65_000  # of so many octets
+_SOL_UDP: Final = 17
+_UDP_SEGMENT: Final = 103
+_SIZE: Final = Struct("=H")
+
 
 class Outlet(Protocol):
-    """What datagrams go out by. It never waits: what it cannot take is an OSError."""
+    """What datagrams go out by. It never waits."""
 
-    def send(self, datagram: Pieces) -> object: ...
+    def send(self, datagrams: Sequence[Pieces]) -> int:
+        """Send, and say how many could not be."""
+
     def close(self) -> None: ...
 
 
@@ -44,20 +62,28 @@ class Sender:
 
     def send(self, block: Block) -> None:
         """A block was appended."""
-        self._feed.add(block, self._reactor.time())
-        self._pump()
+        feed = self._feed
+        now = self._reactor.time()
+        datagram = feed.straight(block, now)
+        if datagram is None:
+            feed.add(block, now)
+            self._pump()
+            return
+        feed.counters.failed += self._outlet.send((datagram,))
+        if now + MARKS[0] < self._armed:
+            self._arm()
 
     def _pump(self) -> None:
         feed = self._feed
-        send = self._outlet.send
-        for datagram in feed.due(self._reactor.time()):
-            try:
-                send(datagram)
-            except OSError:
-                # A full queue, a network that is down: lost like any other datagram, and repaired like it.
-                feed.counters.failed += 1
-        # A timer that fires too early does no harm, and is not moved for every block.
-        deadline = feed.deadline
+        datagrams = list(feed.due(self._reactor.time()))
+        if datagrams:
+            # A full queue, a network that is down: lost like any other datagram, and repaired like it.
+            feed.counters.failed += self._outlet.send(datagrams)
+        self._arm()
+
+    def _arm(self) -> None:
+        """Be called when there is more to send. A timer that fires early does no harm: it is not moved for a block."""
+        deadline = self._feed.deadline
         if self._timer is None or deadline < self._armed:
             if self._timer is not None:
                 self._timer.cancel()
@@ -81,12 +107,50 @@ class UdpOutlet:
     def __init__(self, group: Group) -> None:
         self._target = group.endpoint
         self._sock = _open(group)
+        self._segments = SEGMENTS  # datagrams in a call
 
-    def send(self, datagram: Pieces) -> None:
-        self._sock.sendmsg(datagram, (), 0, self._target)
+    def send(self, datagrams: Sequence[Pieces]) -> int:
+        if len(datagrams) == 1:
+            return self._call(datagrams, 0)
+        failed = 0
+        for run, size in runs(datagrams, self._segments):
+            failed += self._call(run, size)
+        return failed
+
+    def _call(self, datagrams: Sequence[Pieces], size: int) -> int:
+        """Hand datagrams to the system; all but the last are of one size."""
+        try:
+            if len(datagrams) == 1:
+                self._sock.sendmsg(datagrams[0], (), 0, self._target)
+            else:
+                ancillary = [(_SOL_UDP, _UDP_SEGMENT, _SIZE.pack(size))]
+                self._sock.sendmsg(list(chain.from_iterable(datagrams)), ancillary, 0, self._target)
+        except OSError as error:
+            if len(datagrams) > 1 and error.errno not in (EAGAIN, ENOBUFS, ENETUNREACH, ENETDOWN, EPERM):
+                self._segments = 1  # this system cannot, or not on this network
+                return sum(self._call([one], 0) for one in datagrams)
+            return len(datagrams)
+        return 0
 
     def close(self) -> None:
         self._sock.close()
+
+
+def runs(datagrams: Sequence[Pieces], most: int) -> Iterator[tuple[Sequence[Pieces], int]]:
+    """Datagrams in their order, as many together as can go in one call, with the size of each but the last."""
+    start = 0
+    while start < len(datagrams):
+        size = sum(map(len, datagrams[start]))
+        stop = start + 1
+        limit = min(len(datagrams), start + max(1, min(most, MOST // size)))
+        while stop < limit:
+            next_size = sum(map(len, datagrams[stop]))
+            if next_size <= size:
+                stop += 1
+            if next_size != size:
+                break
+        yield datagrams[start:stop], size
+        start = stop
 
 
 def _open(group: Group) -> socket.socket:
