@@ -295,7 +295,7 @@ def likelihood(nodes: int) -> float:
     >>> round(likelihood(10), 4), round(likelihood(302), 2), likelihood(1)
     (0.0007, 0.5, 0.0)
     """
-    return -math.expm1(-nodes * (nodes - 1) / 2 / HASHES)
+    return abs(math.expm1(-nodes * (nodes - 1) / 2 / HASHES))
 
 
 def reports(table: DataFrame, settings: Settings, share: Share = unshared) -> Sequence[Report]:
