@@ -10,6 +10,7 @@ from zambezi.zmtp.errors import ZmtpError
 from zambezi.zmtp.frames import Batch, Encoded, Message
 from zambezi.zmtp.patterns import Dealer, Router
 from zambezi.zmtp.pipe import POST, POSTS, TAKE, Bound, Pipe
+from zambezi.zmtp.source import Framed, Source
 
 
 class QuietLink:
@@ -19,6 +20,15 @@ class QuietLink:
         self.told: list[str] = []
         self.idle = True
         self.pending = False
+        self.address = ""
+        self.source: Source | None = None
+
+    def offer(self, messages: Framed) -> bool:
+        self.told.append("offer")
+        return False
+
+    def wake(self) -> None:
+        self.told.append("wake")
 
     def nudge(self) -> None:
         self.told.append("nudge")
