@@ -165,7 +165,8 @@ class Run:
             sql.max(time_of).alias("newest"),
         )
         staged = deposit.stage(self.pipeline.reduce(counted, self.settings), batch)
-        found: dict[str, Any] = seen.get
+        # Where there is nothing at all, Spark leaves out the counting, too.
+        found: dict[str, Any] = seen.get if staged else {"rows": 0, "late": 0, "newest": 0}
         newest = int(found["newest"] or 0) - round(self.settings.delay * 1e6)
         done = Done(
             query=query,
