@@ -20,15 +20,15 @@ from zambezi.mcollective.connector import Became, Complained, ConnectorEngine, H
 from zambezi.mcollective.errors import McollectiveError
 from zambezi.mcollective.events import Complaint, SessionLost, SessionReady
 from zambezi.mcollective.messages import ID, PUT, Frames
+from zambezi.zmtp.alarm import Alarm
 from zambezi.zmtp.core import AnyLink, Core, Options
 from zambezi.zmtp.errors import TimedOut
 from zambezi.zmtp.events import HandshakeFailed, Retrying, SocketEvent
 from zambezi.zmtp.pipe import Link, Pipe
-from zambezi.zmtp.reactor import Reactor, Timer
+from zambezi.zmtp.reactor import Reactor
 
 DEFAULT_TTL: Final = 30.0
 DEFAULT_LINGER: Final = 1.0
-_NEVER: Final = float("inf")
 
 
 def default_identity() -> bytes:
@@ -63,8 +63,7 @@ class ConnectorCore(Core):
         self._reason = ""
         self._problem = "nothing was heard of it yet"
         self._been_ready = False
-        self._timer: Timer | None = None
-        self._armed = _NEVER
+        self._alarm = Alarm(reactor, self._tick)
 
     def start(self) -> None:
         self.connect(self.endpoint)
@@ -216,18 +215,11 @@ class ConnectorCore(Core):
     # Time
 
     def _arm(self) -> None:
-        """Be called when the engine wants to be. An early tick does no harm, so a timer is only moved forward."""
-        deadline = self.engine.deadline
-        if deadline >= self._armed or self.closing:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._armed = deadline
-        self._timer = self.reactor.call_at(deadline, self._tick)
+        """Be called when the engine wants to be."""
+        if not self.closing:
+            self._alarm.set(self.engine.deadline)
 
     def _tick(self) -> None:
-        self._timer = None
-        self._armed = _NEVER
         if not self.closing:
             self.engine.tick(self.reactor.time())
             self._pump()
@@ -237,7 +229,5 @@ class ConnectorCore(Core):
             if linger is None or linger > 0:
                 self.engine.leave(self.reactor.time())
                 self._pump()
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            self._alarm.end()
         super().close(linger)

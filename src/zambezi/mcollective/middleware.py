@@ -26,17 +26,17 @@ from zambezi.mcollective.messages import ERROR, NOOP, OK, Frames, shown
 from zambezi.mcollective.outputs import Deliver, Drop, Happened, Send
 from zambezi.mcollective.rules import Rules
 from zambezi.mcollective.session import Session
+from zambezi.zmtp.alarm import Alarm
 from zambezi.zmtp.connection import Heartbeat, Limits, Ready
 from zambezi.zmtp.core import Options
 from zambezi.zmtp.frames import Message, size_of
 from zambezi.zmtp.patterns import Router
 from zambezi.zmtp.pipe import Bound, Pipe
-from zambezi.zmtp.reactor import Reactor, Timer
+from zambezi.zmtp.reactor import Reactor
 from zambezi.zmtp.security import Null
 from zambezi.zmtp.stream import StreamLink
 
 _log: Final = logging.getLogger("zambezi.mcollective")
-_NEVER: Final = float("inf")
 _REPLAY: Final = 256 * 1024  # octets of the archive that go out in one step
 OWED: Final = 1000  # answers that wait for the archive, of one client
 
@@ -68,8 +68,7 @@ class MiddlewareCore(Router):
         self.counters = self.engine.counters
         self._sessions: dict[Pipe, Session] = {}
         self._choked: set[Pipe] = set()  # those that are not read until they have read their answers
-        self._timer: Timer | None = None
-        self._armed = _NEVER  # when the timer fires
+        self._alarm = Alarm(reactor, self._tick)
         self._pumping = False
         self._warned = False
 
@@ -258,26 +257,17 @@ class MiddlewareCore(Router):
     # Time
 
     def _arm(self) -> None:
-        """Be called when the engine wants to be. An early tick does no harm, so a timer is only moved forward."""
-        deadline = self.engine.deadline
-        if deadline >= self._armed or self.closing:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._armed = deadline
-        self._timer = self.reactor.call_at(deadline, self._tick)
+        """Be called when the engine wants to be."""
+        if not self.closing:
+            self._alarm.set(self.engine.deadline)
 
     def _tick(self) -> None:
-        self._timer = None
-        self._armed = _NEVER
         if not self.closing:
             self.engine.tick(self.reactor.time())
             self._pump()
 
     def close(self, linger: float | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.end()
         super().close(linger)
 
 

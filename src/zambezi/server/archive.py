@@ -7,7 +7,7 @@ octets of length, and the octets.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from struct import Struct
@@ -16,13 +16,13 @@ from typing import Final
 from zambezi.mcollective.archive import Kept, Since
 from zambezi.mcollective.errors import ArchiveError
 from zambezi.zeps.block import PUBLISH, Block
+from zambezi.zeps.directory import microseconds_of
 from zambezi.zeps.errors import JournalError, OutOfRange
 from zambezi.zeps.stream import Stream
 
 _LENGTH: Final = Struct(">I")
 _LONGEST: Final = 255  # octets of a routing key
 _LOOKED_THROUGH: Final = 1 << 18  # octets at a time
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BEFORE_KEY: Final = 11  # octets of DELIVER: signature, id, sequence
 
 
@@ -58,10 +58,7 @@ class StreamArchive:
 
     def replay(self, topics: Collection[bytes], since: Since) -> Iterator[Kept | None]:
         journal = self._stream.journal
-        if isinstance(since, datetime):
-            after = journal.before((since - _EPOCH) // timedelta(microseconds=1))
-        else:
-            after = since or journal.first - 1
+        after = journal.before(microseconds_of(since)) if isinstance(since, datetime) else since or journal.first - 1
         if after > journal.last:
             raise ArchiveError(f"there is no sequence {after} yet: the last one is {journal.last}")
         if after < journal.first - 1:

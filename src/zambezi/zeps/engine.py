@@ -201,14 +201,15 @@ class Engine:
 
     def detach(self) -> None:
         """Say goodbye to all."""
-        for stream in self._streams.values():
-            stream.flush()
-            stream.retry()
+        self._flush()
         for session in tuple(self.sessions):
             session.detach()
 
-    def close(self) -> None:
+    def _flush(self) -> None:
         for stream in self._streams.values():
             stream.flush()
             stream.retry()
+
+    def close(self) -> None:
+        self._flush()
         self._store.close()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
+from zambezi.zeps.directory import CLIENTS, INDEX, STREAMS
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.messages import Publish
 
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from zambezi.zeps.session import Session
     from zambezi.zeps.stream import Stream
 
-STREAMS: Final = "$streams"
-CLIENTS: Final = "$clients"
-INDEX: Final = "$index/"
 PAGE: Final = 1000  # index entries in a message
 
 

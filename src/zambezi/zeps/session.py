@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 from zambezi.wire import WireError
 from zambezi.zeps.block import Block, published
 from zambezi.zeps.cursor import Cursor, Outlet
+from zambezi.zeps.directory import INDEX
 from zambezi.zeps.errors import JournalError, OutOfRange, ZepsError
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.journal import Span
@@ -36,7 +37,7 @@ from zambezi.zeps.messages import (
     SubscribeOk,
     Zeps,
 )
-from zambezi.zeps.reports import INDEX, Report
+from zambezi.zeps.reports import Report
 from zambezi.zeps.stream import Stream, where_to_start
 
 if TYPE_CHECKING:

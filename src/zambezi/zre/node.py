@@ -21,6 +21,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from zambezi.zmtp import endpoint as endpoints
+from zambezi.zmtp.alarm import Alarm
 from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.core import Core, Options
 from zambezi.zmtp.errors import EndpointError
@@ -29,7 +30,7 @@ from zambezi.zmtp.frames import Batch
 from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.patterns import Router
 from zambezi.zmtp.pipe import Bound
-from zambezi.zmtp.reactor import Reactor, Timer
+from zambezi.zmtp.reactor import Reactor
 from zambezi.zmtp.security import CurveClient, CurveServer, Null
 from zambezi.zmtp.stream import StreamLink
 from zambezi.zre import engine as engines
@@ -106,9 +107,8 @@ class NodeCore:
         self.stopping = False
         self.stopped = False
         self.endpoint = ""
-        self._timer: Timer | None = None
+        self._alarm = Alarm(reactor, self._tick)
         self._goodbyes: list[bytes] = []
-        self._armed = float("inf")  # when the timer fires
         self._interfaces: list[Interface] = []
         self._next_look = float("inf")  # at the interfaces
         # The seeds as they are called by sockets, which tell whom they reached.
@@ -216,8 +216,7 @@ class NodeCore:
             self._close(0)
 
     def _close(self, linger: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.end()
         for core in self._cores:
             core.close(linger)
 
@@ -309,8 +308,6 @@ class NodeCore:
             self._pump()
 
     def _tick(self) -> None:
-        self._timer = None
-        self._armed = float("inf")
         if not self.stopping:
             now = self.reactor.time()
             if now >= self._next_look:
@@ -357,19 +354,9 @@ class NodeCore:
                     dealers.adopt(output.seed, output.peer)
                 else:
                     dealers.shut(output.peer)
-        self._arm()
+        self._alarm.set(min(self.engine.deadline, self._next_look))
         if happened:
             self.on_event()
-
-    def _arm(self) -> None:
-        """Be called when the engine wants to be. An early tick does no harm, so a timer is only moved forward."""
-        deadline = min(self.engine.deadline, self._next_look)
-        if deadline >= self._armed:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._armed = deadline
-        self._timer = self.reactor.call_at(deadline, self._tick)
 
     # Which address a peer can reach
 
