@@ -27,8 +27,8 @@ def typed(ddl: str) -> StructType:
     """A schema, with no session to ask."""
     made = StructType()
     for column in ddl.split(", "):
-        name, kind = column.split()
-        made = made.add(name, kind)
+        name, kind, *never = column.split()
+        made = made.add(name, kind, nullable=not never)
     return made
 
 
@@ -177,7 +177,7 @@ def test_columns_are_left_out_by_the_schema(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ddl", "told"),
     [
-        ("offset long", "there is no column 'offset': the source zeps has stream string, sequence long"),
+        ("offset long", "there is no column 'offset': the source zeps has stream, sequence, timestamp"),
         ("sequence integer", "column 'sequence' is bigint, not int"),
         ("key integer", "column 'key' is string or binary, not int"),
     ],

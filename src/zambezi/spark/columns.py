@@ -111,8 +111,16 @@ def _stride(window: Octets) -> int:
     count, odd = divmod(len(window), stride)
     if odd or not count:
         return 0
-    heads = window.reshape(count, stride)[:, : SHORT if window[0] == 0 else LONG]
-    return stride if (heads == heads[0]).all() else 0
+    kind, at = (">u2", 0) if window[0] == 0 else (">u8", 1)
+    sizes = _field(window, count, stride, at, kind)
+    if not (sizes == sizes[0]).all():
+        return 0
+    return stride if window[0] == 0 or (window[::stride] == 2).all() else 0
+
+
+def _field(window: Octets, count: int, stride: int, at: int, kind: str) -> npt.NDArray[Any]:
+    """The number that stands at the same place of each message."""
+    return np.ndarray((count,), kind, window, at, (stride,))
 
 
 def _table(window: Octets, stride: int) -> Layout:
@@ -121,18 +129,17 @@ def _table(window: Octets, stride: int) -> Layout:
     key = (LONG if window[0] else SHORT) + _HEAD
     if stride < key + _LENGTH:
         raise _damaged(0)
-    rows = window.reshape(count, stride)
-    if (rows[:, key - 1] == rows[0, key - 1]).all():
-        body = key + int(rows[0, key - 1]) + _LENGTH
-        if body > stride:
-            raise _damaged(0)
-        fixed = [*range(key - _HEAD, key - _HEAD + 3), *range(body - _LENGTH, body)]
-        expected = np.frombuffer(DELIVER + (stride - body).to_bytes(4, "big"), np.uint8)
-        wrong = (rows[:, fixed] != expected).any(axis=1)
-        if wrong.any():
-            raise _damaged(int(starts[int(wrong.argmax())]))
-        return Layout(window, starts, starts[:-1] + key, starts[:-1] + body, stride)
-    return _parts(window, starts)
+    signs = _field(window, count, stride, key - _HEAD - 1, ">u4")  # with the octet before: the end of the size
+    sizes = window[key - 1 :: stride]
+    if not (sizes == sizes[0]).all():
+        return _parts(window, starts)
+    body = key + int(sizes[0]) + _LENGTH
+    if body > stride:
+        raise _damaged(0)
+    sign = window[key - _HEAD - 1].tobytes() + DELIVER
+    _check(signs == int.from_bytes(sign, "big"), starts)
+    _check(_field(window, count, stride, body - _LENGTH, ">u4") == stride - body, starts)
+    return Layout(window, starts, starts[:-1] + key, starts[:-1] + body, stride)
 
 
 def _scanned(window: Octets) -> Numbers | None:
@@ -147,7 +154,8 @@ def _scanned(window: Octets) -> Numbers | None:
 
 def _candidates(window: Octets) -> tuple[Numbers, Numbers] | None:
     """Where the signature says that messages begin, and how long they say they are. The first is at the beginning."""
-    signs = np.flatnonzero((window[:-2] == 0xAA) & (window[1:-1] == 0xA5) & (window[2:] == 0x07))
+    signs = np.flatnonzero(window[:-2] == DELIVER[0])
+    signs = signs[(window[signs + 1] == DELIVER[1]) & (window[signs + 2] == DELIVER[2])]
     if not len(signs) or signs[0] not in (SHORT, LONG):
         return None
     # A short header and the end of a long one look alike where the size has zeros: the chain decides.
@@ -325,6 +333,17 @@ class Window:
         """Where its messages stand."""
         return layout(self.octets) if self.found is None else self.found
 
+    def times_of(self, sequences: Numbers) -> Numbers:
+        """The time of each sequence; they are in order."""
+        first, last = int(sequences[0]), int(sequences[-1])
+        if last - first >= len(sequences):  # with gaps
+            return self.times[np.searchsorted(self.firsts, sequences, "right") - 1]
+        low = int(np.searchsorted(self.firsts, first, "right")) - 1
+        high = int(np.searchsorted(self.firsts, last, "right"))
+        bounds = np.append(self.firsts[low:high], last + 1)
+        bounds[0] = first
+        return np.repeat(self.times[low:high], np.diff(bounds))
+
 
 class Shaper:
     """Makes record batches of the columns that are wanted, of one stream, and of the messages in a range."""
@@ -374,8 +393,8 @@ class Shaper:
         if name == "sequence":
             return pa.Array.from_buffers(field.type, count, [None, pa.py_buffer(sequences)])
         if name == "timestamp":
-            times = window.times[np.searchsorted(window.firsts, sequences, "right") - 1]
-            return pa.Array.from_buffers(field.type, count, [None, pa.py_buffer(np.ascontiguousarray(times))])
+            times = np.ascontiguousarray(window.times_of(sequences))
+            return pa.Array.from_buffers(field.type, count, [None, pa.py_buffer(times)])
         if name in self._constants:
             return self._constant(name, count)
         if kept is None:

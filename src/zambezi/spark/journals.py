@@ -17,7 +17,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from zambezi.spark.columns import Numbers, Window
+from zambezi.spark.columns import Numbers, Octets, Window
 from zambezi.spark.errors import DamagedLog, Replaced, SparkError, Trimmed, Vanished
 from zambezi.spark.origin import WINDOW, Known, Marks, Slice, marks_of
 from zambezi.zeps.errors import JournalError, OutOfRange
@@ -55,6 +55,7 @@ class Journals:
     def __init__(self, path: str, *, verify: bool = False) -> None:
         self._path = Path(path)
         self._verify = verify
+        self._buffer = bytearray()  # one for all windows: memory that is new takes longer than reading
         try:
             self._store = Store(path, write=False)
         except JournalError as error:
@@ -169,14 +170,19 @@ class Journals:
                 start = stop
             number += len(entries)
 
-    def _read(self, segment: Segment, files: Files, start: int, end: int) -> bytes:
-        octets = os.pread(files.log, end - start, start)
-        while len(octets) < end - start:
-            more = os.pread(files.log, end - start - len(octets), start + len(octets))
-            if not more:
+    def _read(self, segment: Segment, files: Files, start: int, end: int) -> Octets:
+        """Octets of a log: valid until the next call."""
+        size = end - start
+        if len(self._buffer) < size:
+            self._buffer = bytearray(size)
+        octets = memoryview(self._buffer)[:size]
+        filled = 0
+        while filled < size:
+            count = os.preadv(files.log, [octets[filled:]], start + filled)
+            if not count:
                 raise DamagedLog(f"{segment.path}.log ends before octet {end}: `zambezi journal verify` says more")
-            octets += more
-        return octets
+            filled += count
+        return np.frombuffer(octets, np.uint8)
 
     def _check_chain(self, segment: Segment, entries: npt.NDArray[np.void]) -> None:
         """Each entry must begin where the one before it ends."""
@@ -185,8 +191,8 @@ class Journals:
         if (ends[:, :-1] != begins[:, 1:]).any() or not entries["count"].all():
             raise DamagedLog(f"{segment.path}.idx is damaged: `zambezi journal verify` says more")
 
-    def _check_sums(self, segment: Segment, octets: bytes, entries: npt.NDArray[np.void]) -> None:
-        view = memoryview(octets)
+    def _check_sums(self, segment: Segment, octets: Octets, entries: npt.NDArray[np.void]) -> None:
+        view = octets.data
         begin = int(entries[0]["offset"])
         for entry in entries:
             start = int(entry["offset"]) - begin

@@ -75,7 +75,8 @@ class Origin(Protocol):
         """What the index tells of a slice."""
 
     def windows(self, piece: Slice, pattern: str, *, timed: bool) -> Iterator[Window]:
-        """The messages of a slice, in order, in windows; there may be others before and after.
+        """The messages of a slice, in order, in windows, each valid until the next; there may be others before and
+        after.
 
         Raises `Trimmed`, `Replaced` and `Vanished` where they are not there any more. Messages that do not match the
         pattern may be left out already, or not. Without `timed` the times need not be true.

@@ -11,6 +11,7 @@ nothing fails.
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -153,6 +154,8 @@ class Reading:
 
     def read_part(self, part: InputPartition) -> Iterator[RecordBatch]:
         """The messages of a partition, on an executor."""
+        # Spark has a worker collect its garbage after each task. What was imported is none.
+        gc.freeze()
         try:
             for piece in part.slices if isinstance(part, Part) else ():
                 yield from self._slice(piece)

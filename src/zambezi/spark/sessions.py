@@ -12,12 +12,16 @@ from pyspark.sql import SparkSession
 from zambezi.spark.java import find_java
 from zambezi.spark.source import ZepsDataSource
 
+_ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 SETTINGS: Final[Mapping[str, str]] = {
     # Rows go between Python and the JVM through a Unix socket, which is faster than TCP.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Conditions on sequence, timestamp, key and stream reach the source.
     "spark.sql.python.filterPushdown.enabled": "true",
+    # Arrow's Java looks twice, at each value, whether it is there and within bounds. Spark has looked, too.
+    "spark.driver.extraJavaOptions": _ARROW,
+    "spark.executor.extraJavaOptions": _ARROW,
     # On a busy machine a Python worker takes its time to start.
     "spark.python.authenticate.socketTimeout": "60s",
     "spark.sql.session.timeZone": "UTC",

@@ -10,6 +10,7 @@ and what cannot be known.
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections.abc import Iterator
@@ -70,6 +71,7 @@ class Writing:
 
     def publish(self, batches: Iterator[RecordBatch], task: Task) -> Published:
         """Publish the rows of one task."""
+        gc.freeze()  # see `Reading.read_part`
         remote = self.remote()
         try:
             if self.options["dedup"]:

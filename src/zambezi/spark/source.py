@@ -20,7 +20,10 @@ from zambezi.spark.options import BATCH, SINK, STREAM, Options
 from zambezi.spark.reading import BatchReader
 from zambezi.spark.sink import BatchWriter, StreamWriter
 
-SCHEMA: Final = "stream string, sequence long, timestamp timestamp, key string, body binary, incarnation string"
+SCHEMA: Final = (
+    "stream string not null, sequence long not null, timestamp timestamp not null, "
+    "key string not null, body binary not null, incarnation string not null"
+)
 COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "stream": (StringType,),
     "sequence": (LongType,),
@@ -59,7 +62,7 @@ def check_schema(schema: StructType) -> StructType:
     for field in schema.fields:
         kinds = COLUMNS.get(field.name)
         if kinds is None:
-            raise SchemaError(f"there is no column {field.name!r}: the source zeps has {SCHEMA}")
+            raise SchemaError(f"there is no column {field.name!r}: the source zeps has {', '.join(COLUMNS)}")
         if type(field.dataType) not in kinds:
             words = " or ".join(kind().simpleString() for kind in kinds)
             raise SchemaError(f"column {field.name!r} is {words}, not {field.dataType.simpleString()}")
