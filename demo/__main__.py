@@ -143,15 +143,17 @@ async def pipelines(server: ServerProcess, directory: Path) -> None:
         say("left out, as DEMO_SPARK=0 says")
         return
     results = directory / "results"
+    # On a terminal a pipeline shows there how far it is.
+    told = None if sys.stderr.isatty() else asyncio.subprocess.PIPE
     for name in ("traffic", "network-health", "fleet-audit"):
         say(f"zambezi pipeline run {name} (Spark takes some seconds to start)")
         command = [sys.executable, "-m", "zambezi", "pipeline", "run", name, "--rows", "5"]
         command += ["--endpoint", server.endpoints["zeps"], "--out", str(directory / "tables")]
-        command += ["--results", str(results)]
-        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        command += ["--results", str(results), "--patience", "2s"]  # db2 had longer than that to answer
+        process = await asyncio.create_subprocess_exec(*command, stderr=told)
         _, errors = await process.communicate()
         if process.returncode:
-            say(f"it did not run: {errors.decode(errors='replace').strip().splitlines()[-1:]}")
+            say(f"it did not run: {(errors or b'').decode(errors='replace').strip()[-500:]}")
             return
     say("the same tables are on the console's page, under Results")
 

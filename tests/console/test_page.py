@@ -2,19 +2,24 @@
 
 import asyncio
 import dataclasses
+import json
+import re
 import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.cli.mesh_processes import free_port
 from tests.server.test_server import config_for
 from zambezi.console import Console
 from zambezi.mcollective.asyncio import Connector
 from zambezi.server import Server
 from zambezi.zeps.asyncio import Client
+from zambezi.zre.asyncio import Node
 
 CHROMIUM = shutil.which("chromium")
 # Nothing that a browser does by itself may leave the machine.
@@ -47,27 +52,40 @@ class Shown:
             config,
             console=dataclasses.replace(config.console, port=0, results=str(self._path)),
             mcollective=dataclasses.replace(config.mcollective, enabled=True, endpoint="tcp://127.0.0.1:*"),
+            zre=dataclasses.replace(config.zre, enabled=True, interface="lo", beacon_port=free_port()),
         )
-        (self._path / "traffic.json").write_text('{"title": "Busy keys", "columns": ["key", "n"], "rows": [["a", 7]]}')
+        rows = [[f"key-{number}", number] for number in range(20)]
+        result = {"title": "Traffic: busy keys", "columns": ["key", "of_all#"], "rows": rows, "notes": ["so far"]}
+        (self._path / "traffic.json").write_text(json.dumps(result))
         async with (
             Server(config) as server,
             Console(server) as console,
             Client.connect(server.endpoints["zeps"]) as client,
             Connector(server.endpoints["mcollective"]) as fleet,
+            Node("lamp", interface="lo", beacon_port=config.zre.beacon_port, groups=["lights"], log=True) as lamp,
+            Node("door", interface="lo", beacon_port=config.zre.beacon_port, groups=["entrance"], log=True) as door,
         ):
             await fleet.subscribe("mcollective discovery")
+            await self._meet(lamp, door)
             reading = asyncio.create_task(self._read(client))
             stream = client.stream("telemetry")
             self.url = console.url
             number = 0
             while not self._stop.is_set():
                 number += 1
-                await stream.publish(f"sensor-{number % 3}", f"<b>reading {number}</b>".encode())
+                await stream.publish(f"sensor-{number % 3}", f"<b>reading {number}</b>\x07".encode())
+                if number % 20 == 0:
+                    await lamp.whisper(door.uuid, b"who is there?")
                 if number == 50:
                     await stream.flush()
                     self._ready.set()
                 await asyncio.sleep(0.005)
             reading.cancel()
+
+    async def _meet(self, *nodes: Node) -> None:
+        async with asyncio.timeout(PATIENCE / 1000):
+            while any(len(node.peers) < len(nodes) for node in nodes):  # noqa: ASYNC110 - the server, too
+                await asyncio.sleep(0.02)
 
     async def _read(self, client: Client) -> None:
         async for _ in client.stream("telemetry").subscribe("glob:*-1", since="earliest"):
@@ -117,6 +135,59 @@ def test_the_overview_tells_what_runs(page: Page) -> None:
     expect(page.locator("#rate-chart canvas")).to_be_visible()
 
 
+def test_what_went_wrong_is_told_by_kind(page: Page) -> None:
+    page.goto(page.url + "#tail")
+    expect(page.locator("#tail-stream")).to_have_value("telemetry")
+    page.fill("#tail-pattern", "regex:[")
+    page.click("#tail-go")
+    expect(page.locator("#tail-note")).to_contain_text("cannot be understood")
+    page.goto(page.url.replace("#tail", "#overview"))
+    expect(page.locator("#troubles tbody tr").first).to_contain_text(re.compile("zeps *refused: "))
+
+
+def test_a_page_that_is_opened_shows_what_was_before(page: Page, shown: Shown) -> None:
+    with urlopen(f"{shown.url}api/history") as answer:
+        told = json.load(answer)
+    assert len(told["time"]) == len(told["rate"]) == len(told["lag"]) > 0
+    assert any(rate > 0 for rate in told["streams"]["telemetry"])
+
+
+def test_the_mesh_is_a_picture_of_who_talks_to_whom(page: Page) -> None:
+    page.keyboard.press("2")
+    for name in ("lamp", "door"):
+        expect(page.locator("#graph text", has_text=name)).to_be_visible()
+        expect(page.locator("#peers")).to_contain_text(name)
+    expect(page.locator("#graph text", has_text="lights")).to_be_visible()
+    expect(page.locator("#graph line.talk").first).to_be_attached()
+
+
+def test_a_node_can_be_picked_by_keyboard(page: Page) -> None:
+    page.keyboard.press("2")
+    lamp = page.locator("#peers button", has_text="lamp")
+    lamp.focus()
+    page.keyboard.press("Enter")
+    expect(lamp).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("#mesh-note")).to_have_text(re.compile("lamp: [1-9].* messages with 1 others"))
+    expect(page.locator("#graph line.away").first).to_be_attached()
+    expect(lamp).to_be_focused()  # though the table was drawn anew
+    page.locator("#graph circle.chosen").click()
+    expect(page.locator("#mesh-note")).to_contain_text("pick a node")
+
+
+def test_the_log_has_names_and_can_be_narrowed(page: Page) -> None:
+    page.keyboard.press("6")
+    expect(page.locator("#log-table")).to_contain_text("SEND")
+    page.select_option("#log-event", "RECV")
+    page.fill("#log-text", "door")
+    row = page.locator("#log-table tbody tr").first
+    expect(row).to_contain_text("door")
+    expect(row).to_contain_text("lamp")
+    expect(row).to_contain_text("WHISPER")
+    expect(page.locator("#log-table")).not_to_contain_text("SEND")
+    page.fill("#log-text", "nobody of this name")
+    expect(page.locator("#log-note")).to_contain_text("0 of the last")
+
+
 def test_streams_show_their_readers_with_gear_and_lag(page: Page) -> None:
     page.keyboard.press("3")
     expect(page.locator("#stream-table tbody tr", has_text="telemetry")).to_be_visible()
@@ -132,11 +203,19 @@ def test_a_tail_follows_a_stream_and_shows_it_as_text(page: Page) -> None:
     page.select_option("#tail-since", "earliest")
     page.click("#tail-go")
     first = page.locator("#tail-table tbody tr").first
-    expect(first).to_contain_text("<b>reading 2</b>")
+    expect(first).to_contain_text("<b>reading 2</b>\\x07")
     expect(first).to_contain_text("sensor-2")
     expect(page.locator("#tail-table")).not_to_contain_text("sensor-1")
     page.click("#tail-go")
     expect(page.locator("#tail-go")).to_have_text("Follow")
+
+
+def test_a_stream_leads_to_its_tail(page: Page) -> None:
+    page.keyboard.press("3")
+    page.locator("#stream-table a", has_text="telemetry").click()
+    expect(page.locator("#tail")).to_be_visible()
+    expect(page.locator("#tail-table")).to_contain_text(re.compile(r"reading \d+"))
+    expect(page.locator("#tail-go")).to_have_text("Stop")
 
 
 def test_a_bad_pattern_is_told_where_it_was_typed(page: Page) -> None:
@@ -151,7 +230,14 @@ def test_topics_and_results_are_shown(page: Page) -> None:
     page.keyboard.press("4")
     expect(page.locator("#topic-table")).to_contain_text("mcollective discovery")
     page.keyboard.press("7")
-    expect(page.locator("#results")).to_contain_text("Busy keys")
+    expect(page.locator("#results h2")).to_contain_text("Traffic")
+    expect(page.locator("#results h3")).to_have_text("busy keys")
+    expect(page.locator("#results th.n")).to_have_text("of all")
+    expect(page.locator("#results p")).to_contain_text("so far")
+    rows = page.locator("#results tbody tr")
+    expect(rows).to_have_count(8)
+    page.get_by_role("button", name="all 20 rows").click()
+    expect(rows).to_have_count(20)
 
 
 def test_it_can_be_used_by_keyboard_alone(page: Page) -> None:

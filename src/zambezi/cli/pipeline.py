@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich import box
 from rich.console import Console
@@ -24,6 +24,8 @@ from rich.table import Table
 from rich.text import Text
 
 from zambezi.cli.quantity import moment, seconds
+from zambezi.cli.results import console as result_console
+from zambezi.cli.results import result_view
 from zambezi.cli.terminal import shown
 from zambezi.errors import ZambeziError
 
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from zambezi.spark.pipelines import Progress, Run, Settings
-    from zambezi.spark.pipelines.results import Result
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -291,7 +292,7 @@ class _Session:
         # Not among the directories of a table: Spark would take it for one of them.
         beside = Path(arguments.out) / ("results" if self._work.pipeline.table else f"{OWN}/results")
         self._results: Path = arguments.results or beside
-        self._output = Console()
+        self._output = result_console()
         self._progress = Console(stderr=True)
 
     def run(self) -> int:
@@ -336,7 +337,7 @@ class _Session:
             work.release()
         if final:
             for one in results:
-                self._output.print(result_table(one, self._arguments.rows))
+                self._output.print(result_view(one, self._arguments.rows))
             self._progress.print(f"the table: {work.deposit.root}\nthe results: {self._results}", highlight=False)
 
 
@@ -375,46 +376,6 @@ def _restore(arguments: argparse.Namespace, spark: SparkSession) -> int:
 
 
 # What is shown
-
-
-def result_table(result: Result, most: int) -> Table:
-    """A result as a table for a terminal."""
-    found = result.found
-    rows = found.rows[:most]
-    left = len(found.rows) - len(rows)
-    notes = [*result.notes]
-    if left or found.more:
-        notes.append(f"{left:,}{' or more' if found.more else ''} other rows: see the files")
-    table = Table(
-        title=shown(result.title),
-        title_justify="left",
-        title_style="bold",
-        caption=shown("; ".join(notes)) if notes else None,
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    for name in found.columns:
-        is_number = name in found.numbers
-        table.add_column(
-            name, justify="right" if is_number else "left", overflow="fold" if not is_number else "ellipsis"
-        )
-    for row in rows:
-        table.add_row(*[_cell(cell) for cell in row])
-    if not rows:
-        table.add_row(*(["-"] * len(found.columns)))
-    return table
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.3f}".rstrip("0").rstrip(".")
-    return shown(str(value))
 
 
 @contextlib.contextmanager

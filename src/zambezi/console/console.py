@@ -4,6 +4,7 @@
     /api/state     everything that the page shows, as JSON
     /api/live      the same every second, as server-sent events
     /api/tail      a stream as it comes, as server-sent events: ?stream=...&pattern=...&since=...
+    /api/history   what it did in the last three minutes
     /api/log       the last logs of the mesh
     /api/results   the latest results of the pipelines
     /metrics       for Prometheus
@@ -20,6 +21,7 @@ import asyncio
 import contextlib
 import hmac
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import datetime
 from importlib import resources
@@ -28,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiohttp import web
 
+from zambezi.console.history import History
 from zambezi.console.metrics import CONTENT_TYPE, exposition
 from zambezi.console.results import latest_results
 from zambezi.errors import ZambeziError
@@ -61,6 +64,7 @@ class Console:
                 web.get("/api/state", self._state),
                 web.get("/api/live", self._live),
                 web.get("/api/tail", self._tail),
+                web.get("/api/history", self._past),
                 web.get("/api/log", self._log),
                 web.get("/api/results", self._results),
                 web.get("/metrics", self._metrics),
@@ -71,6 +75,8 @@ class Console:
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         self._stopping = asyncio.Event()
+        self._history = History()
+        self._sampling: asyncio.Task[None] | None = None
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -84,12 +90,15 @@ class Console:
                 f"the console cannot be served at {self._config.host}:{self._config.port}: {error.strerror}; choose "
                 f"another port below [console]"
             ) from error
+        self._sampling = asyncio.create_task(self._sample())
         host, port = self._runner.addresses[0][:2]
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._stopping.set()
+        if self._sampling is not None:
+            await self._sampling
         await self._runner.cleanup()
 
     # Who may see it
@@ -126,8 +135,20 @@ class Console:
     async def _states(self) -> AsyncIterator[dict[str, Any]]:
         while not self._stopping.is_set():
             yield state_of(self._server)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), EVERY)
+            await self._pause()
+
+    async def _sample(self) -> None:
+        while not self._stopping.is_set():
+            self._history.sample(self._server, time.time())
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Until the next state is due, or the end has come."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), EVERY)
+
+    async def _past(self, _request: web.Request) -> web.Response:
+        return web.json_response(self._history.told())
 
     async def _tail(self, request: web.Request) -> web.StreamResponse:
         endpoint = self._server.local_zeps
@@ -148,6 +169,7 @@ class Console:
                         "key": message.key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"),
                         "body": message.body[:TAIL_BODY].decode("utf-8", "backslashreplace"),
                         "size": len(message.body),
+                        "shown": min(TAIL_BODY, len(message.body)),
                     }
         except ZambeziError as error:
             yield {"error": str(error)}

@@ -19,6 +19,7 @@ from tests.spark.journal import numbered, write
 from tests.spark.kills import SMALL, Driver, Publishing
 from tests.zeps.serving import serving
 from zambezi.cli import main, pipeline
+from zambezi.cli.results import result_view
 from zambezi.spark.pipelines import PIPELINES, Progress
 from zambezi.spark.pipelines.pipeline import Rows
 from zambezi.spark.pipelines.results import Result
@@ -154,15 +155,39 @@ def test_following_until_it_is_interrupted(tmp_path: Path) -> None:
         assert "Traceback" not in driver.said()
 
 
+def drawn(found: Rows, most: int, *notes: str) -> list[str]:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(result_view(Result("r", "A title", found, notes), most))
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
 def test_a_table_for_a_terminal() -> None:
     rows = [["a\x1b[31m", 1234567, 0.5, None, True], ["b", 2, 10.0, "x", False]]
-    found = Rows(["name", "count", "part", "nothing", "sure"], rows, True, frozenset({"count", "part"}))
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(pipeline.result_table(Result("r", "A title", found, ("a note",)), 1))
-    text = console.export_text()
-    assert "a\\x1b[31m" in text
-    assert "1,234,567" in text
-    assert "a note; 1 or more other rows: see the files" in text
+    found = Rows(["name", "count", "of_all", "nothing", "sure"], rows, True, frozenset({"count", "of_all"}))
+    assert drawn(found, 1, "a note") == [
+        "A title",
+        "  name           count  of all  nothing  sure",
+        "  a\\x1b[31m  1,234,567     0.5  -        yes",
+        "  a note; 1 or more other rows: see the files",
+        "",
+    ]
+
+
+def test_what_all_rows_have_in_common_is_told_once() -> None:
+    one, other = "2026-01-31 12:00:00", "2026-01-31 12:00:01.5"
+    found = Rows(["at", "id"], [[one, "0b2f1c7e-0000-4000-8000-00000000002a"], [other, None]], False, frozenset())
+    assert drawn(found, 9)[:4] == [
+        "A title  2026-01-31",
+        "  at          id",
+        "  12:00:00    0b2f1c7e",
+        "  12:00:01.5  -",
+    ]
+    found = Rows(["at"], [[one], ["2026-02-01 00:00:00"]], False, frozenset())
+    assert drawn(found, 9)[:4] == ["A title", "  at", "  2026-01-31 12:00:00", "  2026-02-01 00:00:00"]
+
+
+def test_a_table_without_rows() -> None:
+    assert drawn(Rows(["at"], [], False, frozenset()), 9) == ["A title", "  none", ""]
 
 
 def test_a_line_of_progress() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.spark.pipelines.frames import fleet, messages, stream, table
+from tests.spark.pipelines.frames import at, fleet, messages, stream, table
 from zambezi.mcollective.fleet import Reply, Request, agent_topic, node_topic, reply_topic
 from zambezi.spark.pipelines import fleet_audit as audit
 from zambezi.spark.pipelines.pipeline import Settings
@@ -117,3 +118,18 @@ def test_who_has_an_agent_is_learnt_from_pings(spark: SparkSession) -> None:
     asked = audit.requests(heard)
     judgement = audit.judged(heard, asked, audit.answers(heard, asked), SETTINGS)
     assert table(audit.silences(judgement), "id", "node") == [("3", "web2"), ("2", "web1")]
+
+
+def test_the_last_request_is_judged_by_when_the_journal_was_read(spark: SparkSession) -> None:
+    heard = reduced(spark, [ask(0, "1", node="db1"), ask(0, "1", node="web1"), answer(1, "1", "web1")])
+    asked = audit.requests(heard)
+    replied = audit.answers(heard, asked)
+
+    def silent(read_up_to: float) -> list[Any]:
+        settings = replace(SETTINGS, read_up_to=read_up_to)
+        return table(audit.silences(audit.judged(heard, asked, replied, settings)), "id", "node")
+
+    begun = at(0).timestamp()
+    assert silent(0.0) == []
+    assert silent(begun + 9.5) == []
+    assert silent(begun + 10) == [("1", "db1")]

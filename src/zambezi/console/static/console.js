@@ -1,11 +1,13 @@
 // The page of the console. The server sends its whole state every second; each view draws what it needs of it.
 
 const VIEWS = ["overview", "mesh", "streams", "topics", "tail", "log", "results"];
-const KEPT = 180; // states of which figures are kept for the charts: three minutes
+const KEPT = 180; // seconds of which figures are kept for the charts; the server has those from before the page was opened
+const FEW = 8; // rows of a result, unless somebody wants them all
 const $ = (id) => document.getElementById(id);
 let state = null;
 let view = "overview";
-const history = { time: [], rate: [], lag: [] };
+let chosen = null; // the node of the mesh that was picked, by its UUID
+const past = { time: [], rate: [], lag: [] };
 const rates = new Map(); // by stream: its rates of late
 const lags = new Map(); // by client: its lag of late
 
@@ -56,34 +58,52 @@ function keep(map, key, value) {
   map.set(key, values);
 }
 
+const clock = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
+const spoken = (name) => name.replaceAll("_", " ");
+
+// What a terminal or a page would not show as it is.
+function escaped(text) {
+  const parts = text.split(/([\x00-\x08\x0b-\x1f\x7f]+)/);
+  return parts.map((part, index) => index % 2 === 0 ? part : element("span", { class: "octets" },
+    [...part].map((one) => `\\x${one.charCodeAt(0).toString(16).padStart(2, "0")}`).join("")));
+}
+
 // A table is a list of columns and a list of rows; cells are texts or elements. A column whose name ends in # is right.
 function draw(table, columns, rows, empty) {
   const head = element("tr", {}, ...columns.map((name) =>
-    element("th", { scope: "col", class: name.endsWith("#") ? "n" : null }, name.replace("#", ""))));
+    element("th", { scope: "col", class: name.endsWith("#") ? "n" : null }, spoken(name.replace("#", "")))));
   const body = rows.map((row) => element("tr", row.attributes || {}, ...row.cells.map((cell, index) => {
     const made = element("td", { class: columns[index].endsWith("#") ? "n" : row.classes?.[index] });
-    made.append(cell === null || cell === undefined ? "" : cell);
+    made.append(...(cell === null || cell === undefined ? [] : Array.isArray(cell) ? cell : [cell]));
     return made;
   })));
   if (!rows.length) body.push(element("tr", {}, element("td", { colspan: columns.length, class: "empty" }, empty)));
-  table.replaceChildren(element("thead", {}, head), element("tbody", {}, ...body));
+  replace(table, element("thead", {}, head), element("tbody", {}, ...body));
+}
+
+// Draw anew what is inside; what has the focus keeps it.
+function replace(place, ...children) {
+  const held = place.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  place.replaceChildren(...children);
+  if (held !== undefined) place.querySelector(`[data-key="${CSS.escape(held)}"]`)?.focus({ preventScroll: true });
 }
 
 function spark(values, name) {
-  const canvas = element("canvas", { class: "spark", width: 260, height: 52, role: "img",
+  const canvas = element("canvas", { class: "spark", width: 360, height: 52, role: "img",
     "aria-label": `${name}: now ${number(values.at(-1) || 0)}` });
   const pen = canvas.getContext("2d");
   const most = Math.max(...values, 1);
-  pen.strokeStyle = colour("accent");
-  pen.lineWidth = 2.5;
+  const x = (index) => 358 - (356 * (values.length - 1 - index)) / (KEPT - 1);
+  const y = (value) => 48 - (44 * value) / most;
   pen.beginPath();
-  values.forEach((value, index) => {
-    const x = 256 - (252 * (values.length - 1 - index)) / Math.max(values.length - 1, 20);
-    const y = 48 - (44 * value) / most;
-    if (index) pen.lineTo(x, y);
-    else pen.moveTo(x, y);
-  });
+  values.forEach((value, index) => (index ? pen.lineTo(x(index), y(value)) : pen.moveTo(x(index), y(value))));
+  pen.strokeStyle = colour("accent");
+  pen.lineWidth = 2;
   pen.stroke();
+  pen.lineTo(358, 50);
+  pen.lineTo(x(0), 50);
+  pen.fillStyle = colour("accent") + "22";
+  pen.fill();
   return canvas;
 }
 
@@ -98,8 +118,8 @@ function chart(place, label, format) {
   return new uPlot({
     width: place.clientWidth || 400, height: 200, cursor: { y: false }, legend: { show: false },
     scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
-    axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map(format) }],
-    series: [{}, { label, stroke: () => colour("accent"), width: 2, fill: () => colour("accent") + "22" }],
+    axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(format) }],
+    series: [{}, { label, stroke: () => colour("accent"), width: 2, points: { show: false }, fill: () => colour("accent") + "22" }],
   }, [[], []], place);
 }
 
@@ -121,10 +141,27 @@ function drawOverview() {
   ];
   $("cards").replaceChildren(...cards.map(([value, name]) => element("div", { class: "card" }, element("b", {}, value), element("span", {}, name))));
   charts ||= { rate: chart($("rate-chart"), "rate", (value) => number(value)), lag: chart($("lag-chart"), "lag", (value) => value.toFixed(0)) };
-  charts.rate.setData([history.time, history.rate]);
-  charts.lag.setData([history.time, history.lag]);
+  charts.rate.setData([past.time, past.rate]);
+  charts.lag.setData([past.time, past.lag]);
   draw($("services"), ["service", "where"],
     Object.entries(state.endpoints).map(([name, where]) => ({ cells: [name, where], classes: ["", "mono"] })), "no service runs");
+  draw($("troubles"), ["service", "what", "count#"], troubles().map((cells) => ({ cells })), "nothing so far");
+}
+
+// Counters that are not zero, of things that should not happen.
+function troubles() {
+  const { zeps, mcollective, zre, log } = state;
+  const kinds = {
+    zeps: { ...Object.fromEntries(Object.entries(zeps?.invalid || {}).map(([kind, count]) => [`refused: ${kind}`, count])),
+      "connections refused": zeps?.refused, "handshakes failed": zeps?.handshakes_failed,
+      "streams held, for they cannot be written": (zeps?.streams || []).filter((one) => one.held).length },
+    mcollective: Object.fromEntries(["errors", "malformed", "denied", "absent", "expired", "missed", "dropped", "lost", "refused", "handshakes_failed"]
+      .map((kind) => [spoken(kind), mcollective?.counters[kind]])),
+    zre: Object.fromEntries(Object.entries(zre?.counters || {}).map(([kind, count]) => [spoken(kind), count])),
+    log: { lost: log?.lost, discarded: log?.discarded },
+  };
+  return Object.entries(kinds).flatMap(([service, counts]) =>
+    Object.entries(counts).filter(([, count]) => count).map(([what, count]) => [service, what, number(count)]));
 }
 
 // Mesh: the server in the middle, its peers around it
@@ -132,8 +169,15 @@ function drawOverview() {
 function drawMesh() {
   const zre = state.zre;
   const peers = (zre?.peers || []).slice().sort((a, b) => a.name.localeCompare(b.name) || a.uuid.localeCompare(b.uuid));
+  const pick = (node) => { chosen = chosen === node.uuid ? null : node.uuid; drawMesh(); };
+  const named = (peer) => {
+    const button = element("button", { class: "plain", type: "button", "data-key": peer.uuid, "aria-pressed": String(peer.uuid === chosen) }, peer.name);
+    button.addEventListener("click", () => pick(peer));
+    return button;
+  };
   draw($("peers"), ["name", "groups", "services", "endpoint"], peers.map((peer) => ({
-    cells: [peer.name, peer.groups.join(", "), Object.keys(peer.headers).filter((key) => key.startsWith("X-")).join(", "), peer.endpoint],
+    attributes: { class: peer.uuid === chosen ? "chosen" : null },
+    cells: [named(peer), peer.groups.join(", "), Object.keys(peer.headers).filter((key) => key.startsWith("X-")).join(", "), peer.endpoint],
     classes: ["", "faint", "faint", "mono faint"] })), zre ? "no peers yet: start a node on the same network" : "the mesh is off");
   const nodes = zre ? [{ ...zre, self: true, x: 0, y: 0 }] : [];
   peers.slice(0, 120).forEach((peer, index, shown) => {
@@ -149,22 +193,33 @@ function drawMesh() {
     if (text) made.textContent = text;
     return made;
   };
-  const line = (a, b, attributes) => svg("line", { x1: a.x, y1: a.y, x2: b.x, y2: b.y, ...attributes });
+  if (!nodes.some((node) => node.uuid === chosen)) chosen = null;
+  const away = (...some) => (chosen && !some.some((node) => node.uuid === chosen) ? " away" : "");
+  const line = (a, b, attributes) => svg("line", { x1: a.x, y1: a.y, x2: b.x, y2: b.y, ...attributes, class: (attributes.class || "") + away(a, b) });
   const parts = nodes.slice(1).map((node) => line(nodes[0], node, {}));
   const talk = state.log?.talk || [];
   const most = Math.max(...talk.map(([, , count]) => count), 1);
+  const crowd = chosen ? 1 : Math.max(0.25, Math.min(1, 80 / Math.max(talk.length, 1))); // many lines are drawn thin
   for (const [from, to, count] of talk) {
     const a = byHash.get(from), b = byHash.get(to);
     const share = count / most;
-    if (a && b) parts.push(line(a, b, { class: "talk", "stroke-width": 0.8 + 3 * share, "stroke-opacity": 0.08 + 0.5 * share * share }));
+    if (a && b) parts.push(line(a, b, { class: "talk", "stroke-width": 0.8 + 3 * share * crowd, "stroke-opacity": (0.08 + 0.6 * share * share) * crowd }));
   }
   for (const node of nodes) {
-    parts.push(svg("circle", { cx: node.x, cy: node.y, r: node.self ? 22 : nodes.length > 60 ? 8 : 13, class: node.self ? "self" : "" }));
+    const circle = svg("circle", { cx: node.x, cy: node.y, r: node.self ? 22 : nodes.length > 60 ? 8 : 13,
+      class: (node.self ? "self" : "") + (node.uuid === chosen ? " chosen" : "") });
+    circle.append(svg("title", {}, `${node.name}, ${node.endpoint || "this server"}`));
+    circle.addEventListener("click", () => pick(node));
+    parts.push(circle);
     // Names stand outside of the ring, where no lines are.
     const above = node.y < -20 && !node.self;
     if (nodes.length <= 60 || node.self) parts.push(svg("text", { x: node.x, y: node.y + (node.self ? 44 : above ? -22 : 32) }, node.name));
     if (node.groups.length && nodes.length <= 30) parts.push(svg("text", { x: node.x, y: node.y + (above ? -40 : 48), class: "small" }, node.groups.join(", ")));
   }
+  const heard = talk.filter(([from, to]) => chosen && [from, to].includes(nodes.find((node) => node.uuid === chosen).hash));
+  $("mesh-note").textContent = chosen
+    ? `${nodes.find((node) => node.uuid === chosen).name}: ${number(heard.reduce((sum, [, , count]) => sum + count, 0))} messages with ${number(new Set(heard.flatMap(([from, to]) => [from, to])).size - (heard.length ? 1 : 0))} others, of late`
+    : peers.length ? "pick a node to see whom it talks to" : "";
   $("graph").replaceChildren(...parts);
 }
 
@@ -172,14 +227,14 @@ function drawMesh() {
 
 function drawStreams() {
   const streams = state.zeps?.streams || [];
-  draw($("stream-table"), ["stream", "messages#", "last#", "size#", "per second#", "rate", "subscribers#", "newest", "state"],
+  draw($("stream-table"), ["stream", "messages#", "last#", "size#", "per second#", "three minutes", "subscribers#", "newest", "sync"],
     streams.map((one) => ({
-      cells: [one.stream, number(Math.max(0, one.last - one.first + 1)), number(one.last), octets(one.octets), number(one.rate),
+      cells: [element("a", { href: `#tail:${encodeURIComponent(one.stream)}`, title: "follow it", "data-key": one.stream }, one.stream), number(Math.max(0, one.last - one.first + 1)), number(one.last), octets(one.octets), number(one.rate),
         spark(rates.get(one.stream) || [0], `rate of ${one.stream}`), number(one.subscribers),
         one.last_time && one.last >= one.first ? ago(state.time - one.last_time / 1e6) : "never",
         one.held ? pill(one.held, "held") : pill(one.multicast || one.sync)] })), "no streams yet: zambezi pub makes the first one");
   const clients = (state.zeps?.clients || []).filter((one) => one.patterns);
-  draw($("client-table"), ["client#", "from", "user", "stream", "pattern", "gear", "lag#", "", "credit#", "delivered#"],
+  draw($("client-table"), ["client#", "from", "user", "stream", "pattern", "gear", "lag#", "three minutes", "credit#", "delivered#"],
     clients.map((one) => ({
       cells: [one.client, one.address || "this process", one.user || "-", one.stream, one.patterns.map((pattern) => pattern || "all").join(", "),
         pill(one.gear), number(one.lag), spark(lags.get(one.client) || [0], `lag of client ${one.client}`),
@@ -214,7 +269,7 @@ function drawTailForm() {
 
 function drawTail() {
   draw($("tail-table"), ["sequence#", "key", "body"], tailRows.map((one) => ({
-    cells: [number(one.sequence), one.key, one.body + (one.size > one.body.length * 4 ? " ..." : "")], classes: ["", "mono", "mono wrap"] })),
+    cells: [number(one.sequence), escaped(one.key), [...escaped(one.body), one.size > one.shown ? element("span", { class: "faint" }, ` … ${octets(one.size)}`) : ""]], classes: ["", "mono", "mono wrap"] })),
     tail ? "waiting for messages" : "choose a stream, and follow it");
   if (tail) $("tail-scroll").scrollTop = $("tail-scroll").scrollHeight;
 }
@@ -270,20 +325,49 @@ async function drawLog() {
 
 // Results of the pipelines
 
+let results = [];
+let resultsDue = 0;
+const opened = new Set(); // results of which all rows are shown
+
 async function drawResults() {
-  const results = await (await fetch("api/results")).json();
-  $("result-list").replaceChildren(...(results.length ? results.map((one) => {
-    const table = element("table");
-    draw(table, one.columns || [], (one.rows || []).slice(0, 50).map((row) => ({ cells: row.map(String) })), "an empty table");
-    return element("div", { class: "panel" }, element("h2", {}, `${one.title || one.name}, ${ago(state.time - one.time)}`), table);
-  }) : [element("div", { class: "panel empty" }, "no results yet: zambezi pipeline run writes them")]));
+  if (state.time >= resultsDue) {
+    resultsDue = state.time + 5;
+    results = await (await fetch("api/results")).json();
+  }
+  const groups = new Map(); // by pipeline: what stands before the colon of a title
+  for (const one of results) {
+    const [group, ...rest] = (one.title || one.name).split(": ");
+    groups.set(group, [...(groups.get(group) || []), { ...one, title: rest.join(": ") || group }]);
+  }
+  replace($("result-list"), ...[...groups].flatMap(([group, some]) => [
+    element("h2", { class: "group" }, group, element("span", {}, ago(state.time - Math.max(...some.map((one) => one.time))))),
+    ...some.sort((a, b) => a.time - b.time || a.name.localeCompare(b.name)).map(drawResult),
+  ]));
+  if (!results.length) $("result-list").replaceChildren(element("div", { class: "panel empty" }, "no results yet: zambezi pipeline run writes them"));
+}
+
+function drawResult(one) {
+  const rows = one.rows || [];
+  const shown = opened.has(one.name) ? rows : rows.slice(0, FEW);
+  const table = element("table");
+  draw(table, one.columns || [], shown.map((row) => ({ cells: row.map((cell) => (typeof cell === "number" ? cell.toLocaleString("en") : String(cell))) })), "none");
+  const notes = [...(one.notes || [])];
+  if (one.more) notes.push("the files have more rows");
+  const foot = element("p", { class: "faint" }, notes.join("; "));
+  if (rows.length > FEW) {
+    const button = element("button", { class: "plain", type: "button", "data-key": one.name }, opened.has(one.name) ? `only the first ${FEW}` : `all ${number(rows.length)} rows`);
+    button.addEventListener("click", () => { if (!opened.delete(one.name)) opened.add(one.name); drawResults(); });
+    foot.prepend(button, notes.length ? "; " : "");
+  }
+  return element("div", { class: "panel" }, element("h3", {}, one.title), table, foot.hasChildNodes() ? foot : null);
 }
 
 // What is shown
 
 const DRAW = { overview: drawOverview, mesh: drawMesh, streams: drawStreams, topics: drawTopics, tail: drawTailForm, log: drawLog, results: drawResults };
 
-function show(name) {
+function show(hash) {
+  const [name, stream] = hash.split(":");
   view = VIEWS.includes(name) ? name : "overview";
   for (const one of VIEWS) $(one).hidden = one !== view;
   for (const link of document.querySelectorAll("nav a")) {
@@ -291,16 +375,26 @@ function show(name) {
     else link.removeAttribute("aria-current");
   }
   if (state) DRAW[view]();
+  if (stream !== undefined) tailStream(decodeURIComponent(stream));
+}
+
+// Follow a stream from ten minutes ago on.
+function tailStream(name) {
+  $("tail-stream").value = name;
+  $("tail-pattern").value = "";
+  $("tail-since").value = "600";
+  if (tail) follow(); // which ends the one before
+  follow();
 }
 
 function received(event) {
   state = JSON.parse(event.data);
   $("link").className = "up";
   $("link").textContent = "live";
-  history.time.push(state.time);
-  history.rate.push((state.zeps?.streams || []).reduce((sum, one) => sum + one.rate, 0));
-  history.lag.push(state.process.loop_lag * 1000);
-  for (const values of Object.values(history)) if (values.length > KEPT) values.shift();
+  past.time.push(state.time);
+  past.rate.push((state.zeps?.streams || []).reduce((sum, one) => sum + one.rate, 0));
+  past.lag.push(state.process.loop_lag * 1000);
+  for (const values of Object.values(past)) if (values.length > KEPT) values.shift();
   for (const one of state.zeps?.streams || []) keep(rates, one.stream, one.rate);
   const here = new Set((state.zeps?.clients || []).map((one) => one.client));
   for (const one of state.zeps?.clients || []) if (one.patterns) keep(lags, one.client, one.lag);
@@ -341,8 +435,14 @@ addEventListener("keydown", (event) => {
     event.preventDefault();
   }
 });
-const live = new EventSource("api/live");
-live.onmessage = received;
-live.onerror = () => { $("link").className = "down"; $("link").textContent = "no connection: trying again"; };
-show(location.hash.slice(1));
 drawTail();
+const before = await (await fetch("api/history")).json();
+for (const name of Object.keys(past)) past[name] = before[name];
+for (const [name, values] of Object.entries(before.streams)) rates.set(name, values);
+const live = new EventSource("api/live");
+live.onerror = () => { $("link").className = "down"; $("link").textContent = "no connection: trying again"; };
+live.onmessage = (event) => {
+  received(event);
+  if (live.onmessage !== received) show(location.hash.slice(1));
+  live.onmessage = received;
+};

@@ -137,7 +137,9 @@ def roster(replied: DataFrame) -> DataFrame:
 
 def judged(table: DataFrame, asked: DataFrame, replied: DataFrame, settings: Settings) -> DataFrame:
     """Who should have answered which request and who did, of requests that are old enough to be judged."""
-    newest = table.agg(sql.max("timestamp").alias("_newest"))
+    # A fleet that is asked nothing more journals nothing more: what was read up to a time has been silent since.
+    read = sql.timestamp_micros(sql.lit(int(settings.read_up_to * 1e6)))
+    newest = table.agg(sql.greatest(sql.max("timestamp"), read).alias("_newest"))
     is_over = seconds_between(sql.col("time"), sql.col("_newest")) >= settings.patience
     old = asked.crossJoin(newest).where(is_over).drop("_newest")
     by_name = old.where(sql.size("asked") > 0).select("id", sql.explode("asked").alias("node"))

@@ -36,6 +36,7 @@ class Settings:
     flaps: int = 3  # comings of a peer, within `flapping`, that make it a flapping one
     flapping: float = 600.0
     patience: float = 60.0  # a node that has not answered for so long has not answered
+    read_up_to: float = 0.0  # all that was journalled before has been read, in seconds since 1970; 0: nobody knows
 
 
 @dataclass(frozen=True, slots=True)

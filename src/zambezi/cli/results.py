@@ -1,0 +1,80 @@
+"""Results of pipelines on a terminal: tables that are narrow enough to be read.
+
+A time is shown without its date where all are of one day, which the title has then; an id by its beginning; a name of a
+column as words, so that it can be broken between them. The files have everything in full.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from zambezi.cli.terminal import shown
+
+if TYPE_CHECKING:
+    from zambezi.spark.pipelines.results import Result
+
+WIDTH: Final = 120  # where nobody says how wide the terminal is
+_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d) \d\d:\d\d:\d\d(\.\d+)?")
+_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def console() -> Console:
+    """Where results are printed."""
+    made = Console()
+    return made if made.is_terminal else Console(width=max(WIDTH, made.width))
+
+
+def result_view(result: Result, most: int) -> RenderableType:
+    """A result, with its title and what is to be said of it."""
+    found = result.found
+    rows = found.rows[:most]
+    left = len(found.rows) - len(rows)
+    notes = [*result.notes]
+    if left or found.more:
+        notes.append(f"{left:,}{' or more' if found.more else ''} other rows: see the files")
+    day = _day(rows)
+    title = Text(shown(result.title), "bold")
+    if day:
+        title.append(f"  {day}", "not bold dim")
+    parts: list[RenderableType] = [_table(found.columns, found.numbers, rows, day) if rows else Text("none", "dim")]
+    if notes:
+        parts.append(Text(shown("; ".join(notes)), "dim"))
+    return Group(title, Padding(Group(*parts), (0, 0, 1, 2), expand=False))
+
+
+def _table(columns: Sequence[str], numbers: frozenset[str], rows: Sequence[Sequence[Any]], day: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="cyan")
+    for name in columns:
+        is_number = name in numbers
+        table.add_column(name.replace("_", " "), justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*[_cell(cell, day) for cell in row])
+    return table
+
+
+def _day(rows: Sequence[Sequence[Any]]) -> str:
+    """The day of all times, if it is one."""
+    days = {found[1] for row in rows for cell in row if isinstance(cell, str) and (found := _TIME.fullmatch(cell))}
+    return days.pop() if len(days) == 1 else ""
+
+
+def _cell(value: Any, day: str) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    text = str(value)
+    if day and _TIME.fullmatch(text):
+        return text.removeprefix(f"{day} ")
+    return text[:8] if _UUID.fullmatch(text) else shown(text)

@@ -1,0 +1,45 @@
+"""What a server did of late, second by second, so that a page that is opened shows more than the moment."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from zambezi.server import Server
+
+KEPT: Final = 180  # samples, one in a second
+MOST: Final = 200  # streams of which rates are kept: those that were there first
+
+
+class History:
+    """The last samples: of the whole server, and of each stream."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float, float]] = deque(maxlen=KEPT)  # time, messages in a second, lag in ms
+        self._rates: dict[str, deque[float]] = {}
+
+    def sample(self, server: Server, now: float) -> None:
+        """Take the figures of this second; `now` is in seconds since 1970."""
+        streams = list(server.broker.engine.streams) if server.broker is not None else []
+        self._samples.append((now, sum(stream.rate for stream in streams), server.pulse.lag * 1000))
+        names = {stream.name for stream in streams}
+        for name in self._rates.keys() - names:
+            del self._rates[name]
+        for stream in streams:
+            rates = self._rates.get(stream.name)
+            if rates is None:
+                if len(self._rates) >= MOST:
+                    continue
+                rates = self._rates[stream.name] = deque(maxlen=KEPT)
+            rates.append(stream.rate)
+
+    def told(self) -> dict[str, Any]:
+        """As the page takes it."""
+        time, rate, lag = zip(*self._samples, strict=True) if self._samples else ((), (), ())
+        return {
+            "time": time,
+            "rate": [round(value, 1) for value in rate],
+            "lag": [round(value, 2) for value in lag],
+            "streams": {name: [round(value, 1) for value in rates] for name, rates in self._rates.items()},
+        }
