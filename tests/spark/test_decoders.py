@@ -1,8 +1,7 @@
-"""Bodies with a meaning: those of the collector's logs, of the fleet, JSON and Avro; and those that are none."""
+"""Bodies with a meaning: those of the collector's logs, of the fleet, and JSON; and those that are none."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from struct import pack
@@ -13,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zambezi.spark.avro import Avro
-from zambezi.spark.decoders import avro_bodies, json_bodies, mcollective, mcollective_column, zrelog
+from zambezi.spark.decoders import json_bodies, mcollective, mcollective_column, zrelog
 from zambezi.spark.errors import SchemaError
 from zambezi.zre.log import Level, Log, What
 
@@ -96,126 +94,6 @@ def test_a_slice_of_bodies() -> None:
     assert [found["sender"] for found in mcollective_column(bodies).to_pylist()] == [b"b"]
 
 
-# Avro
-
-
-def zigzag(number: int) -> bytes:
-    value = (number << 1) ^ (number >> 63)
-    value &= (1 << 64) - 1
-    octets = bytearray()
-    while value >= 0x80:
-        octets.append(value & 0x7F | 0x80)
-        value >>= 7
-    octets.append(value)
-    return bytes(octets)
-
-
-def string(octets: bytes) -> bytes:
-    return zigzag(len(octets)) + octets
-
-
-SCHEMA = json.dumps(
-    {
-        "type": "record",
-        "name": "reading",
-        "fields": [
-            {"name": "id", "type": "long"},
-            {"name": "name", "type": ["null", "string"]},
-            {"name": "value", "type": "double"},
-            {"name": "ok", "type": "boolean"},
-            {"name": "kind", "type": {"type": "enum", "name": "k", "symbols": ["RED", "BLUE"]}},
-            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-            {
-                "name": "place",
-                "type": {
-                    "type": "record",
-                    "name": "p",
-                    "fields": [
-                        {"name": "x", "type": "int"},
-                        {"name": "raw", "type": {"type": "fixed", "name": "f", "size": 2}},
-                    ],
-                },
-            },
-        ],
-    }
-)
-
-
-def encoded(row: dict[str, Any]) -> bytes:
-    name = b"\0" if row["name"] is None else b"\2" + string(row["name"].encode())
-    return b"".join(
-        [
-            zigzag(row["id"]),
-            name,
-            pack("<d", row["value"]),
-            bytes([row["ok"]]),
-            zigzag(["RED", "BLUE"].index(row["kind"])),
-            zigzag(int(row["at"].timestamp() * 1000)),
-            zigzag(row["place"]["x"]),
-            row["place"]["raw"],
-        ]
-    )
-
-
-readings = st.fixed_dictionaries(
-    {
-        "id": st.integers(-(1 << 63), (1 << 63) - 1),
-        "name": st.one_of(st.none(), st.text(max_size=10)),
-        "value": st.floats(allow_nan=False),
-        "ok": st.booleans(),
-        "kind": st.sampled_from(["RED", "BLUE"]),
-        "at": st.integers(0, 4_000_000_000).map(lambda seconds: datetime.fromtimestamp(seconds, UTC)),
-        "place": st.fixed_dictionaries(
-            {"x": st.integers(-(1 << 31), (1 << 31) - 1), "raw": st.binary(min_size=2, max_size=2)}
-        ),
-    }
-)
-
-
-@given(st.lists(readings, max_size=20), st.data())
-def test_avro_records(rows: list[dict[str, Any]], data: st.DataObject) -> None:
-    bodies: list[bytes | None] = []
-    expected: list[Any] = []
-    for row in rows:
-        bodies.append(encoded(row))
-        expected.append(row)
-        if data.draw(st.booleans()):
-            cut = data.draw(st.integers(0, len(encoded(row)) - 1))
-            bodies.append(data.draw(st.sampled_from([encoded(row)[:cut], encoded(row) + b"x", None])))
-            expected.append(None)
-    made = Avro(SCHEMA).column(column(bodies))
-    made.validate(full=True)
-    assert made.to_pylist() == expected
-
-
-@given(st.lists(st.binary(max_size=40), max_size=10))
-def test_no_octets_lead_avro_astray(bodies: list[bytes]) -> None:
-    Avro(SCHEMA).column(column(bodies)).validate(full=True)
-
-
-def test_octets_before_an_avro_record() -> None:
-    schema = (
-        '{"type": "record", "name": "r", "fields": [{"name": "d", "type": {"type": "int", "logicalType": "date"}}]}'
-    )
-    found = Avro(schema, skip=5).column(column([b"\0\0\0\0\7" + zigzag(1), b"\0\0"])).to_pylist()
-    assert found == [{"d": datetime(1970, 1, 2, tzinfo=UTC).date()}, None]
-
-
-@pytest.mark.parametrize(
-    ("schema", "told"),
-    [
-        ("no", "an Avro schema is JSON"),
-        ('"long"', "that of a record"),
-        ('{"type": "record", "fields": [{"name": "a", "type": {"type": "array", "items": "int"}}]}', "from_avro"),
-        ('{"type": "record", "fields": [{"name": "a", "type": ["int", "string"]}]}', "null and one other type"),
-        ('{"type": "record", "fields": [{"name": "a", "type": "colour"}]}', "'colour' is not known here"),
-    ],
-)
-def test_schemas_that_cannot_be(schema: str, told: str) -> None:
-    with pytest.raises(SchemaError, match=told):
-        Avro(schema)
-
-
 # In Spark
 
 
@@ -253,26 +131,11 @@ def test_requests_of_a_fleet(spark: SparkSession) -> None:
     assert others == [(None,) * 5] * 2
 
 
-def test_json_and_avro_bodies(spark: SparkSession) -> None:
+def test_json_bodies(spark: SparkSession) -> None:
     texts = messages(spark, [b'{"a": 1, "b": "x"}', b"no json"])
     [first, second] = json_bodies(texts, "a int, b string").orderBy("sequence").collect()
     assert (first.value.a, first.value.b) == (1, "x")
     assert second.value is None or second.value.a is None
-    row = {
-        "id": 7,
-        "name": "n",
-        "value": 0.5,
-        "ok": True,
-        "kind": "BLUE",
-        "at": NOON,
-        "place": {"x": -1, "raw": b"ab"},
-    }
-    frame = avro_bodies(messages(spark, [encoded(row), b"\1"]), SCHEMA, into="reading")
-    found = frame.selectExpr("reading.id", "reading.kind", "reading.place.x", "unix_millis(reading.at)", "sequence")
-    assert [tuple(one) for one in found.orderBy("sequence").collect()] == [
-        (7, "BLUE", -1, int(NOON.timestamp() * 1000), 0),
-        (None, None, None, None, 1),
-    ]
 
 
 def test_a_table_without_bodies(spark: SparkSession) -> None:

@@ -89,14 +89,19 @@ def json_bodies(frame: DataFrame, schema: StructType | str, into: str = "value")
     return _instead_of_body(frame, {into: sql.from_json(text, schema)})
 
 
-def avro_bodies(frame: DataFrame, schema: str, into: str = "value", skip: int = 0) -> DataFrame:
-    """Bodies that are Avro records: a column `into`, a struct by the schema (JSON), instead of `body`.
+def avro_bodies(frame: DataFrame, schema: str, into: str = "value", skip: int = 0, framing: str = "none") -> DataFrame:
+    """Bodies that are Avro in its binary encoding: a column `into`, by the schema (JSON), instead of `body`.
 
-    `skip` octets before each record are left out: 5, where a schema registry puts its number there. Records may have
-    records in them, enums and what may be null; for arrays and maps use Spark's own `from_avro`, which needs a package
-    from elsewhere.
+    `framing` says what is before the value: "none", "confluent" (a zero, and the number of a schema in a registry, of
+    which none is asked: the schema must be the right one) or "single-object" (a mark, and the fingerprint of the
+    schema). A body that begins with something else, or has the fingerprint of another schema, gives null. `skip` octets
+    before all this are left out, whatever they are.
+
+    Records are structs. A union with null is what may be null; int and long in a union are one bigint, float and double
+    one double, and other types in a union are a struct of member0, member1, ..., as in Spark's `from_avro`. The
+    schema is the one that the bodies were written with; types that have themselves in them cannot be columns.
     """
-    reader = Avro(schema, skip)
+    reader = Avro(schema, skip, framing)
     return _instead_of_body(frame, {into: _column_function(reader.column, reader.ddl)(_body(frame))})
 
 
