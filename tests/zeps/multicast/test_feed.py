@@ -3,7 +3,7 @@
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zambezi.zeps.block import Block, deliver
@@ -144,6 +144,7 @@ def test_messages_of_one_size_are_not_looked_at_and_not_copied() -> None:
 
 
 @given(st.lists(st.tuples(st.lists(st.binary(max_size=300), min_size=1, max_size=8), st.floats(0, 0.02)), max_size=30))
+@example([([b"x" * 280] * 3, 0.0), ([b"x" * 280], 0.0)])  # the rate ends with the last datagram
 def test_the_straight_way_gives_what_the_other_gives(blocks: list[tuple[list[bytes], float]]) -> None:
     group = Group("udp", "239.77.1.1", 5680, rate=100_000, mtu=1000)
     straight, other = Feed(group, WHO, 0, 0.0), Feed(group, WHO, 0, 0.0)

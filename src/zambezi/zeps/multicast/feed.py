@@ -73,7 +73,8 @@ class Feed:
         self._room = (group.mtu or USUAL) - (SEAL if key else 0)
         self._queue: deque[Block] = deque()
         self._queued = 0
-        self._coming: Iterator[Pieces] | None = None  # what is left of the block that is being sent
+        self._coming: Iterator[Pieces] = iter(())  # what is left of the block that is being sent,
+        self._ahead: Pieces | None = None  # after this one
         self._budget = group.rate * BURST
         self._counted = now
         self._marks = 0
@@ -95,7 +96,7 @@ class Feed:
         so. None if it is not, and nothing has happened."""
         octets = block.octets
         size = MESSAGES_HEAD + len(octets)
-        if self._key or size > self._room or self._queue or self._coming is not None:
+        if self._key or size > self._room or self._queue or self._ahead is not None:
             return None
         budget = self._budget + (now - self._counted) * self._rate
         if budget <= 0:
@@ -128,7 +129,7 @@ class Feed:
                 yield datagram
         finally:
             self._budget = budget
-        if not self._queue and self._coming is None and now >= self._mark_at:
+        if not self._queue and self._ahead is None and now >= self._mark_at:
             # One mark for all that were due: a broker that was busy has no need to make up for them.
             while now >= self._mark_at:
                 self._marks += 1
@@ -137,7 +138,7 @@ class Feed:
     @property
     def deadline(self) -> float:
         """When `due` has more to give."""
-        if self._queue or self._coming is not None:
+        if self._queue or self._ahead is not None:
             return self._counted + max(0.0, -self._budget) / self._rate + BURST / 10
         return self._mark_at
 
@@ -148,18 +149,16 @@ class Feed:
         return self._quiet_since + MARKS[-1] + MARK_EVERY * (self._marks - len(MARKS) + 1)
 
     def _next(self) -> Pieces | None:
-        while True:
-            if self._coming is not None:
-                datagram = next(self._coming, None)
-                if datagram is not None:
-                    return self._sealed(datagram) if self._key else datagram
-                self._coming = None
+        if self._ahead is None:
             if not self._queue:
                 return None
             block = self._queue.popleft()
             self._queued -= len(block.octets)
             self.counters.messages += block.count
             self._coming = self._cut(block)
+            self._ahead = next(self._coming)
+        datagram, self._ahead = self._ahead, next(self._coming, None)
+        return self._sealed(datagram) if self._key else datagram
 
     def _cut(self, block: Block) -> Iterator[Pieces]:
         """As many whole messages in each datagram as fit; one that does not fit at all in fragments."""
