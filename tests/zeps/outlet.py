@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.engine import BrokerArguments, BrokerOptions, Engine
-from zambezi.zeps.errors import JournalError
+from zambezi.zeps.errors import JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.messages import (
     LATEST,
@@ -59,6 +60,8 @@ class Stage:
         self.warming: deque[tuple[Span, Callable[[], object]]] = deque()
         self.syncing: dict[Stream, None] = {}
         self.syncs = 0
+        self.slow = False  # whether streams are made and woken only when the test says `work`
+        self._work: deque[Callable[[], object]] = deque()
         self.store = Store(path, policy=policy or Policy(sync="never"))
         self.engine = Engine(self.store, BrokerOptions(**options), self)
 
@@ -73,8 +76,30 @@ class Stage:
     def sync(self, stream: Stream) -> None:
         self.syncing[stream] = None
 
+    def wake(self, stream: Stream) -> None:
+        (self._work if self.slow else self._soon).append(partial(self._wake, stream))
+
+    def make(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
+        (self._work if self.slow else self._soon).append(partial(self._make, name, callback))
+
     def clock(self) -> float:
         return self.now
+
+    def _wake(self, stream: Stream) -> None:
+        try:
+            stream.journal.wake()
+        except JournalError as error:
+            stream.woken(str(error))
+        else:
+            stream.woken()
+
+    def _make(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
+        try:
+            self.store.make(name)
+        except JournalError as error:
+            callback(error)
+        else:
+            callback(None)
 
     # What a test does
 
@@ -85,6 +110,12 @@ class Stage:
                 return
             assert turn < 1_000_000, "it never comes to rest"
             self._soon.popleft()()
+
+    def work(self) -> None:
+        """A slow disk has made and woken what was asked for."""
+        while self._work:
+            self._work.popleft()()
+        self.run()
 
     def warm_up(self) -> None:
         """The disk has read what was asked for."""

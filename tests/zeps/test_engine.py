@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.zeps.outlet import PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps import cursor as cursors
+from zambezi.zeps import engine as engines
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import Journal, Policy
 from zambezi.zeps.matchers import Matchers
@@ -41,6 +42,25 @@ def test_a_restart_keeps_streams_sequences_and_messages(tmp_path: Path) -> None:
             late = stage.client(name, credit=PLENTY)
             late.subscribe_since(1_700_000_000 + (11 if name == "prices" else 41))
             assert late.sequences == list(range(11, 32))
+
+
+def test_many_streams_are_looked_after_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "TENDED", 3)
+    with Stage(tmp_path) as stage:
+        reader = stage.client("$streams", credit=PLENTY)
+        reader.subscribe()
+        publishers = [stage.client(f"s{number}") for number in range(8)]
+        for publisher in publishers:
+            publisher.publish("k")
+        stage.now += 1.0
+        stage.engine.tick()
+        streams = stage.engine.streams
+        assert [stream.rate > 0 for stream in streams] == [True] * 3 + [False] * 5  # clients have their turn now
+        assert reader.read() == []
+        stage.run()
+        assert all(stream.rate > 0 for stream in streams)
+        reader.read()
+        assert len(reader.keys) == 8
 
 
 def test_streams_can_be_there_from_the_beginning(tmp_path: Path) -> None:
@@ -399,4 +419,4 @@ def test_nothing_that_clients_say_is_too_much(tmp_path_factory: pytest.TempPathF
             client.close()
         assert not stage.engine.sessions
         for stream in stage.engine.streams:
-            assert (stream.attached, stream.subscribers, stream.waiting, stream.dated) == (0, 0, set(), set())
+            assert (stream.attached, stream.subscribers, stream.waiting, len(stream.dated)) == (0, 0, set(), 0)

@@ -105,6 +105,82 @@ def test_names_that_are_no_text_are_told_in_json(stage: Stage) -> None:
     assert json.loads(client.delivered[0].body)["stream"] == "\udcff\n"
 
 
+@pytest.mark.parametrize("name", ["$streams", "$clients"])
+def test_what_has_changed_is_found_once_for_all_readers(
+    stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = stage.client("prices")
+    stage.client("news")
+    readers = [stage.client(name, credit=PLENTY) for _ in range(10)]
+    for reader in readers:
+        reader.subscribe()
+    stage.tick()
+    for reader in readers:
+        reader.read()
+    before = [len(reader.delivered) for reader in readers]
+    publisher.publish("k")
+    made: list[object] = []
+    dumps = json.dumps
+
+    def counted(value: object, **options: Any) -> str:
+        made.append(value)
+        return dumps(value, **options)
+
+    monkeypatch.setattr(json, "dumps", counted)
+    stage.tick()
+    assert len(made) == 1
+    for reader, count in zip(readers, before, strict=True):
+        reader.read()
+        assert [json.loads(message.body)["stream"] for message in reader.delivered[count:]] == ["prices"]
+    assert len({id(reader.session._report._teller._told) for reader in readers}) == 1  # type: ignore[union-attr]
+    stage.tick()
+    assert len(made) == (2 if name == "$streams" else 1)  # the rate falls
+
+
+def test_nothing_is_made_for_nobody(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.client("prices")
+    monkeypatch.setattr(json, "dumps", None)
+    stage.client("$streams", credit=PLENTY)  # it has not subscribed
+    stage.client("$streams").subscribe("")  # and this one has no credit
+    stage.tick()
+    never = stage.client("$streams", credit=PLENTY)
+    never.subscribe("no such stream")  # what is not wanted is not made
+    assert never.said == ["AttachOk", "SubscribeOk"]
+
+
+def test_a_reader_that_missed_some_ticks_is_told_what_it_missed(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    news = stage.client("news")
+    slow, quick = stage.client("$streams", credit=PLENTY, room=50), stage.client("$streams", credit=PLENTY)
+    quick.subscribe()
+    slow.session.receive([Subscribe("", 0).encode()[0]])  # it does not read yet
+    stage.run()
+    for _ in range(3):
+        publisher.publish("k")
+        stage.tick()
+        quick.read()
+    news.publish("k")
+    stage.client("weather")
+    stage.tick()
+    for _ in range(30):  # until the rate of messages has fallen to nothing
+        stage.tick()
+        slow.read()
+        quick.read()
+    assert told(slow) == told(quick)
+    assert told(slow)["prices"]["last"] == 3
+    assert told(slow)["news"]["last"] == 1
+    assert len(slow.delivered) < len(quick.delivered)
+
+
+def test_only_readers_of_reports_are_looked_after_as_time_passes(stage: Stage) -> None:
+    stage.client("prices")
+    stage.client()
+    reader = stage.client("$streams")
+    assert list(stage.engine.readers) == [reader.session]
+    reader.close()
+    assert not stage.engine.readers
+
+
 # PING
 
 

@@ -57,6 +57,7 @@ def frame(key: str = "k", body: bytes = b"") -> bytes:
 
 def test_after_a_quiet_moment_a_message_does_not_wait(stage: Stage, disk: Disk) -> None:
     client = stage.client("prices")
+    stage.stream("prices").journal.wake()
     client.session.receive([frame()])
     assert disk.appends == [1]
     for _ in range(5):
@@ -71,6 +72,7 @@ def test_after_a_quiet_moment_a_message_does_not_wait(stage: Stage, disk: Disk) 
 
 def test_what_waits_is_bounded(stage: Stage, disk: Disk) -> None:
     client = stage.client("prices")
+    stage.stream("prices").journal.wake()
     client.session.receive([frame()])
     for _ in range(20):
         client.session.receive([frame("k", b"x" * 100_000)])

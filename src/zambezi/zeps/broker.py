@@ -25,7 +25,7 @@ from typing import Final, Self, Unpack
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.engine import BrokerArguments, BrokerOptions, Counters, Engine
-from zambezi.zeps.errors import GroupError, JournalError
+from zambezi.zeps.errors import GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.multicast.feed import FeedCounters
 from zambezi.zeps.multicast.group import Group
@@ -72,7 +72,10 @@ class Broker:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(THREADS, "zambezi-disk")
+        self._maker = ThreadPoolExecutor(1, "zambezi-maker")  # so that nobody waits behind many new streams but they
         self._syncing: set[Stream] = set()
+        self._waking: set[Stream] = set()
+        self._making: set[asyncio.Future[None]] = set()
         self.syncs = 0  # how often a journal was brought onto the disk,
         self.sync_seconds = 0.0  # and how long that took in all
         self._closing = False
@@ -126,6 +129,7 @@ class Broker:
         for sender in self._senders.values():
             sender.close()
         self._pool.shutdown()
+        self._maker.shutdown()
         self._engine.close()
 
     def bind(self, endpoint: str) -> str:
@@ -157,6 +161,11 @@ class Broker:
         return {name: sender.group for name, sender in self._senders.items()}
 
     @property
+    def core(self) -> core.Core:
+        """The socket: for those who show its queues."""
+        return self._core
+
+    @property
     def engine(self) -> Engine:
         """The streams and sessions: for those who show them."""
         return self._engine
@@ -180,8 +189,37 @@ class Broker:
             done = self._loop.run_in_executor(self._pool, stream.journal.sync)
             done.add_done_callback(partial(self._synced, stream, self._loop.time()))
 
+    def wake(self, stream: Stream) -> None:
+        if stream not in self._waking and not self._over:
+            self._waking.add(stream)
+            done = self._loop.run_in_executor(self._pool, stream.journal.wake)
+            done.add_done_callback(partial(self._woken, stream))
+
+    def make(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
+        done = self._loop.run_in_executor(self._maker, self._store.make, name)
+        self._making.add(done)
+        done.add_done_callback(partial(self._made, callback))
+
     def clock(self) -> float:
         return time.time()
+
+    def _woken(self, stream: Stream, done: asyncio.Future[None]) -> None:
+        self._waking.discard(stream)
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is None or isinstance(error, JournalError):
+            stream.woken(str(error or ""))
+        else:
+            raise error
+
+    def _made(self, callback: Callable[[ZepsError | None], object], done: asyncio.Future[None]) -> None:
+        self._making.discard(done)
+        error = None if done.cancelled() else done.exception()
+        if error is None or isinstance(error, ZepsError):
+            callback(error)
+        else:
+            raise error
 
     def _synced(self, stream: Stream, began: float, done: asyncio.Future[int]) -> None:
         self._syncing.discard(stream)
@@ -223,6 +261,8 @@ class Broker:
                     await self._empty.wait()
         self._core.close(GOODBYE)
         await self._closed.wait()
+        if self._making:
+            await asyncio.wait(self._making)  # what was published to streams that were being made counts, too
         self._over = True
         await asyncio.to_thread(self._pool.shutdown)
         self._stop()

@@ -146,7 +146,7 @@ class Cursor:
                 self._stretches.append(_Stretch(reader, here, new, list(self.subscriptions)))
         self.subscriptions.append(new)
         if due:
-            self.stream.dated.add(self)
+            self.stream.dated.add(new)
         self._join({pattern} | (self.group.filter.patterns if self.group else set()))
         self.outlet.nudge()
 
@@ -163,9 +163,12 @@ class Cursor:
             self.stream.leave(self.group, self)
             self.group = None
         self.live = False
+        for one in self.subscriptions:
+            if one.due:
+                self.stream.dated.discard(one)
         self.subscriptions = []
         self._stretches.clear()
-        self.stream.dated.discard(self)
+        self.reader.rest()
         self.stream.waiting.discard(self)
 
     # High gear
@@ -242,6 +245,7 @@ class Cursor:
             self.live = True
             assert self.group is not None
             self.group.live[self] = None
+            self.reader.rest()
         else:
             self.stream.waiting.add(self)
 

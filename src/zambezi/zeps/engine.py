@@ -1,8 +1,8 @@
 """The broker without I/O: its streams, its sessions, and what is done as time passes.
 
 Messages go in by sessions, and come out by the lines that the sessions were made with. The journals are files; all that
-could make the thread wait for them (to bring pages into memory, to bring what was written onto the disk) is asked of a
-`Shell`, which has other threads for it. Time is an argument.
+could make the thread wait for them (to bring pages into memory or what was written onto the disk, to make or wake
+a stream) is asked of a `Shell`, which has other threads for it. Time is an argument.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Literal, Protocol, TypeAlias, TypedDict
 
-from zambezi.zeps.errors import BrokerError, JournalError
+from zambezi.zeps.errors import BrokerError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.matchers import Matchers
 from zambezi.zeps.reports import Reports
@@ -21,6 +22,8 @@ from zambezi.zeps.session import Line, Session
 from zambezi.zeps.stream import Stream
 
 _log: Final = logging.getLogger("zambezi.zeps")
+
+TENDED: Final = 500  # streams that are looked after in one turn: a millisecond or so
 
 Action: TypeAlias = Literal["publish", "subscribe", "create"]
 Allow: TypeAlias = Callable[[str, Action, str], bool]
@@ -88,6 +91,12 @@ class Shell(Protocol):
     def sync(self, stream: Stream) -> None:
         """Bring a journal onto the disk, then call `stream.settle`."""
 
+    def wake(self, stream: Stream) -> None:
+        """Wake an idle journal, then call `stream.woken`. It may be asked for again before that has come."""
+
+    def make(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
+        """Have a new stream on disk, then call back, but not at once; or say why not."""
+
     def clock(self) -> float:
         """Seconds since 1970."""
 
@@ -101,6 +110,7 @@ class Engine:
         self.matchers = options.matchers
         self.counters = Counters()
         self.sessions: dict[Session, None] = {}
+        self.readers: dict[Session, None] = {}  # of reserved streams: they are told as time passes
         self.on_empty: Callable[[], object] = lambda: None
         self.reports = Reports(self)
         self._store = store
@@ -108,6 +118,7 @@ class Engine:
         self._policies = dict(options.policies)
         self._numbers = 0
         self._streams: dict[str, Stream] = {}
+        self._making: dict[str, list[Session]] = {}  # streams that are being made, and who waits for them
         for name in [*store.names(), *options.streams]:
             self._open(name)
 
@@ -121,8 +132,12 @@ class Engine:
         return [self._streams[name] for name in self.names()]
 
     def find(self, name: str, create: bool) -> Stream | None:
+        """The stream of that name. To make it waits for the disk: for the time before clients come."""
         stream = self._streams.get(name)
-        return self._open(name) if stream is None and create else stream
+        if stream is not None or not create:
+            return stream
+        self._store.make(name)  # also if that is under way: what is opened is on disk
+        return self._open(name)
 
     def _open(self, name: str) -> Stream:
         stream = self._streams.get(name)
@@ -134,22 +149,42 @@ class Engine:
                 soon=shell.soon,
                 warm=shell.warm,
                 sync=shell.sync,
+                wake=shell.wake,
                 clock=shell.clock,
             )
         return stream
 
-    def admit(self, session: Session, name: str) -> Stream:
-        """The stream of that name, made if need be; `ZepsError` if it cannot be had."""
+    def admit(self, session: Session, name: str) -> Stream | None:
+        """The stream of that name; None if it is being made, and the session will be told; or `ZepsError`."""
         stream = self._streams.get(name)
         if stream is not None:
             return stream
+        if name in self._making:
+            self._making[name].append(session)
+            return None
         if not self.options.create:
             raise BrokerError(f"there is no stream {name}, and this broker makes none by itself")
         if not self.allows(session, "create", name):
             raise BrokerError(f"there is no stream {name}, and {session.user or 'anybody'} may not make one")
-        if len(self._streams) >= self.limits.streams:
-            raise BrokerError(f"there are {len(self._streams)} streams already, the limit: {name} was not made")
-        return self._open(name)
+        if len(self._streams) + len(self._making) >= self.limits.streams:
+            raise BrokerError(f"there are {self.limits.streams} streams already, the limit: {name} was not made")
+        self._making[name] = [session]
+        self._shell.make(name, partial(self._made, name))
+        return None
+
+    def _made(self, name: str, problem: ZepsError | None) -> None:
+        sessions = self._making.pop(name)
+        stream = None
+        if problem is None:
+            try:
+                stream = self._open(name)
+            except ZepsError as error:
+                problem = error
+        for session in sessions:
+            if stream is not None:
+                session.admitted(stream)
+            else:
+                session.refused(str(problem))
 
     def set_policies(self, default: Policy, policies: Mapping[str, Policy]) -> None:
         """Keep streams by other rules from now on."""
@@ -169,30 +204,45 @@ class Engine:
 
     def ended(self, session: Session) -> None:
         self.sessions.pop(session, None)
+        self.readers.pop(session, None)
         if not self.sessions:
             self.on_empty()
 
     def allows(self, session: Session, action: Action, stream: str) -> bool:
         return session.trusted or self.options.allow(session.user, action, stream)
 
+    def judge(self) -> None:
+        """Let rules that have changed hold for those who are there already."""
+        for session in tuple(self.sessions):
+            session.judge()
+
     # Time
 
     def tick(self) -> None:
         """Every second or so: what could not be appended is tried again, what is old goes, changes are told."""
-        now = self._shell.clock()
-        for stream in tuple(self._streams.values()):
+        self._tend_some(list(self._streams.values()), self._shell.clock())
+
+    def _tend_some(self, streams: list[Stream], now: float) -> None:
+        """Look after some streams, and after the others when clients have had their turn."""
+        for stream in streams[:TENDED]:
             try:
                 self._tend(stream, now)
             except (JournalError, OSError) as error:
                 _log.warning("stream %s: %s", stream.name, error)
-        for session in tuple(self.sessions):
+        if len(streams) > TENDED:
+            self._shell.soon(partial(self._tend_some, streams[TENDED:], now))
+        else:
+            self._tell()
+
+    def _tell(self) -> None:
+        self.reports.outdate()
+        for session in tuple(self.readers):
             session.look()
 
     def _tend(self, stream: Stream, now: float) -> None:
         journal = stream.journal
         stream.measure()
-        if stream.held:
-            stream.retry()
+        stream.retry()
         policy = journal.policy
         if policy.sync != "never" and journal.is_dirty and now >= stream.synced_at + policy.interval:
             stream.synced_at = now
@@ -201,15 +251,13 @@ class Engine:
 
     def detach(self) -> None:
         """Say goodbye to all."""
-        self._flush()
-        for session in tuple(self.sessions):
-            session.detach()
-
-    def _flush(self) -> None:
         for stream in self._streams.values():
             stream.flush()
             stream.retry()
+        for session in tuple(self.sessions):
+            session.detach()
 
     def close(self) -> None:
-        self._flush()
+        for stream in self._streams.values():
+            stream.finish()
         self._store.close()

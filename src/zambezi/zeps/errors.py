@@ -17,6 +17,10 @@ class JournalFull(JournalError):
     """There is no room for more in the journal now. Nothing of what was to be appended is in it."""
 
 
+class Asleep(JournalError):
+    """The journal was idle, and takes messages again when it is woken: that waits for the disk."""
+
+
 class OutOfRange(JournalError):
     """A sequence was asked for that the journal does not have, or has no longer; `oldest` is the first that it has."""
 

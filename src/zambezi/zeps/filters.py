@@ -2,8 +2,7 @@
 
 Matching must cost by distinct patterns, not by subscribers, and a key that was seen before must cost one look-up. So
 subscribers with the same patterns share a filter; a filter remembers what it said of a key; and the table remembers
-which filters want a key. All that is remembered is bounded in octets, and forgotten as a whole: keys of a stream are
-mostly few, and where they are not, nothing is gained by choosing what to forget.
+which filters want a key; both within bounds.
 """
 
 from __future__ import annotations
@@ -11,37 +10,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Final, Generic, TypeVar
 
+from zambezi.zeps.answers import Answers
 from zambezi.zeps.matchers import Matchers, Test
 from zambezi.zmtp.subscriptions import Subscriptions
 
 _OF_FILTER: Final = 1 << 20  # octets that a filter remembers, about: there can be one for each SUBSCRIBE,
 _OF_TABLE: Final = 1 << 24  # and a table
-_EACH: Final = 150  # what a key takes besides its own octets
 _MEMBER: Final = 8
 
 G = TypeVar("G", bound=Hashable)
-A = TypeVar("A")
-
-
-class _Answers(dict[bytes, A]):
-    """What was said of keys: as much as the bound allows."""
-
-    __slots__ = ("_bound", "_octets")
-
-    def __init__(self, bound: int) -> None:
-        self._bound = bound
-        self._octets = 0
-
-    def keep(self, key: bytes, answer: A, octets: int = 0) -> None:
-        octets += len(key) + _EACH
-        if self._octets + octets > self._bound:
-            self.clear()
-        self._octets += octets
-        self[key] = answer
-
-    def clear(self) -> None:
-        super().clear()
-        self._octets = 0
 
 
 class Filter:
@@ -53,7 +30,7 @@ class Filter:
         self.patterns = frozenset(patterns)
         self.everything = any(matchers.split(pattern) == ("prefix", b"") for pattern in self.patterns)
         self._tests: list[Test] = [matchers.parse(pattern) for pattern in sorted(self.patterns)]
-        self._seen: _Answers[bool] = _Answers(_OF_FILTER)
+        self._seen: Answers[bool] = Answers(_OF_FILTER, matchers.memory)
 
     def __call__(self, key: bytes) -> bool:
         seen = self._seen
@@ -72,7 +49,7 @@ class Table(Generic[G]):
         self._prefixes: Subscriptions[G] = Subscriptions()
         self._exact: dict[bytes, list[G]] = {}
         self._others: dict[G, list[Test]] = {}
-        self._seen: _Answers[tuple[G, ...]] = _Answers(_OF_TABLE)
+        self._seen: Answers[tuple[G, ...]] = Answers(_OF_TABLE, matchers.memory)
 
     def add(self, member: G, patterns: Iterable[str]) -> None:
         for pattern in patterns:

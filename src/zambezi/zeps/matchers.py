@@ -28,6 +28,7 @@ from typing import Final, TypeAlias
 
 import re2  # type: ignore[import-untyped]
 
+from zambezi.zeps.answers import Memory
 from zambezi.zeps.errors import PatternError
 
 Test: TypeAlias = Callable[[bytes], object]
@@ -43,6 +44,7 @@ class Matchers:
 
     def __init__(self) -> None:
         self._makers = dict(_BUILT_IN)
+        self.memory = Memory()  # of all filters that are made with these
 
     def register(self, name: str, maker: Maker) -> None:
         """Add a matcher. It must answer in a time that no pattern and no key can stretch: the broker waits for it."""

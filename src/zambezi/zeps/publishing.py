@@ -139,6 +139,8 @@ class Publishing(Session):
 
     def confirmed(self) -> None:
         self.engine.confirm()
+        if self.closing:
+            self.engine.counters.unconfirmed = self.engine.unconfirmed  # it came in time after all
         if self.parting and self.engine.settled:
             self.agree()
         self.pump()

@@ -13,9 +13,9 @@ stream count the messages of one connection.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
@@ -31,21 +31,29 @@ if TYPE_CHECKING:
 
 PAGE: Final = 1000  # index entries in a message
 
+Told: TypeAlias = tuple[str, bytes]  # key and body
 
-# What there is to tell: all of it, or by the `latest` of a SUBSCRIBE; keys and bodies.
-Tell: TypeAlias = Callable[[int | None], Iterator[tuple[str, bytes]]]
+T = TypeVar("T")
+
+
+class Teller(Protocol):
+    """What is told on one connection."""
+
+    def begin(self, wanted: Filter, latest: int) -> Iterator[Told]:
+        """What a SUBSCRIBE asks for."""
+
+    def go_on(self) -> Iterator[Told]:
+        """What has changed since."""
 
 
 class Report:
     """A connection's subscription to a reserved stream."""
 
-    def __init__(self, tell: Tell, outlet: Outlet, *, grows: bool = False) -> None:
-        self._tell = tell
+    def __init__(self, teller: Teller, outlet: Outlet) -> None:
+        self._teller = teller
         self._outlet = outlet
-        self._grows = grows  # whether it tells only what it has not told before: that does not change, and stays
-        self._told: dict[str, bytes] = {}
-        self._coming: Iterator[tuple[str, bytes]] = iter(())
-        self._filter: Filter | None = None
+        self._coming: Iterator[Told] = iter(())
+        self._subscribed = False
         self._sequence = 0
         self._done = True
         self.credit = 0
@@ -58,12 +66,8 @@ class Report:
         return self._done
 
     def subscribe(self, wanted: Filter, latest: int) -> None:
-        self._filter = wanted
-        if latest == messages.LATEST and not self._grows:
-            self._told.update(self._tell(latest))
-            return
-        self._told.clear()
-        self._begin(self._tell(latest))
+        self._subscribed = True
+        self._begin(self._teller.begin(wanted, latest))
 
     def add_credit(self, octets: int) -> None:
         self.credit += octets
@@ -71,48 +75,126 @@ class Report:
 
     def look(self) -> None:
         """Tell what has changed, if nothing is being told already."""
-        if self._filter is not None and self._done and self.credit > 0:
-            self._begin(self._tell(None) if self._grows else self._changes())
+        if self._subscribed and self._done and self.credit > 0:
+            self._begin(self._teller.go_on())
 
     def stop(self) -> None:
         """Tell no more."""
-        self._filter = None
+        self._subscribed = False
         self._coming = iter(())
         self._done = True
         self.on_complete()
 
-    def _begin(self, coming: Iterator[tuple[str, bytes]]) -> None:
+    def _begin(self, coming: Iterator[Told]) -> None:
         self._coming = coming
         self._done = False
         self._outlet.nudge()
 
-    def _changes(self) -> Iterator[tuple[str, bytes]]:
-        now = dict(self._tell(None))
-        for key in [key for key in self._told if key not in now]:
-            del self._told[key]
-            yield key, b""
-        yield from now.items()
-
     def pull(self) -> Block | None:
         """The next message, while there is credit."""
-        while not self._done and self.credit > 0:
-            found = next(self._coming, None)
-            if found is None:
-                self._done = True
-                self.on_complete()
-                return None
-            key, body = found
-            assert self._filter is not None
-            if not self._filter(key.encode("utf-8", "surrogateescape")) or (body and self._told.get(key) == body):
-                continue
-            if body and not self._grows:
-                self._told[key] = body
-            self._sequence += 1
-            block = deliver(Publish(key, body).encode(), self._sequence)
-            self.credit -= block.credit
-            self.delivered += 1
-            return block
-        return None
+        if self._done or self.credit <= 0:
+            return None
+        found = next(self._coming, None)
+        if found is None:
+            self._done = True
+            self.on_complete()
+            return None
+        self._sequence += 1
+        block = deliver(Publish(*found).encode(), self._sequence)
+        self.credit -= block.credit
+        self.delivered += 1
+        return block
+
+
+class Bulletin:
+    """All that there is to tell at one moment, and what of it is new."""
+
+    __slots__ = ("before", "changed", "rows")
+
+    def __init__(self, rows: dict[str, bytes], before: Mapping[str, bytes]) -> None:
+        self.rows = rows
+        self.before = before
+        self.changed = dict(_changes(before, rows))
+
+
+class Board(Generic[T]):
+    """What is told of many things to any number of readers.
+
+    Who comes is told what there is at that moment, made as it goes out. What changes is found once in a tick, if
+    anybody asks, and all readers are told by the same bulletin: each of them has to look at the changes alone. Of what
+    is as it was no JSON is made again.
+    """
+
+    def __init__(self, things: Callable[[], list[tuple[str, T]]], describe: Callable[[T], dict[str, object]]) -> None:
+        self._things = things
+        self._describe = describe
+        self._bulletin = Bulletin({}, {})
+        self._described: dict[str, dict[str, object]] = {}  # what the bulletin says
+        self._outdated = True
+
+    def outdate(self) -> None:
+        """Time has passed."""
+        self._outdated = True
+
+    def now(self, wanted: Filter) -> Iterator[Told]:
+        """What there is, of what is wanted."""
+        for key, thing in self._things():
+            if _matches(wanted, key):
+                yield key, _json(self._describe(thing))
+
+    def bulletin(self) -> Bulletin:
+        """What there was when somebody asked for it first in this tick."""
+        if self._outdated:
+            self._outdated = False
+            before, known = self._bulletin.rows, self._described
+            self._described = {key: self._describe(thing) for key, thing in self._things()}
+            rows = {key: before[key] if known.get(key) == it else _json(it) for key, it in self._described.items()}
+            self._bulletin = Bulletin(rows, before)
+        return self._bulletin
+
+
+class _Reading(Generic[T]):
+    """A reader's place before a board."""
+
+    def __init__(self, board: Board[T]) -> None:
+        self._board = board
+        self._wanted: Filter
+        self._told: Mapping[str, bytes] = {}  # what it knows; of what it does not want there may be more here
+
+    def begin(self, wanted: Filter, latest: int) -> Iterator[Told]:
+        self._wanted = wanted
+        if latest == messages.LATEST:
+            self._told = self._board.bulletin().rows
+            return iter(())
+        return self._all()
+
+    def _all(self) -> Iterator[Told]:
+        self._told = told = {}
+        for key, body in self._board.now(self._wanted):
+            told[key] = body
+            yield key, body
+
+    def go_on(self) -> Iterator[Told]:
+        bulletin = self._board.bulletin()
+        known = self._told is bulletin.before
+        for key, body in bulletin.changed.items() if known else _changes(self._told, bulletin.rows):
+            if _matches(self._wanted, key):
+                yield key, body
+        self._told = bulletin.rows
+
+
+def _changes(before: Mapping[str, bytes], now: Mapping[str, bytes]) -> Iterator[Told]:
+    """What is other than it was; an empty body for what is no more."""
+    for key in before:
+        if key not in now:
+            yield key, b""
+    for key, body in now.items():
+        if before.get(key) != body:
+            yield key, body
+
+
+def _matches(wanted: Filter, key: str) -> bool:
+    return wanted(key.encode("utf-8", "surrogateescape"))
 
 
 class Reports:
@@ -120,27 +202,24 @@ class Reports:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._streams = Board(lambda: [(one.name, one) for one in engine.streams], describe_stream)
+        self._clients = Board(lambda: [(str(one.number), one) for one in engine.sessions], describe_session)
 
     def open(self, name: str, outlet: Outlet) -> Report | None:
         """The report of that name, if there is one."""
         if name == STREAMS:
-            return Report(self._streams, outlet)
+            return Report(_Reading(self._streams), outlet)
         if name == CLIENTS:
-            return Report(self._clients, outlet)
+            return Report(_Reading(self._clients), outlet)
         if name.startswith(INDEX):
             stream = self._engine.find(name.removeprefix(INDEX), create=False)
-            return Report(_IndexPages(stream), outlet, grows=True) if stream is not None else None
+            return Report(_IndexPages(stream), outlet) if stream is not None else None
         return None
 
-    def _streams(self, _latest: int | None) -> Iterator[tuple[str, bytes]]:
-        for name in self._engine.names():
-            stream = self._engine.find(name, create=False)
-            if stream is not None:
-                yield name, _json(describe_stream(stream))
-
-    def _clients(self, _latest: int | None) -> Iterator[tuple[str, bytes]]:
-        for session in list(self._engine.sessions):
-            yield str(session.number), _json(describe_session(session))
+    def outdate(self) -> None:
+        """Time has passed, and things may have changed."""
+        self._streams.outdate()
+        self._clients.outdate()
 
 
 class _IndexPages:
@@ -148,13 +227,16 @@ class _IndexPages:
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
+        self._is_wanted = False
         self._after = 0
 
-    def __call__(self, latest: int | None) -> Iterator[tuple[str, bytes]]:
-        journal = self._stream.journal
-        if latest is not None:
-            self._after = min(latest, journal.last)
-        while entries := journal.entries(self._after, PAGE):
+    def begin(self, wanted: Filter, latest: int) -> Iterator[Told]:
+        self._is_wanted = _matches(wanted, self._stream.name)
+        self._after = min(latest, self._stream.journal.last)
+        return self.go_on()
+
+    def go_on(self) -> Iterator[Told]:
+        while self._is_wanted and (entries := self._stream.journal.entries(self._after, PAGE)):
             self._after = entries[-1].last
             yield self._stream.name, b"".join([entry.pack() for entry in entries])
 

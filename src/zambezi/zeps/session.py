@@ -2,12 +2,14 @@
 
     state      ATTACH    SUBSCRIBE  CREDIT  PUBLISH  PING     PING-OK  DETACH     DETACH-OK
     new        -> open   invalid    invalid invalid  invalid  -        -> closed  invalid
+    attaching  whatever comes waits until the stream is made
     open       invalid   yes        yes     yes      barrier  -        -> closed  invalid
     leaving    invalid   -          -       yes      barrier  -        -> closed  -> closed
+    parting    whatever comes is ignored: DETACH has come, and PINGs before it are still to be answered
     closed     whatever comes is ignored
 
-(`-` is ignored.) What is not allowed, not understood or not possible is answered INVALID with a reason, and the
-connection stays open. (ZEP-01, ZEP-08)
+(`-` is ignored; ATTACH leads to `attaching` where the stream is not there and has to be made.) What is not allowed, not
+understood or not possible is answered INVALID with a reason, and the connection stays open. (ZEP-01, ZEP-08)
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 _REASON: Final = 255  # octets
 _MOST_CREDIT: Final = 1 << 62
+_ATTACH_OK: Final = AttachOk().encode()[0]
 _PING_OK: Final = PingOk().encode()[0]
 _SUBSCRIBE_OK: Final = SubscribeOk().encode()[0]
 
@@ -66,8 +69,10 @@ class Line(Outlet, Protocol):
 
 class State(Enum):
     NEW = "new"
+    ATTACHING = "attaching"
     OPEN = "open"
     LEAVING = "leaving"
+    PARTING = "parting"
     CLOSED = "closed"
 
 
@@ -88,6 +93,10 @@ class Session:
         self.stream_name = ""
         self._report: Report | None = None
         self._may_publish = False
+        self._later: list[bytes | None] = []  # what came while the stream is made; None for a message of several frames
+        self._held = False  # by the stream
+        self._lost = False  # while the stream is made
+        self._unanswered = 0  # PINGs
         self._owed = 0  # PINGs on a reserved stream whose report is still going out
 
     # In
@@ -96,15 +105,22 @@ class Session:
         """Take messages of one frame each, in their order."""
         position = 0
         count = len(frames)
-        while position < count and self.state is not State.CLOSED:
+        while position < count and not self._is_over:
             if self._may_publish:
                 stop = published(frames, position)
                 if stop > position:
                     self._publish(list(frames[position:stop]) if position or stop < count else list(frames))
                     position = stop
                     continue
+            if self.state is State.ATTACHING:
+                self._later += frames[position:]
+                return
             self._command(frames[position])
             position += 1
+
+    @property
+    def _is_over(self) -> bool:
+        return self.state is State.CLOSED or self.state is State.PARTING
 
     def _publish(self, frames: list[bytes]) -> None:
         assert self.stream is not None
@@ -114,7 +130,9 @@ class Session:
 
     def receive_multipart(self) -> None:
         """A message of several frames has come: there is none in ZEPS."""
-        if self.state is not State.CLOSED:
+        if self.state is State.ATTACHING:
+            self._later.append(None)
+        elif not self._is_over:
             self._invalid("multipart", "a message of this protocol has one frame")
 
     def _command(self, frame: bytes) -> None:
@@ -146,17 +164,58 @@ class Session:
                 return
             report.on_complete = self._report_complete
             self._report = report
+            engine.readers[self] = None
+            self._open(name)
+            return
+        try:
+            stream = engine.admit(self, name)
+        except ZepsError as error:
+            self._invalid("attach", str(error))
+            return
+        if stream is not None:
+            self._enter(stream)
         else:
-            try:
-                self.stream = engine.admit(self, name)
-            except ZepsError as error:
-                self._invalid("attach", str(error))
-                return
-            self.stream.attached += 1
-            self._may_publish = engine.allows(self, "publish", name)
+            self.state = State.ATTACHING
+            self._line.hold()
+
+    def _enter(self, stream: Stream) -> None:
+        self.stream = stream
+        stream.attached += 1
+        self._may_publish = self._engine.allows(self, "publish", stream.name)
+        self._open(stream.name)
+
+    def _open(self, name: str) -> None:
         self.stream_name = name
         self.state = State.OPEN
-        self._line.say(AttachOk().encode()[0])
+        self._line.say(_ATTACH_OK)
+
+    def admitted(self, stream: Stream) -> None:
+        """The stream that the session waits for is there."""
+        if self.state is State.ATTACHING:
+            self._enter(stream)
+            self._catch_up()
+
+    def refused(self, reason: str) -> None:
+        """The stream that the session waits for could not be made."""
+        if self.state is State.ATTACHING:
+            self.state = State.NEW
+            self._invalid("attach", reason)
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Take what came meanwhile: also if the connection is over, as it would have counted in time."""
+        later, self._later = self._later, []
+        for frame in later:
+            if frame is not None:
+                self.receive([frame])
+            else:
+                self.receive_multipart()
+        if self.state is State.ATTACHING:
+            return  # it was refused, and asks for another stream
+        if self._lost:
+            self._end()
+        elif not self._held:
+            self._line.release()
 
     def _subscribe(self, message: Subscribe) -> None:
         engine = self._engine
@@ -214,6 +273,7 @@ class Session:
             self._invalid("forbidden", f"{self.user or 'anybody'} may not publish to the stream {self.stream_name}")
 
     def _ping(self, message: Ping) -> None:
+        self._unanswered += 1
         if self._report is not None:
             self._owed += 1
             if self._report.complete:
@@ -232,6 +292,16 @@ class Session:
     def _detach(self, message: Zeps) -> None:
         if self.stream is not None:
             self.stream.flush()
+        if self._unanswered and self.stream is not None and not self.stream.held:
+            # The disk is asked right now. Where it has no room nobody knows how long it takes, and it may leave.
+            self.state = State.PARTING
+            self._may_publish = False
+            if self.cursor is not None:
+                self.cursor.close()
+        else:
+            self._part()
+
+    def _part(self) -> None:
         self._line.say(DetachOk().encode()[0])
         self._end()
         self._line.part()
@@ -243,14 +313,21 @@ class Session:
     # What the stream says to its publishers
 
     def hold(self) -> None:
+        self._held = True
         self._line.hold()
 
     def release(self) -> None:
+        self._held = False
         self._line.release()
 
     def confirm(self, barriers: int) -> None:
         for _ in range(barriers):
+            if self.state is State.CLOSED:
+                return  # it does not read them, and was ended over that
             self._line.say(_PING_OK)
+        self._unanswered -= barriers
+        if self.state is State.PARTING and not self._unanswered:
+            self._part()
 
     def refuse(self, reason: str) -> None:
         self._invalid("stopped", reason)
@@ -277,6 +354,19 @@ class Session:
         """Time has passed: tell what has changed on a reserved stream."""
         if self._report is not None:
             self._report.look()
+
+    def judge(self) -> None:
+        """Other rules hold: who may not do any more what it does is told so, and it is over."""
+        if self.state is not State.OPEN:
+            return
+        allows = self._engine.allows
+        self._may_publish = self.stream is not None and allows(self, "publish", self.stream.name)
+        about = self.stream.name if self.stream is not None else self.stream_name.removeprefix(INDEX)
+        reads = self.cursor is not None and bool(self.cursor.subscriptions)
+        reads |= self._report is not None and about != self.stream_name
+        if reads and not allows(self, "subscribe", about):
+            self._stop_delivering()
+            self._invalid("forbidden", f"{self.user or 'anybody'} may not subscribe to the stream {about} any more")
 
     def _fell_behind(self, wanted: int, oldest: int) -> bool:
         self._engine.counters.fell_behind += 1
@@ -311,13 +401,21 @@ class Session:
             if self.cursor is not None:
                 self.cursor.close()
             self._line.say(Detach().encode()[0])
+        elif self.state is State.PARTING:
+            self._part()
         elif self.state is State.NEW:
             self._end()
+            self._line.part()
+        elif self.state is State.ATTACHING and not self._lost:
+            self._lost = True  # what it has published counts, when the stream is made
             self._line.part()
 
     def lost(self) -> None:
         """The connection is gone."""
-        self._end()
+        if self.state is State.ATTACHING:
+            self._lost = True
+        else:
+            self._end()
 
     def _end(self) -> None:
         if self.state is State.CLOSED:
@@ -328,6 +426,7 @@ class Session:
             self.cursor.close()
             self.cursor = None
         self._report = None
+        self._later = []
         if self.stream is not None:
             self.stream.attached -= 1
             self.stream.forget(self)

@@ -1,7 +1,8 @@
 """A stream in the broker: what is published is sequenced, journalled, and handed to those who follow it live.
 
 Messages wait for their neighbours: all that is read in one turn of the loop becomes one block, with one write to the
-journal and one send for each subscriber. After a quiet moment the first message does not wait.
+journal and one send for each subscriber. After a quiet moment the first message does not wait; after a long one the
+journal is idle and has to be woken, which takes the disk a moment, and what is published meanwhile waits for that.
 
 A message goes to subscribers only when it is in the journal: or a broker that is killed in between would use its
 sequence a second time. If there is no room in the journal, what was published waits, the publishers are held back, and
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
-from zambezi.zeps.errors import JournalError, JournalFull, OutOfRange
+from zambezi.zeps.dated import Dated
+from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
 from zambezi.zeps.filters import Filter, Table
 from zambezi.zeps.journal import Journal, Span
 from zambezi.zeps.matchers import Matchers
@@ -85,15 +87,17 @@ class Stream:
         soon: Callable[[Callable[[], object]], object],
         warm: Callable[[Span, Callable[[], object]], object],
         sync: Callable[[Stream], object],
+        wake: Callable[[Stream], object],
         clock: Callable[[], float],
     ) -> None:
         self.journal = journal
+        journal.waits = False
         self.name = journal.name
         self.warm = warm
         self.waiting: set[Cursor] = set()  # at the end, and yet in low gear: they are nudged by what is appended
-        self.dated: set[Cursor] = set()  # with subscriptions that begin at a time that is still to come
+        self.dated = Dated()
         self.feed: Feed | None = None  # where live messages go besides, to whoever listens
-        self.held = ""  # why nothing can be appended now
+        self.held = ""  # why nothing can be appended now, if that is a problem
         self.synced_at = 0.0  # when it was last asked to be brought onto the disk, by the clock alone
         self.published = 0
         self.rate = 0.0  # messages in a second, of late
@@ -101,6 +105,7 @@ class Stream:
         self._matchers = matchers
         self._soon = soon
         self._sync = sync
+        self._wake = wake
         self._clock = clock
         self._groups: dict[frozenset[str], Group] = {}
         self._everything: Group | None = None
@@ -108,6 +113,7 @@ class Stream:
         self._pending: list[bytes] = []
         self._pending_octets = 0
         self._scheduled = False
+        self._stuck = False  # nothing can be appended now: there is no room, or the journal is being woken
         self._last = 0.0
         self._looked = (clock(), 0)  # when the rate was measured last, and what was published by then
         self._publishers: dict[Publisher, None] = {}  # held back
@@ -121,18 +127,18 @@ class Stream:
         if self.journal.failed:
             publisher.refuse(self._stopped)
             return
-        if self.held and self._pending_octets >= WAITING:
+        if self._stuck and self._pending_octets >= WAITING:
             publisher.dismiss()
             return
         self._pending += frames
         self._pending_octets += sum(map(len, frames))
-        if not self.held:
+        if not self._stuck:
             if self._pending_octets >= BLOCK or (not self._scheduled and self._clock() - self._last > QUIET):
                 self.flush()
             elif not self._scheduled:
                 self._scheduled = True
                 self._soon(self._flush_scheduled)
-        if self.held:
+        if self._stuck:
             self._hold(publisher)
 
     def _flush_scheduled(self) -> None:
@@ -141,19 +147,24 @@ class Stream:
 
     def flush(self) -> None:
         """Sequence and journal what waits, and hand it out. (ZEP-09)"""
-        if self._pending and not self.held:
+        if self._pending and not self._stuck:
             self._flush()
 
     def _flush(self) -> None:
         try:
             block = self._append(self._pending)
+        except Asleep:
+            self._stuck = True
+            self._wake(self)
+            return
         except JournalError as error:
+            self._stuck = True
             self.held = str(error)
             return
         self._pending = []
         self._pending_octets = 0
         self._hand_out(block)
-        if self.held:
+        if self._stuck:
             self._go_on()
         if self._barriers:
             self.settle()
@@ -162,11 +173,20 @@ class Stream:
         """Journal PUBLISH messages without fault now, and hand them out; the sequence of the last one.
 
         For those in this process who must know it. `JournalError` if it cannot be: then nothing of them is there.
+
+        Blocks to wake an idle journal: a sequence that is told at once must be in the journal at once, and the journal
+        can take nothing before the disk has its mark.
         """
-        self.flush()
-        if self._pending:
-            raise JournalFull(self.held)
-        block = self._append(frames)
+        self.journal.waits = True
+        try:
+            self.flush()
+            if not self.held:
+                self.retry()
+            if self._pending:
+                raise JournalFull(self.held)
+            block = self._append(frames)
+        finally:
+            self.journal.waits = False
         self._hand_out(block)
         return block.last
 
@@ -176,8 +196,14 @@ class Stream:
         self.journal.append(block, now)
         self._last = now
         self.published += block.count
-        self._begin_dated(block)
+        if self.dated:
+            self.dated.begin(self.journal.last_time, block.first - 1)
         return block
+
+    @property
+    def pending_octets(self) -> int:
+        """What is published, and not in the journal yet."""
+        return self._pending_octets
 
     def measure(self) -> None:
         """Bring the rate up to date: half of it is that of the time since the last look."""
@@ -191,10 +217,25 @@ class Stream:
 
     def retry(self) -> None:
         """Try again to append what could not be appended."""
-        if self.held:
+        if self._stuck:
             self._flush()
             if self.journal.failed:
                 self.stop()
+
+    def woken(self, problem: str = "") -> None:
+        """The journal takes messages again; or there is a problem, and it is tried again later."""
+        if not problem:
+            self.retry()
+        elif self.journal.failed:
+            self.stop()
+        elif self._stuck:
+            self.held = problem
+
+    def finish(self) -> None:
+        """Append all that waits, for the last time. Blocks if the journal has to be woken."""
+        self.journal.waits = True
+        self.flush()
+        self.retry()
 
     def _hold(self, publisher: Publisher) -> None:
         self._publishers[publisher] = None
@@ -203,6 +244,7 @@ class Stream:
             self.stop()
 
     def _go_on(self) -> None:
+        self._stuck = False
         self.held = ""
         publishers, self._publishers = self._publishers, {}
         for publisher in publishers:
@@ -214,6 +256,7 @@ class Stream:
         barriers, self._barriers = self._barriers, {}
         self._pending = []
         self._pending_octets = 0
+        self._stuck = False
         self.held = ""
         for publisher in {**publishers, **{one: None for waiting in barriers.values() for one in waiting}}:
             publisher.refuse(self._stopped)
@@ -288,16 +331,6 @@ class Stream:
                 chosen = block if len(picked) == block.count else block.select(picked)
                 for cursor in tuple(group.live):
                     cursor.offer(chosen)
-
-    def _begin_dated(self, block: Block) -> None:
-        time = self.journal.last_time
-        for cursor in tuple(self.dated):
-            for one in cursor.subscriptions:
-                if one.due and one.due <= time:
-                    one.due = 0
-                    one.after = block.first - 1
-            if not any(one.due for one in cursor.subscriptions):
-                self.dated.discard(cursor)
 
     # Groups
 

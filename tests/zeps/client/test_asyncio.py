@@ -475,6 +475,30 @@ async def test_who_waits_for_room_and_is_cancelled_has_published_nothing() -> No
     assert stream.counters.unconfirmed == 1
 
 
+@in_loop
+async def test_what_is_confirmed_while_a_goodbye_waits_its_turn_is_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Scripted() as broker:
+        client = Client.connect(broker.endpoint)
+        stream = client.stream("s")
+        await stream.publish("k", b"")
+        flushing = asyncio.create_task(stream.flush(PATIENCE))
+        who = await broker.attached()
+        await broker.expect(Ping, who)
+        session = stream._session
+        assert session is not None
+        with monkeypatch.context() as patch:
+            # As if much were in line before the goodbye, so that the connection stays.
+            patch.setattr(clients.Session, "close", lambda self, linger: setattr(self, "closing", True))
+            session.close(None)
+        assert (stream.counters.confirmed, stream.counters.unconfirmed) == (0, 1)
+        await broker.say(who, PingOk())
+        await eventually(lambda: stream.counters.confirmed)
+        assert (stream.counters.confirmed, stream.counters.unconfirmed) == (1, 0)
+        session.closing = False
+        await client.close(0)
+        await asyncio.gather(flushing, return_exceptions=True)
+
+
 @pytest.mark.spec("ZEP-15")
 @in_loop
 async def test_other_strategies_at_the_bound() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.zeps.journal.streams import append, block, consistent, held, kill
 from zambezi.zeps.block import Block
-from zambezi.zeps.errors import JournalError, OutOfRange
+from zambezi.zeps.errors import Asleep, JournalError, OutOfRange
 from zambezi.zeps.journal import Journal, Policy, Store, identity
 from zambezi.zeps.journal.identity import FAILED, MARK, boot_id
 
@@ -306,6 +306,46 @@ def test_the_mark_is_on_disk_before_the_first_message_is_written(
     append(journal, b"a")
     append(journal, b"b")
     assert events == ["fsync", "write", "write", "write", "write"]
+
+
+def test_where_a_thread_may_not_wait_an_idle_stream_is_asleep(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.waits = False
+    with pytest.raises(Asleep):
+        append(journal, b"a")
+    assert not (journal.directory / MARK).exists()
+    locked: list[bool] = []
+    fsync = os.fsync
+
+    def watched(descriptor: int) -> None:
+        locked.append(journal._lock.locked())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    journal.wake()
+    journal.wake()
+    assert locked == [False]  # once, and who reads meanwhile does not wait
+    append(journal, b"a")
+    while journal.is_dirty:
+        journal.sync()
+    with pytest.raises(Asleep):
+        append(journal, b"b")
+    assert journal.last == 1
+
+
+def test_a_mark_that_the_disk_refused_is_not_taken_for_one(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(JournalError, match="Input/output error"):
+            append(journal, b"a")
+    assert not (journal.directory / MARK).exists()  # the next attempt makes the name anew
+    assert journal.last == 0
+    append(journal, b"a")
+    assert (journal.directory / MARK).exists()
 
 
 # What is kept

@@ -299,3 +299,27 @@ def test_a_damaged_index_is_not_followed(journal: Journal) -> None:
         journal.reader(0).peek(1000)
     with pytest.raises(JournalError, match=r"\.idx is damaged near entry 1"):
         journal.entries()
+
+
+def remembered(reader: Reader) -> int:
+    return len(reader._window or ())
+
+
+def test_a_reader_that_rests_holds_little_and_goes_on(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        journal = store.open("rested")
+        for number in range(400):
+            append(journal, b"%d" % number)
+        reader = journal.reader(0)
+        for _ in range(200):
+            reader.skip(span_of(reader, 1))
+        assert remembered(reader) > 64
+        reader.rest()
+        assert remembered(reader) == 0
+        span = span_of(reader, 1)
+        assert (span.first, span.read().bodies[0][-3:]) == (201, b"200")
+        reader.seek(20)
+        assert span_of(reader, 1).first == 21
+        reader.rest()
+        assert remembered(reader)  # it is little: there is nothing to be gained
+        assert [span.first for span in spans(reader, 1)] == list(range(21, 401))

@@ -307,3 +307,23 @@ def test_another_process_follows_and_sees_whole_batches_only(tmp_path: Path) -> 
                 assert follower.wait(60) == 0
             finally:
                 follower.kill()
+
+
+def test_a_name_that_the_disk_does_not_have_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the next attempt would find the stream, and never ask the disk for its name again."""
+    fsync = os.fsync
+    with Store(tmp_path) as store:
+
+        def fail(descriptor: int) -> None:
+            if os.fstat(descriptor).st_ino == tmp_path.stat().st_ino:
+                raise OSError(5, "Input/output error")
+            fsync(descriptor)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fail)
+            with pytest.raises(JournalError, match=r"stream 'a' cannot be made: .*Input/output error"):
+                store.open("a")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["lock"]
+        store.make("a")
+        store.make("a")
+        assert store.open("a").last == 0

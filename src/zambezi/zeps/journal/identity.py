@@ -110,8 +110,13 @@ def read_mark(directory: Path) -> str | None:
 
 def write_mark(directory: Path) -> None:
     """Set the mark. It has its name on disk, and that is enough: after a crash any content is another boot's."""
-    (directory / MARK).write_text(boot_id() + "\n")
-    sync_directory(directory)
+    try:
+        (directory / MARK).write_text(boot_id() + "\n")
+        sync_directory(directory)
+    except OSError:
+        with contextlib.suppress(OSError):
+            remove_mark(directory)  # or the next attempt would find the name there, and nothing to bring onto the disk
+        raise
 
 
 def spoil_mark(directory: Path) -> None:

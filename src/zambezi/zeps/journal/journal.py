@@ -14,7 +14,10 @@ Facts that shape this module:
   succeed. So the first failure is the last word: the stream stops, and the mark that stays behind tells the next
   start to believe the disk alone.
 - `append` and `sync` run at the same time. What both look at is behind a lock that is held for moments, never while
-  waiting for the disk (but for the mark, which is written when a stream awakes from idleness).
+  waiting for the disk.
+- A stream that was idle has no mark, and must have one on disk before it takes a message: or a crash of the system
+  could leave a journal that seems whole, and lacks what subscribers have seen. So to wake it takes a moment of the
+  disk. `append` does that by itself where its thread may wait, and else it is `Asleep` until somebody calls `wake`.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from uuid import UUID
 from zlib import crc32
 
 from zambezi.zeps.block import Block
-from zambezi.zeps.errors import JournalError, JournalFull, OutOfRange
+from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
 from zambezi.zeps.journal import identity as identities
 from zambezi.zeps.journal.entry import LONGEST, SIZE, Cuts, IndexEntry, Window, pack, split, unpack
 from zambezi.zeps.journal.identity import Identity
@@ -48,7 +51,7 @@ _FULL: Final = _EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Journal:
-    """The journal of a stream. `Store.open` makes it; `append` is for one thread, `sync` for one other."""
+    """The journal of a stream. `Store.open` makes it; `append` is for one thread, `sync` and `wake` for others."""
 
     name: str
     incarnation: UUID
@@ -62,6 +65,7 @@ class Journal:
     failed: str  # why the stream is stopped; empty if it is not
     problems: list[str]  # damage that was found when it was opened
     generation: int  # changes whenever something that was there may have changed
+    waits: bool  # whether `append` wakes an idle stream, and waits for the disk meanwhile; if not, it is `Asleep`
 
     def __init__(self, directory: Path, policy: Policy, shelf: Shelf, *, write: bool) -> None:
         self.directory = directory
@@ -69,6 +73,7 @@ class Journal:
         self.failed = ""
         self.problems = []
         self.generation = 0
+        self.waits = True
         self.segments: list[Segment] = []  # replaced, never changed: readers may be in the middle of it
         self._path = str(directory)
         self._shelf = shelf
@@ -96,9 +101,20 @@ class Journal:
 
         `now` is the time in seconds since 1970. JournalFull says that there is no room: try again later.
         """
+        try:
+            self._append(block, now)
+        except Asleep:
+            if not self.waits:
+                raise
+            self.wake()
+            self._append(block, now)
+
+    def _append(self, block: Block, now: float) -> None:
         with self._lock:
             if self.failed or self._active is None:
                 raise self._refusal()
+            if not self._is_marked:
+                raise Asleep(f"stream {self.name!a} was idle: wake it first")
             segment, files = self._active
             first = block.first
             octets = block.octets
@@ -108,8 +124,6 @@ class Journal:
                     f"stream {self.name!a}: {block!r} cannot follow sequence {self.last}: sequences are consecutive"
                 )
             try:
-                if not self._is_marked:
-                    self._mark()
                 if segment.size + length > self.policy.segment and segment.entries:
                     segment, files = self._rotate(files)
                 time = max(int(now * _MICRO), self.last_time)
@@ -208,9 +222,9 @@ class Journal:
             self._idle = self._idle + 1 if is_quiet else 0
             is_over = self._is_marked and self._idle >= _IDLE
             if is_over:
-                self._unmark()
+                self._is_marked = False  # first: nothing is appended any more without a new mark, and that comes after
         if is_over:
-            self._sync_names()
+            self._unmark()
         return last
 
     def _sync_files(self, segments: list[Segment], names: bool) -> None:
@@ -223,19 +237,28 @@ class Journal:
         if names:
             identities.sync_directory(self.directory)
 
-    def _mark(self) -> None:
-        """The disk will not have everything. On disk itself before anything is: it must survive what it tells of."""
-        identities.write_mark(self.directory)
-        self._is_marked = True
-        self._unsynced[self.segments[-1].first] = self.segments[-1]
+    def wake(self) -> None:
+        """Let an idle stream take messages again. Blocks, without holding up who reads; nothing if it is awake.
+
+        The mark says that the disk will not have everything. It must survive what it tells of: so it is on disk first.
+        """
+        with self._syncing:
+            if self._is_marked:
+                return
+            if self.failed or self._active is None:
+                raise self._refusal()
+            try:
+                identities.write_mark(self.directory)
+            except OSError as error:
+                raise self._full(error) from error
+            with self._lock:
+                self._idle = 0
+                self._unsynced[self.segments[-1].first] = self.segments[-1]
+                self._is_marked = True
 
     def _unmark(self) -> None:
         with suppress(OSError):  # a mark too many does no harm
             identities.remove_mark(self.directory)
-        self._is_marked = False
-
-    def _sync_names(self) -> None:
-        with suppress(OSError):
             identities.sync_directory(self.directory)
 
     def _fail(self, reason: str) -> None:
@@ -464,8 +487,8 @@ class Journal:
             if self._active is not None and not self.failed:
                 self.sync()
                 if self._is_marked:
+                    self._is_marked = False
                     self._unmark()
-                    self._sync_names()
         finally:
             self._is_open = False
             self._active = None

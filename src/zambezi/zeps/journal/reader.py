@@ -103,6 +103,11 @@ class Reader:
         """Go to the place right after a sequence."""
         self.position = after
 
+    def rest(self) -> None:
+        """Hold little in memory until it is needed again: for those who stay at the end."""
+        if self._window is not None and len(self._window) > _LEAST:
+            self._window = None
+
     def skip(self, span: Span) -> None:
         """Pass over what `peek` found."""
         self.position = span.last

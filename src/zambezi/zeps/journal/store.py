@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import threading
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +46,7 @@ class Store:
         self._write = write
         self._shelf = Shelf()
         self._journals: dict[str, Journal] = {}
+        self._making = threading.Lock()
         self._lock = -1
         if write:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -111,7 +113,7 @@ class Store:
             if not directory.is_dir():
                 if not create or not self._write:
                     raise JournalError(f"there is no stream {name!a} in {self.path}")
-                self._create(name, directory)
+                self.make(name)
             journal = Journal(directory, policy or self.policy, self._shelf, write=self._write)
         except OSError as error:
             raise JournalError(f"stream {name!a} cannot be opened: {directory}: {error.strerror or error}") from error
@@ -121,6 +123,16 @@ class Store:
         self._journals[name] = journal
         return journal
 
+    def make(self, name: str) -> None:
+        """Have a new, empty stream on disk; nothing if it is there. Blocks, and may be called on any thread."""
+        directory = self.path / directory_of(name)
+        try:
+            with self._making:
+                if not directory.is_dir():
+                    self._create(name, directory)
+        except OSError as error:
+            raise JournalError(f"stream {name!a} cannot be made: {directory}: {error.strerror or error}") from error
+
     def _create(self, name: str, directory: Path) -> None:
         """A stream is there as a whole or not at all."""
         fresh = self.path / f"{_NEW}{uuid4().hex}"
@@ -129,7 +141,11 @@ class Store:
             Segment(str(fresh), 1).create()
             write_identity(fresh, Identity(name, uuid4()))
             fresh.rename(directory)
-            sync_directory(self.path)
+            try:
+                sync_directory(self.path)
+            except OSError:
+                directory.rename(fresh)  # the disk does not have its name: the next attempt must not find it here
+                raise
         except OSError:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
