@@ -46,7 +46,7 @@ soak: $(STAMP) ## ten minutes of traffic on every service: what must stay flat, 
 	$(BIN)/python -m tests.spark.kills --times 20
 
 docs: $(STAMP) ## build the site of the documentation into site/
-	$(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 conformance: $(STAMP) ## regenerate docs/conformance.md from the marks on the tests
 	$(BIN)/python -m tests.conformance.report

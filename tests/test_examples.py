@@ -1,4 +1,7 @@
-"""Every example in the README, the documentation and the docstrings runs, and says what it says."""
+"""The programs in the README, the documentation and the docstrings run, and say what they say.
+
+What else is shown on the pages, transcripts, commands, files, pictures, has its tests in tests/pages/.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import doctest
 import importlib
 import os
 import pkgutil
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,23 +16,21 @@ from pathlib import Path
 import pytest
 
 import zambezi
+from tests.pages.blocks import PAGES, blocks
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Its program goes to the server that it has started: tests/pages/test_sessions.py plays the page as a whole.
+PLAYED = {"tutorial.md"}
+PROGRAMS = [page for page in PAGES if blocks(page, "python") and page.name not in PLAYED]
 MODULES = sorted(module.name for module in pkgutil.walk_packages(zambezi.__path__, "zambezi."))
 
 
-def blocks(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.name)
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
     """The blocks of a page are one program, as a reader who follows it would type them.
 
     Not in development mode: asyncio then complains of callbacks that are slow, and on a busy machine some are.
     """
-    program = "\n".join(blocks(page))
+    program = "\n".join(block.text for block in blocks(page, "python"))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],

@@ -47,3 +47,31 @@ def test_sighup_reads_the_configuration_again(tmp_path: Path) -> None:
         server.send_signal(signal.SIGTERM)
         assert next(logged) == "stopping"
         assert server.wait(PATIENCE) == 0
+
+
+def test_each_mistake_has_a_line_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "zambezi.toml"
+    path.write_text("[zeps]\nenabled = 1\ncreate = 2\n")
+    assert cli.main(["config", "check", str(path)]) == 1
+    one, two = capsys.readouterr().err.splitlines()
+    assert one.startswith(f"zambezi: {path}:2: ")
+    assert two.startswith(f"zambezi: {path}:3: ")
+
+
+def test_what_this_machine_lacks_is_told_unless_it_is_for_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "zambezi.toml"
+    path.write_text(f'[server]\ndata = "{tmp_path}"\nkeys = "{tmp_path}/none"\n')
+    assert cli.main(["config", "check", str(path)]) == 1
+    assert f"{path}:3: {tmp_path}/none/server.key is not there" in capsys.readouterr().err
+    assert cli.main(["config", "check", "--elsewhere", str(path)]) == 0
+
+
+def test_a_doubt_is_a_warning_and_no_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "zambezi.toml"
+    path.write_text(f'[server]\ndata = "{tmp_path}"\n[console]\nresults = "{tmp_path}/none"\n')
+    assert cli.main(["config", "check", str(path)]) == 0
+    warning, good = capsys.readouterr().out.splitlines()
+    assert warning.startswith(f"warning: {path}:4: ")
+    assert good == f"{path}: no mistakes"

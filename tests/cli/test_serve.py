@@ -26,6 +26,7 @@ def test_the_middleware_alone(tmp_path: Path, curve: bool) -> None:
     keys, ann = tmp_path / "keys", KeyPair.generate()
     write_pair(keys, "server", KeyPair.generate())
     write_pair(keys / "allowed", "ann", ann)
+    (keys / "allowed" / "ann.key").unlink()  # a secret there would be warned of
     command = [sys.executable, "-W", "error", "-m", "zambezi", "serve", "--only", "mcollective"]
     command += ["--mcollective", "tcp://127.0.0.1:*", *(["--curve", str(keys)] if curve else [])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as server:

@@ -2,7 +2,6 @@
 
 import io
 import json
-import logging
 import signal
 import subprocess
 import sys
@@ -49,16 +48,6 @@ def served(tmp_path: Path) -> Iterator[Served]:
     status, errors = server.stop()
     assert status == 0
     assert json.loads(errors.splitlines()[-1])["message"] == "stopping"
-
-
-@pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    """A server sets up the log of its process, which here is that of all tests."""
-    logger = logging.getLogger("zambezi")
-    before = logger.handlers, logger.propagate, logger.level
-    yield
-    logger.handlers, logger.propagate = before[:2]
-    logger.setLevel(before[2])
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

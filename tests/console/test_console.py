@@ -1,6 +1,7 @@
 """The console's server: what it tells, to whom, and in which form."""
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 from collections.abc import AsyncIterator
@@ -10,10 +11,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from yarl import URL
 
 from tests.server.test_server import config_for
-from tests.zmtp.waiting import eventually, in_loop
-from zambezi.console import Console
+from tests.zmtp.waiting import PATIENCE, eventually, in_loop
+from zambezi.console import Console, metrics
+from zambezi.console.door import Door
 from zambezi.console.results import latest_results
 from zambezi.server import Server
 from zambezi.server.errors import ServerError
@@ -78,8 +81,8 @@ async def test_a_tail_replays_and_follows(tmp_path: Path) -> None:
                 return found
 
             assert [await next_message(), await next_message()] == [
-                {"sequence": 1, "key": "tick", "body": "0", "size": 1},
-                {"sequence": 2, "key": "tick", "body": "1", "size": 1},
+                {"sequence": 1, "key": "tick", "body": "0", "size": 1, "shown": 1},
+                {"sequence": 2, "key": "tick", "body": "1", "size": 1, "shown": 1},
             ]
             await publish(server, 1)
             assert (await next_message())["sequence"] == 3
@@ -132,6 +135,19 @@ async def test_a_server_that_cannot_journal_is_not_ready(tmp_path: Path, monkeyp
 
 
 @in_loop
+async def test_why_it_is_not_ready_is_told_to_those_with_the_token(tmp_path: Path) -> None:
+    async with shown(tmp_path, token="secret") as (server, browser):
+        await publish(server, 1)
+        assert server.broker is not None
+        server.broker.engine.streams[0].journal.failed = "the disk is gone"
+        answer = await browser.get("/readyz")
+        assert answer.status == 503
+        assert "prices" not in await answer.text()
+        answer = await browser.get("/readyz", headers={"Authorization": "Bearer secret"})
+        assert (answer.status, await answer.text()) == (503, "stream prices: the disk is gone\n")
+
+
+@in_loop
 async def test_the_page_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     async with shown(tmp_path) as (_, browser):
         page = await browser.get("/")
@@ -156,3 +172,175 @@ def test_results_are_the_newest_first_and_what_is_no_result_is_left_out(tmp_path
     (result,) = latest_results(str(tmp_path))
     assert (result["name"], result["title"]) == ("traffic", "Traffic")
     assert latest_results("") == []
+
+
+@in_loop
+async def test_a_page_of_another_site_gets_nothing(tmp_path: Path) -> None:
+    async with shown(tmp_path) as (_, browser):
+        for host in ("evil.example", "evil.example:8470", "127.0.0.1.evil.example", "[2001:db8::1]:80", "10.0.0.1", ""):
+            answer = await browser.get("/api/state", headers={"Host": host})
+            assert answer.status == 421, "its name resolves to 127.0.0.1, but it is not ours"
+        for host in ("127.0.0.1:1", "localhost:8470", "[::1]:8470"):
+            assert (await browser.get("/api/state", headers={"Host": host})).status == 200
+        for site in ("cross-site", "same-site"):
+            assert (await browser.get("/api/state", headers={"Sec-Fetch-Site": site})).status == 403
+        followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+        assert (await browser.get("/", headers=followed)).status == 200, "a link may lead here"
+        assert (await browser.get("/api/state", headers={"Sec-Fetch-Site": "same-origin"})).status == 200
+
+
+@in_loop
+async def test_with_a_token_a_proxy_may_have_any_name(tmp_path: Path) -> None:
+    async with shown(tmp_path, token="secret") as (_, browser):
+        headers = {"Host": "console.example", "Authorization": "Bearer secret"}
+        assert (await browser.get("/api/state", headers=headers)).status == 200
+
+
+@in_loop
+async def test_a_token_that_is_no_text_is_a_wrong_one(tmp_path: Path) -> None:
+    async with shown(tmp_path, token="gehéim") as (_, browser):
+        url = browser._base_url
+        assert url is not None
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        for line in (b"Authorization: Bearer \xff\xfe", b"Cookie: zambezi-token=\xff", b"Authorization: geh"):
+            writer.write(b"GET /api/state HTTP/1.1\r\nHost: x\r\n" + line + b"\r\n\r\n")
+            assert b" 401 " in await reader.readline()
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(int(one[16:]) for one in head.split(b"\r\n") if one.startswith(b"Content-Length: "))
+            await reader.readexactly(length)
+        writer.close()
+        assert (await browser.get("/", params={"token": "gehéim"})).status == 200
+        (cookie,) = browser.cookie_jar
+        assert "geh" not in cookie.value, "the token itself is in no cookie"
+        assert (await browser.get("/api/state")).status == 200
+
+
+@in_loop
+async def test_every_answer_tells_browsers_to_be_careful(tmp_path: Path) -> None:
+    async with shown(tmp_path) as (_, browser):
+        for path in ("/", "/nope", "/api/state", "/api/live", "/static/console.js"):
+            async with browser.get(path) as answer:
+                assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+                assert answer.headers["Server"] == "zambezi", "versions are nobody's business"
+
+
+@in_loop
+async def test_files_outside_of_the_page_are_not_served(tmp_path: Path) -> None:
+    async with shown(tmp_path) as (_, browser):
+        assert (await browser.get("/static/console.js")).status == 200
+        for path in (
+            "/static/../console.py",
+            "/static/%2e%2e/console.py",
+            "/static/..%2fconsole.py",
+            "/static//etc/passwd",
+        ):
+            url = URL(str(browser._base_url).rstrip("/") + path, encoded=True)
+            async with aiohttp.ClientSession() as plain:
+                assert (await plain.get(url)).status == 404
+
+
+@in_loop
+async def test_to_look_at_a_stream_does_not_make_it(tmp_path: Path) -> None:
+    async with shown(tmp_path) as (server, browser):
+        for name in ("nope", "$streams", ""):
+            async with browser.get("/api/tail", params={"stream": name}) as tail:
+                assert b"there is no stream" in await tail.content.readline()
+        assert server.broker is not None
+        assert server.broker.engine.streams == []
+
+
+@pytest.mark.parametrize("since", ["0001-01-01T00:00+23:59", "9999-12-31T23:59:59-23:59", "²"])
+@in_loop
+async def test_a_time_out_of_reach_is_refused(tmp_path: Path, since: str) -> None:
+    async with shown(tmp_path) as (server, browser):
+        await publish(server, 1)
+        async with browser.get("/api/tail", params={"stream": "prices", "since": since}) as answer:
+            assert answer.status == 400
+
+
+@in_loop
+async def test_who_says_nothing_is_turned_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zambezi.console.console.Door", lambda: Door(patience=0.2))
+    async with shown(tmp_path) as (_, browser):
+        url = browser._base_url
+        assert url is not None
+        kept, slow = [await asyncio.open_connection(url.host, url.port) for _ in range(2)]
+        kept[1].write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert b" 200 " in await kept[0].readline()
+        slow[1].write(b"GET /healthz HT")
+        with contextlib.suppress(ConnectionError):
+            assert await slow[0].read() == b"", "no more than a letter in a while"
+        await kept[0].readuntil(b"ok\n")
+        kept[1].write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert b" 200 " in await kept[0].readline(), "who has asked may stay a while"
+        for _, writer in (kept, slow):
+            writer.close()
+
+
+@in_loop
+async def test_connections_and_followers_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zambezi.console.console.Door", lambda: Door(most=4, followers=2))
+    async with shown(tmp_path) as (_, browser):
+        async with browser.get("/api/live") as one, browser.get("/api/live") as two:
+            assert await one.content.readline()
+            assert await two.content.readline()
+            refused = await browser.get("/api/live")
+            assert refused.status == 503
+            url = browser._base_url
+            assert url is not None
+            others = [await asyncio.open_connection(url.host, url.port) for _ in range(6)]
+            with contextlib.suppress(ConnectionError):
+                assert await others[-1][0].read() == b""
+            for _, writer in others:
+                writer.close()
+        await eventually_live(browser)
+
+
+async def eventually_live(browser: aiohttp.ClientSession) -> None:
+    while True:
+        with contextlib.suppress(aiohttp.ClientConnectionError):
+            async with browser.get("/api/live") as live:
+                if live.status == 200:
+                    return
+        await asyncio.sleep(0.01)
+
+
+@in_loop
+async def test_the_state_has_all_that_is_promised(tmp_path: Path) -> None:
+    async with shown(tmp_path) as (server, browser):
+        async with Client.connect(server.endpoints["zeps"]) as client:
+            stream = client.stream("prices")
+            await stream.publish("k", b"x")
+            await stream.flush()
+            async with stream.subscribe(since="earliest") as subscription:
+                await subscription.recv(timeout=PATIENCE)
+                state = await (await browser.get("/api/state")).json()
+        zeps = state["zeps"]
+        assert {"last", "octets", "rate"} <= zeps["streams"][0].keys()
+        assert any({"gear", "lag", "credit"} <= one.keys() for one in zeps["clients"])
+        assert {"invalid", "sync_latency", "sync_latency_worst"} <= zeps.keys()
+        assert {"loop_lag", "loop_lag_worst"} <= state["process"].keys()
+        assert state["problems"] == []
+        queues = {one["queue"]: one for one in state["queues"]}
+        assert queues["zeps connections"] == {"queue": "zeps connections", "length": 2, "bound": 10_000}
+        assert queues["zeps streams"]["length"] == 1
+        assert all(one["bound"] > 0 for one in state["queues"])
+
+
+@in_loop
+async def test_labels_are_bounded_and_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "STREAMS", 2)
+    async with shown(tmp_path) as (server, browser):
+        assert server.broker is not None
+        for name in ("a", 'b"\n\\', "c", "\udcff"):
+            server.broker.engine.find(name, create=True)
+        async with Client.connect(server.endpoints["zeps"]) as client, client.stream("a").subscribe() as subscription:
+            await eventually(lambda: server.broker and any(one.cursor for one in server.broker.engine.sessions))
+            families = list(text_string_to_metric_families(await (await browser.get("/metrics")).text()))
+            del subscription
+        samples = [sample for family in families for sample in family.samples]
+        assert {one.labels["stream"] for one in samples if "stream" in one.labels} == {"a", 'b"\n\\'}
+        assert {name for one in samples for name in one.labels} <= {"stream", "gear", "kind", "what", "queue"}
+        assert next(one.value for one in samples if one.name == "zambezi_streams") == 4
+    assert metrics.label("\udcff") == "\\xff"

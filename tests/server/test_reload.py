@@ -3,17 +3,21 @@
 import dataclasses
 import json
 import logging
+import socket
 from pathlib import Path
 
 import pytest
 
 from tests.server.test_server import config_for
-from tests.zmtp.waiting import in_loop
+from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.cli import logs
 from zambezi.server import Server
 from zambezi.server.config import JournalConfig, Rule
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.errors import BrokerError
+from zambezi.zmtp.keys import KeyPair, read_public, write_pair
+from zambezi.zmtp.security import CurveClient
+from zambezi.zre.asyncio import Node
 
 
 @in_loop
@@ -46,6 +50,96 @@ async def test_retention_is_changed_for_streams_that_are_there_and_for_new_ones(
         assert new is not None
         assert prices.journal.policy.keep_seconds == 10.0
         assert new.journal.policy.keep_seconds == 60.0
+
+
+@in_loop
+async def test_rules_hold_for_those_who_are_there_already(tmp_path: Path) -> None:
+    config = config_for(tmp_path)
+    async with Server(config) as server, Client.connect(server.endpoints["zeps"]) as client:
+        stream = client.stream("prices")
+        await stream.publish("k", b"x")
+        await stream.flush()
+        async with stream.subscribe(since="earliest") as subscription:
+            await subscription.recv(timeout=PATIENCE)
+            server.reload(dataclasses.replace(config, rules=[Rule(publish=["other"])]))
+            with pytest.raises(BrokerError, match="may not subscribe to the stream prices any more"):
+                await subscription.recv(timeout=PATIENCE)
+        await stream.publish("k", b"y")
+        with pytest.raises(BrokerError, match="may not publish"):
+            await stream.flush(timeout=PATIENCE)
+        server.reload(config)
+        again = client.stream("prices")
+        await again.publish("k", b"z")
+        await again.flush(timeout=PATIENCE)
+
+
+@in_loop
+async def test_what_needs_a_restart_is_told(tmp_path: Path) -> None:
+    config = config_for(tmp_path)
+    async with Server(config) as server:
+        assert server.reload(config) == []
+        changed = dataclasses.replace(
+            config,
+            zeps=dataclasses.replace(config.zeps, max_streams=7, journal=JournalConfig(keep=60.0)),
+            console=dataclasses.replace(config.console, token="t"),
+        )
+        assert server.reload(changed) == ["zeps.max_streams", "console.token"]
+
+
+@in_loop
+async def test_a_key_that_is_taken_away_ends_its_connections(tmp_path: Path) -> None:
+    keys, ann = tmp_path / "keys", KeyPair.generate()
+    write_pair(keys, "server", KeyPair.generate())
+    write_pair(keys / "allowed", "ann", ann)
+    config = config_for(tmp_path)
+    config = dataclasses.replace(config, server=dataclasses.replace(config.server, keys=str(keys)))
+    security = CurveClient(read_public(keys / "server.pub"), ann)
+    async with Server(config) as server, Client.connect(server.endpoints["zeps"], security=security) as client:
+        stream = client.stream("prices")
+        await stream.publish("k", b"x")
+        await stream.flush(timeout=PATIENCE)
+        assert server.broker is not None
+        sessions = server.broker.engine.sessions
+        assert [session.user for session in sessions] == ["ann"]
+        (keys / "allowed" / "ann.pub").unlink()
+        server.reload(config)
+        await eventually(lambda: not sessions)
+
+
+@in_loop
+async def test_the_mesh_has_the_key_of_the_key_directory(tmp_path: Path) -> None:
+    keys, mesh = tmp_path / "keys", KeyPair.generate()
+    write_pair(keys, "server", KeyPair.generate())
+    write_pair(keys, "mesh", mesh)
+    (keys / "allowed").mkdir()
+    config = config_for(tmp_path, enabled=False)
+    config = dataclasses.replace(
+        config,
+        server=dataclasses.replace(config.server, keys=str(keys)),
+        zre=dataclasses.replace(config.zre, enabled=True, beacon_port=free_udp_port()),
+        log=dataclasses.replace(config.log, enabled=False),
+    )
+    async with Server(config) as server:
+        assert server.node is not None
+        seeds = [server.node.endpoint]
+        async with (
+            Node("stranger", interface="lo", beacons=False, seeds=seeds),
+            Node("friend", interface="lo", beacons=False, seeds=seeds, keys=mesh) as friend,
+        ):
+            await friend.recv(timeout=PATIENCE)
+            await eventually(lambda: server.node and [peer.name for peer in server.node.peers] == ["friend"])
+
+
+def free_udp_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_lines_for_people_have_no_commands_to_their_terminal() -> None:
+    record = logging.makeLogRecord({"name": "zambezi.zmtp", "levelname": "INFO", "msg": "from \x1b]0;me\x07\nnext"})
+    assert logs.Lines().format(record).endswith("zambezi.zmtp: from \\x1b]0;me\\x07\\nnext")
 
 
 def test_json_lines_have_what_a_machine_wants() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from zambezi import __version__
 from zambezi.cli import config, fleet, journal, keygen, log, mesh, peer, pipeline, pub, serve, streams, sub, top, topics
 from zambezi.errors import ZambeziError
+from zambezi.server.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except KeyboardInterrupt:
         return INTERRUPTED
+    except ConfigError as error:
+        return _fail(*error.mistakes)
     except ZambeziError as error:
         return _fail(str(error))
     except OSError as error:
@@ -75,9 +78,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _fail(problem: str) -> int:
+def _fail(*problems: str) -> int:
     with contextlib.suppress(OSError):
-        print(f"zambezi: {' '.join(problem.split())}", file=sys.stderr)
+        for problem in problems:
+            print(f"zambezi: {' '.join(problem.split())}", file=sys.stderr)
     return FAILURE
 
 

@@ -21,14 +21,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from zambezi import __version__
 from zambezi.cli.middleware import add_middleware_options, connector_options
 from zambezi.cli.node import seconds
-from zambezi.cli.terminal import say, shown
+from zambezi.cli.terminal import Console, say, shown
 from zambezi.mcollective import agents
 from zambezi.mcollective.agents import action, agent
 from zambezi.mcollective.asyncio import Connector as AsyncConnector
@@ -242,7 +241,12 @@ def _add_call(commands: Subparsers) -> None:
     parser.add_argument("agent", metavar="AGENT", help="the agent")
     parser.add_argument("action", metavar="ACTION", help="what it shall do")
     parser.add_argument(
-        "arguments", metavar="KEY=VALUE", nargs="*", type=_argument, help="arguments; KEY:=VALUE is a value in JSON"
+        "arguments",
+        metavar="KEY=VALUE",
+        nargs="*",
+        default=[],
+        type=_argument,
+        help="arguments; KEY:=VALUE is a value in JSON",
     )
     parser.add_argument("--node", metavar="NAME", action="append", help="ask this one only; may be repeated")
     parser.add_argument(

@@ -14,13 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from zambezi.cli.quantity import start
+from zambezi.cli.quantity import count, start
 from zambezi.cli.streams import size
-from zambezi.cli.terminal import say, shown
+from zambezi.cli.terminal import Console, say, shown
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import Journal, Store
@@ -354,9 +353,9 @@ DUMPS: Final = {"text": _as_text, "json": _as_json, "raw": _as_raw, "hex": _as_h
 
 def _add_dump(commands: Subparsers) -> None:
     parser = commands.add_parser("dump", help="print messages", description="Print the messages of a stream.")
-    parser.add_argument("stream", metavar="STREAM")
+    parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     _add_range(parser)
-    parser.add_argument("--count", metavar="N", type=int, default=0, help="end after so many messages")
+    parser.add_argument("--count", metavar="N", type=count, default=0, help="end after so many messages")
     parser.add_argument(
         "--format",
         choices=sorted(DUMPS),
@@ -391,7 +390,7 @@ def _add_export(commands: Subparsers) -> None:
             "subscriber, DELIVER messages with their ZMTP frame headers one after another (zeps)."
         ),
     )
-    parser.add_argument("stream", metavar="STREAM")
+    parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     parser.add_argument("out", metavar="FILE", help="the file to write, or - for standard output")
     _add_range(parser)
     parser.add_argument(
@@ -479,7 +478,7 @@ def _add_truncate(commands: Subparsers) -> None:
             "learn that it is not the one they knew. The broker must not be running."
         ),
     )
-    parser.add_argument("stream", metavar="STREAM")
+    parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     parser.add_argument("--after", metavar="N", type=int, required=True, help="the last sequence to keep")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     _add_data(parser)

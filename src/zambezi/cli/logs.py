@@ -8,6 +8,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
+from zambezi.cli.terminal import shown
+
 _USUAL: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
@@ -33,13 +35,23 @@ class Lines(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
 
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is of the standard library
+        record.message = shown(record.message)  # strangers have a part in what is logged
+        return super().formatMessage(record)
+
+
+# Those who log in a server: we, and whom we stand on, when something is wrong.
+_OURS: Final = "zambezi"
+_OTHERS: Final = ("asyncio", "aiohttp")
+
 
 def begin(form: str, level: str) -> None:
     """Log to standard error, in a form of the configuration: `text`, `json`, or `auto`."""
     handler = logging.StreamHandler(sys.stderr)
     text = form == "text" or (form == "auto" and sys.stderr.isatty())
     handler.setFormatter(Lines() if text else JsonLines())
-    root = logging.getLogger("zambezi")
-    root.handlers = [handler]
-    root.propagate = False
-    root.setLevel(level.upper())
+    for name in (_OURS, *_OTHERS):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(level.upper() if name == _OURS else logging.WARNING)

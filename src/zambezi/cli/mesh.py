@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
 from zambezi.cli.node import Patience, add_node_options, called, next_event, node_of, seconds
-from zambezi.cli.terminal import say, shown
+from zambezi.cli.terminal import Console, say, shown
 from zambezi.zre.errors import NodeStopped, ZreError
 from zambezi.zre.events import Enter, Evasive, Event, Exit, Join, Leave, Shout, Silent, Whisper
 from zambezi.zre.node import PeerInfo

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich import box
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -26,7 +25,7 @@ from rich.text import Text
 from zambezi.cli.quantity import moment, seconds
 from zambezi.cli.results import console as result_console
 from zambezi.cli.results import result_view
-from zambezi.cli.terminal import shown
+from zambezi.cli.terminal import Console, shown
 from zambezi.errors import ZambeziError
 
 if TYPE_CHECKING:

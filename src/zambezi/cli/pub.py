@@ -27,7 +27,7 @@ def add_parser(subparsers: Subparsers) -> None:
             "in the journal."
         ),
     )
-    parser.add_argument("stream", metavar="STREAM")
+    parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     parser.add_argument("key", metavar="KEY", nargs="?", help="the routing key of the messages")
     parser.add_argument("body", metavar="BODY", nargs="?", help="the message (default: the lines of standard input)")
     parser.add_argument("--tab", action="store_true", help="take the key of each message from its line")

@@ -30,6 +30,13 @@ def seconds(text: str) -> float:
     return _argument(quantity.seconds, text)
 
 
+def count(text: str) -> int:
+    """A number of things, one at least."""
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of messages: write 1 or more")
+    return int(text)
+
+
 def start(text: str) -> int | str | datetime | timedelta:
     """Where to start in a stream: `earliest`, `latest`, a sequence, a time ago (`10m`) or a moment (ISO 8601)."""
     if text in ("earliest", "latest"):

@@ -10,12 +10,12 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from zambezi.cli.terminal import shown
+from zambezi.cli.terminal import Console, shown
 
 if TYPE_CHECKING:
     from zambezi.spark.pipelines.results import Result

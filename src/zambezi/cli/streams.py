@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 
 from zambezi.cli.client import add_client_options, client_of
 from zambezi.cli.quantity import seconds
-from zambezi.cli.terminal import shown
+from zambezi.cli.terminal import Console, shown
 from zambezi.zeps.directory import ClientInfo, StreamInfo
 
 if TYPE_CHECKING:

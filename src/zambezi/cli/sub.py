@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from zambezi.cli.client import add_client_options, client_of
-from zambezi.cli.quantity import start
+from zambezi.cli.quantity import count, start
 from zambezi.cli.terminal import say, shown
 from zambezi.zeps.received import Message
 from zambezi.zmtp.keys import read_pair
@@ -29,7 +29,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="replay a stream, and follow it",
         description="Print the messages of STREAM from a point on, and then as they come. Ctrl-C ends it.",
     )
-    parser.add_argument("stream", metavar="STREAM")
+    parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     parser.add_argument(
         "--pattern",
         default="",
@@ -49,7 +49,7 @@ def add_parser(subparsers: Subparsers) -> None:
         type=_end,
         help="now, a sequence or a moment: end there (default: go on for ever)",
     )
-    parser.add_argument("--count", metavar="N", type=int, default=0, help="end after so many messages")
+    parser.add_argument("--count", metavar="N", type=count, default=0, help="end after so many messages")
     parser.add_argument(
         "--format",
         choices=sorted(FORMATS),
@@ -84,7 +84,7 @@ def _end(text: str) -> object:
 
 def run(arguments: argparse.Namespace) -> int:
     write = FORMATS[arguments.format]
-    count = 0
+    written = 0
     group_key = read_pair(arguments.group_key).secret if arguments.group_key is not None else b""
     with client_of(arguments, group_key) as client, _progress(arguments) as progress:
         stream = client.stream(arguments.stream)
@@ -103,8 +103,8 @@ def run(arguments: argparse.Namespace) -> int:
                 for batch in subscription.batches():
                     for message in batch:
                         write(message)
-                        count += 1
-                        if count == arguments.count:
+                        written += 1
+                        if written == arguments.count:
                             return 0
                     if task is not None:
                         progress.update(task, completed=batch.last)

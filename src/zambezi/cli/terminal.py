@@ -5,7 +5,16 @@ from __future__ import annotations
 import sys
 import threading
 
+from rich import console
+
 _output = threading.Lock()
+
+
+class Console(console.Console):
+    """A console of Rich whose reader may go away: that ends a command like any other, by `BrokenPipeError`."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 def shown(data: bytes | str) -> str:

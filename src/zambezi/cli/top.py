@@ -1,24 +1,30 @@
-"""`zambezi top`: a server at work, in a terminal. It shows what the console shows, and asks the console for it."""
+"""`zambezi top`: a server at work, in a terminal. It shows what the console shows, and asks the console for it.
+
+On a terminal that can do it, one screen that changes, never higher than the terminal: of what does not fit the busiest
+are shown. Elsewhere (a pipe, a file, TERM=dumb) one state below the other. A server that goes away is waited for.
+"""
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 import urllib.error
 import urllib.request
-from collections import defaultdict, deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from rich import box
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from zambezi.cli.quantity import seconds
 from zambezi.cli.streams import size
-from zambezi.cli.terminal import shown
+from zambezi.cli.terminal import Console, shown
 from zambezi.errors import ZambeziError
 
 if TYPE_CHECKING:
@@ -30,7 +36,9 @@ URL: Final = "http://127.0.0.1:8470"
 PATIENCE: Final = 5.0
 BARS: Final = "▁▂▃▄▅▆▇█"
 KEPT: Final = 24  # figures in a sparkline
+FRAME: Final = 5  # lines of a table besides its rows: the title, the head, a rule, blanks
 _GEARS: Final = {"live": "green", "history": "yellow", "idle": "dim"}
+Row: TypeAlias = "list[str | Text]"
 
 
 class TopError(ZambeziError):
@@ -41,7 +49,10 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "top",
         help="watch a server at work, in the terminal",
-        description="Show streams, subscribers, peers and topics of a server, as they change. Ctrl-C ends it.",
+        description=(
+            "Show streams, subscribers, peers and topics of a server, as they change. Ctrl-C ends it. Where the output "
+            "is no terminal, states are printed one below the other. A server that goes away is waited for."
+        ),
     )
     parser.add_argument("--console", metavar="URL", default=URL, help=f"the server's console (default: {URL})")
     parser.add_argument("--token", metavar="TOKEN", default="", help="the console's token, if it has one")
@@ -51,91 +62,211 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    screen = Screen()
     console = Console()
-    first = screen.draw(ask(arguments.console, arguments.token))
+    screen = Screen()
+    look = Look(lambda: ask(arguments.console, arguments.token))
+    state = look.first()
     if arguments.once:
-        console.print(first)
+        console.print(screen.draw(state))
         return 0
     try:
-        with Live(first, console=console, auto_refresh=False, screen=console.is_terminal) as live:
-            while True:
-                time.sleep(arguments.interval)
-                live.update(screen.draw(ask(arguments.console, arguments.token)), refresh=True)
+        if console.is_terminal and not console.is_dumb_terminal:
+            _show(console, screen, look, arguments.interval)
+        else:
+            _print(console, screen, look, arguments.interval)
     except KeyboardInterrupt:
         return 0
+
+
+def _show(console: Console, screen: Screen, look: Look, interval: float) -> NoReturn:
+    first = screen.draw(look.state, console.height)
+    with Live(first, console=console, auto_refresh=False, screen=True, vertical_overflow="crop") as live:
+        while True:
+            time.sleep(interval)
+            look.again()
+            live.update(screen.draw(look.state, console.height, look.trouble), refresh=True)
+
+
+def _print(console: Console, screen: Screen, look: Look, interval: float) -> NoReturn:
+    while True:
+        console.print(Text(look.trouble) if look.trouble else screen.draw(look.state))
+        console.file.flush()
+        time.sleep(interval)
+        look.again()
+
+
+class Look:
+    """What was seen of a server last, and why nothing newer is."""
+
+    def __init__(self, ask: Callable[[], dict[str, Any]]) -> None:
+        self._ask = ask
+        self.state: dict[str, Any] = {}
+        self.trouble = ""
+
+    def first(self) -> dict[str, Any]:
+        """A server must be there to begin with."""
+        self.state = self._ask()
+        return self.state
+
+    def again(self) -> None:
+        try:
+            self.state = self._ask()
+            self.trouble = ""
+        except TopError as error:
+            self.trouble = str(error)
 
 
 def ask(url: str, token: str) -> dict[str, Any]:
     """The state of a server, by its console."""
     if not url.startswith(("http://", "https://")):
         raise TopError(f"{url} is no address of a console; write one such as {URL}")
-    request = urllib.request.Request(f"{url.rstrip('/')}/api/state")  # noqa: S310 - http(s) only, see above
-    if token:
-        request.add_header("Authorization", f"Bearer {token}")
     try:
+        request = urllib.request.Request(f"{url.rstrip('/')}/api/state")  # noqa: S310 - http(s) only, see above
+        if token:
+            request.add_header("Authorization", f"Bearer {token}")
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310
             state = json.load(answer)
     except urllib.error.HTTPError as error:
         advice = "; say --token" if error.code == 401 else ""
         raise TopError(f"the console at {url} answers {error.code} {error.reason}{advice}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
-        raise TopError(f"there is no console at {url}: {reason}; is zambezi serve running there?") from None
-    if not isinstance(state, dict) or "process" not in state:
+        raise TopError(f"there is no console at {url}: {_said(reason)}; is zambezi serve running there?") from None
+    if not isinstance(state, dict) or not {"process", "endpoints", "zeps", "zre", "mcollective"} <= state.keys():
         raise TopError(f"what answers at {url} is no console of Zambezi")
     return state
+
+
+def _said(reason: object) -> str:
+    return shown(getattr(reason, "strerror", None) or str(reason) or type(reason).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A table to be: its rows with how busy each is. Names of columns end in # where they are right, in ~ where they
+    may be cut.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[float, Row]]
+
+    def table(self, most: int | None) -> Table:
+        """With so many rows at most: the busiest, in their order."""
+        rows, title = list(self.rows), self.title
+        if most is not None and len(rows) > most:
+            busiest = sorted(range(len(rows)), key=lambda index: -rows[index][0])[:most]
+            rows, title = [rows[index] for index in sorted(busiest)], f"{title}: {most} of {len(rows):,}"
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, expand=True)
+        for name in self.columns:
+            table.add_column(
+                name.rstrip("#~"), justify="right" if name.endswith("#") else "left", no_wrap=not name.endswith("~")
+            )
+        for _, row in rows:
+            # A cell that may be cut has one line all the same.
+            table.add_row(
+                *[Text(cell, no_wrap=True, overflow="ellipsis") if isinstance(cell, str) else cell for cell in row]
+            )
+        return table
 
 
 class Screen:
     """Draws states, and remembers what sparklines need."""
 
     def __init__(self) -> None:
-        self._rates: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=KEPT))
+        self._rates: dict[str, deque[float]] = {}
 
-    def draw(self, state: dict[str, Any]) -> Group:
-        parts: list[Table | Text] = [_overview(state)]
+    def draw(self, state: dict[str, Any], height: int | None = None, trouble: str = "") -> Group:
+        """A state; with a height, not higher than that; with trouble, why it is not newer."""
+        head = _overview(state, trouble)
+        sections = [section for section in self._sections(state) if section.rows]
+        if height is None:
+            return Group(head, *[section.table(None) for section in sections])
+        rows = shares([len(section.rows) for section in sections], height - len(head.plain.splitlines()) - 1)
+        return Group(head, *[section.table(most) for section, most in zip(sections, rows, strict=True) if most])
+
+    def _sections(self, state: dict[str, Any]) -> Iterable[Section]:
         if state["zeps"] is not None:
-            parts += [self._streams(state), _subscribers(state["zeps"]["clients"])]
-        if state["zre"] is not None and state["zre"]["peers"]:
-            parts.append(_peers(state["zre"]["peers"]))
-        if state["mcollective"] is not None and state["mcollective"]["topics"]:
-            parts.append(_topics(state["mcollective"]["topics"]))
-        return Group(*parts)
+            yield self._streams(state["zeps"]["streams"])
+            yield _subscribers(state["zeps"]["clients"])
+        if state["zre"] is not None:
+            yield _peers(state["zre"]["peers"])
+        if state["mcollective"] is not None:
+            yield _topics(state["mcollective"]["topics"])
 
-    def _streams(self, state: dict[str, Any]) -> Table:
-        table = _table("streams", ["stream", "messages#", "size#", "per s#", "rate", "readers#", "state"])
-        for one in state["zeps"]["streams"]:
-            rates = self._rates[one["stream"]]
+    def _streams(self, streams: Iterable[dict[str, Any]]) -> Section:
+        rows: list[tuple[float, Row]] = []
+        before, self._rates = self._rates, {}
+        for one in streams:
+            rates = self._rates[one["stream"]] = before.get(one["stream"]) or deque(maxlen=KEPT)
             rates.append(one["rate"])
-            table.add_row(
+            row: Row = [
                 shown(one["stream"]),
                 f"{max(0, one['last'] - one['first'] + 1):,}",
                 size(one["octets"]),
                 f"{one['rate']:,.0f}",
-                Text(sparkline(rates), "cyan"),
+                Text(sparkline(rates), "cyan", no_wrap=True, overflow="crop"),
                 str(one["subscribers"]),
-                Text(shown(one["held"]), "red") if one["held"] else one["sync"],
-            )
-        return table
+                Text(shown(one["held"]), "red", no_wrap=True, overflow="ellipsis") if one["held"] else one["sync"],
+            ]
+            rows.append((float("inf") if one["held"] else one["rate"], row))
+        columns = ["stream~", "messages#", "size#", "per s#", "rate~", "readers#", "state~"]
+        return Section("streams", columns, rows)
 
 
-def _overview(state: dict[str, Any]) -> Text:
+def shares(wanted: Sequence[int], lines: int) -> list[int]:
+    """How many rows each of several tables gets, of so many lines: what all want, or the same for all who want more.
+
+    >>> shares([40, 5, 0], 30), shares([3, 2], 60), shares([9, 9], 6)
+    ([15, 5, 0], [3, 2], [1, 0])
+    """
+    left = lines
+    given = [0] * len(wanted)
+    for index, rows in enumerate(wanted):
+        if rows and left > FRAME:  # a table that has room for no row is not shown
+            given[index], left = 1, left - FRAME - 1
+    while left > 0 and any(0 < given[index] < rows for index, rows in enumerate(wanted)):
+        for index, rows in enumerate(wanted):
+            if left > 0 and 0 < given[index] < rows:
+                given[index], left = given[index] + 1, left - 1
+    return given
+
+
+def _overview(state: dict[str, Any], trouble: str = "") -> Text:
     process = state["process"]
-    up = state["time"] - state["started"]
-    services = ", ".join(state["endpoints"]) or "nothing"
-    return Text(
-        f"up {up:,.0f} s   {services}   memory {size(process['memory'])}   descriptors {process['descriptors']}   "
-        f"loop lag {process['loop_lag'] * 1000:.1f} ms\n",
+    head = Text(no_wrap=True, overflow="ellipsis")
+    head.append(
+        f"up {lasting(state['time'] - state['started'])}   memory {size(process['memory'])}   descriptors "
+        f"{process['descriptors']}   loop lag {process['loop_lag'] * 1000:.1f} ms\n",
         "bold",
     )
+    head.append(", ".join(map(shown, state["endpoints"])) or "nothing runs")
+    for problem in [*([trouble] if trouble else []), *state.get("problems", [])[:3]]:
+        head.append("\n" + shown(problem), "red")
+    head.append("\n")
+    return head
 
 
-def _subscribers(clients: Iterable[dict[str, Any]]) -> Table:
-    table = _table("subscribers", ["client#", "from", "stream", "pattern", "gear", "lag#", "delivered#"])
-    for one in clients:
-        if "lag" in one:
-            table.add_row(
+def lasting(seconds: float) -> str:
+    """A time, in the two largest units.
+
+    >>> lasting(59.9), lasting(3 * 3600 + 61), lasting(400 * 86400)
+    ('59 s', '3 h 1 m', '400 d 0 h')
+    """
+    whole = max(0, int(seconds))
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} m"
+    return f"{minutes} m {whole % 60} s" if minutes else f"{whole} s"
+
+
+def _subscribers(clients: Iterable[dict[str, Any]]) -> Section:
+    rows: list[tuple[float, Row]] = [
+        (
+            one["lag"],
+            [
                 str(one["client"]),
                 shown(one["user"] or one["address"]) or "this process",
                 shown(one["stream"]),
@@ -143,31 +274,31 @@ def _subscribers(clients: Iterable[dict[str, Any]]) -> Table:
                 Text(one["gear"], _GEARS.get(one["gear"], "")),
                 f"{one['lag']:,}",
                 f"{one['delivered']:,}",
-            )
-    return table
+            ],
+        )
+        for one in clients
+        if "lag" in one
+    ]
+    return Section("subscribers", ["client#", "from~", "stream~", "pattern~", "gear", "lag#", "delivered#"], rows)
 
 
-def _peers(peers: Iterable[dict[str, Any]]) -> Table:
-    table = _table("mesh", ["node", "groups", "endpoint"])
-    for one in sorted(peers, key=lambda peer: (peer["name"], peer["uuid"])):
-        table.add_row(shown(one["name"]), shown(", ".join(one["groups"])), shown(one["endpoint"]))
-    return table
+def _peers(peers: Iterable[dict[str, Any]]) -> Section:
+    rows: list[tuple[float, Row]] = [
+        (0.0, [shown(one["name"]), shown(", ".join(one["groups"])), shown(one["endpoint"])])
+        for one in sorted(peers, key=lambda peer: (peer["name"], peer["uuid"]))
+    ]
+    return Section("mesh", ["node~", "groups~", "endpoint~"], rows)
 
 
-def _topics(topics: Iterable[dict[str, Any]]) -> Table:
-    table = _table("topics", ["topic", "subscribers#", "messages#", "deliveries#"])
-    for one in topics:
-        row = [shown(one["topic"]), f"{len(one['subscribers']):,}", f"{one['messages']:,}", f"{one['deliveries']:,}"]
-        table.add_row(*row)
-    return table
-
-
-def _table(title: str, columns: Iterable[str]) -> Table:
-    """A table; columns whose names end in # are right."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, expand=True)
-    for name in columns:
-        table.add_column(name.removesuffix("#"), justify="right" if name.endswith("#") else "left", no_wrap=True)
-    return table
+def _topics(topics: Iterable[dict[str, Any]]) -> Section:
+    rows: list[tuple[float, Row]] = [
+        (
+            one["messages"],
+            [shown(one["topic"]), f"{len(one['subscribers']):,}", f"{one['messages']:,}", f"{one['deliveries']:,}"],
+        )
+        for one in topics
+    ]
+    return Section("topics", ["topic~", "subscribers#", "messages#", "deliveries#"], rows)
 
 
 def sparkline(values: Iterable[float]) -> str:

@@ -12,12 +12,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
 from rich.table import Table
 
 from zambezi.cli.middleware import add_middleware_options, connector_options
 from zambezi.cli.node import seconds
-from zambezi.cli.terminal import say, shown
+from zambezi.cli.terminal import Console, say, shown
 from zambezi.mcollective.errors import McollectiveError
 from zambezi.mcollective.sync import Connector
 from zambezi.zmtp.errors import TimedOut

@@ -12,29 +12,33 @@
     /readyz        200 while every service can do its work; 503 and the reasons if one cannot
 
 With a token, whoever asks for anything but the health must show it: as a bearer token, or as `?token=` once, from then
-on in a cookie.
+on in a cookie. See `guard` for who may see it, and `door` for how many.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import json
+import logging
+import os
+import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from datetime import datetime
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiohttp import web
 
+from zambezi.console.door import KEPT, Door, is_ours
+from zambezi.console.guard import Guard, Handler, harden
 from zambezi.console.history import History
 from zambezi.console.metrics import CONTENT_TYPE, exposition
 from zambezi.console.results import latest_results
 from zambezi.errors import ZambeziError
-from zambezi.server.errors import ServerError
+from zambezi.server.errors import SettingError
 from zambezi.server.state import recent_logs, state_of
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.face import Since
@@ -42,13 +46,13 @@ from zambezi.zeps.face import Since
 if TYPE_CHECKING:
     from zambezi.server import Server
 
-COOKIE: Final = "zambezi-token"
+_log: Final = logging.getLogger("zambezi.console")
+_log.addFilter(is_ours)
+
 EVERY: Final = 1.0  # seconds between two states
 TAIL_WINDOW: Final = 256 * 1024  # octets on the way to a page
 TAIL_BODY: Final = 4096  # octets of a body that are shown
-_OPEN: Final = ("/healthz", "/readyz")
 _PLACES: Final[Mapping[str, Since]] = {"earliest": "earliest", "latest": "latest"}
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Console:
@@ -57,7 +61,9 @@ class Console:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._config = server.config.console
-        app = web.Application(middlewares=[self._guard, _harden])
+        self._guard = Guard(self._config)
+        app = web.Application(middlewares=[self._enter, self._guard.check])
+        app.on_response_prepare.append(harden)
         app.add_routes(
             [
                 web.get("/", self._page),
@@ -73,7 +79,10 @@ class Console:
                 web.static("/static", Path(str(resources.files("zambezi.console") / "static"))),
             ]
         )
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, keepalive_timeout=KEPT, logger=_log)
+        self._listener: asyncio.Server | None = None
+        self._door = Door()
+        self._shared = (-EVERY, b"")  # the last state that followers were told, and when
         self._stopping = asyncio.Event()
         self._history = History()
         self._sampling: asyncio.Task[None] | None = None
@@ -81,17 +90,18 @@ class Console:
 
     async def __aenter__(self) -> Self:
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._config.host, self._config.port)
+        host, port = self._config.host, self._config.port
+        loop = asyncio.get_running_loop()
         try:
-            await site.start()
+            self._listener = await loop.create_server(lambda: self._door.opened(self._runner), host, port)
         except OSError as error:
             await self._runner.cleanup()
-            raise ServerError(
-                f"the console cannot be served at {self._config.host}:{self._config.port}: {error.strerror}; choose "
-                f"another port below [console]"
+            raise SettingError(
+                ("console", "host" if isinstance(error, socket.gaierror) else "port"),
+                f"the console cannot be served at {host}:{port}: {_reason(error)}; choose another port, or address",
             ) from error
         self._sampling = asyncio.create_task(self._sample())
-        host, port = self._runner.addresses[0][:2]
+        host, port = self._listener.sockets[0].getsockname()[:2]
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
         return self
 
@@ -99,25 +109,16 @@ class Console:
         self._stopping.set()
         if self._sampling is not None:
             await self._sampling
+        if self._listener is not None:
+            self._listener.close()
+        self._door.close()
         await self._runner.cleanup()
 
     # Who may see it
 
     @web.middleware
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        token = self._config.token
-        if not token or request.path in _OPEN:
-            return await handler(request)
-        given = request.query.get("token", "")
-        shown = (
-            given or request.cookies.get(COOKIE, "") or request.headers.get("Authorization", "").removeprefix("Bearer ")
-        )
-        if not hmac.compare_digest(shown.encode(), token.encode()):
-            raise web.HTTPUnauthorized(text="This console wants its token: add ?token=... to the address.\n")
-        if given and request.path == "/":
-            response = web.HTTPFound("/")
-            response.set_cookie(COOKIE, token, httponly=True, samesite="Strict")
-            raise response
+    async def _enter(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._door.came_in(request)
         return await handler(request)
 
     # The page and what it shows
@@ -132,10 +133,17 @@ class Console:
     async def _live(self, request: web.Request) -> web.StreamResponse:
         return await self._events(request, self._states())
 
-    async def _states(self) -> AsyncIterator[dict[str, Any]]:
+    async def _states(self) -> AsyncIterator[bytes]:
         while not self._stopping.is_set():
-            yield state_of(self._server)
+            yield self._state_for_all()
             await self._pause()
+
+    def _state_for_all(self) -> bytes:
+        """The state, made once for all who follow it."""
+        now = asyncio.get_running_loop().time()
+        if now - self._shared[0] > EVERY / 2:
+            self._shared = now, json.dumps(state_of(self._server)).encode()
+        return self._shared[1]
 
     async def _sample(self) -> None:
         while not self._stopping.is_set():
@@ -159,7 +167,15 @@ class Console:
         since = _since(request.query.get("since", "latest"))
         return await self._events(request, self._messages(endpoint, stream, pattern, since))
 
-    async def _messages(self, endpoint: str, stream: str, pattern: str, since: Since) -> AsyncIterator[dict[str, Any]]:
+    async def _messages(self, endpoint: str, stream: str, pattern: str, since: Since) -> AsyncIterator[bytes]:
+        async for told in self._tailed(endpoint, stream, pattern, since):
+            yield json.dumps(told).encode()
+
+    async def _tailed(self, endpoint: str, stream: str, pattern: str, since: Since) -> AsyncIterator[dict[str, Any]]:
+        broker = self._server.broker
+        if broker is None or broker.engine.find(stream, create=False) is None:
+            yield {"error": f"there is no stream {stream}"}  # to look at one must not make it
+            return
         try:
             async with Client.connect(endpoint) as client:
                 subscription = client.stream(stream).subscribe(pattern, since=since, window=TAIL_WINDOW)
@@ -174,16 +190,17 @@ class Console:
         except ZambeziError as error:
             yield {"error": str(error)}
 
-    async def _events(self, request: web.Request, values: AsyncIterator[dict[str, Any]]) -> web.StreamResponse:
+    async def _events(self, request: web.Request, values: AsyncIterator[bytes]) -> web.StreamResponse:
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
-        await response.prepare(request)
-        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
-            async for value in values:
-                await response.write(b"data: " + json.dumps(value).encode() + b"\n\n")
-        with contextlib.suppress(RuntimeError):
-            await values.aclose()  # type: ignore[attr-defined]
+        with self._door.follow():
+            await response.prepare(request)
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                async for value in values:
+                    await response.write(b"data: " + value + b"\n\n")
+            with contextlib.suppress(RuntimeError):
+                await values.aclose()  # type: ignore[attr-defined]
         return response
 
     async def _log(self, _request: web.Request) -> web.Response:
@@ -200,23 +217,16 @@ class Console:
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
-    async def _readyz(self, _request: web.Request) -> web.Response:
+    async def _readyz(self, request: web.Request) -> web.Response:
         problems = self._server.problems
+        if problems and not self._guard.trusts(request):
+            problems = ["not ready; who shows the token is told why"]  # the names of streams are not for everybody
         return web.Response(text="".join(f"{one}\n" for one in problems) or "ok\n", status=503 if problems else 200)
 
 
-@web.middleware
-async def _harden(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """A page that loads nothing from elsewhere, and is shown in no other page."""
-    response = await handler(request)
-    if not response.prepared:
-        response.headers["Content-Security-Policy"] = (
-            "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
-        )
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["X-Frame-Options"] = "DENY"
-        response.headers["Referrer-Policy"] = "no-referrer"
-    return response
+def _reason(error: OSError) -> str:
+    """Why it failed, without what asyncio adds."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
 
 
 def _since(text: str) -> Since:
@@ -225,6 +235,6 @@ def _since(text: str) -> Since:
     if text.isdecimal():
         return int(text)
     try:
-        return datetime.fromisoformat(text)
-    except ValueError:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
         raise web.HTTPBadRequest(text="since is earliest, latest, a sequence or a time in ISO 8601\n") from None

@@ -7,17 +7,23 @@ nothing, or a letter at a time, would have all descriptors of the process, and s
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
-from weakref import WeakSet
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 MOST: Final = 512  # connections
 FOLLOWERS: Final = 128  # of them those that stay, to be told what changes
 PATIENCE: Final = 10.0  # seconds until the first request is there, whole
 KEPT: Final = 30.0  # seconds between two requests
+
+
+def is_ours(record: logging.LogRecord) -> bool:
+    """Whether what the web server logs is a fault of ours. What is no HTTP is answered, and fills no log."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 class _Handler(Protocol):
@@ -33,7 +39,7 @@ class Door:
         self._patience = patience
         self._most = most
         self._followers = followers
-        self._inside: WeakSet[object] = WeakSet()  # those whose requests were read
+        self._silent: dict[object, asyncio.TimerHandle] = {}  # those who have not asked for anything yet
         self.following = 0
         self.turned_away = 0  # too many were there, or it took too long
 
@@ -46,21 +52,26 @@ class Door:
         if len(server.connections) >= self._most:
             loop.call_soon(loop.call_soon, self._turn_away, handler)  # when it has its transport
         else:
-            loop.call_later(self._patience, self._late, handler)
+            self._silent[handler] = loop.call_later(self._patience, self._turn_away, handler)
         return handler
 
-    def _late(self, handler: _Handler) -> None:
-        if handler not in self._inside and handler.transport is not None:
-            self._turn_away(handler)
-
     def _turn_away(self, handler: _Handler) -> None:
-        self.turned_away += 1
-        if handler.transport is not None:
+        self._silent.pop(handler, None)
+        if handler.transport is not None:  # it is none if the connection is over
+            self.turned_away += 1
             handler.transport.abort()
 
     def came_in(self, request: web.Request) -> None:
         """A request was read."""
-        self._inside.add(request.protocol)
+        timer = self._silent.pop(request.protocol, None)
+        if timer is not None:
+            timer.cancel()
+
+    def close(self) -> None:
+        """Nobody is waited for any more."""
+        for timer in self._silent.values():
+            timer.cancel()
+        self._silent.clear()
 
     @contextmanager
     def follow(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ What there is to configure is declared once, as dataclasses: a field's default i
 is for, and its type says how it is read. `zambezi config show` prints all of it, and reads back what it printed.
 
 Whatever is wrong is told with the line of the file and what to write instead; all mistakes are told, not the first.
+What no text can tell, whether files, keys and networks are there, is seen to in `surroundings`.
 """
 
 from __future__ import annotations
@@ -11,24 +12,33 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
+from zambezi.server import places
 from zambezi.server.errors import ConfigError
-from zambezi.server.quantity import QuantityError, octets, seconds
-from zambezi.zeps.errors import GroupError
-from zambezi.zeps.multicast.group import Group
+from zambezi.server.judge import judge
+from zambezi.server.places import Places
+from zambezi.server.quantity import QuantityError, in_octets, in_seconds, octets, seconds
 
 
-def _note(text: str, default: Any, kind: str = "") -> Any:
-    """A field of the configuration."""
-    metadata = {"note": text, "kind": kind}
+def _note(text: str, default: Any, kind: str = "", bounds: tuple[int, int] | None = None) -> Any:
+    """A field of the configuration; numbers may have bounds, both of them included."""
+    metadata = {"note": text, "kind": kind, "bounds": bounds}
     if isinstance(default, list | dict):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+# Bounds of numbers: of what is counted, of octets, of seconds.
+_MANY: Final = (1, 10_000_000)
+_LARGE: Final = (64 << 10, 1 << 50)
+_LONG: Final = (1, 100 * 366 * 86400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +46,9 @@ class JournalConfig:
     """How a stream is kept."""
 
     sync: Literal["always", "interval", "never"] = _note("when the disk confirms what was written", "interval")
-    keep: float | None = _note("keep messages for so long, as in 7d; for ever if not set", None, "seconds")
-    keep_octets: int | None = _note("keep about so much, as in 10G; all if not set", None, "octets")
-    segment: int = _note("the size of a journal's files; whole files are removed", 256 << 20, "octets")
+    keep: float | None = _note("keep messages for so long, as in 7d; for ever if not set", None, "seconds", _LONG)
+    keep_octets: int | None = _note("keep about so much, as in 10G; all if not set", None, "octets", _LARGE)
+    segment: int = _note("the size of a journal's files; whole files are removed", 256 << 20, "octets", _LARGE)
     multicast: str = _note("a group for live messages, as in udp://239.77.1.1:5680", "")
 
 
@@ -62,10 +72,10 @@ class ZepsConfig:
     behind: Literal["invalid", "oldest"] = _note("what a reader that retention has passed gets", "invalid")
     journal: JournalConfig = field(default_factory=JournalConfig, metadata={"note": "for all streams"})
     streams: dict[str, JournalConfig] = _note("for single streams, which are there from the start", {})
-    max_streams: int = _note("how many streams there may be", 10_000)
-    max_connections: int = _note("how many clients", 10_000)
-    max_subscriptions: int = _note("how many subscriptions a connection may have", 100)
-    max_message: int = _note("the largest message", 16 << 20, "octets")
+    max_streams: int = _note("how many streams there may be", 10_000, bounds=_MANY)
+    max_connections: int = _note("how many clients", 10_000, bounds=_MANY)
+    max_subscriptions: int = _note("how many subscriptions a connection may have", 100, bounds=_MANY)
+    max_message: int = _note("the largest message", 16 << 20, "octets", (1024, 1 << 30))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +95,9 @@ class ZreConfig:
     name: str = _note("what others call it; the host's name if not set", "")
     interface: str = _note("the network to find peers on, by name or address", "lo")
     seeds: list[str] = _note("mailboxes of peers, where there is no broadcast", [])
-    beacon_port: int = _note("the UDP port of the beacons", 5670)
-    key: str = _note("the key file of the mesh: encrypt", "")
+    beacon_port: int = _note("the UDP port of the beacons", 5670, bounds=(1, 65535))
+    key: str = _note("the key file of the mesh: encrypt; mesh.key of [server] keys, if it is there", "")
+    clear: bool = _note("with [server] keys, and none for the mesh: let it speak in clear on other networks too", False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +114,7 @@ class ConsoleConfig:
 
     enabled: bool = _note("whether it runs", True)
     host: str = _note("the address; other than loopback only with a token", "127.0.0.1")
-    port: int = _note("the port; 0 for any", 8470)
+    port: int = _note("the port; 0 for any", 8470, bounds=(0, 65535))
     token: str = _note("who does not know it sees nothing", "")
     results: str = _note("the directory of the pipelines' results, to show them", "")
 
@@ -135,10 +146,12 @@ class Config:
 
 def read(path: Path) -> Config:
     """The configuration in a file; `ConfigError` with every mistake in it."""
+    content = path.read_bytes()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError([f"{path}: octet {error.start} is not UTF-8; save the file as UTF-8"]) from None
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError([f"{path}:{line}: octet {error.start} is not UTF-8; save the file as UTF-8"]) from None
     return parse(text, str(path))
 
 
@@ -147,27 +160,63 @@ def parse(text: str, name: str = "zambezi.toml") -> Config:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError([f"{name}: {error}"]) from None
-    reader = _Reader(text, name)
+        raise ConfigError([_no_toml(str(error), text, name)]) from None
+    except RecursionError:
+        raise ConfigError([f"{name}: tables and lists stand in each other too deep to be read"]) from None
+    reader = _Reader(text.replace("\r\n", "\n"), name)
     config = reader.table(Config, table, ())
-    reader.judge(config)
+    assert isinstance(config, Config)
+    for path, problem in judge(config):
+        reader.mistake(path, problem)
     if reader.mistakes:
         raise ConfigError(reader.mistakes)
-    assert isinstance(config, Config)
     return config
+
+
+def place(file: Path, path: places.Path) -> str:
+    """Where a key stands in a file, or where it would: `zambezi.toml:7`."""
+    try:
+        line = Places(file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")).line(path)
+    except (OSError, ValueError):
+        line = 0
+    return f"{file}:{line}" if line else str(file)
+
+
+# What the parser of the standard library says, and what to do about it.
+_ADVICE: Final = {
+    "Cannot declare": "a table has one header: put all its keys below the first",
+    "Cannot overwrite": "it stands there already: keep one of the two",
+    "Invalid value": 'a value is a number, true, false, a text in "quotes" or a ["list"]',
+    "Expected '='": 'a key is followed by = and its value, as in data = "/var/lib/zambezi"',
+    "Expected ']'": "the header of a table is closed by ], as in [zeps]",
+    "Unclosed array": "close the list by ]",
+    "Unterminated string": 'close the text by "',
+    "Illegal character": 'a text ends in its line: close it by "',
+    "Invalid statement": 'a line is a [table], key = "value", or a # comment',
+    "Expected newline": "only a # comment may follow on the line",
+}
+_WHERE: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
+
+
+def _no_toml(said: str, text: str, name: str) -> str:
+    found = _WHERE.search(said)
+    line = found.group(1) if found else None
+    what = said[: found.start()] if found else said
+    advice = next((advice for begin, advice in _ADVICE.items() if what.startswith(begin)), "see https://toml.io")
+    return f"{name}:{line or max(1, len(text.splitlines()))}: {what}; {advice}"
 
 
 class _Reader:
     """Turns tables into dataclasses, and collects mistakes with their lines."""
 
     def __init__(self, text: str, name: str) -> None:
-        self._lines = text.splitlines()
+        self._places = Places(text)
         self._name = name
         self.mistakes: list[str] = []
 
-    def table(self, kind: type, given: object, path: tuple[str, ...]) -> Any:
+    def table(self, kind: type, given: object, path: places.Path) -> Any:
         if not isinstance(given, Mapping):
-            self._mistake(path, f"{_dotted(path)} is a table: write [{_dotted(path)}] and its keys below")
+            self.mistake(path, f"{_dotted(path)} is a table: write [{_dotted(path)}] and its keys below")
             return kind()
         hints = get_type_hints(kind)
         known = {one.name: one for one in dataclasses.fields(kind)}
@@ -177,120 +226,79 @@ class _Reader:
             if key not in known:
                 self._unknown(here, known)
                 continue
-            values[key] = self._value(hints[key], known[key].metadata.get("kind", ""), value, here)
+            read = self._value(hints[key], known[key].metadata.get("kind", ""), value, here)
+            values[key] = self._bounded(read, known[key].metadata, here)
         return kind(**{key: value for key, value in values.items() if value is not _WRONG})
 
-    def _value(self, hint: Any, kind: str, value: object, path: tuple[str, ...]) -> Any:
+    def _value(self, hint: Any, kind: str, value: object, path: places.Path) -> Any:
         if dataclasses.is_dataclass(hint):
             return self.table(hint, value, path)  # type: ignore[arg-type]
         origin = get_origin(hint)
         if origin is list and dataclasses.is_dataclass(get_args(hint)[0]):
             if not isinstance(value, list):
-                return self._mistake(path, f"write [[{_dotted(path)}]] for each of them")
-            return [self.table(get_args(hint)[0], one, path) for one in value]
+                return self.mistake(path, f"write [[{_dotted(path)}]] for each of them")
+            return [self.table(get_args(hint)[0], one, (*path, index)) for index, one in enumerate(value)]
         if origin is dict:
             if not isinstance(value, Mapping):
-                return self._mistake(path, f"write [{_dotted(path)}.NAME] for each of them")
+                return self.mistake(path, f"write [{_dotted(path)}.NAME] for each of them")
             return {key: self.table(get_args(hint)[1], one, (*path, key)) for key, one in value.items()}
         if origin is list:
             if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-                return self._mistake(path, f'write a list of texts, as in {path[-1]} = ["one", "two"]')
+                return self.mistake(path, f'write a list of texts, as in {path[-1]} = ["one", "two"]')
             return list(value)
         if origin is Literal:
             allowed = get_args(hint)
             if value not in allowed:
                 said = ", ".join(map(json.dumps, allowed))
-                return self._mistake(path, f"{path[-1]} is one of {said}, not {_shown(value)}")
+                return self.mistake(path, f"{path[-1]} is one of {said}, not {_shown(value)}")
             return value
         if kind:
             return self._quantity(kind, value, path)
         return self._plain(hint, value, path)
 
-    def _quantity(self, kind: str, value: object, path: tuple[str, ...]) -> Any:
-        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+    def _quantity(self, kind: str, value: object, path: places.Path) -> Any:
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0:
             return int(value) if kind == "octets" else float(value)
         if isinstance(value, str):
             read: Callable[[str], float] = octets if kind == "octets" else seconds
             try:
                 return read(value)
             except QuantityError as error:
-                return self._mistake(path, str(error))
+                return self.mistake(path, str(error))
         wanted = '"10G" or a number of octets' if kind == "octets" else '"7d" or a number of seconds'
-        return self._mistake(path, f"{path[-1]} is {wanted}, not {_shown(value)}")
+        return self.mistake(path, f"{path[-1]} is {wanted}, not {_shown(value)}")
 
-    def _plain(self, hint: Any, value: object, path: tuple[str, ...]) -> Any:
+    def _plain(self, hint: Any, value: object, path: places.Path) -> Any:
         if isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
             return value
         wanted = {bool: "true or false", int: "a number", str: f'a text in quotes, as in {path[-1]} = "..."'}[hint]
-        return self._mistake(path, f"{path[-1]} is {wanted}, not {_shown(value)}")
+        return self.mistake(path, f"{path[-1]} is {wanted}, not {_shown(value)}")
 
-    def _unknown(self, path: tuple[str, ...], known: Mapping[str, object]) -> None:
-        near = difflib.get_close_matches(path[-1], known, 1)
+    def _unknown(self, path: places.Path, known: Mapping[str, object]) -> None:
+        near = difflib.get_close_matches(str(path[-1]), known, 1)
         hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
-        self._mistake(path, f"there is no {_dotted(path)}; {hint}")
+        self.mistake(path, f"there is no {_dotted(path)}; {hint}")
 
-    def judge(self, config: Config) -> None:
-        """What is wrong with values that are right by themselves."""
-        console = config.console
-        if console.enabled and not console.token and console.host not in ("127.0.0.1", "::1", "localhost"):
-            self._mistake(
-                ("console", "host"),
-                'a console that others can reach needs a token: write token = "..." below [console], or host = '
-                '"127.0.0.1"',
-            )
-        if console.port not in range(65536):
-            self._mistake(("console", "port"), "a port is 0 to 65535")
-        if config.zeps.journal.multicast:
-            self._mistake(
-                ("zeps", "journal", "multicast"), "a group is for one stream: write it below [zeps.streams.NAME]"
-            )
-        for name, stream in config.zeps.streams.items():
-            if stream.multicast:
-                try:
-                    Group.parse(stream.multicast)
-                except GroupError as error:
-                    self._mistake(("zeps", "streams", name, "multicast"), str(error))
-            if not name or name.startswith("$"):
-                self._mistake(("zeps", "streams", name), "a stream has a name, which does not begin with $")
+    def _bounded(self, value: Any, metadata: Mapping[str, Any], path: places.Path) -> Any:
+        bounds = metadata.get("bounds")
+        if bounds is None or value is _WRONG or bounds[0] <= value <= bounds[1]:
+            return value
+        shown = _AMOUNTS.get(metadata["kind"], "{:d}".format)
+        return self.mistake(path, f"{path[-1]} is {shown(bounds[0])} to {shown(bounds[1])}, not {shown(value)}")
 
-    def _mistake(self, path: tuple[str, ...], problem: str) -> Any:
-        line = self._line_of(path)
+    def mistake(self, path: places.Path, problem: str) -> Any:
+        line = self._places.line(path)
         where = f"{self._name}:{line}" if line else self._name
         self.mistakes.append(f"{where}: {problem}")
         return _WRONG
 
-    def _line_of(self, path: tuple[str, ...]) -> int:
-        """The line where a key stands; 0 if it is not found."""
-        for depth in range(len(path) - 1, -1, -1):
-            table, keys = path[:depth], path[depth:]
-            for number, (inside, key) in self._keys():
-                if inside == table and (key is None or tuple(key) == keys[: len(key)]):
-                    if key is None and keys:
-                        continue
-                    return number
-        return next((number for number, (inside, _) in self._keys() if inside == path), 0)
-
-    def _keys(self) -> Iterator[tuple[int, tuple[tuple[str, ...], list[str] | None]]]:
-        """Every line with a table's header or a key: its number, the table, and the key."""
-        table: tuple[str, ...] = ()
-        for number, line in enumerate(self._lines, 1):
-            text = line.split("#", 1)[0].strip()
-            if text.startswith("["):
-                table = tuple(_parts(text.strip("[]")))
-                yield number, (table, None)
-            elif "=" in text:
-                yield number, (table, _parts(text.split("=", 1)[0]))
-
 
 _WRONG: Final = object()
+_AMOUNTS: Final[Mapping[str, Callable[[float], str]]] = {"octets": in_octets, "seconds": in_seconds}
 
 
-def _parts(key: str) -> list[str]:
-    return [part.strip().strip("\"'") for part in key.split(".")]
-
-
-def _dotted(path: tuple[str, ...]) -> str:
-    return ".".join(path)
+def _dotted(path: places.Path) -> str:
+    return ".".join(part for part in path if isinstance(part, str))
 
 
 def _shown(value: object) -> str:

@@ -19,5 +19,14 @@ class ConfigError(ServerError):
         self.mistakes = list(mistakes)
 
 
+class SettingError(ServerError):
+    """A setting that is right by itself cannot be had on this machine now. `path` names it, as in ("zeps", "data")."""
+
+    def __init__(self, path: tuple[str, ...], problem: str) -> None:
+        super().__init__(f"{'.'.join(path)}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
 class KeyDirectoryError(ServerError):
     """A key directory lacks something."""

@@ -34,6 +34,31 @@ def seconds(text: str) -> float:
     return _scaled(text, _SECONDS, "a time such as 90s, 10m, 12h or 7d")
 
 
+def in_octets(count: float) -> str:
+    """A size as it would be written.
+
+    >>> in_octets(65536), in_octets(1500)
+    ('"64K"', '1500')
+    """
+    return _written(count, {unit: size for unit, size in _OCTETS.items() if unit})
+
+
+def in_seconds(count: float) -> str:
+    """A time as it would be written.
+
+    >>> in_seconds(604800), in_seconds(0.5)
+    ('"7d"', '0.5')
+    """
+    return _written(count, {unit: _SECONDS[unit] for unit in ("m", "h", "d")})
+
+
+def _written(count: float, units: Mapping[str, float]) -> str:
+    for unit, size in sorted(units.items(), key=lambda one: -one[1]):
+        if count >= size and count % size == 0:
+            return f'"{count / size:.0f}{unit}"'
+    return f"{count:.0f}" if count == int(count) and count < 1e15 else f"{count:g}"
+
+
 def _scaled(text: str, units: Mapping[str, float], wanted: str) -> float:
     number = text.rstrip("".join(units))
     try:

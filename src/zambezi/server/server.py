@@ -8,22 +8,26 @@ import dataclasses
 import logging
 import socket
 import time
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote
 
+from zambezi.errors import ZambeziError
 from zambezi.mcollective.asyncio import Middleware
 from zambezi.server.archive import StreamArchive
 from zambezi.server.config import Config, JournalConfig
 from zambezi.server.descriptors import raise_limit
-from zambezi.server.errors import ServerError
+from zambezi.server.errors import ServerError, SettingError
 from zambezi.server.keydir import KeyDirectory
+from zambezi.server.latency import Latency
 from zambezi.server.logs import LogJournal
 from zambezi.server.memory import keep_memory
 from zambezi.server.pulse import Pulse
 from zambezi.server.rules import Rules
+from zambezi.server.watch import Watch
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.engine import Limits
 from zambezi.zeps.journal import Policy
@@ -53,7 +57,9 @@ class Server:
         self.middleware: Middleware | None = None
         self.node: Node | None = None
         self.logs: LogJournal | None = None
+        self.keys: KeyDirectory | None = None
         self.pulse = Pulse()
+        self.latency = Latency()
         self.started = time.time()
         self._stack = AsyncExitStack()
 
@@ -75,7 +81,7 @@ class Server:
             _log.warning("only %d descriptors: at most so many connections and files; raise it with ulimit -n", limit)
         stack.push_async_callback(_ended, asyncio.create_task(self.pulse.run()))
         server = self.config.server
-        keys = KeyDirectory.read(Path(server.keys)) if server.keys else None
+        keys = self.keys = KeyDirectory.read(Path(server.keys)) if server.keys else None
         if self.config.zeps.enabled:
             await self._start_zeps(stack, keys)
         if self.config.mcollective.enabled:
@@ -84,11 +90,12 @@ class Server:
             await self._start_zre(stack)
             if self.config.log.enabled:
                 await self._start_log(stack)
+        stack.push_async_callback(_ended, asyncio.create_task(Watch(self._look).run()))
 
     async def _start_zeps(self, stack: AsyncExitStack, keys: KeyDirectory | None) -> None:
         zeps = self.config.zeps
         broker = Broker(
-            self.config.server.data,
+            self._data(),
             policy=policy_of(zeps.journal),
             security=keys.security if keys else None,
             authenticator=keys.authenticator if keys else None,
@@ -107,7 +114,7 @@ class Server:
             group_key=keys.group_key if keys else b"",
         )
         self.broker = await stack.enter_async_context(broker)
-        self.endpoints["zeps"] = broker.bind(zeps.endpoint)
+        self.endpoints["zeps"] = _bound(("zeps", "endpoint"), broker.bind, zeps.endpoint)
         broker.bind(LOCAL.format(id(self)))
 
     async def _start_mcollective(self, stack: AsyncExitStack, keys: KeyDirectory | None) -> None:
@@ -122,7 +129,7 @@ class Server:
             authenticator=keys.authenticator if keys else None,
         )
         self.middleware = await stack.enter_async_context(middleware)
-        self.endpoints["mcollective"] = middleware.bind(mcollective.endpoint)
+        self.endpoints["mcollective"] = _bound(("mcollective", "endpoint"), middleware.bind, mcollective.endpoint)
 
     async def _start_zre(self, stack: AsyncExitStack) -> None:
         zre = self.config.zre
@@ -131,7 +138,7 @@ class Server:
             interface=zre.interface or None,
             seeds=zre.seeds,
             beacon_port=zre.beacon_port,
-            keys=read_pair(zre.key) if zre.key else None,
+            keys=read_pair(zre.key) if zre.key else self.keys.mesh if self.keys else None,
         )
         for service, header in HEADERS.items():
             if service in self.endpoints:
@@ -157,11 +164,14 @@ class Server:
         self.logs = LogJournal(service, stream)
         stack.push_async_callback(_ended, asyncio.create_task(self.logs.run()))
 
-    def reload(self, config: Config) -> None:
-        """Let the rules and the retention of another configuration hold from now on; all else needs a restart.
+    def reload(self, config: Config) -> list[str]:
+        """Let the rules and the retention of another configuration hold from now on, for those who are there too.
 
-        Keys need nothing: the directory of allowed keys is looked at all the time.
+        All else needs a restart: which keys differ is returned. Those who may connect are looked at all the time, and
+        once more now.
         """
+        if self.keys is not None:
+            self.keys.authenticator.refresh()
         self.rules.replace(config.rules)
         if self.middleware is not None:
             self.middleware.replace_rules(self.rules.topics)
@@ -169,11 +179,14 @@ class Server:
             default = policy_of(config.zeps.journal)
             policies = {name: policy_of(one) for name, one in config.zeps.streams.items()}
             self.broker.set_policies(default, policies)
+            self.broker.engine.judge()
+        differ = [*_differences(self.config, config)]
         self.config = dataclasses.replace(
             self.config,
             rules=config.rules,
             zeps=dataclasses.replace(self.config.zeps, journal=config.zeps.journal, streams=config.zeps.streams),
         )
+        return differ
 
     @property
     def problems(self) -> list[str]:
@@ -181,15 +194,36 @@ class Server:
         if self.broker is None:
             return []
         return [
-            f"stream {stream.name}: {stream.held or stream.journal.failed}"
+            f"stream {stream.name}: {(stream.held or stream.journal.failed).removeprefix(f'stream {stream.name!a}: ')}"
             for stream in self.broker.engine.streams
             if stream.held or stream.journal.failed
         ]
+
+    def _look(self) -> list[str]:
+        """Once in a second: how long the disk takes, and what is told in the log: services that cannot do their work,
+        and files of keys that let nobody in.
+        """
+        if self.broker is not None:
+            self.latency.look(self.broker.syncs, self.broker.sync_seconds)
+        return [*self.problems, *(self.keys.problems if self.keys is not None else [])]
 
     @property
     def local_zeps(self) -> str | None:
         """Where those in this process reach the broker, past the network and its keys."""
         return LOCAL.format(id(self)) if self.broker is not None else None
+
+    def _data(self) -> Path:
+        """The directory of the journals, made if it is missing."""
+        data = Path(self.config.server.data)
+        try:
+            data.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise SettingError(("server", "data"), f"{data} is no directory; name one") from None
+        except OSError as error:
+            raise SettingError(
+                ("server", "data"), f"{data} cannot be made: {error.strerror}; name another directory"
+            ) from None
+        return data
 
     def _stream(self, name: str, wanted: str) -> Stream:
         """A stream of our own broker."""
@@ -203,6 +237,27 @@ async def _ended(task: asyncio.Task[None]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+def _bound(path: tuple[str, ...], bind: Callable[[str], str], endpoint: str) -> str:
+    try:
+        return bind(endpoint)
+    except (ZambeziError, OSError) as error:
+        problem = str(error)
+        joint = " " if problem.endswith("?") else "; "
+        raise SettingError(path, f"{problem}{joint}choose another address or port") from None
+
+
+def _differences(before: Config, after: Config) -> Iterator[str]:
+    """The keys that differ, of those that are read once."""
+    for section in dataclasses.fields(Config):
+        old, new = getattr(before, section.name), getattr(after, section.name)
+        if section.name == "rules":
+            continue
+        for one in dataclasses.fields(old):
+            is_reloaded = section.name == "zeps" and one.name in ("journal", "streams")
+            if not is_reloaded and getattr(old, one.name) != getattr(new, one.name):
+                yield f"{section.name}.{one.name}"
 
 
 def policy_of(journal: JournalConfig) -> Policy:

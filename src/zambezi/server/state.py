@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from zambezi.server.queues import queues_of
 from zambezi.zeps.reports import describe_session, describe_stream
 from zambezi.zre.log import hash_of
 
@@ -29,6 +30,8 @@ def state_of(server: Server) -> dict[str, Any]:
         "started": server.started,
         "endpoints": dict(server.endpoints),
         "process": {**usage, "loop_lag": server.pulse.lag, "loop_lag_worst": server.pulse.worst},
+        "queues": [dataclasses.asdict(queue) for queue in queues_of(server)],
+        "problems": server.problems,
         "zeps": _zeps(server),
         "mcollective": _mcollective(server),
         "zre": _zre(server),
@@ -51,6 +54,8 @@ def _zeps(server: Server) -> dict[str, Any] | None:
         "invalid": dict(counters.invalid),
         "refused": broker.socket_counters.refused,
         "handshakes_failed": broker.socket_counters.handshakes_failed,
+        "sync_latency": server.latency.lately,
+        "sync_latency_worst": server.latency.worst,
         "sync_seconds": broker.sync_seconds,
         "syncs": broker.syncs,
     }

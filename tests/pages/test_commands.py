@@ -1,0 +1,56 @@
+"""What a page says to type, and no test can run: installing, clusters that are not here. Its words are checked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pages.blocks import Block, all_blocks
+from tests.pages.commands import check, lines, words
+
+KINDS = {"sh"}
+
+
+@pytest.mark.parametrize("block", all_blocks(*KINDS), ids=str)
+def test_the_commands_of_a_block_exist(block: Block) -> None:
+    for command in lines(block.text):
+        if command.startswith("export "):
+            check_setting(command)
+        else:
+            check(words(command.replace("$SPARK_HOME/bin/", "")))
+
+
+def check_setting(command: str) -> None:
+    """SPARK_HOME, as a shell would have it."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", f'{command}; echo "$SPARK_HOME"'],
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert (Path(done.stdout.strip()) / "bin" / "spark-class").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "zambezi serve --no-such-option",
+        "zambezi no-such-command",
+        "zambezi pipeline run no-such-pipeline",
+        "make no-such-target",
+        "pip install 'zambezi[no-such-extra]'",
+        "no-such-program",
+        "spark-submit --no-such-option x deploy/submit.py pipeline list",
+        "spark-submit --master yarn deploy/submit.py pipeline run archive --no-such-option",
+    ],
+)
+def test_a_command_that_does_not_exist_is_found(command: str) -> None:
+    with pytest.raises(AssertionError):
+        check(words(command))

@@ -1,0 +1,74 @@
+"""deploy/: the unit, the Containerfile and the configuration say what is so."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.pages.blocks import ROOT
+from tests.pages.commands import check, words
+from zambezi.server import config
+
+DEPLOY = ROOT / "deploy"
+UNIT = (DEPLOY / "zambezi.service").read_text()
+CONTAINER = (DEPLOY / "Containerfile").read_text()
+
+
+def test_the_configuration_is_one() -> None:
+    read = config.read(DEPLOY / "zambezi.toml")
+    assert read.server.keys  # it is for others on the network, so it must not be without
+
+
+def test_the_unit_runs_commands_that_exist() -> None:
+    commands = re.findall(r"^Exec(?:Start|StartPre)=(.*)$", UNIT, re.MULTILINE)
+    assert [words(command)[1] for command in commands] == ["config", "serve"]
+    for command in commands:
+        check(words(command))
+
+
+def test_unit_container_and_configuration_agree_on_places() -> None:
+    read = config.read(DEPLOY / "zambezi.toml")
+    assert f"WorkingDirectory={read.server.data}\n" in UNIT
+    assert f"StateDirectory={Path(read.server.data).name}\n" in UNIT
+    assert f"VOLUME {read.server.data}\n" in CONTAINER
+    assert "/etc/zambezi/zambezi.toml" in UNIT
+    assert "/etc/zambezi/zambezi.toml" in CONTAINER
+    assert read.server.keys == "/etc/zambezi/keys"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+    """With a program that is there in place of one that is not installed."""
+    unit = tmp_path / "zambezi.service"
+    unit.write_text(UNIT.replace("/opt/zambezi/bin/zambezi", "/bin/true"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_what_the_container_copies_is_there() -> None:
+    copied = [
+        line.split()[1:-1] for line in CONTAINER.splitlines() if line.startswith("COPY ") and "--from" not in line
+    ]
+    assert copied
+    for sources in copied:
+        assert all((ROOT / source).exists() for source in sources)
+
+
+def test_the_container_runs_a_command_that_exists() -> None:
+    (begin,) = re.findall(r'^ENTRYPOINT \["(\w+)"\]$', CONTAINER, re.MULTILINE)
+    (rest,) = re.findall(r"^CMD \[(.*)\]$", CONTAINER, re.MULTILINE)
+    check([begin, *re.findall(r'"([^"]*)"', rest)])
+    assert "USER zambezi" in CONTAINER
+
+
+def test_the_container_shows_the_ports_that_there_are() -> None:
+    (shown,) = re.findall(r"^EXPOSE (.*)$", CONTAINER, re.MULTILINE)
+    defaults = config.Config()
+    ports = [defaults.zeps.endpoint.rpartition(":")[2], defaults.mcollective.endpoint.rpartition(":")[2]]
+    assert shown.split() == [*ports, str(defaults.console.port)]

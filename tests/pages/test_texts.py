@@ -1,0 +1,178 @@
+"""What a page shows for people to read, pictures, configurations, files: compared with what it is a picture of."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.pages.blocks import ROOT, Block, all_blocks
+from tests.test_architecture import LAYERS
+from zambezi.mcollective import messages
+from zambezi.mcollective.fleet import Reply, Request
+from zambezi.server import Config, config, keydir
+from zambezi.zeps.block import deliver
+from zambezi.zeps.journal import Policy, Store
+from zambezi.zeps.messages import Publish
+from zambezi.zmtp import z85
+from zambezi.zmtp.keyring import Keyring
+from zambezi.zmtp.keys import KeyPair, write_pair
+
+Check = Callable[[str, Path], None]
+
+
+class Texts:
+    """The blocks that are compared, by their page and their first line."""
+
+    kinds = frozenset({"toml", "json", "text", "dockerfile"})
+
+    def __init__(self) -> None:
+        self._checks: dict[tuple[str, str], Check] = {}
+
+    def at(self, page: str, first: str) -> Callable[[Check], Check]:
+        def note(check: Check) -> Check:
+            self._checks[page, first] = check
+            return check
+
+        return note
+
+    def knows(self, block: Block) -> bool:
+        return block.kind == "toml" or _place(block) in self._checks
+
+    def check(self, block: Block, place: Path) -> None:
+        (check_toml if block.kind == "toml" else self._checks[_place(block)])(block.text, place)
+
+    @property
+    def places(self) -> set[tuple[str, str]]:
+        return set(self._checks)
+
+
+def _place(block: Block) -> tuple[str, str]:
+    return block.page, block.text.splitlines()[0].split("  ")[0].strip()
+
+
+TEXTS = Texts()
+
+
+@pytest.mark.parametrize("block", [block for block in all_blocks(*TEXTS.kinds) if TEXTS.knows(block)], ids=str)
+def test_a_text_shows_what_is(block: Block, tmp_path: Path) -> None:
+    TEXTS.check(block, tmp_path)
+
+
+def test_no_check_is_of_a_text_that_is_gone() -> None:
+    assert TEXTS.places == {_place(block) for block in all_blocks(*TEXTS.kinds) if block.kind != "toml"}
+
+
+def check_toml(text: str, place: Path) -> None:
+    """A configuration: the server takes it."""
+    (place / "zambezi.toml").write_text(text)
+    config.read(place / "zambezi.toml")
+
+
+@TEXTS.at("README.md", "devices, services, programs")
+def check_picture(text: str, _place: Path) -> None:
+    """The names in quotes are those of streams, and of the format in Spark."""
+    from zambezi.spark.source import ZepsDataSource
+
+    assert set(re.findall(r'stream "(\w+)"', text)) == {Config().log.stream, "mcollective"}
+    assert set(re.findall(r'(?:source|sink) "(\w+)"', text)) == {ZepsDataSource.name()}
+
+
+@TEXTS.at("docs/architecture.md", "cli")
+def check_layers(text: str, _place: Path) -> None:
+    shown = [set(re.split(r"\s{3,}", line)[:-1]) for line in reversed(text.splitlines())]
+    assert shown == LAYERS[1:]  # errors stands under all of them
+
+
+@TEXTS.at("docs/journal.md", "data/")
+def check_files(text: str, place: Path) -> None:
+    """The files of a stream with two segments, while it is written to."""
+    with Store(place / "data", policy=Policy(segment=1)) as store:
+        prices = store.open("prices")
+        for number in range(2):
+            prices.append(deliver([Publish("gold", b"%d" % number).encode()[0]], first=number + 1), now=1.0)
+        found = sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
+    shown, directory = [], ""
+    for line in text.splitlines()[1:]:
+        name = line.split()[0]
+        directory = name if name.endswith("/") else directory
+        if not name.endswith("/"):
+            shown.append(f"data/{directory}{name}")
+    assert sorted(shown) == [name.replace("0000000002.", "0000009001.") for name in found]
+
+
+@TEXTS.at("docs/journal.md", "{")
+def check_identity(text: str, place: Path) -> None:
+    with Store(place, policy=Policy()) as store:
+        store.open("prices")
+    real = (place / "prices" / "stream.json").read_text()
+    mask = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    assert re.sub(mask, "UUID", text).strip() == re.sub(mask, "UUID", real).strip()
+
+
+@TEXTS.at("docs/security.md", "allowed/")
+def check_allowed(text: str, place: Path) -> None:
+    shown = dict(re.findall(r'^ +(\S+) .*allowed as "(.+)"$', text, re.MULTILINE))
+    for name in shown:
+        stem, _, ending = name.rpartition(".")
+        pair = KeyPair.generate()
+        if ending == "pub":
+            write_pair(place / "made", stem, pair)
+            (place / "made" / name).rename(place / name)
+        else:
+            (place / name).write_text(f'curve\n    public-key = "{z85.encode(pair.public)}"\n')
+    (place / "made").rename(place.parent / f"{place.name}-made")
+    keyring = Keyring(place)
+    assert not keyring.problems
+    assert {name for names in keyring.keys.values() for name in names} == set(shown.values())
+
+
+@TEXTS.at("docs/security.md", "keys/")
+def check_key_directory(text: str, _place: Path) -> None:
+    shown = {line.split()[0] for line in text.splitlines()[1:]}
+    assert shown == {keydir.SECRET, "server.pub", f"{keydir.ALLOWED}/", keydir.MESH, keydir.GROUP}
+
+
+@TEXTS.at("docs/mcollective.md", '[""] VERB *(KEY VALUE) ["" *positional]')
+def check_grammar(_text: str, _place: Path) -> None:
+    frames = (b"", b"SUB", b"ID", b"1", b"", b"a topic", b"another")
+    command = messages.decode(frames)
+    assert command == messages.Command(b"SUB", {b"ID": b"1"}, (b"a topic", b"another"), delimited=True)
+    assert command.encode() == frames
+    assert messages.decode([b"NOOP"]) == messages.Command(b"NOOP", {}, (), delimited=False)
+
+
+@TEXTS.at(
+    "docs/fleet.md",
+    '{"zambezi": 1, "request": "f0a1...", "agent": "disk", "action": "usage", '
+    '"arguments": {"path": "/"}, "caller": "laptop"}',
+)
+def check_request(text: str, _place: Path) -> None:
+    request = Request.decode(text.encode())
+    assert request is not None
+    assert list(json.loads(request.encode()).items()) == list(json.loads(text).items())
+
+
+@TEXTS.at(
+    "docs/fleet.md",
+    '{"zambezi": 1, "reply": "f0a1...", "node": "node1", "status": "ok", '
+    '"result": {"used": 1}, "error": "", "took": 0.0021}',
+)
+def check_reply(text: str, _place: Path) -> None:
+    reply = Reply.decode(text.encode())
+    assert reply is not None
+    assert list(json.loads(reply.encode()).items()) == list(json.loads(text).items())
+
+
+@TEXTS.at("docs/clusters.md", "FROM apache/spark:4.3.0-python3")
+def check_image(text: str, _place: Path) -> None:
+    """What it copies is there, and its Spark is one that the package is made for."""
+    spark = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["spark"]
+    (version,) = re.findall(r"apache/spark:(\d+\.\d+)", text)
+    assert f"pyspark>={version},<" in spark[0]
+    for sources in re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE):
+        assert all((ROOT / source).exists() for source in sources.split())

@@ -1,0 +1,34 @@
+"""Troubles are told when they come, and when they are over."""
+
+import logging
+
+import pytest
+
+from zambezi.server.latency import Latency
+from zambezi.server.watch import Watch
+
+
+def test_each_is_logged_once_when_it_comes_and_when_it_goes(caplog: pytest.LogCaptureFixture) -> None:
+    troubles: list[str] = []
+    watch = Watch(lambda: troubles)
+    with caplog.at_level(logging.INFO, "zambezi.server"):
+        watch.look()
+        troubles.append("stream prices: no room")
+        watch.look()
+        watch.look()
+        troubles.clear()
+        watch.look()
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "stream prices: no room"),
+        ("INFO", "it is over: stream prices: no room"),
+    ]
+
+
+def test_latency_is_that_of_the_last_syncs() -> None:
+    latency = Latency()
+    latency.look(10, 1.0)
+    latency.look(12, 3.0)
+    assert latency.lately == 1.0
+    latency.look(22, 3.5)
+    assert latency.lately == pytest.approx(0.05)
+    assert 0.9 < latency.worst < 1.0
