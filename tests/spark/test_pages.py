@@ -22,7 +22,7 @@ def test_the_examples_run(
     monkeypatch.setattr("zambezi.spark.session", lambda: spark)  # there is one already
     bodies = [(("kitchen", "attic")[number % 2], b'{"celsius": %d}' % number) for number in range(30)]
     write(tmp_path / "data", "readings", bodies)
-    blocks = re.findall(r"^```python spark\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r'^```python title="Spark"\n(.*?)^```', PAGE.read_text(), re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
     with serving(tmp_path / "data") as (_, bound):
         for block in blocks:

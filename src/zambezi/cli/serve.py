@@ -180,8 +180,9 @@ class End:
 
 
 def _reload(server: Server, arguments: argparse.Namespace) -> None:
-    """Take over what can be changed while it runs. A configuration with mistakes changes nothing; but what is wrong with
-    the machine, such as an interface that is down, keeps nobody from taking away a right."""
+    """Take over what can be changed while it runs. A configuration with mistakes changes nothing; what is wrong with
+    the machine, such as an interface that is down, keeps nobody from taking away a right.
+    """
     try:
         wanted = configured(arguments)
     except ConfigError as error:

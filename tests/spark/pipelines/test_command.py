@@ -21,6 +21,7 @@ from tests.zeps.serving import serving
 from zambezi.cli import main, pipeline
 from zambezi.cli.results import result_view
 from zambezi.spark.pipelines import PIPELINES, Progress
+from zambezi.spark.pipelines.disk import Lock
 from zambezi.spark.pipelines.pipeline import Rows
 from zambezi.spark.pipelines.results import Result
 
@@ -122,6 +123,26 @@ def test_a_run_shows_tables_and_leaves_files(tmp_path: Path, capsys: pytest.Capt
         "traffic-heavy",
         "traffic-gaps",
     }
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_second_run_into_the_same_directory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "data", "readings", numbered(30))
+    out = tmp_path / "out"
+    lock = Lock(out, ".zambezi")  # as a run of `archive` has it, from its beginning to its end
+    lock.take()
+    command = [*RUN, "archive", "--path", str(tmp_path / "data"), "--out", str(out)]
+    try:
+        assert main(command) == 1
+    finally:
+        lock.release()
+    told = capsys.readouterr().err
+    assert f"zambezi: {out} is being written to by process {os.getpid()} on " in told
+    assert "wait until that run ends, stop it, or choose another directory (--out)" in told
+    assert "Traceback" not in told
+    assert not list(out.rglob("*.parquet"))
+    assert main(command) == 0
+    assert list(out.glob("stream=readings/date=*/*.parquet"))
 
 
 @pytest.mark.usefixtures("shared")

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
+import os
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self, cast
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
+from tests.spark.journal import numbered, write
+from tests.zmtp.waiting import wait_until
+from zambezi.spark.errors import SparkError
+from zambezi.spark.pipelines import PIPELINES, Run
 from zambezi.spark.pipelines.deposit import ONCE, Deposit, DepositError, Done, Files
+from zambezi.spark.pipelines.disk import InUse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,12 +42,12 @@ def seen(root: Path) -> Counter[int]:
     return found
 
 
-def put(deposit: Deposit, data: DataFrame, batch: int, query: str = "q") -> None:
+def put(deposit: Deposit, data: DataFrame | Small, batch: int, query: str = "q") -> None:
     """What a run does with a batch."""
     deposit.recover()
     last = deposit.claim(query)
     if last is None or batch > last.batch:
-        deposit.put(deposit.stage(data, batch), Done(query, batch, rows=data.count()))
+        deposit.put(deposit.stage(cast("DataFrame", data), batch), Done(query, batch, rows=data.count()))
 
 
 def test_batches_come_one_after_another(spark: SparkSession, tmp_path: Path) -> None:
@@ -115,3 +123,227 @@ def test_a_table_that_is_written_as_a_whole_is_replaced(
     assert (tmp_path / "mine.txt").exists()
     with pytest.raises(DepositError, match="was written as a whole"):
         deposit.claim("q")
+
+
+def test_what_was_staged_and_is_gone_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    deposit = Deposit(spark, str(tmp_path), ("stream",))
+    staged = deposit.stage(frame(spark, 1, 2), 0)
+    (tmp_path / ".zambezi" / "staging" / staged[0][0]).unlink()
+    told = r"is gone: remove what there is of it \(batch-00000000-\*.parquet\)"
+    with pytest.raises(DepositError, match=told):
+        deposit.put(staged, Done("q", 0))
+    with pytest.raises(DepositError, match=told):
+        deposit.recover()
+    assert deposit.last() is None
+
+
+def test_what_a_dead_driver_still_stages_is_not_taken(spark: SparkSession, tmp_path: Path) -> None:
+    """Its Java goes on for a moment, with the same batch."""
+    deposit = Deposit(spark, str(tmp_path), ("stream",))
+    staged = deposit.stage(frame(spark, 1, 2), 0)
+    Deposit(spark, str(tmp_path), ("stream",)).stage(frame(spark, 1, 2), 0)
+    deposit.put(staged, Done("q", 0))
+    assert seen(tmp_path) == Counter([1, 2])
+    assert list((tmp_path / ".zambezi" / "staging").iterdir()) == []
+
+
+# Two runs at once
+
+
+def test_a_second_run_is_told_who_writes(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "data", "s", numbered(30))
+    out, options = str(tmp_path / "out"), {"path": str(tmp_path / "data")}
+    first, second = (Run(spark, PIPELINES["archive"], out, options) for _ in range(2))
+    query = first.start(follow=True)
+    try:
+        wait_until(lambda: first.progress().rows == 30)
+        for way in (second.catch_up, second.once, lambda: second.start(follow=True)):
+            with pytest.raises(InUse, match=f"is being written to by process {os.getpid()} on .*: wait until"):
+                way()
+        second.stop()  # which holds nothing
+        with pytest.raises(InUse):
+            second.catch_up()
+        assert query.isActive
+    finally:
+        first.stop()
+    write(tmp_path / "data", "s", numbered(5))
+    assert second.catch_up().rows == 5
+    assert first.catch_up().rows == 30  # nothing but what it had
+    assert seen(tmp_path / "out") == Counter(range(1, 36))
+
+
+def test_a_run_that_failed_leaves_no_lock(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "data", "s", numbered(3))
+    out = str(tmp_path / "out")
+    absent = Run(spark, PIPELINES["archive"], out, {"path": str(tmp_path / "data"), "streams": "s,t"})
+    with pytest.raises(SparkError, match="there is no stream 't'"):
+        absent.once()
+    wrong = Run(spark, PIPELINES["archive"], out, {"path": str(tmp_path / "data"), "maxMessagesPerTrigger": "few"})
+    with pytest.raises(SparkError, match="option 'maxMessagesPerTrigger' is 'few'"):
+        wrong.catch_up()
+    assert Run(spark, PIPELINES["archive"], out, {"path": str(tmp_path / "data")}).catch_up().rows == 3
+
+
+# Power fails
+
+
+class Disk:
+    """A disk that loses what it was not asked to keep.
+
+    It knows which files were synced and are the same since, and which entries of directories were.
+    """
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._root = root
+        self._real = os.fsync
+        self._kept: dict[int, tuple[int, int]] = {}
+        self._listed: dict[Path, set[str]] = {}
+        self.syncs = 0
+        self.left = -1  # so many until power fails
+        monkeypatch.setattr(os, "fsync", self.fsync)
+
+    def fsync(self, descriptor: int) -> None:
+        if self.left == 0:
+            raise CutOff
+        self.left -= 1
+        self.syncs += 1
+        self._real(descriptor)
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path.is_dir():
+            self._listed[path] = set(os.listdir(path))  # noqa: PTH208
+        else:
+            self._kept[path.stat().st_ino] = _state(path)
+
+    def keep(self) -> None:
+        """What is there now stays."""
+        for path in (self._root, *self._root.rglob("*")):
+            if path.is_dir():
+                self._listed[path] = set(os.listdir(path))  # noqa: PTH208
+            else:
+                self._kept[path.stat().st_ino] = _state(path)
+
+    def is_kept(self, path: Path) -> bool:
+        """Whether a file, its checksums and all its directories survive."""
+        for one in (path, path.with_name(f".{path.name}.crc")):
+            if one.exists() and self._kept.get(one.stat().st_ino) != _state(one):
+                return False
+        parents = [one for one in (path, *path.parents) if one.is_relative_to(self._root) and one != self._root]
+        return all(one.name in self._listed.get(one.parent, ()) for one in parents)
+
+    def fail(self) -> None:
+        """The files that were not kept are empty, as they are on most disks."""
+        for path in self._root.rglob("*"):
+            if path.is_file() and self._kept.get(path.stat().st_ino) != _state(path):
+                path.write_bytes(b"")
+
+
+def _state(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+class Small:
+    """What a deposit asks of a frame, and no Spark: a file for each of two streams."""
+
+    def __init__(self, *numbers: int) -> None:
+        self._numbers = numbers
+
+    @property
+    def write(self) -> Self:
+        return self
+
+    def partitionBy(self, _: str) -> Self:  # noqa: N802 - Spark's name
+        return self
+
+    def parquet(self, url: str) -> None:
+        for number in self._numbers:
+            place = Path(url.removeprefix("file:")) / f"stream=s{number % 2}"
+            place.mkdir(parents=True)
+            pq.write_table(pa.table({"sequence": [number]}), place / "part-00000.parquet")
+            (place / ".part-00000.parquet.crc").write_bytes(b"crc")  # of no known kind, so nobody minds it
+
+    def count(self) -> int:
+        return len(self._numbers)
+
+
+def test_power_fails_whenever_the_disk_is_waited_for(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = Small(1, 2), Small(3, 4)
+    fails = 0
+    while True:
+        root = tmp_path / str(fails)
+        put(Deposit(spark, str(root), ("stream",)), one, 0)
+        with monkeypatch.context() as patched:
+            disk = Disk(root, patched)
+            disk.keep()
+            disk.left = fails
+            with contextlib.suppress(CutOff):
+                put(Deposit(spark, str(root), ("stream",)), two, 1)
+            disk.fail()
+        is_through = disk.left > 0
+        assert max(seen(root).values()) == 1
+        assert seen(root).keys() >= {1, 2}
+        put(Deposit(spark, str(root), ("stream",)), two, 1)
+        assert seen(root) == Counter(range(1, 5)), f"after {fails} times"
+        if is_through:
+            break
+        fails += 1
+    assert fails > 10  # files, checksums, notes and directories
+
+
+def test_each_step_waits_until_the_disk_has_the_one_before(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "data", "s", numbered(20))
+    out = tmp_path / "out"
+    disk = Disk(out, monkeypatch)
+    move, steps = Files.move, []
+
+    def careful(self: Files, start: tuple[str, ...], end: tuple[str, ...]) -> None:
+        own = out / ".zambezi"
+        source = out.joinpath(*start)
+        steps.append(end[1] if end[0] == ".zambezi" else "visible")
+        # What is moved, be it data or a note, has all its octets and its checksums on the disk.
+        assert disk._kept[source.stat().st_ino] == _state(source)
+        staged = [path for path in own.glob("staging/**/*.parquet") if "_temporary" not in path.parts]
+        visible = list(out.glob("stream=*/date=*/*.parquet"))
+        if steps[-1] == "moving":
+            assert all(disk.is_kept(path) for path in staged)
+            assert disk.is_kept(own / "checkpoint" / "metadata")
+            assert disk.is_kept(own / "checkpoint" / "offsets" / Path(end[-1]).stem)
+        elif steps[-1] == "visible":
+            assert [disk.is_kept(path) for path in (own / "moving").glob("[0-9]*.json")] == [True]
+            assert disk.is_kept(source)
+        else:
+            assert visible
+            assert not staged
+            assert all(disk.is_kept(path) for path in visible)
+        move(self, start, end)
+
+    monkeypatch.setattr(Files, "move", careful)
+    options = {"path": str(tmp_path / "data"), "maxMessagesPerTrigger": "10"}
+    assert Run(spark, PIPELINES["archive"], str(out), options).catch_up().batch == 1
+    assert steps == ["moving", "visible", "done"] * 2
+    assert all(disk.is_kept(path) for path in (out / ".zambezi" / "done").glob("[0-9]*.json"))
+    assert ".zambezi" in disk._listed[out]
+    assert disk._listed[tmp_path] >= {"out"}
+
+
+def test_a_disk_that_fails_stops_the_run_and_loses_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "data", "s", numbered(20))
+    run = Run(spark, PIPELINES["archive"], str(tmp_path / "out"), {"path": str(tmp_path / "data")})
+
+    def broken(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().suffix == ".parquet":
+            raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", broken)
+        with pytest.raises(SparkError, match="the disk does not confirm what was written: Input/output error"):
+            run.catch_up()
+    assert seen(tmp_path / "out") == Counter()
+    assert run.catch_up().rows == 20
+    assert seen(tmp_path / "out") == Counter(range(1, 21))

@@ -25,7 +25,7 @@ def test_the_example_runs(
 ) -> None:
     monkeypatch.setattr("zambezi.spark.session", lambda: spark)  # there is one already
     write(tmp_path / "data", "readings", numbered(30))
-    (block,) = re.findall(r"^```python spark\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r'^```python title="Spark"\n(.*?)^```', PAGE, re.MULTILINE | re.DOTALL)
     for name in ("data", "results"):
         block = block.replace(f'"{name}"', f'"{tmp_path / name}"')
     exec(block, {})

@@ -5,7 +5,7 @@ see each row once; a plain glob, or another program, also sees what attempts tha
 appears where readers look only when its batch is complete, under a name that only its batch can have:
 
     ROOT/stream=readings/date=2026-11-15/batch-00000017-0000.parquet     what readers see
-    ROOT/.zambezi/staging/17/...                                         a batch that is being written
+    ROOT/.zambezi/staging/17-5f3a09c1/...                                a batch that is being written
     ROOT/.zambezi/moving/17.json                                         a batch that is complete, and is being moved
     ROOT/.zambezi/done/17.json                                           a batch that is there
 
@@ -15,26 +15,41 @@ comes again. After that, the moves are taken up where they ended: what was stage
 a row is to be seen at most once, rows that were to be seen never vanish, and when a batch is done all its rows are
 there. That the same batch comes again with the same number is Spark's promise to `foreachBatch`.
 
+Power may fail, too. Each step waits until the disk has the one before it: what is staged, and what Spark has written
+down of the batch in its checkpoint, before the moves are noted; the moves before the batch is noted as done.
+
+And two runs may be started by mistake. A run holds a lock from its beginning to its end, and a second one is told who
+does. A driver that was killed leaves its Java behind for a moment, which may still be staging: so each attempt stages
+in a directory of its own, and what another one leaves is never moved.
+
 It needs a file system that renames: any local or network disk, HDFS. Object stores copy instead: a copy that is cut off
 leaves no file, so it should hold there too, at a price; nobody has tried. All is done through Hadoop's file systems, by
-the driver, and one driver at a time.
+the driver. The lock, and waiting for the disk, are for paths that the driver's machine has mounted: elsewhere it is for
+the user to start one run at a time, and for the file system to keep what was closed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from zambezi.spark.errors import SparkError
+from zambezi.spark.pipelines.disk import Lock, sync
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 OWN: Final = ".zambezi"  # readers leave out what begins with a dot
 KEPT: Final = 100  # notes of batches that are done
+CHECKPOINT: Final = "checkpoint"
+STAGING: Final = "staging"
+MOVING: Final = "moving"
+DONE: Final = "done"
 ONCE: Final = "once"  # the query of a table that is written as a whole
 
 
@@ -66,7 +81,10 @@ class Files:
         configuration = context._jsc.hadoopConfiguration()
         given = self._path(root)
         self._system = given.getFileSystem(configuration)
-        self.root = str(self._system.makeQualified(given).toString()).rstrip("/")
+        whole = self._system.makeQualified(given)
+        self.root = str(whole.toString()).rstrip("/")
+        # Where it is for Python, if it is on a disk of this machine.
+        self.local = Path(whole.toUri().getPath()) if self._system.getScheme() == "file" else None
 
     def path(self, *parts: str) -> Any:
         return self._path("/".join((self.root, *parts)))
@@ -98,15 +116,17 @@ class Files:
             stream.close()
 
     def write(self, octets: bytes, *parts: str) -> None:
-        """Write a file as a whole: it is there with all its octets, or not at all."""
+        """Write a file as a whole: it is there with all its octets, or not at all; and it stays."""
         fresh = (*parts[:-1], f".{parts[-1]}.new")
         stream = self._system.create(self.path(*fresh), True)
         try:
             stream.write(bytearray(octets))
         finally:
             stream.close()
+        self.sync_file(*fresh)
         self.remove(*parts)
         self.move(fresh, parts)
+        self.sync_directories([parts[:-1]])
 
     def move(self, start: tuple[str, ...], end: tuple[str, ...]) -> None:
         if len(end) > 1:
@@ -117,6 +137,24 @@ class Files:
     def remove(self, *parts: str) -> None:
         self._system.delete(self.path(*parts), True)
 
+    def sync_file(self, *parts: str) -> None:
+        """Wait until the disk has a file, and the checksums that Hadoop keeps beside it."""
+        if self.local is None:
+            return
+        path = self.local.joinpath(*parts)
+        checksums = path.with_name(f".{path.name}.crc")
+        for one in (path, checksums):
+            if one.exists():
+                sync(one)
+
+    def sync_directories(self, directories: Iterable[tuple[str, ...]]) -> None:
+        """Wait until the disk knows what is in directories, and that they are there."""
+        if self.local is None:
+            return
+        every = {parts[:depth] for parts in directories for depth in range(len(parts) + 1)}
+        for parts in sorted(every, key=len, reverse=True):
+            sync(self.local.joinpath(*parts))
+
 
 class Deposit:
     """A table in Parquet that grows batch by batch."""
@@ -126,14 +164,34 @@ class Deposit:
         self._directories = directories
         self._files = Files(spark, root)
         self.root = self._files.root
-        self.checkpoint = f"{self.root}/{OWN}/checkpoint"
+        self.checkpoint = f"{self.root}/{OWN}/{CHECKPOINT}"
+        self._lock = Lock(self._files.local, OWN) if self._files.local is not None else None
+
+    def hold(self) -> None:
+        """Let nobody else write here until `release()`, or the end of this process; InUse, if somebody does."""
+        if self._lock is not None:
+            self._lock.take()
+
+    def release(self) -> None:
+        """Let others write here."""
+        if self._lock is not None:
+            self._lock.release()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold it for a while."""
+        self.hold()
+        try:
+            yield
+        finally:
+            self.release()
 
     def last(self) -> Done | None:
         """The newest batch that is there."""
-        numbers = [int(name.removesuffix(".json")) for name in self._files.names(OWN, "done") if name[0].isdigit()]
+        numbers = [int(name.removesuffix(".json")) for name in self._files.names(OWN, DONE) if name[0].isdigit()]
         if not numbers:
             return None
-        return Done(**json.loads(self._files.read(OWN, "done", f"{max(numbers)}.json")))
+        return Done(**json.loads(self._files.read(OWN, DONE, f"{max(numbers)}.json")))
 
     def claim(self, query: str) -> Done | None:
         """The newest batch, if this table is the query's own; DepositError, if it is another's."""
@@ -145,49 +203,89 @@ class Deposit:
 
     def recover(self) -> None:
         """Take up moves that were cut off."""
-        for name in self._files.names(OWN, "moving"):
+        for name in self._files.names(OWN, MOVING):
             if name[0].isdigit():
                 self._move(int(name.removesuffix(".json")))
 
     def stage(self, frame: DataFrame, batch: int) -> list[tuple[str, int]]:
-        """Write a batch where nobody looks."""
-        frame.write.mode("overwrite").partitionBy(*self._directories).parquet(f"{self.root}/{OWN}/staging/{batch}")
-        found = self._files.files(OWN, "staging", str(batch))
-        return sorted(one for one in found if one[0].endswith(".parquet"))
+        """Write a batch where nobody looks. The files that it has, by their path there, and their sizes."""
+        place = f"{batch}-{uuid4().hex[:8]}"
+        frame.write.partitionBy(*self._directories).parquet(f"{self.root}/{OWN}/{STAGING}/{place}")
+        staged = sorted(
+            (f"{place}/{path}", size)
+            for path, size in self._files.files(OWN, STAGING, place)
+            if path.endswith(".parquet")
+        )
+        for path, _ in staged:
+            self._files.sync_file(OWN, STAGING, *path.split("/"))
+        self._files.sync_directories({(OWN, STAGING, *path.split("/")[:-1]) for path, _ in staged})
+        return staged
 
     def put(self, staged: list[tuple[str, int]], done: Done, *, alone: bool = False) -> None:
         """Make a staged batch one that is there; `alone`, instead of all others."""
-        moves = [
-            (path, str(PurePosixPath(path).parent / f"batch-{done.batch:08d}-{number:04d}.parquet"))
-            for number, (path, _) in enumerate(staged)
-        ]
+        moves = [(path, _target(path, done.batch, number)) for number, (path, _) in enumerate(staged)]
         note = {"moves": moves, "done": asdict(done), "alone": alone}
-        self._files.write(json.dumps(note).encode(), OWN, "moving", f"{done.batch}.json")
+        self._sync_checkpoint(done.batch)
+        self._files.write(json.dumps(note).encode(), OWN, MOVING, f"{done.batch}.json")
         self._move(done.batch)
+
+    def _sync_checkpoint(self, batch: int) -> None:
+        """Have the disk keep what Spark has written down of a batch: once it is done it must not become another."""
+        if not self.is_begun():
+            return
+        for parts in (("metadata",), ("offsets", str(batch)), ("commits", str(batch - 1))):
+            self._files.sync_file(OWN, CHECKPOINT, *parts)
+        there = [(OWN, CHECKPOINT, name) for name in ("offsets", "commits")]
+        self._files.sync_directories([one for one in there if self._files.exists(*one)])
 
     def _move(self, batch: int) -> None:
         name = f"{batch}.json"
-        note = json.loads(self._files.read(OWN, "moving", name))
-        if note["alone"]:
-            self._remove_others(batch)
+        note = json.loads(self._files.read(OWN, MOVING, name))
+        changed = self._remove_others(batch) if note["alone"] else set()
         for start, end in note["moves"]:
-            source = (OWN, "staging", str(batch), *start.split("/"))
+            source, target = (OWN, STAGING, *start.split("/")), tuple(end.split("/"))
             if self._files.exists(*source):
-                self._files.move(source, tuple(end.split("/")))
-        self._files.write(json.dumps(note["done"]).encode(), OWN, "done", name)
-        self._files.remove(OWN, "moving", name)
-        self._files.remove(OWN, "staging", str(batch))
+                self._files.move(source, target)
+            elif not self._files.exists(*target):
+                raise DepositError(
+                    f"batch {batch} of {self.root} was complete, and {end} of it is gone: remove what there is of it "
+                    f"(batch-{batch:08d}-*.parquet) and {OWN}/{MOVING}/{name}, and it is made again"
+                )
+            changed.add(target[:-1])
+        self._files.sync_directories(changed)
+        self._files.write(json.dumps(note["done"]).encode(), OWN, DONE, name)
+        self._files.remove(OWN, MOVING, name)
+        # If the note came back after a later batch, its moves would be made again, and a table written as a whole lost.
+        self._files.sync_directories([(OWN, MOVING)])
+        for left in self._files.names(OWN, STAGING):
+            self._files.remove(OWN, STAGING, left)
         if batch >= KEPT:
-            self._files.remove(OWN, "done", f"{batch - KEPT}.json")
+            self._files.remove(OWN, DONE, f"{batch - KEPT}.json")
 
-    def _remove_others(self, batch: int) -> None:
-        """Remove the files of other batches, and nothing else: a directory may be somebody's home by mistake."""
+    def _remove_others(self, batch: int) -> set[tuple[str, ...]]:
+        """Remove the files of other batches, and nothing else: a directory may be somebody's home by mistake.
+
+        Where some were.
+        """
+        changed = set()
         for path, _ in list(self._files.files()):
-            name = path.rsplit("/", 1)[-1]
-            is_ours = name.startswith("batch-") and not name.startswith(f"batch-{batch:08d}-")
-            if is_ours and not path.startswith(f"{OWN}/"):
-                self._files.remove(*path.split("/"))
+            parts = tuple(path.split("/"))
+            is_ours = parts[-1].startswith("batch-") and not parts[-1].startswith(f"batch-{batch:08d}-")
+            if is_ours and parts[0] != OWN:
+                self._files.remove(*parts)
+                changed.add(parts[:-1])
+        return changed
 
     def is_begun(self) -> bool:
         """Whether a streaming query has been here."""
-        return self._files.exists(OWN, "checkpoint")
+        return self._files.exists(OWN, CHECKPOINT)
+
+
+def _target(path: str, batch: int, number: int) -> str:
+    """Where a staged file goes.
+
+    >>> _target("17-5f3a09c1/stream=readings/part-00000.snappy.parquet", 17, 3)
+    'stream=readings/batch-00000017-0003.parquet'
+    """
+    _, *directories, _ = path.split("/")
+    return "/".join((*directories, f"batch-{batch:08d}-{number:04d}.parquet"))

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _CHOICES: Final = frozenset({"stream", "streams", "streamPattern"})
+_ENDS: Final = frozenset({"endingSequence", "endingTimestamp"})
+PLANNED: Final = 5.0  # seconds between the planning of a batch and its arrival, at most; more is a machine in trouble
 _OURS: Final = re.compile(r"^(?:[\w.]+: )?zambezi\.[\w.]+\.\w+: (.+)$", re.MULTILINE)
 
 
@@ -78,11 +80,16 @@ class Run:
         self._progress = Progress()
         self._query: StreamingQuery | None = None
         self._shared: list[DataFrame] = []
+        self._read_up_to = 0.0
 
     # The three ways
 
     def once(self) -> Progress:
         """All that there is, as a batch."""
+        with self.deposit.held():
+            return self._once()
+
+    def _once(self) -> Progress:
         deposit = self.deposit
         if deposit.is_begun():
             raise DepositError(
@@ -91,6 +98,7 @@ class Run:
             )
         deposit.recover()
         last = deposit.claim(ONCE)
+        self._reads_up_to(time.time())
         messages = self.spark.read.format("zeps").options(**self.options).load()
         with plainly():
             number = 0 if last is None else last.batch + 1
@@ -104,13 +112,25 @@ class Run:
         return self.progress()
 
     def start(self, *, follow: bool, every: float = 0.0) -> StreamingQuery:
-        """Start the query. `every`: seconds between batches; as soon as there is something, if zero."""
+        """Start the query. `every`: seconds between batches; as soon as there is something, if zero.
+
+        Until it has ended, by `wait` or `stop`, no other run writes to the directory.
+        """
+        self.deposit.hold()
+        try:
+            return self._start(follow=follow, every=every)
+        except BaseException:
+            self.deposit.release()
+            raise
+
+    def _start(self, *, follow: bool, every: float) -> StreamingQuery:
         last = self.deposit.last()
         if last is not None and last.query == ONCE:
             self.deposit.claim("")
         options = {"startingSequence": "earliest", **self.options}
         if "startingTimestamp" in options:
             del options["startingSequence"]
+        self._reads_up_to(time.time())
         messages = self.spark.readStream.format("zeps").options(**options).load()
         writer = (
             self.pipeline.prepare(messages, self.settings)
@@ -125,21 +145,32 @@ class Run:
 
     def wait(self, query: StreamingQuery, timeout: float | None = None) -> bool:
         """Wait for the end of a query, or so many seconds; whether it has ended. Its failure is raised."""
-        with plainly():
-            if timeout is None:
-                query.awaitTermination()
-                return True
-            return bool(query.awaitTermination(timeout))  # type: ignore[arg-type] # it takes parts of seconds
+        try:
+            with plainly():
+                if timeout is None:
+                    query.awaitTermination()
+                    return True
+                return bool(query.awaitTermination(timeout))  # type: ignore[arg-type] # it takes parts of seconds
+        finally:
+            if not query.isActive:
+                self.deposit.release()
 
     def stop(self) -> None:
         """End the query; a batch that is under way is done again by the next run."""
         if self._query is not None:
             self._query.stop()
+        self.deposit.release()
 
     # One batch
 
+    def _reads_up_to(self, now: float) -> None:
+        """What was journalled by now is read, unless the options end before it."""
+        if not _ENDS & self.options.keys():
+            self._read_up_to = now
+
     def _arrived(self, events: DataFrame, batch: int) -> None:
         deposit = self.deposit
+        self._reads_up_to(time.time() - PLANNED)
         query = events.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
         deposit.recover()
         last = deposit.claim(query)
@@ -215,7 +246,8 @@ class Run:
     def reports(self) -> Sequence[Report]:
         """What people look at, of all that is in the table now. What they share is held until `release()`."""
         self.release()
-        return self.pipeline.reports(self._share(self.table()), self.settings, self._share)
+        settings = replace(self.settings, read_up_to=self._read_up_to)
+        return self.pipeline.reports(self._share(self.table()), settings, self._share)
 
     def _share(self, frame: DataFrame) -> DataFrame:
         held = frame.persist()
