@@ -26,6 +26,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     return _Skipped.from_parent(parent, path=module_path) if _MISSING else None
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # A session takes seconds and a gigabyte: with `--dist loadgroup` one worker has it, and the rest does other things.
     for item in items:
@@ -52,9 +53,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Xshare:auto",
-        # Tables are small here: to compile a query takes longer than to run it. Commands, in sessions of their own, do.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.task.maxFailures": "4",
         "spark.log.level": "ERROR",
     }
