@@ -216,7 +216,8 @@ def run_ping(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say(json.dumps(_as_json(outcome), indent=2))
     elif sys.stdout.isatty():
-        table = _new_table(f"{len(outcome.replies)} nodes", "node", "ms", "agents")
+        count = len(outcome.replies)
+        table = _new_table("1 node" if count == 1 else f"{count} nodes", "node", "ms", "agents")
         for node, reply in outcome.replies.items():
             table.add_row(_plain(node), f"{times[node] * 1000:.1f}", _plain(", ".join(agents_of(reply))))
         Console().print(table)

@@ -216,9 +216,11 @@ function drawMesh() {
     if (nodes.length <= 60 || node.self) parts.push(svg("text", { x: node.x, y: node.y + (node.self ? 44 : above ? -22 : 32) }, node.name));
     if (node.groups.length && nodes.length <= 30) parts.push(svg("text", { x: node.x, y: node.y + (above ? -40 : 48), class: "small" }, node.groups.join(", ")));
   }
-  const heard = talk.filter(([from, to]) => chosen && [from, to].includes(nodes.find((node) => node.uuid === chosen).hash));
-  $("mesh-note").textContent = chosen
-    ? `${nodes.find((node) => node.uuid === chosen).name}: ${number(heard.reduce((sum, [, , count]) => sum + count, 0))} messages with ${number(new Set(heard.flatMap(([from, to]) => [from, to])).size - (heard.length ? 1 : 0))} others, of late`
+  const picked = nodes.find((node) => node.uuid === chosen);
+  const heard = talk.filter(([from, to]) => picked && byHash.get(from) && byHash.get(to) && [from, to].includes(picked.hash));
+  const others = new Set(heard.flatMap(([from, to]) => [from, to]).filter((one) => one !== picked.hash));
+  $("mesh-note").textContent = picked
+    ? `${picked.name}: ${number(heard.reduce((sum, [, , count]) => sum + count, 0))} messages with ${number(others.size)} others, of late`
     : peers.length ? "pick a node to see whom it talks to" : "";
   $("graph").replaceChildren(...parts);
 }
