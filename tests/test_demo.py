@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 PATIENCE = 240.0
 TOLD = (
@@ -18,6 +20,7 @@ TOLD = (
 )
 
 
+@pytest.mark.timeout(300)
 def test_the_demo_runs_to_its_end(tmp_path: Path) -> None:
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("DEMO_")}
     surroundings |= {"DEMO_SPARK": "0", "TMPDIR": str(tmp_path)}
