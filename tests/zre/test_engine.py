@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tests.zre.mesh import Member, Mesh, check, uuid_of
@@ -93,6 +93,23 @@ def test_a_whisper_to_nobody_is_an_error() -> None:
     ours.receive_beacon(beacon(), "10.0.0.2", NOW)
     with pytest.raises(NoSuchPeer):  # greeted, but it has not said who it is
         ours.whisper(BOB, (b"x",))
+
+
+@pytest.mark.spec("SEQ-02")
+def test_what_was_said_between_the_greetings_is_followed_by_a_ping() -> None:
+    ours = engine()
+    ours.receive_beacon(beacon(), "10.0.0.2", NOW)
+    ours.join("A")
+    ours.take()
+    ours.disturbed(BOB.bytes)
+    assert ours.take() == []  # it may not know us yet
+    ours.receive(IDENTITY, hello(), NOW)
+    assert [output.frames for output in ours.take() if isinstance(output, Send)] == [Ping(3).encode()]
+    quiet = engine()
+    quiet.receive_beacon(beacon(), "10.0.0.2", NOW)
+    quiet.take()
+    quiet.receive(IDENTITY, hello(), NOW)
+    assert not any(isinstance(output, Send) for output in quiet.take())
 
 
 def test_a_name_is_made_from_the_uuid_where_none_is_given() -> None:
@@ -1033,7 +1050,15 @@ STEPS = st.lists(
 )
 
 
+# A JOIN is lost while the answer to the HELLO before it is under way.
+LOST_BETWEEN = [
+    *(("datagram", 155), ("join", 1981), ("deliver", 683), ("kill", 301), ("datagram", 194), ("lose datagram", 277)),
+    *(("lose", 146), ("deliver", 4599), ("lose", 146)),
+]
+
+
 @settings(max_examples=400, phases=[Phase.explicit, Phase.generate])
+@example(LOST_BETWEEN, ["stable"] * 4)
 @given(STEPS, st.lists(st.sampled_from(["stable", "stable", "draft"]), min_size=4, max_size=4))
 def test_whatever_happens_they_agree_in_the_end(steps: list[tuple[str, int]], dialects: list[str]) -> None:
     mesh = Mesh()

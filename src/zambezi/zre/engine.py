@@ -565,6 +565,9 @@ class Engine:
         peer.waiting = max(peer.waiting - 1, 0)
         peer.received = 1
         self._hear(peer, now)
+        if not peer.ready and peer.sent > 1:
+            # We said something after our HELLO, and nothing would show that it was lost, see `disturbed`.
+            self._send(peer, peer.dialect.ping(0))
         self._enter(peer, greeting, now)
 
     def _meet_greeter(self, key: bytes, greeting: Greeting, dialect: Dialect, now: float) -> Peer:
