@@ -35,7 +35,7 @@ from aiohttp import web
 from zambezi.console.door import KEPT, Door, is_ours
 from zambezi.console.guard import Guard, Handler, harden
 from zambezi.console.history import History
-from zambezi.console.metrics import CONTENT_TYPE, exposition
+from zambezi.console.metrics import CONTENT_TYPE, exposition, label
 from zambezi.console.results import latest_results
 from zambezi.errors import ZambeziError
 from zambezi.server.errors import SettingError
@@ -182,7 +182,7 @@ class Console:
                 async for message in subscription:
                     yield {
                         "sequence": message.sequence,
-                        "key": message.key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"),
+                        "key": label(message.key),
                         "body": message.body[:TAIL_BODY].decode("utf-8", "backslashreplace"),
                         "size": len(message.body),
                         "shown": min(TAIL_BODY, len(message.body)),

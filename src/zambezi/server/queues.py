@@ -36,9 +36,10 @@ def _zeps(server: Server) -> Iterator[Queue]:
     if broker is None:
         return
     engine, limits = broker.engine, broker.engine.limits
+    streams = engine.streams
     yield Queue("zeps connections", len(engine.sessions), limits.connections)
-    yield Queue("zeps streams", len(engine.streams), limits.streams)
-    waiting = max((stream.pending_octets for stream in engine.streams), default=0)
+    yield Queue("zeps streams", len(streams), limits.streams)
+    waiting = max((stream.pending_octets for stream in streams), default=0)
     yield Queue("zeps octets that wait for the disk, of a stream", waiting, WAITING)
     yield Queue("zeps octets of answers, to a client", *_longest(broker.core))
 

@@ -111,11 +111,15 @@ def _stride(window: Octets) -> int:
     count, odd = divmod(len(window), stride)
     if odd or not count:
         return 0
+    return stride if _alike(window, count, stride).all() else 0
+
+
+def _alike(window: Octets, count: int, stride: int) -> npt.NDArray[np.bool_]:
+    """Which of the places that are so far apart have the frame header that the first has."""
     kind, at = (">u2", 0) if window[0] == 0 else (">u8", 1)
     sizes = _field(window, count, stride, at, kind)
-    if not (sizes == sizes[0]).all():
-        return 0
-    return stride if window[0] == 0 or (window[::stride] == 2).all() else 0
+    alike: npt.NDArray[np.bool_] = sizes == sizes[0]
+    return alike if window[0] == 0 else alike & (_field(window, count, stride, 0, "u1") == 2)
 
 
 def _field(window: Octets, count: int, stride: int, at: int, kind: str) -> npt.NDArray[Any]:
@@ -230,7 +234,10 @@ def _equals(window: Octets) -> int:
     count = len(window) // stride
     if window[0] not in (0, 2) or head[size:].tobytes() != DELIVER or stride < len(head) or not count:
         return 0
-    same = (window[: count * stride].reshape(count, stride)[:, : len(head)] == head).all(axis=1)
+    # With the octet before the signature: the end of the size.
+    same = _alike(window, count, stride) & (
+        _field(window, count, stride, size - 1, ">u4") == int.from_bytes(head[size - 1 :].tobytes(), "big")
+    )
     return stride * (count if same.all() else int(same.argmin()))
 
 

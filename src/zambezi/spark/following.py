@@ -26,9 +26,9 @@ from zambezi.spark.columns import RecordBatch
 from zambezi.spark.errors import Replaced, Vanished
 from zambezi.spark.offsets import Offsets, Position
 from zambezi.spark.options import LATEST, Options
-from zambezi.spark.origin import Known, Slice
+from zambezi.spark.origin import Known, Slice, trimmed
 from zambezi.spark.plan import share
-from zambezi.spark.reading import Reading, trimmed
+from zambezi.spark.reading import Reading
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -126,7 +126,7 @@ class StreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self.lose(_replaced(known, position))
             return known.first - 1
         if position.sequence + 1 < known.first:
-            self.lose(trimmed(known, position.sequence))
+            self.lose(trimmed(known.name, position.sequence, known.first))
             return known.first - 1
         if position.sequence > known.last:
             raise Replaced(
@@ -195,7 +195,7 @@ class StreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 self.lose(_replaced(known, position))
                 continue
             if after + 1 < known.first:
-                self.lose(trimmed(known, after))
+                self.lose(trimmed(known.name, after, known.first))
                 after = known.first - 1
             piece = Slice(name, known.incarnation, after, position.sequence)
             if piece.count:

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from zambezi.spark.columns import Numbers, Octets, Window
-from zambezi.spark.errors import DamagedLog, Replaced, SparkError, Trimmed, Vanished
-from zambezi.spark.origin import WINDOW, Known, Marks, Slice, marks_of
+from zambezi.spark.errors import DamagedLog, Replaced, SparkError, Vanished
+from zambezi.spark.origin import WINDOW, Known, Marks, Slice, marks_of, trimmed
 from zambezi.zeps.errors import JournalError, OutOfRange
 from zambezi.zeps.journal import Journal, Store
 from zambezi.zeps.journal.entry import SIZE
@@ -118,14 +118,14 @@ class Journals:
             end = int(last["first"]) + int(last["count"])
             before += int(last["offset"]) + int(last["length"]) - offset
         if not firsts:
-            raise _trimmed(piece, piece.after, journal.first)
+            raise trimmed(piece.stream, piece.after, journal.first)
         return marks_of(np.concatenate(firsts), np.append(np.concatenate(starts), np.int64(before)), end, piece)
 
     def windows(self, piece: Slice, pattern: str, *, timed: bool) -> Iterator[Window]:
         journal = self._journal(piece)
         after = piece.after
         if after + 1 < journal.first:
-            raise _trimmed(piece, after, journal.first)
+            raise trimmed(piece.stream, after, journal.first)
         for segment in _segments(journal, after, piece.last):
             files = self._files(journal, segment, piece, after)
             yield from self._segment(segment, files, max(after, segment.first - 1), piece.last)
@@ -136,7 +136,7 @@ class Journals:
         try:
             files = journal.files(segment)
         except OutOfRange as error:
-            raise _trimmed(piece, after, error.oldest) from None
+            raise trimmed(piece.stream, after, error.oldest) from None
         except JournalError as error:
             raise SparkError(str(error)) from None
         # They are open now. If the stream is still the one that it was, so are they.
@@ -210,10 +210,3 @@ def _segments(journal: Journal, after: int, last: int) -> list[Segment]:
     return [
         segment for segment in journal.segments if segment.entries and segment.last > after and segment.first <= last
     ]
-
-
-def _trimmed(piece: Slice, after: int, oldest: int) -> Trimmed:
-    return Trimmed(
-        f"stream {piece.stream!a}: sequences {after + 1} to {oldest - 1} are not kept any more, the oldest is {oldest}",
-        oldest,
-    )

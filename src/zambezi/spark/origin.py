@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from zambezi.spark.columns import Numbers, Window
+from zambezi.spark.errors import Trimmed
 
 WINDOW = 2 << 20  # octets of the log that become one record batch, about
 
@@ -102,4 +103,12 @@ def marks_of(firsts: Numbers, starts: Numbers, end: int, piece: Slice) -> Marks:
     return Marks(
         np.concatenate([[first], sequences[inside], [stop]]),
         np.concatenate([[0], octets[inside] - int(low), [max(1, int(high - low))]]),
+    )
+
+
+def trimmed(stream: str, after: int, oldest: int) -> Trimmed:
+    """Retention removed what follows a sequence, up to the oldest that is kept."""
+    return Trimmed(
+        f"stream {stream!a}: sequences {after + 1} to {oldest - 1} are not kept any more, the oldest is {oldest}",
+        oldest,
     )

@@ -11,7 +11,6 @@ nothing fails.
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -25,9 +24,10 @@ from zambezi.spark.errors import DataLoss, NoSuchStream, OptionError, Trimmed
 from zambezi.spark.filters import Narrowed, all_of, pattern_test
 from zambezi.spark.journals import Journals
 from zambezi.spark.options import EARLIEST, LATEST, Options, Where
-from zambezi.spark.origin import Known, Marks, Origin, Slice
+from zambezi.spark.origin import Known, Marks, Origin, Slice, trimmed
 from zambezi.spark.plan import Part, cores, cut, even
 from zambezi.spark.remote import Remote
+from zambezi.spark.worker import spare_imports
 from zambezi.zeps.matchers import Matchers
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Reading:
                 f"{known.last}: it must be at most {known.last + 1}"
             )
         if after + 1 < known.first:
-            self.lose(trimmed(known, after))
+            self.lose(trimmed(known.name, after, known.first))
             return known.first - 1
         return after
 
@@ -154,8 +154,7 @@ class Reading:
 
     def read_part(self, part: InputPartition) -> Iterator[RecordBatch]:
         """The messages of a partition, on an executor."""
-        # Spark has a worker collect its garbage after each task. What was imported is none.
-        gc.freeze()
+        spare_imports()
         try:
             for piece in part.slices if isinstance(part, Part) else ():
                 yield from self._slice(piece)
@@ -282,12 +281,3 @@ def _of(told: Any, name: str, default: Any) -> Any:
     if isinstance(told, dict):
         return told.get(name, default)
     return default if told is None else told
-
-
-def trimmed(known: Known, after: int) -> Trimmed:
-    """Retention removed what follows a sequence."""
-    return Trimmed(
-        f"stream {known.name!a}: sequences {after + 1} to {known.first - 1} are not kept any more, the oldest is "
-        f"{known.first}",
-        known.first,
-    )

@@ -19,7 +19,7 @@ from zambezi.spark.columns import Layout, Window, bodies_of, layout
 from zambezi.spark.errors import LineLost, Replaced, Trimmed, Vanished
 from zambezi.spark.journals import ENTRY
 from zambezi.spark.line import CREDIT, Line
-from zambezi.spark.origin import Known, Marks, Slice, marks_of
+from zambezi.spark.origin import Known, Marks, Slice, marks_of, trimmed
 from zambezi.zeps.directory import INDEX, STREAMS, StreamInfo, read_streams
 from zambezi.zeps.messages import EARLIEST, TIME, Ping, PingOk, SubscribeOk
 from zambezi.zmtp.backoff import Backoff
@@ -133,7 +133,7 @@ class Remote:
         entries = self._entries(piece)
         firsts = entries["first"].astype(np.int64)
         if not len(firsts) or firsts[0] > piece.after + 1:
-            raise _trimmed(piece, piece.after, int(firsts[0]) if len(firsts) else piece.last + 1)
+            raise trimmed(piece.stream, piece.after, int(firsts[0]) if len(firsts) else piece.last + 1)
         starts = np.concatenate([[0], np.cumsum(entries["length"].astype(np.int64))])
         end = int(entries[-1]["first"]) + int(entries[-1]["count"])
         return marks_of(firsts, starts, end, piece)
@@ -146,7 +146,7 @@ class Remote:
         if known.incarnation != piece.incarnation:
             raise Replaced(f"stream {piece.stream!a} is {known.incarnation} now and was {piece.incarnation}")
         if after + 1 < known.first:
-            raise _trimmed(piece, after, known.first)
+            raise trimmed(piece.stream, after, known.first)
 
     # Messages
 
@@ -185,7 +185,7 @@ class Remote:
         except Trimmed:
             if pattern:
                 # With gaps nobody can tell what is missing: the broker may have passed over what retention removed.
-                raise _trimmed(piece, piece.after, piece.last + 1) from None
+                raise trimmed(piece.stream, piece.after, piece.last + 1) from None
             # Without a pattern all sequences were there: they were removed when they had been read.
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ def _subscribed(line: Line, piece: Slice, after: int, pattern: str) -> Iterator[
             found = layout(octets)
             first, last = _ends(found)
             if not pattern and first != position + 1:
-                raise _trimmed(piece, position, first)
+                raise trimmed(piece.stream, position, first)
             position = last
             yield found
             line.credit(len(octets))
@@ -235,10 +235,3 @@ def _subscribed(line: Line, piece: Slice, after: int, pattern: str) -> Iterator[
 def _ends(found: Layout) -> tuple[int, int]:
     """The first and the last sequence."""
     return int(found.cut(0, 1).sequences()[0]), int(found.cut(len(found) - 1, len(found)).sequences()[0])
-
-
-def _trimmed(piece: Slice, after: int, oldest: int) -> Trimmed:
-    return Trimmed(
-        f"stream {piece.stream!a}: sequences {after + 1} to {oldest - 1} are not kept any more, the oldest is {oldest}",
-        oldest,
-    )

@@ -10,7 +10,6 @@ and what cannot be known.
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
 from collections.abc import Iterator
@@ -32,6 +31,7 @@ from zambezi.spark.line import Line
 from zambezi.spark.options import Options
 from zambezi.spark.origin import Slice
 from zambezi.spark.remote import Remote
+from zambezi.spark.worker import spare_imports
 
 _log: Final = logging.getLogger("zambezi.spark")
 
@@ -71,7 +71,7 @@ class Writing:
 
     def publish(self, batches: Iterator[RecordBatch], task: Task) -> Published:
         """Publish the rows of one task."""
-        gc.freeze()  # see `Reading.read_part`
+        spare_imports()
         remote = self.remote()
         try:
             if self.options["dedup"]:

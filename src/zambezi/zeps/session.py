@@ -97,7 +97,6 @@ class Session:
         self._held = False  # by the stream
         self._lost = False  # while the stream is made
         self._unanswered = 0  # PINGs
-        self._owed = 0  # PINGs on a reserved stream whose report is still going out
 
     # In
 
@@ -275,7 +274,6 @@ class Session:
     def _ping(self, message: Ping) -> None:
         self._unanswered += 1
         if self._report is not None:
-            self._owed += 1
             if self._report.complete:
                 self._report_complete()
         else:
@@ -283,8 +281,7 @@ class Session:
             self.stream.barrier(self)
 
     def _report_complete(self) -> None:
-        owed, self._owed = self._owed, 0
-        self.confirm(owed)
+        self.confirm(self._unanswered)
 
     def _ignore(self, message: Zeps) -> None:
         """Nothing follows from it."""
@@ -321,11 +318,11 @@ class Session:
         self._line.release()
 
     def confirm(self, barriers: int) -> None:
+        self._unanswered -= barriers
         for _ in range(barriers):
             if self.state is State.CLOSED:
                 return  # it does not read them, and was ended over that
             self._line.say(_PING_OK)
-        self._unanswered -= barriers
         if self.state is State.PARTING and not self._unanswered:
             self._part()
 
