@@ -3,11 +3,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-CODE   := src tests bench demo examples
+CODE   := src tests bench demo examples tools
 BENCHES := zmtp peer zre zeps multicast mcollective
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo check format bench soak docs conformance clean
+.PHONY: help test demo check format generate bench soak docs conformance clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ check: $(STAMP) ## lint, formatting and types
 format: $(STAMP) ## format the code and sort its imports
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
+
+generate: $(STAMP) ## write the blocking faces anew, from the asyncio ones
+	$(BIN)/python -m tools.generate
 
 bench: $(STAMP) ## run the measurements in bench/
 	@set -e; for name in $(BENCHES); do echo "== bench/$$name.py"; $(BIN)/python -m bench.$$name; done

@@ -52,11 +52,12 @@ from bench.brokers.run import Failed, Worker
 from bench.brokers.system import Server
 from bench.brokers.zambezi import Zambezi
 from bench.report import environment, table
-from zambezi.zeps import broker as brokers
 from zambezi.zeps.asyncio import Client
+from zambezi.zeps.broker import Broker
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.receiver import _join
 from zambezi.zeps.multicast.sender import UdpOutlet
+from zambezi.zmtp.peer import Peer
 
 GROUP: Final = "udp://239.77.1.1:5680?interface=lo&rate=1G"
 RECEIVERS: Final = (10, 50)
@@ -113,10 +114,10 @@ class Found:
 async def _serve(directory: Path, way: str, counting: bool) -> None:
     counts = {"sends": 0}
     if counting:
-        _count(brokers._Line, "offer", counts)
+        _count(Peer, "offer", counts)
         _count(UdpOutlet, "_call", counts)
     groups = {KEY: GROUP} if way == "group" else {}
-    async with brokers.Broker(directory / "data", multicast=groups, heartbeat=None) as broker:
+    async with Broker(directory / "data", multicast=groups, heartbeat=None) as broker:
         port = broker.bind("tcp://127.0.0.1:*").rpartition(":")[2]
         (directory / "port.new").write_text(port)
         (directory / "port.new").rename(directory / "port")
@@ -221,7 +222,7 @@ def run(load: Load, way: str, receivers: int, counting: bool = False) -> Found:
 async def _programs(directory: Path, readers: int, messages: int) -> tuple[int, int, int]:
     """Readers with our client: messages from the group and from the broker, and falls from the one to the other."""
     async with (
-        brokers.Broker(directory, multicast={KEY: GROUP}) as broker,
+        Broker(directory, multicast={KEY: GROUP}) as broker,
         Client.connect(broker.bind("tcp://127.0.0.1:*")) as client,
     ):
         stream = client.stream(KEY)

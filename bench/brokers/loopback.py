@@ -17,7 +17,7 @@ from typing import Final
 from bench.brokers.body import END, KEY, Case
 from bench.brokers.drain import PATIENCE, Tail, connect, expect
 from bench.brokers.system import System
-from zambezi.zeps.block import header
+from zambezi.zeps.layout import frame_header
 from zambezi.zeps.messages import Deliver
 
 BLOCK: Final = 256 * 1024  # what the broker reads at a time when it is busy, so what it sends at a time
@@ -82,7 +82,7 @@ def _messages(case: Case) -> tuple[bytes, int, bytes]:
 
     def framed(body: bytes) -> bytes:
         message = Deliver(1, KEY, body).encode()[0]
-        return header(len(message)) + message
+        return frame_header(len(message)) + message
 
     one = framed(b"x" * case.size)
     many = max(1, BLOCK // len(one))

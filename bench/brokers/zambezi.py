@@ -17,9 +17,9 @@ from bench.brokers.drain import CHUNK, Counted, connect, expect
 from bench.brokers.system import System
 from zambezi.zeps import sync
 from zambezi.zeps.asyncio import Client, Stream, Subscription
-from zambezi.zeps.block import header
 from zambezi.zeps.broker import Broker
-from zambezi.zeps.engine import Limits
+from zambezi.zeps.broker.engine import Limits
+from zambezi.zeps.layout import PUBLISH, frame_header
 from zambezi.zeps.messages import (
     EARLIEST,
     Attach,
@@ -40,7 +40,7 @@ SUBSCRIPTIONS: Final = 1000  # of a connection: the measurement of prefixes has 
 
 
 def _framed(message: bytes) -> bytes:
-    return header(len(message)) + message
+    return frame_header(len(message)) + message
 
 
 class Zambezi(System):
@@ -74,7 +74,8 @@ class Zambezi(System):
     def frame(self, key: str, body: bytes) -> bytes:
         name = key.encode()
         size = 8 + len(name) + len(body)
-        return b"".join((header(size), b"\xaa\xa5\x06", bytes((len(name),)), name, len(body).to_bytes(4, "big"), body))
+        head = PUBLISH + bytes((len(name),)) + name + len(body).to_bytes(4, "big")
+        return frame_header(size) + head + body
 
     def confirm(self, sock: socket.socket, case: Case) -> None:
         sock.sendall(_framed(Ping().encode()[0]))

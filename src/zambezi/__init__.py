@@ -1,16 +1,31 @@
-"""ZeroMQ messaging in Python that finds its peers, remembers its streams and feeds Spark.
+"""ZeroMQ messaging in Python: peers that find each other, streams that are replayed, commands to fleets, and Spark.
 
-Here is what most programs need: `PeerSocket` (51/P2P), `Node` (36/ZRE) and `Client` (ZEPS), which block, and have twins
-for asyncio in their packages; and `Broker`, which keeps streams. The packages are layers, and imports point down only:
-`zambezi.wire` turns octets into values and back, `zambezi.zmtp` speaks ZeroMQ's wire protocol, one package per protocol
-stands on the two, and `zambezi.server` puts them together.
+Most programs need `PeerSocket` (51/P2P), `Node` (36/ZRE) and `Client` (ZEPS), which block and have twins for asyncio in
+their packages; and `Broker`, which keeps streams. The packages are layers, and imports point down only: `zambezi.wire`
+turns bytes into values and back, `zambezi.zmtp` speaks ZeroMQ's wire protocol, one package per protocol stands on the
+two, and `zambezi.server` puts them together.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from zambezi.errors import ZambeziError
-from zambezi.p2p import PeerSocket
-from zambezi.zeps import Broker, Client
-from zambezi.zre import Node
+
+if TYPE_CHECKING:
+    from zambezi.p2p import PeerSocket
+    from zambezi.zeps import Broker, Client
+    from zambezi.zre import Node
 
 __version__ = "0.1.0"
 
 __all__ = ["Broker", "Client", "Node", "PeerSocket", "ZambeziError", "__version__"]
+
+# Imported when first used: a program that needs one of them does not wait for the others.
+_HOMES: Final = {"Broker": "zeps", "Client": "zeps", "Node": "zre", "PeerSocket": "p2p"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'zambezi' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"zambezi.{_HOMES[name]}"), name)
+    return value

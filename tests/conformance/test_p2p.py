@@ -198,7 +198,7 @@ def test_what_was_queued_for_an_incoming_peer_is_not_sent_to_the_next() -> None:
 def test_routing_ids_are_unique_and_not_zero_and_have_32_bits() -> None:
     with PeerSocket(linger=0) as hub, PeerSocket(linger=0) as other:
         endpoint = hub.bind(place())
-        hub._core._last_id = 0xFFFFFFFF - 50  # close to where they wrap around
+        hub._shell._last_id = 0xFFFFFFFF - 50  # close to where they wrap around
         for _ in range(100):
             nobody(hub)
             other.connect(endpoint)
@@ -242,7 +242,7 @@ def test_a_peer_cannot_choose_its_routing_id(identity: bytes) -> None:
         b"\x0bSocket-Type\0\0\0\x04PEER\x08Identity" + len(identity).to_bytes(4, "big") + identity,
     )
     with PeerSocket() as us:
-        before = us._core._last_id
+        before = us._shell._last_id
         endpoint = us.bind(TCP)
         expected = [(before + step) % (1 << 32) for step in (1, 2)]
         with ByHand.connect(endpoint) as one, ByHand.connect(endpoint) as other:
@@ -273,19 +273,19 @@ def test_queues_are_limited_in_both_directions_as_configured(bound: Bound) -> No
         endpoint = bob.bind(TCP)
         with ByHand.connect(endpoint) as loud, ByHand.connect(endpoint) as other:
             loud.shake_hands(b"PEER")
-            pipe = bob._core.peers[wait_for(bob, PeerConnected).routing_id]
+            peer = bob._shell.peers[wait_for(bob, PeerConnected).routing_id]
             other.shake_hands(b"PEER")
             said = 0
-            while not pipe.paused:
+            while not peer.paused:
                 loud.say(message(b"x"))
                 said += 1
-                wait_until(lambda said=said: pipe.in_messages == said)  # type: ignore[misc]
+                wait_until(lambda said=said: bob._shell._inbox.waiting(peer) == said)  # type: ignore[misc]
             assert said <= 5
             loud.say(message(b"x") * 1000)
             for _ in range(10):  # others are read meanwhile, and this one is not
                 other.say(command(b"PING", b"\0\0"))
                 other.expect(command(b"PONG"))
-            assert pipe.in_messages == said
+            assert bob._shell._inbox.waiting(peer) == said
             assert [bob.recv(PATIENCE)[1] for _ in range(said + 1000)] == [b"x"] * (said + 1000)
 
 
@@ -304,7 +304,7 @@ def test_incoming_messages_are_fair_queued(transport: str) -> None:
         for sender, to_hub, count in zip(senders, ids, (5000, 100, 100, 100), strict=True):
             for _ in range(count):
                 sender.send(to_hub, b"x", PATIENCE)
-        wait_until(lambda: all(pipe.in_messages >= 100 for pipe in hub._core.peers.values()))
+        wait_until(lambda: all(hub._shell._inbox.waiting(peer) >= 100 for peer in hub._shell.peers.values()))
         heard = Counter(hub.recv(PATIENCE)[0] for _ in range(400))
         assert sorted(heard.values()) == [100, 100, 100, 100]
 
@@ -394,7 +394,7 @@ def test_sending_to_a_full_queue_blocks_unless_configured_otherwise() -> None:
         for number in range(2):
             patient.send(to_bob, b"%d" % number)
         blocked = pool.submit(patient.send, to_bob, b"2")
-        wait_until(lambda: patient._senders == 1)
+        wait_until(lambda: patient._writable.waiting == 1)
         assert not blocked.done()
         with pytest.raises(TimedOut):
             patient.send(to_bob, b"never", timeout=0.01)

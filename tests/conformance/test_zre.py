@@ -10,19 +10,18 @@ from uuid import UUID
 
 import pytest
 
-from tests.zmtp.simulation import Simulation
 from tests.zmtp.stranger import Stranger, hello
 from tests.zre.mesh import Member, Mesh, uuid_of
 from tests.zre.puppet import Puppet, Witness
-from zambezi.zmtp.core import Options
 from zambezi.zmtp.frames import encode
 from zambezi.zmtp.keys import KeyPair
+from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.patterns import Pub
-from zambezi.zmtp.pipe import Bound
+from zambezi.zmtp.testing import Simulation
 from zambezi.zre import events, log
 from zambezi.zre.discovery import PORT, MemoryNetwork
 from zambezi.zre.engine import Broadcast, Connect, Disconnect, Engine, Output, Send
-from zambezi.zre.logservice import LogCore
+from zambezi.zre.logservice import LogShell
 from zambezi.zre.messages import (
     Draft,
     DraftHello,
@@ -36,7 +35,7 @@ from zambezi.zre.messages import (
     Stable,
     Whisper,
 )
-from zambezi.zre.node import NodeCore, NodeOptions
+from zambezi.zre.node import NodeOptions, NodeShell
 
 OURS, THEIRS, OTHERS = UUID(int=0x0A), UUID(int=0x0B), UUID(int=0x0C)
 MAILBOX = "tcp://10.0.0.1:50000"
@@ -110,11 +109,11 @@ class Nodes:
 
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
-        self._made: list[NodeCore] = []
+        self._made: list[NodeShell] = []
         self.beacon_port = free_port()
 
-    def start(self, name: str, **options: Any) -> NodeCore:
-        node = NodeCore(self._sim, name, NodeOptions(interface="lo", beacon_port=self.beacon_port, **options))
+    def start(self, name: str, **options: Any) -> NodeShell:
+        node = NodeShell(self._sim, name, NodeOptions(interface="lo", beacon_port=self.beacon_port, **options))
         node.start()
         self._made.append(node)
         return node
@@ -125,7 +124,7 @@ class Nodes:
         self._sim.run()
 
 
-def heard(node: NodeCore, kind: type[events.Event]) -> list[events.Event]:
+def heard(node: NodeShell, kind: type[events.Event]) -> list[events.Event]:
     """The events of a kind that have come so far. They stay in the queue."""
     return [event for event in node.events if isinstance(event, kind)]
 
@@ -346,7 +345,7 @@ def test_each_peer_has_a_dealer_of_its_own_with_the_identity_of_the_node(sim: Si
 @pytest.mark.spec("MBX-04")
 def test_what_comes_in_by_a_dealer_is_not_received(sim: Simulation) -> None:
     network = MemoryNetwork()
-    node = NodeCore(sim, "ann", NodeOptions(network=network, uuid=OURS))
+    node = NodeShell(sim, "ann", NodeOptions(network=network, uuid=OURS))
     node.start()
     bob = Puppet(sim, network.mailbox_at("9", 50001), node.endpoint)
     network.broadcast(beacon(), "9")
@@ -367,7 +366,7 @@ def test_what_comes_in_by_a_dealer_is_not_received(sim: Simulation) -> None:
 @pytest.mark.spec("MBX-05")
 def test_the_queue_to_a_peer_is_bounded_and_a_full_one_means_that_it_does_not_respond(sim: Simulation) -> None:
     network = MemoryNetwork()
-    node = NodeCore(sim, "ann", NodeOptions(network=network, bound=Bound(10, 100_000)))
+    node = NodeShell(sim, "ann", NodeOptions(network=network, bound=Bound(10, 100_000)))
     node.start()
     bob = Puppet(sim, network.mailbox_at("9", 50001), node.endpoint)
     bob.greet(groups=["CHAT"])
@@ -405,7 +404,7 @@ def test_without_beacons_a_greeting_is_enough_for_both_sides(sim: Simulation, no
     bob = Puppet(sim, "tcp://127.0.0.1:*", node.endpoint)
     bob.greet()
     sim.until(lambda: heard(node, events.Enter))
-    sim.until(lambda: bob.router.ready)
+    sim.until(lambda: bob.router.readable)
     answer = Stable.decode(bob.heard()[0])
     assert isinstance(answer, Hello)
     assert (answer.sequence, answer.endpoint, answer.name) == (1, node.endpoint, "ann")
@@ -887,7 +886,7 @@ def test_peers_can_look_up_who_offers_a_service() -> None:
 @pytest.mark.spec("LOG-01", "EXT-01")
 def test_the_log_service_is_a_sub_on_an_ephemeral_port_that_is_announced(sim: Simulation, nodes: Nodes) -> None:
     collector, node = nodes.start("collector"), nodes.start("ann")
-    service = LogCore(sim, collector)
+    service = LogShell(sim, collector)
     collector.announce(log.SERVICE, service.endpoint)
     sim.until(lambda: node.engine.services("X-ZRELOG"))
     (where,) = node.engine.services("X-ZRELOG").values()
@@ -929,9 +928,9 @@ def test_a_node_that_logs_connects_a_pub_to_the_service(sim: Simulation, nodes: 
 def test_what_is_no_log_is_discarded_in_silence(signature: bytes, sim: Simulation) -> None:
     assert LOG.encode()[0][:2] == b"\xaa\xa2"
     network = MemoryNetwork()
-    node = NodeCore(sim, "collector", NodeOptions(network=network))
+    node = NodeShell(sim, "collector", NodeOptions(network=network))
     node.start()
-    service = LogCore(sim, node)
+    service = LogShell(sim, node)
     publisher = Pub(sim, Options())
     publisher.connect(service.endpoint)
     sim.run()
@@ -967,14 +966,14 @@ def test_a_node_reports_what_it_does(sim: Simulation, monkeypatch: pytest.Monkey
     monkeypatch.setattr("zambezi.zre.node.wall_clock", lambda: 1234.5678)
     network = MemoryNetwork()
     options = partial(NodeOptions, network=network, groups=["CHAT"])
-    collector = NodeCore(sim, "collector", options(uuid=uuid_of(1)))
+    collector = NodeShell(sim, "collector", options(uuid=uuid_of(1)))
     collector.start()
-    service = LogCore(sim, collector)
+    service = LogShell(sim, collector)
     collector.announce(log.SERVICE, service.endpoint)
-    ann = NodeCore(sim, "ann", options(uuid=uuid_of(2), log=True))
+    ann = NodeShell(sim, "ann", options(uuid=uuid_of(2), log=True))
     ann.start()
     sim.run()
-    bob = NodeCore(sim, "bob", options(uuid=uuid_of(3)))
+    bob = NodeShell(sim, "bob", options(uuid=uuid_of(3)))
     bob.start()
     sim.run()
     ann.join("NEW")
@@ -1012,11 +1011,11 @@ def test_a_node_reports_what_it_does(sim: Simulation, monkeypatch: pytest.Monkey
 @pytest.mark.spec("LOG-06")
 def test_a_node_with_logging_off_reports_nothing(sim: Simulation) -> None:
     network = MemoryNetwork()
-    collector = NodeCore(sim, "collector", NodeOptions(network=network))
+    collector = NodeShell(sim, "collector", NodeOptions(network=network))
     collector.start()
-    service = LogCore(sim, collector)
+    service = LogShell(sim, collector)
     collector.announce(log.SERVICE, service.endpoint)
-    ann = NodeCore(sim, "ann", NodeOptions(network=network))
+    ann = NodeShell(sim, "ann", NodeOptions(network=network))
     ann.start()
     sim.run()
     ann.join("NEW")

@@ -11,9 +11,9 @@ from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast
 import zambezi.zmtp.asyncio as aio
 from tests.interop.libzmq import PATIENCE
 from zambezi.zmtp import TimedOut, sync
-from zambezi.zmtp.core import Counters
 from zambezi.zmtp.events import SocketEvent
 from zambezi.zmtp.face import Sendable, SocketArguments
+from zambezi.zmtp.transport import Counters
 
 T = TypeVar("T")
 E = TypeVar("E", bound=SocketEvent)

@@ -204,7 +204,7 @@ def test_our_pings_are_answered(them: Make) -> None:
     with PeerSocket(heartbeat=Heartbeat(0.01, timeout=PATIENCE)) as us:
         theirs = them()
         to_them, to_us = meet(us, theirs, "they", "tcp://127.0.0.1:*")
-        link = us._core.peers[to_them].link
+        link = us._shell.peers[to_them]._link
         heard = link.connection._heard  # type: ignore[union-attr]
         wait_until(lambda: link.connection._heard > heard)  # type: ignore[union-attr]
         theirs.send(to_us, b"still here")

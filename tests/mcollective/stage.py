@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from zambezi.mcollective.archive import Archive
 from zambezi.mcollective.bounds import Bounds
-from zambezi.mcollective.engine import Engine
 from zambezi.mcollective.events import ClientEvent
+from zambezi.mcollective.middleware_engine import Engine
 from zambezi.mcollective.outputs import Deliver, Drop, Happened, Send
 from zambezi.mcollective.rules import Rules
+from zambezi.zmtp.frames import parts_of
 
 E = b""  # the empty frame
 
@@ -54,6 +55,7 @@ class Stage:
     def __init__(
         self, *, rules: Rules | None = None, archive: Archive | None = None, bounds: Bounds | None = None
     ) -> None:
+        self.archive = archive
         self.engine = Engine(rules=rules, archive=archive, bounds=bounds)
         self.engine.on_answer = self.pump
         self.now = 1000.0
@@ -96,7 +98,7 @@ class Stage:
                 continue
             if session.missed:
                 client.heard.append(self.engine.caught_up(session))
-            client.heard += output.burst.messages
+            client.heard += map(parts_of, output.shared.messages)
             session.said = self.now
 
     def pass_time(self, seconds: float) -> None:

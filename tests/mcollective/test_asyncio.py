@@ -127,7 +127,7 @@ async def test_what_was_not_confirmed_is_told_to_be_so() -> None:
         await router.send([b"me", b"", b"OK", b"ID", id_])
         asking = asyncio.create_task(connector.put("a", b"x", confirm=True))
         assert (await router.recv())[2] == b"PUT"
-        router._core.peers[b"me"].link.abort("a cable was pulled")  # type: ignore[union-attr]
+        router._shell.peers[b"me"].abort("a cable was pulled")
         with pytest.raises(Unconfirmed, match="did not come"):
             await asking
         assert (await router.recv())[2] == b"CONNECT"
@@ -163,7 +163,7 @@ async def test_a_program_that_does_not_read_is_a_slow_subscriber_and_is_told() -
             await reader.subscribe("a")
             while not middleware.counters.missed:
                 await speaker.ask(b"", b"PUT", b"ID", b"1", b"TOPIC", b"a", b"", bytes(20_000))
-            assert len(reader._core.messages) < 500
+            assert len(reader._shell.messages) < 500
             while not reader.missed:
                 await reader.recv(timeout=20)
                 await speaker.ask(b"", b"PUT", b"ID", b"1", b"TOPIC", b"a", b"", b"x")

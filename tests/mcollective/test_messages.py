@@ -13,7 +13,6 @@ from zambezi.mcollective.messages import (
     PUT,
     TOPIC,
     VERBS,
-    Burst,
     Command,
     check,
     decode,
@@ -23,7 +22,6 @@ from zambezi.mcollective.messages import (
     ok,
     quick_topic,
 )
-from zambezi.zmtp.frames import Batch, Decoder
 
 KEYS = st.binary(min_size=1, max_size=12)
 BODIES = st.lists(st.binary(max_size=12), max_size=3)
@@ -136,12 +134,3 @@ def test_the_quick_way_agrees_with_the_grammar(frames: list[bytes]) -> None:
 @pytest.mark.parametrize("more", [[], [b"X-REPLY-TO", b"mcollective reply me 1"]])
 def test_the_quick_way_knows_what_connectors_send(more: list[bytes]) -> None:
     assert quick_topic([b"", b"PUT", b"TOPIC", b"mcollective x", *more, b"", b"body"]) == b"mcollective x"
-
-
-@given(st.lists(st.lists(st.binary(max_size=300), min_size=1, max_size=4).map(tuple), min_size=1, max_size=5))
-def test_a_burst_is_its_messages_in_a_row(messages: list[tuple[bytes, ...]]) -> None:
-    burst = Burst(messages)
-    (batch,) = Decoder(1 << 20, 1 << 20).feed(burst.wire)
-    assert isinstance(batch, Batch)
-    assert [tuple(message) for message in batch] == messages
-    assert len(burst) == sum(len(frame) for message in messages for frame in message)

@@ -125,8 +125,8 @@ async def test_a_subscriber_that_does_not_read_misses_messages_and_others_do_not
             assert (await quick.recv())[5][:8] == b"%08d" % sent
             sent += 1
         assert (await next_of(middleware, SlowSubscriber)).identity == b"slow"
-        pipe = middleware._core.peers[b"slow"]
-        assert pipe.out_octets < 300_000
+        peer = middleware._shell._identities.peers[b"slow"]
+        assert peer.queued < 300_000
 
         got = []
         complaint: list[bytes] = []
@@ -134,7 +134,7 @@ async def test_a_subscriber_that_does_not_read_misses_messages_and_others_do_not
             await speaker.send(put(b"a", b"%08d" % sent + bytes(50_000)))
             assert (await quick.recv())[5][:8] == b"%08d" % sent
             sent += 1
-            while pipe.outbox and not complaint:
+            while peer._outbox and not complaint:
                 frames = await slow.recv()
                 if frames[1] == b"ERROR":
                     complaint = frames
@@ -161,22 +161,22 @@ async def test_an_answer_overtakes_the_messages_that_wait() -> None:
         endpoint = middleware.bind("tcp://127.0.0.1:*")
         slow, speaker = await Raw.join(endpoint, b"slow", buffer=4096), await Raw.join(endpoint, b"speaker")
         await slow.ask(E, b"SUB", b"ID", b"1", E, b"a")
-        pipe = middleware._core.peers[b"slow"]
+        peer = middleware._shell._identities.peers[b"slow"]
         sent = 0
-        while not pipe.outbox:
+        while not peer._outbox:
             assert sent < 1000, "fifty megabytes, and nothing waits"
             await speaker.ask(E, b"PUT", b"ID", b"1", b"TOPIC", b"a", E, b"%08d" % sent + bytes(50_000))
             sent += 1
-        waiting = len(pipe.outbox)
+        waiting = len(peer._outbox)
         before = middleware.counters.commands
         await slow.send(
             (E, b"SUB", b"ID", b"2", E, b"b"), (E, b"nonsense"), put(b"b", b"x"), (E, b"NOOP", b"ID", b"3", b"odd")
         )
         await slow.send((E, b"UNSUB", b"ID", b"4", E, b"b"))
         await eventually(lambda: middleware.counters.commands == before + 5)
-        assert pipe.outbox[0] == (E, b"OK", b"ID", b"2")
-        assert [cast("tuple[bytes, ...]", each)[3] for each in pipe.outbox[:3]] == [b"2", b"3", b"4"]
-        assert len(pipe.outbox) == waiting + 5
+        assert peer._outbox[0] == (E, b"OK", b"ID", b"2")
+        assert [cast("tuple[bytes, ...]", each)[3] for each in peer._outbox[:3]] == [b"2", b"3", b"4"]
+        assert len(peer._outbox) == waiting + 5
         heard = [await slow.recv() for _ in range(sent + 5)]
         verbs = [frames[1] for frames in heard]
         assert verbs.count(b"MESSAGE") == sent + 1
@@ -205,19 +205,19 @@ async def test_a_client_that_floods_and_does_not_read_the_answers_is_not_read_an
                 sent += 65536
 
         sending = asyncio.create_task(send_all())
-        core = middleware._core
-        await eventually(lambda: core._choked)
+        shell = middleware._shell
+        await eventually(lambda: shell._choked)
         before = -1
         while middleware.counters.commands != before:
             before = middleware.counters.commands
             assert (await good.ask(E, b"NOOP", b"ID", b"1"))[1] == b"OK"  # others are served meanwhile
             before += 1
         assert middleware.counters.commands < 30_000
-        assert core.peers[b"flood"].out_octets < 2_000_000
+        assert shell._identities.peers[b"flood"].queued < 2_000_000
         for number in range(30_000):
             assert await flood.recv() == [E, b"OK", b"ID", b"%0300d" % number]
         await sending
-        assert not core._choked
+        assert not shell._choked
         flood.close()
         good.close()
 
@@ -477,7 +477,7 @@ async def test_a_client_to_which_too_many_answers_are_owed_is_not_read_until_the
         raw, good = await Raw.join(endpoint, b"raw"), await Raw.join(endpoint, b"good")
         commands = [(E, b"PUT", b"ID", b"%d" % number, b"TOPIC", b"a", E, bytes(100)) for number in range(20_000)]
         sending = asyncio.create_task(raw.send(*commands))
-        await eventually(lambda: middleware._core._choked)
+        await eventually(lambda: middleware._shell._choked)
         before = middleware.counters.kept
         assert OWED <= before < 20_000
         for number in range(10):

@@ -18,7 +18,7 @@ from zambezi.p2p.asyncio import PeerSocket
 from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.errors import MessageError, QueueFull, SocketClosed, TimedOut, ZmtpError
 from zambezi.zmtp.events import HandshakeFailed, Listening, Retrying
-from zambezi.zmtp.pipe import Bound
+from zambezi.zmtp.options import Bound
 
 _names = itertools.count()
 EAGER = Backoff(0.01, 0.05)
@@ -125,7 +125,7 @@ async def test_a_full_queue_waits_times_out_or_raises() -> None:
         with pytest.raises(TimedOut):
             await ann.send(to_bob, b"never", timeout=0.01)
         waiting = asyncio.create_task(ann.send(to_bob, b"2"))
-        await eventually(lambda: ann._senders)
+        await eventually(lambda: ann._writable.waiting)
         bob.bind(endpoint)
         await waiting
         assert [(await bob.recv(PATIENCE))[1] for _ in range(3)] == [b"0", b"1", b"2"]
@@ -146,7 +146,7 @@ async def test_a_cancelled_send_sends_nothing_and_a_cancelled_receive_eats_nothi
         await ann.send(to_bob, b"first")
         sending = asyncio.create_task(ann.send(to_bob, b"cancelled"))
         receiving = asyncio.create_task(bob.recv())
-        await eventually(lambda: ann._senders and bob._receivers)
+        await eventually(lambda: ann._writable.waiting and bob._readable.waiting)
         for task in (sending, receiving):
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -163,7 +163,7 @@ async def blocked(ann: PeerSocket, to_peer: int) -> "asyncio.Task[None]":
         while True:
             await ann.send(to_peer, b"x" * 900, timeout=0.05)
     waiting = asyncio.create_task(ann.send(to_peer, b"one too many"))
-    await eventually(lambda: ann._senders)
+    await eventually(lambda: ann._writable.waiting)
     return waiting
 
 
@@ -192,7 +192,7 @@ async def test_disconnecting_and_closing_end_who_waits_and_say_which() -> None:
         await waiting
     waiting = await blocked(ann, second)
     receiving = asyncio.create_task(ann.recv())
-    await eventually(lambda: ann._receivers)
+    await eventually(lambda: ann._readable.waiting)
     await ann.close()
     for task in (waiting, receiving):
         with pytest.raises(SocketClosed):
@@ -284,6 +284,8 @@ async def test_a_flood_from_one_does_not_starve_another() -> None:
             await loud.send(loud_to_hub, b"%d" % number)
         for number in range(50):
             await quiet.send(quiet_to_hub, b"%d" % number)
-        await eventually(lambda: {pipe.in_messages >= 50 for pipe in hub._core.peers.values()} == {True})
+        await eventually(
+            lambda: {hub._shell._inbox.waiting(peer) >= 50 for peer in hub._shell.peers.values()} == {True}
+        )
         first = [(await hub.recv(PATIENCE))[0] for _ in range(100)]
         assert first.count(to_loud) == 50

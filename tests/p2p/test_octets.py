@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from tests.interop.octets import ByHand, Listening
 from tests.zmtp.engines import READS, cut, flat
-from tests.zmtp.simulation import Simulation
 from tests.zmtp.waiting import PATIENCE, wait_for
 from zambezi.p2p import PeerConnected, PeerDisconnected, PeerSocket
-from zambezi.p2p.engine import PeerEngine
+from zambezi.p2p.pattern import PeerPattern
 from zambezi.zmtp.connection import Connection, Failed, Ready
-from zambezi.zmtp.core import Options
 from zambezi.zmtp.events import HandshakeFailed
 from zambezi.zmtp.frames import Batch
+from zambezi.zmtp.options import Options
+from zambezi.zmtp.testing import Simulation
 
 # Of a libzmq PEER, in the order in which it says them.
 GREETING = bytes.fromhex("ff00000000000000017f 0301 4e554c4c" + "00" * 16 + "00" + "00" * 31)
@@ -31,7 +31,7 @@ MULTIPART = bytes.fromhex("01 01 61 00 01 62")
 
 
 def engine(identity: bytes = b"") -> Connection:
-    return PeerEngine(Simulation(), Options(identity=identity)).connection("127.0.0.1")
+    return PeerPattern(Simulation(), Options(identity=identity)).transport.connection("127.0.0.1")
 
 
 def shaken(identity: bytes = b"") -> Connection:

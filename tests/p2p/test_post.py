@@ -1,4 +1,4 @@
-"""Sending without the lock (`Pipe.post`), with every other thread let in at the worst moment.
+"""Sending without the lock (`Peer.post`), with every other thread let in at the worst moment.
 
 A message is in doubt for an instant: between the look whether somebody will come for it, its way into the mailbox, and
 the second look. Here that instant is made long enough for the queue to be emptied, disconnected, lost or closed. What
@@ -16,43 +16,30 @@ from tests.zmtp.waiting import PATIENCE, wait_for, wait_until
 from zambezi.p2p import NoSuchPeer, PeerConnected, PeerDisconnected, PeerSocket
 from zambezi.zmtp.errors import SocketClosed, TimedOut
 from zambezi.zmtp.memory import MemoryLink
-from zambezi.zmtp.pipe import Bound, Pipe
+from zambezi.zmtp.options import Bound
+from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.stream import StreamLink
 
 _names = itertools.count()
 
 
-class Moment:
-    """What happens around one post: before the message is in the mailbox, and after."""
+class Moment(list[bytes]):
+    """A mailbox in which something happens just before, or just after, a thread posts: between its two looks."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.before: Callable[[], object] | None = None
         self.after: Callable[[], object] | None = None
         self.posted = 0
-        real = Pipe.post
 
-        def post(pipe: Pipe, message: bytes) -> bool:
-            before, self.before = self.before, None
-            if before is None:
-                queued = real(pipe, message)
-            else:
-                # It was looked after when the sender looked; what has changed since, the sender has not seen.
-                queued = pipe.looked_after
-                before()
-                if queued:
-                    pipe.mailbox.append(message)
-            self.posted += queued
-            after, self.after = self.after, None
-            if after is not None and queued:
-                after()
-            return queued
-
-        monkeypatch.setattr(Pipe, "post", post)
-
-
-@pytest.fixture
-def moment(monkeypatch: pytest.MonkeyPatch) -> Moment:
-    return Moment(monkeypatch)
+    def append(self, message: bytes) -> None:
+        before, self.before = self.before, None
+        if before is not None:
+            before()
+        super().append(message)
+        self.posted += 1
+        after, self.after = self.after, None
+        if after is not None:
+            after()
 
 
 class Scene:
@@ -68,18 +55,18 @@ class Scene:
         self.guest = PeerSocket(receive_bound=Bound(1, 1000))
         self.guest.connect(self.host.bind(f"inproc://peer-post-{next(_names)}"))
         self.to_guest = wait_for(self.host, PeerConnected).routing_id
-        self.pipe = self.host._core.peers[self.to_guest]
+        self.peer = self.host._shell.peers[self.to_guest]
         self.host.send(self.to_guest, b"first")
-        wait_until(lambda: self.guest._core.ready)
-        assert self.pipe.looked_after
+        wait_until(lambda: self.guest._shell.readable)
+        assert self.peer.busy
 
     def read_the_first(self) -> None:
         """The guest reads: what is in the mailbox is sent, or, if nothing is, nobody looks after the queue any more."""
-        posted = bool(self.pipe.mailbox)
+        posted = bool(self.peer._mailbox)
         assert self.guest.recv(PATIENCE)[1] == b"first"
         with pytest.raises(TimedOut):  # now the first message is done with, and acknowledged
             self.guest.recv(0)
-        wait_until(lambda: not (self.pipe.mailbox if posted else self.pipe.looked_after))
+        wait_until(lambda: not (self.peer._mailbox if posted else self.peer.busy))
 
     def begin_to_close(self) -> None:
         self.closing = self.pool.submit(self.host.close)
@@ -108,8 +95,14 @@ class Scene:
             try:
                 got.append(self.guest.recv(0.01)[1])
             except TimedOut:
-                if self.host._core.closed:
+                if self.host._transport.closed:
                     return got
+
+
+@pytest.fixture
+def moment(scene: Scene) -> Moment:
+    made = scene.peer._mailbox = Moment()
+    return made
 
 
 @pytest.fixture
@@ -184,7 +177,7 @@ def test_the_end_waits_for_the_message_alone_and_it_is_taken_back(scene: Scene, 
     moment.after = getattr(scene, ending)
     with pytest.raises((SocketClosed, NoSuchPeer)):
         scene.send()
-    wait_until(lambda: not scene.host._core.links)
+    wait_until(lambda: not scene.host._transport.links)
     assert scene.arrived() == []
 
 
@@ -205,26 +198,26 @@ def test_the_message_comes_between_the_last_look_into_the_mailbox_and_the_end(
 ) -> None:
     transport = "tcp://127.0.0.1:*" if kind is StreamLink else f"inproc://peer-post-{next(_names)}"
     reached, go = threading.Event(), threading.Event()
-    post, finish = Pipe.post, kind.finish
+    post, finish = Peer.post, kind.finish
 
-    def late(pipe: Pipe, message: bytes) -> bool:
+    def late(peer: Peer, message: bytes) -> bool:
         reached.set()
         go.wait(PATIENCE)
-        return post(pipe, message)
+        return post(peer, message)
 
     def ends(link: StreamLink | MemoryLink) -> None:
-        if link.pipe is pipe:
+        if link.peer is peer:
             go.set()
-            wait_until(lambda: pipe.mailbox)
+            wait_until(lambda: peer._mailbox)
         finish(link)  # type: ignore[arg-type]
 
     with PeerSocket(linger=None) as host, PeerSocket() as guest, ThreadPoolExecutor(1) as pool:
         guest.connect(host.bind(transport))
         to_guest = wait_for(host, PeerConnected).routing_id
-        pipe = host._core.peers[to_guest]
+        peer = host._shell.peers[to_guest]
         monkeypatch.setattr(kind, "pending", True)  # the loop is about to come round once more, for nothing
         monkeypatch.setattr(kind, "finish", ends)
-        monkeypatch.setattr(Pipe, "post", late)
+        monkeypatch.setattr(Peer, "post", late)
         sending = pool.submit(host.send, to_guest, b"in between")
         assert reached.wait(PATIENCE)
         if ending == "close":

@@ -21,7 +21,7 @@ from zambezi.p2p import NoSuchPeer, PeerConnected, PeerDisconnected, PeerSocket
 from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.errors import SocketClosed, TimedOut
 from zambezi.zmtp.events import Retrying
-from zambezi.zmtp.pipe import Bound
+from zambezi.zmtp.options import Bound
 
 _names = itertools.count()
 EAGER = Backoff(0.001, 0.01)
@@ -192,7 +192,7 @@ def test_what_send_took_before_the_end_arrives_and_what_it_refused_does_not(tran
                 return ended.is_set() and len(got) >= sum(sent)
 
             collecting = pool.submit(collect, guest, enough)
-            wait_until(lambda collecting=collecting, guest=guest: guest._core.ready or collecting.done())  # type: ignore[misc]
+            wait_until(lambda collecting=collecting, guest=guest: guest._shell.readable or collecting.done())  # type: ignore[misc]
             if ending == "close":
                 host.close()  # lingers for ever: it hangs if a message is forgotten
             else:

@@ -21,7 +21,7 @@ from zambezi.zmtp.connection import Heartbeat
 from zambezi.zmtp.errors import EndpointError, MessageError, QueueFull, SocketClosed, TimedOut, ZmtpError
 from zambezi.zmtp.events import HandshakeFailed, Listening, Retrying
 from zambezi.zmtp.keys import KeyPair
-from zambezi.zmtp.pipe import Bound
+from zambezi.zmtp.options import Bound
 from zambezi.zmtp.security import CurveClient, CurveServer, PlainClient, PlainServer
 
 _names = itertools.count()
@@ -91,7 +91,7 @@ def test_what_is_no_message_is_refused(data: object) -> None:
         to_nobody = ann.connect(name())
         with pytest.raises(MessageError):
             ann.send(to_nobody, data)  # type: ignore[arg-type]
-        assert not ann._core.peers[to_nobody].outbox
+        assert ann._shell.peers[to_nobody].drained
 
 
 def test_a_thousand_small_ones_and_a_large_one_arrive_in_order() -> None:
@@ -181,7 +181,7 @@ def test_a_full_queue_blocks_and_room_lets_it_go_on() -> None:
         with pytest.raises(TimedOut):
             ann.send(to_bob, b"never", timeout=0)
         waiting = pool.submit(ann.send, to_bob, b"3")
-        wait_until(lambda: ann._senders == 1)
+        wait_until(lambda: ann._writable.waiting == 1)
         bob.bind(endpoint)
         waiting.result(PATIENCE)
         assert [bob.recv(PATIENCE)[1] for _ in range(4)] == [b"0", b"1", b"2", b"3"]
@@ -204,13 +204,13 @@ def test_the_bound_holds_over_a_connection_to_one_who_does_not_read() -> None:
         with Stranger.calling(endpoint, small=True) as deaf:
             deaf.say(hello("PEER"))
             to_deaf = wait_for(ann, PeerConnected).routing_id
-            pipe = ann._core.peers[to_deaf]
+            peer = ann._shell.peers[to_deaf]
             sent = 0
             with contextlib.suppress(TimedOut):
                 while True:
                     ann.send(to_deaf, b"%d" % sent + b"x" * 900, timeout=0.05)
                     sent += 1
-                    assert len(pipe.outbox) + len(pipe.mailbox) <= 100
+                    assert len(peer._outbox) + len(peer._mailbox) <= 100
             wait_until(lambda: deaf.heard_all() and len(deaf.messages) == sent)
             assert [message[0].rstrip(b"x") for message in deaf.messages] == [b"%d" % number for number in range(sent)]
             ann.send(to_deaf, b"there is room again", PATIENCE)
@@ -245,7 +245,7 @@ def blocked_sender(ann: PeerSocket, to_peer: int) -> Iterator["Future[None]"]:
             ann.send(to_peer, b"x" * 900, timeout=0.05)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(ann.send, to_peer, b"one too many")
-        wait_until(lambda: ann._senders == 1)
+        wait_until(lambda: ann._writable.waiting == 1)
         yield waiting
 
 
@@ -297,7 +297,7 @@ def test_closing_wakes_all_who_wait() -> None:
     with ThreadPoolExecutor(4) as pool:
         waiting: list[Future[object]] = [pool.submit(ann.recv), pool.submit(ann.next_event)]
         iterating = pool.submit(lambda: [list(ann), list(ann.events())])
-        wait_until(lambda: ann._receivers == 2 and len(ann._eventful._waiters) == 1)  # type: ignore[attr-defined]
+        wait_until(lambda: (ann._readable.waiting, ann._eventful.waiting) == (2, 1))
         ann.close(0)
         for one in waiting:
             assert isinstance(one.exception(PATIENCE), SocketClosed)
@@ -356,7 +356,7 @@ def test_messages_of_a_peer_that_left_are_gone_with_it() -> None:
         endpoint = bob.bind("tcp://127.0.0.1:*")
         with Stranger.calling(endpoint) as stranger:
             stranger.say(hello("PEER") + b"\x00\x01x" * 10)
-            wait_until(lambda: bob._core.ready)
+            wait_until(lambda: bob._shell.readable)
             to_stranger, _ = bob.recv(PATIENCE)
         wait_for(bob, PeerDisconnected)
         with pytest.raises(TimedOut):

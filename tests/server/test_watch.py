@@ -4,7 +4,6 @@ import logging
 
 import pytest
 
-from zambezi.server.latency import Latency
 from zambezi.server.watch import Watch
 
 
@@ -22,13 +21,3 @@ def test_each_is_logged_once_when_it_comes_and_when_it_goes(caplog: pytest.LogCa
         ("WARNING", "stream prices: no room"),
         ("INFO", "it is over: stream prices: no room"),
     ]
-
-
-def test_latency_is_that_of_the_last_syncs() -> None:
-    latency = Latency()
-    latency.look(10, 1.0)
-    latency.look(12, 3.0)
-    assert latency.lately == 1.0
-    latency.look(22, 3.5)
-    assert latency.lately == pytest.approx(0.05)
-    assert 0.9 < latency.worst < 1.0

@@ -21,9 +21,9 @@ from pyspark import TaskContext
 
 from zambezi.spark import sink
 from zambezi.spark.ledger import Begun, Ledger, Task
-from zambezi.spark.line import Line
 from zambezi.spark.options import SINK, Options
 from zambezi.spark.source import ZepsDataSource
+from zambezi.spark.task_connection import TaskConnection
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -89,7 +89,7 @@ class _StreamWriter(_Fragile, sink.StreamWriter):
 @contextmanager
 def _fatal(moment: str, told: Path) -> Iterator[None]:
     """Whoever comes to the moment waits there for its end."""
-    send, begin, end = Line.send, Ledger.begin, Ledger.end
+    send, begin, end = TaskConnection.send, Ledger.begin, Ledger.end
     is_half_way = False
 
     def wait() -> None:
@@ -99,7 +99,7 @@ def _fatal(moment: str, told: Path) -> Iterator[None]:
         threading.Event().wait(PATIENCE)
         raise AssertionError("nobody killed this process")
 
-    def half(line: Line, octets: bytes, starts: Numbers) -> None:
+    def half(line: TaskConnection, octets: bytes, starts: Numbers) -> None:
         if not is_half_way:
             send(line, octets, starts)
             return
@@ -122,7 +122,7 @@ def _fatal(moment: str, told: Path) -> Iterator[None]:
         wait()
 
     patches: dict[str, tuple[type, str, Callable[..., Any]]] = {
-        "within a row": (Line, "send", half),
+        "within a row": (TaskConnection, "send", half),
         "before the end is noted": (Ledger, "end", ended),
         "after the end is noted": (Ledger, "end", ended),
     }

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.spark.journal import Message, numbered, octets_of
 from zambezi.spark.columns import Shaper, Window, bodies_of, frames, keys_of, layout, publish, whole
 from zambezi.spark.errors import DamagedLog, SparkError
-from zambezi.zeps.block import DELIVER
+from zambezi.zeps.layout import DELIVER
 from zambezi.zeps.messages import Publish
 from zambezi.zmtp.frames import Decoder
 

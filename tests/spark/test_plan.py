@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zambezi.spark.backend import Marks, Slice, marks_of
 from zambezi.spark.errors import SparkError
 from zambezi.spark.offsets import Offsets, Position
-from zambezi.spark.origin import Marks, Slice, marks_of
 from zambezi.spark.plan import LEAST, PIECE, Part, cut, even, how_many, share
 
 sizes = st.lists(st.integers(1, 500), max_size=6)

@@ -16,13 +16,13 @@ from tests.spark.test_source import typed
 from tests.zeps.serving import serving
 from zambezi.spark import ledger as ledgers
 from zambezi.spark import sink
+from zambezi.spark.backend import Slice
+from zambezi.spark.broker_backend import BrokerBackend
 from zambezi.spark.columns import Numbers, bodies_of, keys_of, layout
-from zambezi.spark.errors import LineLost, NotRepeatable, OptionError, Refused, Replaced, SchemaError, SparkError
+from zambezi.spark.errors import ConnectionLost, NotRepeatable, OptionError, Refused, Replaced, SchemaError, SparkError
 from zambezi.spark.ledger import Begun, Ledger, Task, matched
-from zambezi.spark.line import Line
 from zambezi.spark.options import SINK, Options
-from zambezi.spark.origin import Slice
-from zambezi.spark.remote import Remote
+from zambezi.spark.task_connection import TaskConnection
 from zambezi.zeps.journal import Store
 from zambezi.zeps.messages import Publish
 from zambezi.zmtp.security import Null
@@ -68,7 +68,7 @@ def once(endpoint: str, rows: Iterable[Any], task: Task = TASK, **options: Any) 
 
 
 def content(endpoint: str, stream: str = "out") -> Rows:
-    origin = Remote(endpoint, Null(), 20.0)
+    origin = BrokerBackend(endpoint, Null(), 20.0)
     try:
         known = origin.streams([stream]).get(stream)
         if known is None or not known.last:
@@ -84,7 +84,7 @@ def content(endpoint: str, stream: str = "out") -> Rows:
 
 def publish(endpoint: str, rows: Rows, stream: str = "out") -> None:
     """Somebody else."""
-    with Line(endpoint, Null(), stream, 20.0) as line:
+    with TaskConnection(endpoint, Null(), stream, 20.0) as line:
         line.say(*[Publish(key, body).encode()[0] for key, body in rows])
         line.barrier()
 
@@ -95,21 +95,21 @@ class Killed(Exception):
 
 def dies(monkeypatch: pytest.MonkeyPatch, chunk: int, rows: int, error: Callable[[], Exception]) -> None:
     """The next task sends so many rows of a chunk, and dies. What it sent arrives."""
-    real = Line.send
+    real = TaskConnection.send
     left = chunk
 
-    def send(line: Line, octets: bytes, starts: Numbers) -> None:
+    def send(line: TaskConnection, octets: bytes, starts: Numbers) -> None:
         nonlocal left
         if left:
             left -= 1
             real(line, octets, starts)
             return
-        monkeypatch.setattr(Line, "send", real)
+        monkeypatch.setattr(TaskConnection, "send", real)
         real(line, octets[: int(starts[rows])], starts[: rows + 1])
         line.barrier()
         raise error()
 
-    monkeypatch.setattr(Line, "send", send)
+    monkeypatch.setattr(TaskConnection, "send", send)
 
 
 # At least once
@@ -146,7 +146,7 @@ def test_a_key_is_not_needed(endpoint: str) -> None:
 
 
 def test_what_is_not_confirmed_is_published_again(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    dies(monkeypatch, chunk=2, rows=3, error=lambda: LineLost("the line broke"))
+    dies(monkeypatch, chunk=2, rows=3, error=lambda: ConnectionLost("the line broke"))
     writer(endpoint).publish(batches(numbered(30)), TASK)
     found = content(endpoint)
     assert set(found) == set(numbered(30))
@@ -219,7 +219,7 @@ def test_a_task_that_dies_again_and_again(endpoint: str, monkeypatch: pytest.Mon
 
 
 def test_a_task_that_died_between_note_and_rows(endpoint: str) -> None:
-    remote = Remote(endpoint, Null(), 20.0)
+    remote = BrokerBackend(endpoint, Null(), 20.0)
     try:
         made = sink._Once(remote, Options({"endpoint": endpoint, "stream": "out"}, SINK), TASK, 0)
         [rows] = list(batches(numbered(10), size=10))
@@ -257,7 +257,7 @@ def test_rows_that_are_alike_are_counted(endpoint: str, monkeypatch: pytest.Monk
 
 
 def test_a_line_that_breaks_within_an_attempt(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    dies(monkeypatch, 1, 4, lambda: LineLost("the line broke"))
+    dies(monkeypatch, 1, 4, lambda: ConnectionLost("the line broke"))
     assert once(endpoint, batches(numbered(35))).rows == 35
     assert content(endpoint) == numbered(35)
 
@@ -352,7 +352,7 @@ def test_matched_rows() -> None:
 
 
 def test_what_a_ledger_knows(endpoint: str) -> None:
-    remote = Remote(endpoint, Null(), 20.0)
+    remote = BrokerBackend(endpoint, Null(), 20.0)
     try:
         notes = Ledger(remote, "notes", TASK)
         assert not notes.is_complete(0, 10)

@@ -14,12 +14,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from pyspark.sql.types import StructType
 
 from tests.spark.journal import BEGINNING, Message, numbered, write
-from tests.spark.test_journals import SMALL, trim
+from tests.spark.test_journal_backend import SMALL, trim
+from zambezi.spark.batch_reader import BatchReader
 from zambezi.spark.errors import NoSuchStream, OptionError, Replaced, SchemaError, Trimmed, Vanished
-from zambezi.spark.following import StreamReader
 from zambezi.spark.options import BATCH, STREAM, Options
-from zambezi.spark.reading import BatchReader
 from zambezi.spark.source import SCHEMA, ZepsDataSource, check_schema
+from zambezi.spark.stream_reader import StreamReader
 from zambezi.zeps.journal import Store
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from zambezi.server.memory import keep_memory
+from zambezi.server.process import keep_memory
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.journal import Policy
 

@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from zambezi.zeps.block import Block
-from zambezi.zeps.engine import BrokerArguments, BrokerOptions, Engine
+from zambezi.zeps.broker.engine import BrokerArguments, BrokerOptions, Engine
+from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.errors import JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.messages import (
@@ -34,7 +35,6 @@ from zambezi.zeps.messages import (
     Subscribe,
     Zeps,
 )
-from zambezi.zeps.stream import Stream
 from zambezi.zmtp.frames import encode
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Stage:
         self.now = 1_700_000_000.0
         self._soon: deque[Callable[[], object]] = deque()
         self.warming: deque[tuple[Span, Callable[[], object]]] = deque()
-        self.syncing: dict[Stream, None] = {}
+        self.syncing: dict[BrokerStream, None] = {}
         self.syncs = 0
         self.slow = False  # whether streams are made and woken only when the test says `work`
         self._work: deque[Callable[[], object]] = deque()
@@ -73,10 +73,10 @@ class Stage:
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
         self.warming.append((span, callback))
 
-    def sync(self, stream: Stream) -> None:
+    def sync(self, stream: BrokerStream) -> None:
         self.syncing[stream] = None
 
-    def wake(self, stream: Stream) -> None:
+    def wake(self, stream: BrokerStream) -> None:
         (self._work if self.slow else self._soon).append(partial(self._wake, stream))
 
     def make(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
@@ -85,7 +85,7 @@ class Stage:
     def clock(self) -> float:
         return self.now
 
-    def _wake(self, stream: Stream) -> None:
+    def _wake(self, stream: BrokerStream) -> None:
         try:
             stream.journal.wake()
         except JournalError as error:
@@ -153,7 +153,7 @@ class Stage:
             client.send(Credit(credit))
         return client
 
-    def stream(self, name: str) -> Stream:
+    def stream(self, name: str) -> BrokerStream:
         stream = self.engine.find(name, create=False)
         assert stream is not None
         return stream
@@ -168,6 +168,26 @@ class Stage:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class Connection:
+    """The connection of a client, as its session sees it."""
+
+    full = False
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.send = client.say
+        self.pause = client.pause
+        self.resume = client.resume
+        self.wake = client.wake
+        self.offer = client.offer
+
+    def close(self, linger: float | None) -> None:
+        self._client.parted = True
+
+    def abort(self, reason: str) -> None:
+        self._client.close()
 
 
 class Client:
@@ -187,26 +207,23 @@ class Client:
         self._inbox: deque[list[bytes]] = deque()
         self._held = False
         self._blocked = False
-        self.session = stage.engine.session(self, "test", user)
+        self.session = stage.engine.session(Connection(self), "test", user)
 
-    # The line, as the session sees it
+    # The broker's end of the connection
 
     def say(self, message: bytes) -> None:
         self._outbox.append(message)
         if not self._blocked:
             self.flush()
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         self._held = True
 
-    def release(self) -> None:
+    def resume(self) -> None:
         self._held = False
         self._drain()
 
-    def part(self) -> None:
-        self.parted = True
-
-    def nudge(self) -> None:
+    def wake(self) -> None:
         if not self._blocked:
             self.stage.soon(self._flush_soon)
 
@@ -310,7 +327,7 @@ class Client:
         """The connection is lost."""
         self.gone = True
         while self._held and self._inbox:
-            self.release()
+            self.resume()
         self.session.lost()
 
     # In words

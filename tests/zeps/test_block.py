@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zambezi.wire import WireError
-from zambezi.zeps import block
-from zambezi.zeps.block import Block, Place, deliver, header, measure, places, published, walk
+from zambezi.zeps import layout
+from zambezi.zeps.block import Block, Place, deliver, measure, places, published, walk
+from zambezi.zeps.layout import frame_header
 from zambezi.zeps.messages import Deliver, Publish, Zeps
 from zambezi.zmtp.frames import encode
 
@@ -163,7 +164,7 @@ def test_published_ends_where_the_grammar_does(
 @settings(max_examples=300)
 @given(
     st.lists(
-        st.binary(max_size=40) | st.binary(min_size=5, max_size=20).map(lambda rest: block.PUBLISH + rest),
+        st.binary(max_size=40) | st.binary(min_size=5, max_size=20).map(lambda rest: layout.PUBLISH + rest),
         min_size=1,
         max_size=30,
     )
@@ -176,7 +177,7 @@ def test_published_and_octets_from_anywhere(frames: list[bytes]) -> None:
 @settings(max_examples=300)
 @given(st.binary(min_size=8, max_size=30), st.integers(16, 40))
 def test_published_and_a_table_of_anything(row: bytes, count: int) -> None:
-    for frame in (row, block.PUBLISH + row, block.PUBLISH + bytes(1) + len(row).to_bytes(4) + row):
+    for frame in (row, layout.PUBLISH + row, layout.PUBLISH + bytes(1) + len(row).to_bytes(4) + row):
         assert published([frame] * count) == (count if by_grammar(frame) else 0)
 
 
@@ -250,7 +251,7 @@ def test_a_block_of_nothing() -> None:
 
 @given(st.integers(0, 70_000))
 def test_a_header_is_that_of_a_frame(size: int) -> None:
-    assert header(size) + bytes(size) == encode([bytes(size)])
+    assert frame_header(size) + bytes(size) == encode([bytes(size)])
 
 
 @pytest.mark.parametrize("count", [1, 16])
@@ -258,5 +259,5 @@ def test_a_length_never_reaches_past_the_end(count: int) -> None:
     for key in range(20):
         for rest in range(20):
             for body in (0, 1, 7):
-                frame = block.PUBLISH + bytes([key]) + (bytes(key) + body.to_bytes(4) + bytes(30))[:rest]
+                frame = layout.PUBLISH + bytes([key]) + (bytes(key) + body.to_bytes(4) + bytes(30))[:rest]
                 assert published([frame] * count) == (count if by_grammar(frame) else 0)

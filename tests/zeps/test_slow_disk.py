@@ -14,11 +14,11 @@ from tests.zeps.speaker import Speaker
 from tests.zmtp.stranger import Stranger, hello
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps.broker import Broker
-from zambezi.zeps.engine import Limits
+from zambezi.zeps.broker.engine import Limits
+from zambezi.zeps.broker.session import State
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.messages import Attach, Credit, Detach, Ping, Publish, Subscribe, Zeps
-from zambezi.zeps.session import State
 from zambezi.zmtp.frames import encode
 
 TCP = "tcp://127.0.0.1:*"

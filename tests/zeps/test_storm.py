@@ -19,7 +19,7 @@ from zambezi.zeps.journal import Store
 from zambezi.zeps.matchers import Matchers
 from zambezi.zeps.messages import LATEST, TIME, Attach, AttachOk, Credit, Ping, PingOk, Publish, Subscribe, SubscribeOk
 from zambezi.zmtp.asyncio import Dealer
-from zambezi.zmtp.pipe import Bound
+from zambezi.zmtp.options import Bound
 
 TOTAL = 200_000
 BATCH = 400

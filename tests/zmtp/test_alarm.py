@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from tests.zmtp.simulation import Simulation
 from zambezi.zmtp.alarm import Alarm
+from zambezi.zmtp.testing import Simulation
 
 
 def set_up() -> tuple[Simulation, Alarm, list[float]]:

@@ -26,7 +26,7 @@ from zambezi.zmtp.errors import (
 from zambezi.zmtp.events import Connected, Disconnected, HandshakeFailed, Listening, Retrying
 from zambezi.zmtp.keyring import Keyring
 from zambezi.zmtp.keys import KeyPair
-from zambezi.zmtp.pipe import Bound
+from zambezi.zmtp.options import Bound
 from zambezi.zmtp.security import CurveClient, CurveServer
 
 _names = itertools.count()
@@ -210,13 +210,13 @@ async def test_a_wake_up_that_meets_a_cancelled_call_goes_to_the_next() -> None:
         await router.recv(PATIENCE)
         first, second = (asyncio.create_task(router.recv()) for _ in range(2))
         await asyncio.sleep(0)
-        wake = router._core.on_readable
+        wake = router._shell.on_readable
 
         def wake_and_cancel() -> None:
             wake()
             first.cancel()  # it has been woken, but has not run yet
 
-        router._core.on_readable = wake_and_cancel
+        router._shell.on_readable = wake_and_cancel
         await dealer.send(b"x")
         async with asyncio.timeout(PATIENCE):
             assert await second == [b"me", b"x"]
@@ -354,14 +354,13 @@ async def test_a_socket_that_is_forgotten_open_is_warned_about() -> None:
     assert socket is not None
     endpoint = socket.bind(name())
     assert repr(socket) == f"<Dealer {endpoint}>"
-    core = socket._core
-    core.on_event = lambda _: None
-    core.on_readable = core.on_writable = core.on_closed = lambda: None
+    transport = socket._transport
+    transport.on_event = lambda _: None  # the only way from the connections back to the socket
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         socket = None
         gc.collect()
-    core.close(0)
+    transport.close(0)
     assert any("unclosed <Dealer inproc" in str(warning.message) for warning in caught)
 
 
@@ -377,7 +376,7 @@ async def test_events_are_kept_and_bounded() -> None:
             async with Dealer(identity=b"d", linger=0) as dealer:
                 dealer.connect(endpoint)
                 await next_of(dealer, Connected)
-        await eventually(lambda: not router._core.links)
+        await eventually(lambda: not router._transport.links)
         events = []
         while True:
             try:

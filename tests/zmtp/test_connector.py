@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.zmtp.simulation import Simulation, closed, history, received
 from tests.zmtp.stranger import Stranger, port_of
 from zambezi.zmtp.connection import Limits
-from zambezi.zmtp.core import Options
 from zambezi.zmtp.events import Connected, HandshakeFailed, Retrying
+from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Dealer, Router
+from zambezi.zmtp.testing import Simulation, closed, history, received
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_name_that_is_found_too_late_is_not_connected_to(sim: Simulation) -> N
     client.connect("tcp://late.example:5555")
     client.close(0)
     sim.run(0.01)
-    assert not hub.links
+    assert not hub.transport.links
     hub.close(0)
 
 
@@ -139,7 +139,7 @@ def test_closing_during_the_handshake(sim: Simulation) -> None:
         server.listen()
         client = Dealer(sim, Options())
         client.connect(f"tcp://127.0.0.1:{server.getsockname()[1]}")
-        sim.until(lambda: client.links)
+        sim.until(lambda: client.transport.links)
         client.close(None)
         assert closed(client)
         assert not sim.watched
@@ -153,7 +153,7 @@ def test_a_server_that_says_nothing_is_tried_again(sim: Simulation) -> None:
         events = history(client)
         endpoint = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         client.connect(endpoint)
-        sim.until(lambda: client.links)
+        sim.until(lambda: client.transport.links)
         sim.advance(3.1)
         assert events[0] == HandshakeFailed(endpoint, "127.0.0.1", "the handshake took longer than 3 s")
         assert isinstance(events[1], Retrying)
@@ -179,7 +179,7 @@ def test_a_connection_that_is_gone_before_it_is_looked_at_is_tried_again(
     monkeypatch.setattr(socket.socket, "getpeername", getpeername)
     client.try_send(b"x")
     sim.advance(1.0)
-    sim.until(lambda: hub.ready)
+    sim.until(lambda: hub.readable)
     assert received(hub) == [[b"c", b"x"]]
     client.close(0)
     hub.close(0)
@@ -215,6 +215,6 @@ def test_the_full_backlog_of_a_unix_socket_is_waited_out(sim: Simulation, tmp_pa
         assert events[0].reason == "resource temporarily unavailable"
         server.accept()[0].close()
         sim.advance(1.0)
-        assert client.links
+        assert client.transport.links
         client.close(0)
         first.close()

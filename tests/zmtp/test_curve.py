@@ -12,7 +12,7 @@ from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.commands import command, encode_metadata, error
 from zambezi.zmtp.curve import CookieKey, CurveClient, CurveServer
 from zambezi.zmtp.errors import ProtocolError
-from zambezi.zmtp.frames import MORE, Batch, CommandFrame, Decoder, Encoded, Message, encode_command, wire_size
+from zambezi.zmtp.frames import MORE, Batch, CommandFrame, Decoder, Message, Shared, encode_command, wire_size
 from zambezi.zmtp.mechanism import Mechanism, Refused, Rejected, Terms
 
 LIMIT = 1 << 20
@@ -440,7 +440,14 @@ def test_a_slow_client_is_refused_when_its_cookie_is_too_old() -> None:
 
 def test_messages_of_any_number_of_frames_go_both_ways() -> None:
     one, other = established()
-    messages: list[Message] = [b"", b"a", (b"b", b"", b"c" * 300), Encoded((b"d", b"e")), Encoded(b"f"), b"g" * 70_000]
+    messages: list[Message] = [
+        b"",
+        b"a",
+        (b"b", b"", b"c" * 300),
+        Shared([(b"d", b"e")]),
+        Shared([b"f"]),
+        b"g" * 70_000,
+    ]
     expected = [[b""], [b"a"], [b"b", b"", b"c" * 300], [b"d", b"e"], [b"f"], [b"g" * 70_000]]
     assert opened(other, one.encode(messages, False)) == expected
     assert opened(one, other.encode(messages, False)) == expected
@@ -448,7 +455,7 @@ def test_messages_of_any_number_of_frames_go_both_ways() -> None:
 
 
 def test_what_goes_to_many_is_the_same_for_all_of_them_and_boxed_for_each() -> None:
-    shared = Encoded((b"a", b"", b"c"))
+    shared = Shared([(b"a", b"", b"c")])
     seen = set()
     for _ in range(4):
         one, other = established()

@@ -86,6 +86,6 @@ def test_the_faces_are_twins(kind: str) -> None:
 def test_the_options_of_the_faces_are_those_of_the_core() -> None:
     from dataclasses import fields
 
-    from zambezi.zmtp.core import Options
+    from zambezi.zmtp.options import Options
 
     assert set(SocketArguments.__annotations__) == {field.name for field in fields(Options)}

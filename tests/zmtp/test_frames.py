@@ -21,12 +21,11 @@ from zambezi.zmtp.frames import (
     Batch,
     CommandFrame,
     Decoder,
-    Encoded,
     Message,
+    Shared,
     encode,
     encode_command,
     encode_singles,
-    parts_of,
     size_of,
     wire_size,
 )
@@ -363,9 +362,8 @@ def test_the_encoders_agree_with_the_grammar(messages: list[list[bytes]]) -> Non
     given_as: list[Message] = []
     for number, message in enumerate(messages):
         parts: bytes | tuple[bytes, ...] = message[0] if len(message) == 1 and number % 2 else tuple(message)
-        given_as.append(Encoded(parts) if number % 3 == 0 else parts)
+        given_as.append(Shared([parts]) if number % 3 == 0 else parts)
     assert encode(given_as) == slow_encode(messages)
-    assert [list(parts_of(message)) for message in given_as] == messages
     assert [size_of(message) for message in given_as] == [sum(map(len, message)) for message in messages]
     singles = [message[0] for message in messages]
     assert encode_singles(singles) == encode(singles) == slow_encode([[single] for single in singles])
@@ -385,10 +383,10 @@ def test_the_headers_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyP
     assert len(headers) == 65536
 
 
-def test_an_encoded_message_makes_its_octets_once() -> None:
-    message = Encoded((b"a", b"bc"))
+def test_shared_messages_make_their_bytes_once() -> None:
+    message = Shared([(b"a", b"bc")])
     assert len(message) == 3
-    assert len(Encoded(b"abc")) == 3
+    assert len(Shared([b"abc"])) == 3
     assert message.wire is message.wire
     assert encode([message, b"x", message]) == message.wire + b"\x00\x01x" + message.wire
 
@@ -467,3 +465,20 @@ def test_the_assembler_counts_what_boxes_add() -> None:
     assert isinstance(first, Batch)
     assert first.octets == 2 + 255 + 9 + 256
     assert second == CommandFrame(b"PING")
+
+
+@given(st.lists(st.lists(st.binary(max_size=300), min_size=1, max_size=4).map(tuple), min_size=1, max_size=5))
+def test_shared_messages_are_their_messages_in_a_row(messages: list[tuple[bytes, ...]]) -> None:
+    shared = Shared(messages)
+    (batch,) = Decoder(1 << 20, 1 << 20).feed(shared.wire)
+    assert isinstance(batch, Batch)
+    assert [tuple(message) for message in batch] == messages
+    assert len(shared) == sum(len(frame) for message in messages for frame in message)
+
+
+@given(st.lists(st.lists(st.binary(max_size=3), min_size=1, max_size=3), min_size=1, max_size=6), st.data())
+def test_the_tail_of_a_batch_is_its_last_messages(messages: list[list[bytes]], data: st.DataObject) -> None:
+    (batch,) = Decoder(1 << 20, 1 << 20).feed(slow_encode(messages))
+    assert isinstance(batch, Batch)
+    count = data.draw(st.integers(1, len(messages)))
+    assert list(batch.tail(count)) == messages[-count:]

@@ -5,12 +5,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.zmtp.simulation import Simulation, history
 from tests.zmtp.stranger import Stranger, hello
 from zambezi.zmtp.connection import Limits
-from zambezi.zmtp.core import Options
 from zambezi.zmtp.events import HandshakeFailed
+from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Router
+from zambezi.zmtp.testing import Simulation, history
 
 START = 1000.0
 PATIENT = Options(limits=Limits(handshake_time=2.0))
@@ -30,7 +30,7 @@ def test_one_timer_serves_all_and_each_has_its_own_time(sim: Simulation) -> None
     with ExitStack() as strangers:
         for count in (1, 2, 3):
             strangers.enter_context(Stranger.calling(endpoint))
-            sim.until(lambda count=count: len(hub.links) == count)  # type: ignore[misc]
+            sim.until(lambda count=count: len(hub.transport.links) == count)  # type: ignore[misc]
             assert sim.alarms == [START + 2.0]
             sim.advance(0.5)
         sim.advance(0.25)
@@ -53,8 +53,8 @@ def test_those_that_are_complete_or_lost_are_not_looked_at_again(sim: Simulation
         stranger.say(hello(identity=b"s"))
         sim.until(lambda: hub.peers)
         with Stranger.calling(endpoint):
-            sim.until(lambda: len(hub.links) == 2)
-        sim.until(lambda: len(hub.links) == 1)
+            sim.until(lambda: len(hub.transport.links) == 2)
+        sim.until(lambda: len(hub.transport.links) == 1)
         assert hub.counters.handshakes_failed == 1  # it hung up
         sim.advance(60.0)
         assert hub.counters.handshakes_failed == 1
@@ -71,7 +71,7 @@ def test_a_timer_that_was_not_needed_serves_the_next(sim: Simulation) -> None:
         sim.until(lambda: hub.peers)
         sim.advance(1.0)
         others.enter_context(Stranger.calling(endpoint))
-        sim.until(lambda: len(hub.links) == 2)
+        sim.until(lambda: len(hub.transport.links) == 2)
         sim.advance(1.9)
         assert hub.counters.handshakes_failed == 0
         sim.advance(0.1)
@@ -82,7 +82,7 @@ def test_a_timer_that_was_not_needed_serves_the_next(sim: Simulation) -> None:
 def test_a_socket_that_is_closed_leaves_no_timer(sim: Simulation) -> None:
     hub = Router(sim, PATIENT)
     with Stranger.calling(hub.bind("tcp://127.0.0.1:*")):
-        sim.until(lambda: hub.links)
+        sim.until(lambda: hub.transport.links)
         assert sim.alarms
         hub.close(0)
         assert hub.closed

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.zmtp.simulation import Simulation, history, received
 from tests.zmtp.stranger import Stranger, hello, port_of
 from zambezi.zmtp.authenticator import Authenticator
-from zambezi.zmtp.core import Core, Options
 from zambezi.zmtp.endpoint import Ipc, parse
 from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.events import Listening, Refused
-from zambezi.zmtp.patterns import Dealer, Router
+from zambezi.zmtp.options import Options
+from zambezi.zmtp.patterns import Dealer, Pattern, Router
+from zambezi.zmtp.testing import Simulation, history, received
 
 
 @pytest.fixture
@@ -32,12 +32,12 @@ def hub(sim: Simulation) -> Iterator[Router]:
     core.close(0)
 
 
-def exchange(sim: Simulation, hub: Core, endpoint: str) -> None:
+def exchange(sim: Simulation, hub: Pattern, endpoint: str) -> None:
     """A message goes through."""
     client = Dealer(sim, Options(identity=b"c"))
     client.connect(endpoint)
     client.try_send(b"hello")
-    sim.until(lambda: hub.ready)
+    sim.until(lambda: hub.readable)
     assert received(hub) == [[b"c", b"hello"]]
     client.close(0)
     sim.run()
@@ -139,7 +139,7 @@ def test_a_port_that_another_takes_between_bind_and_listen_is_passed_over(
 def test_an_address_of_somebody_else_cannot_be_bound(hub: Router, host: str) -> None:
     with pytest.raises(EndpointError, match="cannot bind tcp://"):
         hub.bind(f"tcp://{host}:*")
-    assert not hub.listeners
+    assert not hub.transport.listeners
 
 
 # Unix sockets

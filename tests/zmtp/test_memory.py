@@ -7,15 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.zmtp.simulation import Simulation, closed, history, received
 from tests.zmtp.waiting import in_loop
 from zambezi.zmtp import asyncio as aio
 from zambezi.zmtp import sync
-from zambezi.zmtp.core import Options
 from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.events import Connected, Disconnected
+from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.patterns import Dealer, Router
-from zambezi.zmtp.pipe import Bound
+from zambezi.zmtp.testing import Simulation, closed, history, received
 
 _names = itertools.count()
 
@@ -77,8 +76,8 @@ def test_who_leaves_while_it_is_being_accepted_is_gone(sim: Simulation, name: st
         client.disconnect(name, None)
     sim.advance(10)
     assert not hub.peers
-    assert not hub.links
-    assert not client.links
+    assert not hub.transport.links
+    assert not client.transport.links
     assert not [event for event in events if isinstance(event, Connected)]
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.zmtp.waiting import in_loop, wait_until
-from zambezi.zmtp.reactor import Addresses, AsyncioReactor, IoThread, ThreadReactor
+from zambezi.zmtp.io_thread import IoThread
+from zambezi.zmtp.reactor import Addresses, AsyncioReactor, ThreadReactor
 
 
 @pytest.fixture

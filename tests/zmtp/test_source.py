@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.zmtp.engines import CLIENT_KEYS, SERVER_KEYS
-from tests.zmtp.simulation import Simulation, received
 from tests.zmtp.stranger import Stranger, hello
 from zambezi.zmtp import commands
-from zambezi.zmtp.core import Options
 from zambezi.zmtp.frames import encode, encode_command
+from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Dealer, Router
-from zambezi.zmtp.pipe import Link, Pipe
+from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.security import CurveClient, CurveServer
 from zambezi.zmtp.source import SLICE, Framed, Stored
 from zambezi.zmtp.stream import StreamLink
+from zambezi.zmtp.testing import Simulation, received
 
 
 @pytest.fixture
@@ -69,26 +69,24 @@ class Supply:
 
 
 class Hub(Router):
-    """A ROUTER whose links have a source."""
+    """A ROUTER whose peers have a source."""
 
-    link: Link
-    pipe: Pipe
+    peer: Peer
 
     def __init__(self, sim: Simulation, options: Options | None = None) -> None:
         super().__init__(sim, options or Options())
         self.supply = Supply()
 
-    def attach(self, pipe: Pipe) -> None:
-        super().attach(pipe)
-        assert pipe.link is not None
-        self.pipe = pipe
-        self.link = pipe.link
-        self.link.source = self.supply
+    def attached(self, peer: Peer) -> None:
+        super().attached(peer)
+        self.peer = peer
+        peer.feed_from(self.supply)
 
     @property
     def stream(self) -> StreamLink:
-        assert isinstance(self.link, StreamLink)
-        return self.link
+        (link,) = self.transport.links
+        assert isinstance(link, StreamLink)
+        return link
 
 
 def with_a_stranger(sim: Simulation) -> tuple[Hub, Stranger]:
@@ -114,7 +112,7 @@ def drained(sim: Simulation, stranger: Stranger, count: int) -> None:
 def fill(sim: Simulation, hub: Hub) -> int:
     """Offer until the kernel takes no more; how many messages were taken."""
     taken = 0
-    while hub.link.offer(Messages(b"%08d" % taken + b"f" * 10_000)):
+    while hub.peer.offer(Messages(b"%08d" % taken + b"f" * 10_000)):
         taken += 1
         sim.run()
     return taken
@@ -131,8 +129,8 @@ def test_a_source_is_asked_when_it_is_woken_and_until_it_has_no_more(sim: Simula
         hub.supply.things += [Messages(b"a", b"b"), Messages(b"c" * 300)]
         sim.run()
         assert hub.supply.asked == asked  # nobody told it
-        hub.link.wake()
-        hub.link.wake()
+        hub.peer.wake()
+        hub.peer.wake()
         assert hub.supply.asked == asked  # when the loop comes round
         drained(sim, stranger, 3)
         assert stranger.messages == [[b"a"], [b"b"], [b"c" * 300]]
@@ -144,7 +142,7 @@ def test_the_outbox_goes_first(sim: Simulation) -> None:
     hub, stranger = with_a_stranger(sim)
     with stranger:
         hub.supply.things += [Messages(b"1"), Messages(b"2")]
-        hub.link.wake()
+        hub.peer.wake()
         hub.try_send((b"s", b"answer"))
         drained(sim, stranger, 3)
         assert stranger.messages == [[b"answer"], [b"1"], [b"2"]]
@@ -156,7 +154,7 @@ def test_what_is_sent_meanwhile_goes_out_between_messages(sim: Simulation) -> No
     with stranger:
         large = [bytes([number]) * 400_000 for number in range(6)]
         hub.supply.things += [Messages(body) for body in large]
-        hub.link.wake()
+        hub.peer.wake()
         sim.run()
         assert len(hub.supply.things) > 0  # the kernel is full, and the source is not asked for more
         hub.try_send((b"s", b"answer"))
@@ -173,7 +171,7 @@ def test_a_file_goes_out_as_it_is(sim: Simulation, tmp_path: Path) -> None:
     assert len(file.messages.octets) > 4 * SLICE
     with stranger:
         hub.supply.things += [file.stored(), Messages(b"in between"), file.stored()]
-        hub.link.wake()
+        hub.peer.wake()
         drained(sim, stranger, 10_001)
         assert stranger.messages == [[body] for body in [*bodies, b"in between", *bodies]]
         assert file.reads == 0  # not by way of this process
@@ -187,12 +185,12 @@ def test_nothing_gets_into_the_middle_of_a_file(sim: Simulation, tmp_path: Path)
     file = File(tmp_path / "log", *bodies)
     with stranger:
         hub.supply.things += [file.stored(), file.stored()]
-        hub.link.wake()
+        hub.peer.wake()
         sim.run()
         # A heartbeat is to be answered, and a message to be sent, while the file is under way.
         stranger.say(encode_command(commands.command(commands.PING, bytes(2) + b"context")))
         hub.try_send((b"s", b"answer"))
-        assert not hub.link.offer(Messages(b"offered"))
+        assert not hub.peer.offer(Messages(b"offered"))
         drained(sim, stranger, 10_001)
         at = stranger.messages.index([b"answer"])
         assert at % 5000 == 0
@@ -208,7 +206,7 @@ def test_a_file_that_ends_too_soon_ends_the_connection(sim: Simulation, tmp_path
     file = File(tmp_path / "log", b"x" * 1000)
     with stranger:
         hub.supply.things.append(Stored(file.stored()._fd, 6, 5000, file.read))
-        hub.link.wake()
+        hub.peer.wake()
         sim.until(lambda: not hub.peers)
         stranger.listen_to_the_end()
         assert stranger.messages == [[b"x" * 1000]]
@@ -231,7 +229,7 @@ def test_a_source_gets_no_more_than_its_turn(sim: Simulation) -> None:
 def test_an_offer_is_taken_at_once(sim: Simulation) -> None:
     hub, stranger = with_a_stranger(sim)
     with stranger:
-        assert hub.link.offer(Messages(b"a", b"b"))
+        assert hub.peer.offer(Messages(b"a", b"b"))
         stranger.heard_all()
         assert stranger.messages == [[b"a"], [b"b"]]
     hub.close(0)
@@ -242,7 +240,7 @@ def test_what_is_queued_goes_before_an_offer(sim: Simulation) -> None:
     with stranger:
         hub.try_send((b"s", b"first"))
         hub.try_send((b"s", b"second"))
-        assert hub.link.offer(Messages(b"third"))
+        assert hub.peer.offer(Messages(b"third"))
         drained(sim, stranger, 3)
         assert stranger.messages == [[b"first"], [b"second"], [b"third"]]
     hub.close(0)
@@ -252,16 +250,16 @@ def test_an_offer_that_the_kernel_takes_in_part_was_taken(sim: Simulation) -> No
     hub, stranger = with_a_stranger(sim)
     with stranger:
         body = b"large" * 1_000_000
-        assert hub.link.offer(Messages(body))
-        assert not hub.link.offer(Messages(b"refused"))
+        assert hub.peer.offer(Messages(body))
+        assert not hub.peer.offer(Messages(b"refused"))
         hub.supply.things.append(Messages(b"after"))
         asked = hub.supply.asked
-        hub.link.wake()
+        hub.peer.wake()
         sim.run()
         assert hub.supply.asked == asked
         drained(sim, stranger, 2)
         assert stranger.messages == [[body], [b"after"]]
-        assert hub.link.offer(Messages(b"again"))
+        assert hub.peer.offer(Messages(b"again"))
         drained(sim, stranger, 3)
     hub.close(0)
 
@@ -270,7 +268,7 @@ def test_an_offer_that_is_refused_is_followed_by_a_question(sim: Simulation) -> 
     hub, stranger = with_a_stranger(sim)
     with stranger:
         taken = fill(sim, hub)
-        assert not hub.link.offer(Messages(b"refused"))
+        assert not hub.peer.offer(Messages(b"refused"))
         hub.supply.things.append(Messages(b"from the source"))
         drained(sim, stranger, taken + 1)
         assert [message[0][:8] for message in stranger.messages[:-1]] == [b"%08d" % number for number in range(taken)]
@@ -280,21 +278,20 @@ def test_an_offer_that_is_refused_is_followed_by_a_question(sim: Simulation) -> 
 
 def test_nothing_is_offered_to_a_connection_that_is_gone(sim: Simulation) -> None:
     hub, stranger = with_a_stranger(sim)
-    link = hub.link
     with stranger:
         fill(sim, hub)
     sim.until(lambda: not hub.peers)
-    assert not link.offer(Messages(b"too late"))
-    link.wake()
+    assert not hub.peer.offer(Messages(b"too late"))
+    hub.peer.wake()
     sim.run()
-    assert hub.pipe.outbox == []  # who offered it knows where it is kept
+    assert hub.peer.take_queue() == []  # who offered it knows where it is kept
     hub.close(0)
 
 
 def test_an_offer_may_find_that_the_connection_is_gone(sim: Simulation) -> None:
     hub, stranger = with_a_stranger(sim)
     hub.stream._sock.shutdown(socket.SHUT_WR)
-    assert not hub.link.offer(Messages(b"too late"))
+    assert not hub.peer.offer(Messages(b"too late"))
     assert not hub.peers
     with stranger:
         pass
@@ -329,7 +326,7 @@ def test_what_is_sealed_goes_out_in_boxes(sim: Simulation, tmp_path: Path) -> No
     bodies = [b"%06d" % number + b"x" * (number % 500) for number in range(3000)]
     file = File(tmp_path / "log", *bodies)
     hub.supply.things += [file.stored(), Messages(b"a", b"b")]
-    hub.link.wake()
+    hub.peer.wake()
     hub.try_send((b"c", b"answer"))
     assert gathered(sim, client, 3003) == [b"answer", *bodies, b"a", b"b"]
     assert file.reads == 1
@@ -346,13 +343,13 @@ def test_a_sealed_offer_that_was_begun_goes_out(sim: Simulation) -> None:
     for number in range(2000):
         body = b"%06d" % number + b"x" * 5000
         offers.append(body)
-        if hub.link.offer(Messages(body)):
+        if hub.peer.offer(Messages(body)):
             wanted.append(body)
         if number % 7 == 0:
             sim.run()
     assert len(wanted) < len(offers)
     assert gathered(sim, client, len(wanted)) == wanted
-    assert hub.link.offer(Messages(b"again"))
+    assert hub.peer.offer(Messages(b"again"))
     assert gathered(sim, client, 1) == [b"again"]
     client.close(0)
     hub.close(0)
@@ -374,7 +371,7 @@ def test_a_source_in_memory(sim: Simulation, tmp_path: Path) -> None:
     hub, client = in_memory(sim)
     file = File(tmp_path / "log", b"in", b"a", b"file")
     hub.supply.things += [Messages(b"1", b"2"), file.stored(), Messages(b"3")]
-    hub.link.wake()
+    hub.peer.wake()
     hub.try_send((b"c", b"answer"))
     assert gathered(sim, client, 7) == [b"answer", b"1", b"2", b"in", b"a", b"file", b"3"]
     client.close(0)
@@ -384,23 +381,22 @@ def test_a_source_in_memory(sim: Simulation, tmp_path: Path) -> None:
 
 def test_an_offer_in_memory_waits_for_no_other(sim: Simulation) -> None:
     hub, client = in_memory(sim)
-    assert hub.link.offer(Messages(b"a", b"b"))
-    assert not hub.link.offer(Messages(b"refused"))  # one is under way
+    assert hub.peer.offer(Messages(b"a", b"b"))
+    assert not hub.peer.offer(Messages(b"refused"))  # one is under way
     hub.supply.things.append(Messages(b"c"))
     assert gathered(sim, client, 3) == [b"a", b"b", b"c"]
-    assert hub.link.offer(Messages(b"d"))
+    assert hub.peer.offer(Messages(b"d"))
     assert gathered(sim, client, 1) == [b"d"]
-    link = hub.link
     client.close(0)
     sim.run()
-    assert not link.offer(Messages(b"too late"))
+    assert not hub.peer.offer(Messages(b"too late"))
     hub.close(0)
 
 
 def test_a_source_in_memory_waits_for_a_reader_that_stalls(sim: Simulation) -> None:
     hub, client = in_memory(sim)
     hub.supply.things += [Messages(*[b"%d" % number] * 1000) for number in range(100)]
-    hub.link.wake()
+    hub.peer.wake()
     sim.run()
     assert len(hub.supply.things) > 80  # the queue of the reader is bounded, and what does not fit stays here
     assert gathered(sim, client, 100_000) == [b"%d" % number for number in range(100) for _ in range(1000)]

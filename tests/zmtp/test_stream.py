@@ -10,20 +10,19 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.zmtp.simulation import Simulation, closed, history, received
 from tests.zmtp.stranger import Stranger, hello
 from tests.zmtp.waiting import wait_until
 from zambezi.zmtp import commands
 from zambezi.zmtp.connection import Heartbeat, Limits
-from zambezi.zmtp.core import Options
 from zambezi.zmtp.events import Connected, Disconnected, HandshakeFailed, Retrying
-from zambezi.zmtp.frames import Message, encode, encode_command
+from zambezi.zmtp.frames import Frames, Message, encode, encode_command
 from zambezi.zmtp.greeting import Greeting
 from zambezi.zmtp.keys import KeyPair
+from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.patterns import Dealer, Pub, Router
-from zambezi.zmtp.pipe import Bound
 from zambezi.zmtp.security import CurveClient, CurveServer
 from zambezi.zmtp.stream import StreamLink
+from zambezi.zmtp.testing import Simulation, closed, history, received
 
 
 @pytest.fixture
@@ -76,7 +75,7 @@ def test_messages_of_all_sizes_arrive_in_order(sim: Simulation) -> None:
     hub = Router(sim, Options())
     client = Dealer(sim, Options(identity=b"c"))
     client.connect(hub.bind("tcp://127.0.0.1:*"))
-    messages: list[Message] = [b"x" * size for size in (0, 1, 255, 256, 65535, 3_000_000)]
+    messages: list[Frames] = [b"x" * size for size in (0, 1, 255, 256, 65535, 3_000_000)]
     messages.append((b"", b"y" * 300, b""))
     for message in messages:
         assert client.try_send(message)
@@ -87,7 +86,7 @@ def test_messages_of_all_sizes_arrive_in_order(sim: Simulation) -> None:
         return len(got) == len(messages)
 
     sim.until(all_there)
-    assert got == [[b"c", *([message] if isinstance(message, bytes) else message)] for message in messages]  # type: ignore[misc]
+    assert got == [[b"c", *([message] if isinstance(message, bytes) else message)] for message in messages]
     client.close(0)
     hub.close(0)
 
@@ -140,7 +139,7 @@ def test_what_waited_for_the_handshake_goes_out_with_its_end(
     with server.accept(sim) as stranger:
         sim.until(lambda: writes)
         stranger.say(hello("ROUTER"))
-        sim.until(lambda: client.links and next(iter(client.links)).idle and len(writes) > 1)
+        sim.until(lambda: client.transport.links and next(iter(client.transport.links)).idle and len(writes) > 1)
         sim.run()
         greeting = Greeting("NULL").encode()
         rest = hello("DEALER", b"c")[len(greeting) :] + encode([b"first", (b"second", b"of two")])
@@ -184,9 +183,8 @@ def test_a_full_inbox_stops_reading_until_there_is_room(sim: Simulation) -> None
                 break
         sent += 1
         sim.run()
-    held = next(iter(hub.links)).pipe
     # One read may go over the bound, and no more.
-    assert held.in_octets < (1 << 20) + (1 << 18)
+    assert hub.inbox.octets < (1 << 20) + (1 << 18)
     got = 0
 
     def read_all() -> bool:
@@ -266,8 +264,8 @@ def test_what_is_put_back_is_exact_under_curve_too(sim: Simulation) -> None:
     hub = Router(sim, servers)
     client = Dealer(sim, clients)
     client.connect(hub.bind("tcp://127.0.0.1:*"))
-    sim.until(lambda: hub.peers and client.links and next(iter(client.links)).pipe.link)
-    link = next(iter(client.links))
+    sim.until(lambda: hub.peers and client.transport.links and next(iter(client.transport.links)).peer.connected)
+    link = next(iter(client.transport.links))
     assert isinstance(link, StreamLink)
     messages: list[Message] = [b"a" * 100, (b"b", b"c" * 1000), b"", b"d" * 70_000]
     sizes = [len(link.connection.encode([message])) for message in messages]
@@ -321,10 +319,10 @@ def test_a_handshake_that_does_not_end_is_ended(sim: Simulation, word: bytes) ->
     with Stranger.calling(endpoint) as slow, Stranger.calling(endpoint) as good:
         slow.say(word)
         good.say(hello(identity=b"good"))
-        sim.until(lambda: len(hub.links) == 2 and hub.peers)
+        sim.until(lambda: len(hub.transport.links) == 2 and hub.peers)
         sim.advance(1.9)
         good.say(encode([b"x"]))
-        sim.until(lambda: hub.ready)
+        sim.until(lambda: hub.readable)
         assert not [event for event in events if isinstance(event, HandshakeFailed)]
         sim.advance(0.2)
         assert events[-1] == HandshakeFailed(endpoint, "127.0.0.1", "the handshake took longer than 2 s")
@@ -367,7 +365,7 @@ def test_garbage_is_an_event_and_hurts_nobody(sim: Simulation, garbage: bytes) -
         assert failed.reason
         bad.listen_to_the_end()
         good.say(encode([b"x"]))
-        sim.until(lambda: hub.ready)
+        sim.until(lambda: hub.readable)
         assert received(hub) == [[b"good", b"x"]]
     hub.close(0)
 
@@ -385,9 +383,9 @@ def test_a_peer_that_never_reads_costs_no_more_than_its_bound(sim: Simulation) -
             good.heard_all()
             sim.run()
         sim.until(lambda: good.listen(1 << 20) or len(good.messages) == count)
-        held = [link for link in pub.links if not link.idle]
+        held = [link for link in pub.transport.links if not link.idle]
         assert len(held) == 1
-        assert held[0].pipe.out_octets <= (1 << 20) + len(message)
+        assert held[0].peer.queued <= (1 << 20) + len(message)
         assert pub.counters.dropped > 1000
         assert not deaf.messages
     pub.close(0)
@@ -398,7 +396,7 @@ def test_a_peer_that_pings_and_never_reads_does_not_fill_the_memory(sim: Simulat
     with Stranger.calling(hub.bind("tcp://127.0.0.1:*"), small=True) as deaf:
         deaf.say(hello(identity=b"deaf"))
         sim.until(lambda: hub.peers)
-        link = next(iter(hub.links))
+        link = next(iter(hub.transport.links))
         assert isinstance(link, StreamLink)
         pings = encode_command(commands.ping(0, b"0123456789abcdef")) * 10_000
         deaf.sock.setblocking(False)
@@ -429,7 +427,7 @@ def test_handing_over_again_and_again_does_not_get_round_the_bound(sim: Simulati
             sim.run(0.02)
         assert received(hub)[:10] == [[b"s", b"0"]] * 10
         assert len(received(hub)) == 0
-        sim.until(lambda: hub.ready)
+        sim.until(lambda: hub.readable)
         assert received(hub) == [[b"s", b"9"]] * 10
     hub.close(0)
 
@@ -459,7 +457,7 @@ def test_heartbeats_keep_idle_peers_together(sim: Simulation) -> None:
     client = Dealer(sim, Options(identity=b"c"))
     events = history(client)
     client.connect(hub.bind("tcp://127.0.0.1:*"))
-    sim.until(lambda: hub.peers and client.links)
+    sim.until(lambda: hub.peers and client.transport.links)
     for _ in range(200):
         sim.advance(0.1)
         sim.run(0.001)
@@ -487,7 +485,7 @@ def test_a_peer_is_not_silent_while_we_do_not_listen(sim: Simulation) -> None:
     hub = Router(sim, Options(heartbeat=Heartbeat(1.0), receive_bound=Bound(1, 1000)))
     with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as stranger:
         stranger.say(hello(identity=b"s") + encode([b"x"]))
-        sim.until(lambda: hub.ready)
+        sim.until(lambda: hub.readable)
         sim.advance(60)
         assert hub.peers
     hub.close(0)
@@ -508,7 +506,7 @@ def test_a_peer_that_is_slow_to_read_gets_all_that_was_sent(sim: Simulation) -> 
         sim.run()
         assert not closed(hub)
         slow.say(encode([b"said after the close"]) * 1000)
-        sim.until(lambda: slow.heard_all() and hub.farewells)
+        sim.until(lambda: slow.heard_all() and hub.transport.farewells)
         # The last octets are with the kernel; the farewell hears and discards what still comes, then it is over.
         slow.say(encode([b"and more"]))
         sim.run(0.01)
@@ -528,7 +526,7 @@ def test_closing_ends_as_soon_as_the_last_octet_is_with_the_kernel(sim: Simulati
         sim.run()
         hub.close(None)
         assert not closed(hub)
-        sim.until(lambda: slow.heard_all() and hub.farewells)
+        sim.until(lambda: slow.heard_all() and hub.transport.farewells)
         sim.until(lambda: slow.heard_all() and slow.ended)
         slow.close()
         sim.until(lambda: hub.closed)
@@ -571,7 +569,7 @@ def test_without_linger_there_is_no_farewell(sim: Simulation) -> None:
     with Stranger.calling(endpoint) as stranger, Stranger.calling(endpoint) as greeting:
         stranger.say(hello(identity=b"s"))
         greeting.say(b"\xff")
-        sim.until(lambda: hub.peers and len(hub.links) == 2)
+        sim.until(lambda: hub.peers and len(hub.transport.links) == 2)
         hub.close(0)
         assert closed(hub)
         assert not sim.watched

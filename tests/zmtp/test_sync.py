@@ -19,8 +19,9 @@ from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Heartbeat
 from zambezi.zmtp.errors import QueueFull, SocketClosed, TimedOut, Unroutable
 from zambezi.zmtp.events import Connected, Disconnected, Listening, Retrying
-from zambezi.zmtp.pipe import Bound
-from zambezi.zmtp.sync import Dealer, Pub, Router, Sub, XPub, XSub, io_loop
+from zambezi.zmtp.io_thread import io_loop
+from zambezi.zmtp.options import Bound
+from zambezi.zmtp.sync import Dealer, Pub, Router, Sub, XPub, XSub
 
 _names = itertools.count()
 EAGER = Backoff(0.01, 0.05)
@@ -105,7 +106,7 @@ def test_a_full_queue_makes_send_wait_and_room_lets_it_go_on() -> None:
             dealer.send(b"never", timeout=0.01)
         assert isinstance(caught.value, TimeoutError)
         waiting = [pool.submit(dealer.send, b"last"), pool.submit(dealer.send_batch, [b"y"] * 25)]
-        wait_until(lambda: dealer._senders == 2)
+        wait_until(lambda: dealer._writable.waiting == 2)
         router.bind(where)
         for one in waiting:
             one.result(PATIENCE)
@@ -158,7 +159,9 @@ def test_closing_wakes_all_who_wait() -> None:
     with ThreadPoolExecutor(8) as pool:
         waiting = [pool.submit(call) for call in calls]
         iterating = pool.submit(lambda: [list(dealer), list(dealer.events())])
-        wait_until(lambda: dealer._receivers == 3 and dealer._senders == 2 and len(dealer._eventful._waiters) == 1)  # type: ignore[attr-defined]
+        wait_until(
+            lambda: [each.waiting for each in (dealer._readable, dealer._writable, dealer._eventful)] == [3, 2, 1]
+        )
         dealer.close(0)
         for one in waiting:
             assert isinstance(one.exception(PATIENCE), SocketClosed)
@@ -353,7 +356,7 @@ def test_a_deaf_subscriber_hurts_nobody() -> None:
             deaf.say(hello("SUB") + b"\x00\x01\x01")
             sub.subscribe(b"")
             sub.connect(endpoint)
-            wait_until(lambda: len(pub._core.subscriptions.match(b"x")) == 2)  # type: ignore[attr-defined]
+            wait_until(lambda: len(pub._shell.subscriptions.match(b"x")) == 2)  # type: ignore[attr-defined]
             for number in range(1000):
                 pub.send([b"%d" % number, b"x" * 10_000])
                 assert sub.recv(PATIENCE)[0] == b"%d" % number

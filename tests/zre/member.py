@@ -162,7 +162,7 @@ def _obey(node: sync.Node | aio.Node, command: str, *arguments: str) -> object:
         case "counters":
             tell(command, answer=asdict(node.counters))
         case "known":
-            tell(command, answer=[key.hex() for key in list(node._core.engine.peers)])
+            tell(command, answer=[key.hex() for key in list(node._shell.engine.peers)])
         case _:
             raise ValueError(command)
     return None

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from tests.zmtp.stranger import Stranger
 from zambezi.wire import Message
-from zambezi.zmtp.core import Options
+from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Dealer, Router
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zre.messages import Hello

@@ -6,7 +6,7 @@ from ipaddress import IPv4Interface
 
 import pytest
 
-from tests.zmtp.simulation import Simulation
+from zambezi.zmtp.testing import Simulation
 from zambezi.zre.discovery import Broadcast, MemoryNetwork
 from zambezi.zre.errors import ZreError
 from zambezi.zre.interfaces import Interface

@@ -5,9 +5,9 @@ from itertools import count
 
 import pytest
 
-from tests.zmtp.simulation import Simulation, received
-from zambezi.zmtp.core import Options
+from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Sub
+from zambezi.zmtp.testing import Simulation, received
 from zambezi.zre.logpublisher import BACKLOG, LogPublisher
 
 _names = count()
@@ -22,7 +22,7 @@ def sim() -> Simulation:
 def publisher(sim: Simulation) -> Iterator[LogPublisher]:
     made = LogPublisher(sim, Options(on_full="drop"))
     yield made
-    made.close(0)
+    made.transport.close(0)
     sim.run()
 
 
@@ -58,7 +58,7 @@ def test_what_is_said_before_a_service_subscribes_is_kept_for_it(
     publish(publisher, range(5, 7))
     sim.run()
     assert received(sub) == numbers(range(2, 7))
-    assert publisher.counters.dropped == 0
+    assert publisher.transport.counters.dropped == 0
     sub.close(0)
 
 
@@ -69,7 +69,7 @@ def test_the_backlog_is_bounded_and_what_falls_out_is_counted(
     publish(publisher, range(BACKLOG + 10))
     sub = service(sim, where)
     assert received(sub) == numbers(range(10, BACKLOG + 10))
-    assert publisher.counters.dropped == 10
+    assert publisher.transport.counters.dropped == 10
     sub.close(0)
 
 
@@ -93,11 +93,11 @@ def test_a_service_that_comes_back_gets_what_it_missed(sim: Simulation, publishe
 def test_nothing_is_kept_for_a_service_that_left(sim: Simulation, publisher: LogPublisher, where: str) -> None:
     publisher.connect(where)
     publish(publisher, range(3))
-    publisher.disconnect(where, 0)
+    publisher.disconnect(where)
     publish(publisher, range(3))
     sim.run()
     assert not publisher._backlogs
-    assert publisher.counters.dropped == 0
+    assert publisher.transport.counters.dropped == 0
 
 
 def test_each_service_has_its_own_backlog(sim: Simulation, publisher: LogPublisher, where: str) -> None:

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.zmtp.simulation import Simulation
-from zambezi.zmtp.core import Options
+from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.patterns import Pub
-from zambezi.zmtp.pipe import Bound
+from zambezi.zmtp.testing import Simulation
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.log import Level, Log, What
-from zambezi.zre.logservice import LogCore
-from zambezi.zre.node import NodeCore, NodeOptions
+from zambezi.zre.logservice import LogShell
+from zambezi.zre.node import NodeOptions, NodeShell
 
 
 @pytest.fixture
@@ -20,8 +19,8 @@ def sim() -> Simulation:
 
 
 @pytest.fixture
-def node(sim: Simulation) -> Iterator[NodeCore]:
-    made = NodeCore(sim, "collector", NodeOptions(network=MemoryNetwork()))
+def node(sim: Simulation) -> Iterator[NodeShell]:
+    made = NodeShell(sim, "collector", NodeOptions(network=MemoryNetwork()))
     made.start()
     yield made
     made.stop(0)
@@ -29,15 +28,15 @@ def node(sim: Simulation) -> Iterator[NodeCore]:
 
 
 @pytest.fixture
-def service(sim: Simulation, node: NodeCore) -> Iterator[LogCore]:
-    made = LogCore(sim, node)
+def service(sim: Simulation, node: NodeShell) -> Iterator[LogShell]:
+    made = LogShell(sim, node)
     yield made
     made.close()
     sim.run()
 
 
 @pytest.fixture
-def reporter(sim: Simulation, service: LogCore) -> Iterator[Pub]:
+def reporter(sim: Simulation, service: LogShell) -> Iterator[Pub]:
     pub = Pub(sim, Options(send_bound=Bound(100_000)))
     pub.connect(service.endpoint)
     sim.run()
@@ -50,14 +49,14 @@ def log(number: int) -> bytes:
     return Log(Level.INFO, What.ENTER, 1, 2, number, "bob").encode()[0]
 
 
-def times(service: LogCore) -> list[int]:
+def times(service: LogShell) -> list[int]:
     found = []
     while (record := service.next_record()) is not None:
         found.append(record.log.time)
     return found
 
 
-def test_logs_come_in_order_with_their_octets(sim: Simulation, service: LogCore, reporter: Pub) -> None:
+def test_logs_come_in_order_with_their_octets(sim: Simulation, service: LogShell, reporter: Pub) -> None:
     for number in range(10):
         reporter.try_send(log(number))
     sim.run()
@@ -69,7 +68,7 @@ def test_logs_come_in_order_with_their_octets(sim: Simulation, service: LogCore,
 
 
 @pytest.mark.spec("LOG-03")
-def test_what_is_no_log_is_passed_over_and_counted(sim: Simulation, service: LogCore, reporter: Pub) -> None:
+def test_what_is_no_log_is_passed_over_and_counted(sim: Simulation, service: LogShell, reporter: Pub) -> None:
     for message in (b"", b"\xaa\xa1\x01", log(1)[:-1], log(1) + b"x", (log(1), b"more")):
         reporter.try_send(message)
         sim.run()
@@ -80,7 +79,7 @@ def test_what_is_no_log_is_passed_over_and_counted(sim: Simulation, service: Log
     assert times(service) == [7]
 
 
-def test_those_who_wait_are_called_once_there_is_something(sim: Simulation, service: LogCore, reporter: Pub) -> None:
+def test_those_who_wait_are_called_once_there_is_something(sim: Simulation, service: LogShell, reporter: Pub) -> None:
     called = []
     service.on_record = lambda: called.append(len(service.records))
     reporter.try_send(b"no log")
@@ -93,24 +92,24 @@ def test_those_who_wait_are_called_once_there_is_something(sim: Simulation, serv
 
 
 def test_a_service_that_nobody_reads_holds_no_more_than_its_bounds(
-    sim: Simulation, service: LogCore, reporter: Pub
+    sim: Simulation, service: LogShell, reporter: Pub
 ) -> None:
     for number in range(50_000):
         reporter.try_send(log(number))
         if number % 100 == 0:
             sim.run()
     sim.run()
-    waiting = len(service.records) + sum(pipe.in_messages for pipe in service._sub.ready)
+    waiting = len(service.records) + sum(map(service._sub.inbox.waiting, service._sub.inbox.peers))
     assert waiting < 25_000
     assert times(service)[:3] == [0, 1, 2]
 
 
-def test_a_service_is_where_its_node_is(node: NodeCore, service: LogCore) -> None:
+def test_a_service_is_where_its_node_is(node: NodeShell, service: LogShell) -> None:
     assert service.endpoint.startswith(node.endpoint)
 
 
-def test_closing_is_told_and_the_node_goes_on_without_it(sim: Simulation, node: NodeCore) -> None:
-    service = LogCore(sim, node)
+def test_closing_is_told_and_the_node_goes_on_without_it(sim: Simulation, node: NodeShell) -> None:
+    service = LogShell(sim, node)
     ended = []
     service.on_closed = lambda: ended.append(service.closing)
     assert not service.closing

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.zmtp.simulation import Simulation, received
-from zambezi.zmtp.core import Options
 from zambezi.zmtp.errors import EndpointError
+from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.patterns import Router
-from zambezi.zmtp.pipe import Bound
+from zambezi.zmtp.testing import Simulation, received
 from zambezi.zre.mailbox import Dealers
 
 IDENTITY = b"\x01" + bytes(16)
@@ -30,8 +29,8 @@ class Mailboxes:
 def mailboxes(sim: Simulation) -> Iterator[Mailboxes]:
     made = Mailboxes(sim, Bound(3, 1000))
     yield made
-    for core in (made.dealers, *made.routers):
-        core.close(0)
+    for transport in (made.dealers.transport, *(router.transport for router in made.routers)):
+        transport.close(0)
     sim.run()
 
 
@@ -75,7 +74,7 @@ def test_a_dealer_can_be_given_to_the_peer_that_is_found_there(sim: Simulation, 
     dealers.send(b"seed", (b"to nobody",))
     sim.run()
     assert received(mailboxes.routers[0]) == [[IDENTITY, b"hello"], [IDENTITY, b"again"]]
-    assert len(dealers.connectors) == 1
+    assert len(dealers.transport.connectors) == 1
 
 
 def test_who_was_parted_from_hears_no_more_and_nothing_is_left_of_it(sim: Simulation, mailboxes: Mailboxes) -> None:
@@ -91,7 +90,7 @@ def test_who_was_parted_from_hears_no_more_and_nothing_is_left_of_it(sim: Simula
     dealers.shut(b"b")
     sim.advance(1)
     assert received(mailboxes.routers[0]) == []
-    assert [*dealers.connectors, *dealers.links, *dealers._pipes] == []
+    assert [*dealers.transport.connectors, *dealers.transport.links, *dealers._peers] == []
 
 
 def test_what_comes_the_wrong_way_does_not_pile_up(sim: Simulation, mailboxes: Mailboxes) -> None:
@@ -100,8 +99,9 @@ def test_what_comes_the_wrong_way_does_not_pile_up(sim: Simulation, mailboxes: M
     for _ in range(100):
         assert mailboxes.routers[0].try_send((IDENTITY, b"the wrong way"))
         sim.run()
-    assert mailboxes.dealers.try_recv() is None
-    assert not any(pipe.inbox for pipe in mailboxes.dealers._pipes.values())
+    (peer,) = mailboxes.dealers._peers.values()
+    assert not peer.paused
+    assert not peer.held
 
 
 @pytest.mark.parametrize("identity", [b"\x01" + b"a", b""])
@@ -127,4 +127,4 @@ def test_a_connection_that_is_lost_is_told_and_one_that_was_parted_from_is_not(
 def test_an_endpoint_that_is_none_is_told(mailboxes: Mailboxes) -> None:
     with pytest.raises(EndpointError):
         mailboxes.dealers.open(b"a", "tcp://nowhere")
-    assert not mailboxes.dealers._pipes
+    assert not mailboxes.dealers._peers

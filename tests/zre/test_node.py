@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from tests.zmtp.simulation import Simulation
 from tests.zre.mesh import uuid_of
 from tests.zre.puppet import Puppet
 from zambezi.errors import ZambeziError
 from zambezi.zmtp.keys import KeyPair
+from zambezi.zmtp.testing import Simulation
 from zambezi.zre import events, interfaces, log
 from zambezi.zre import node as module
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.errors import NodeStopped, ZreError
 from zambezi.zre.interfaces import Interface
-from zambezi.zre.logservice import LogCore
+from zambezi.zre.logservice import LogShell
 from zambezi.zre.messages import Hello, Whisper
-from zambezi.zre.node import NodeCore, NodeOptions
+from zambezi.zre.node import NodeOptions, NodeShell
 
 
 @pytest.fixture
@@ -37,20 +37,20 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start(sim: Simulation, name: str, **options: Any) -> NodeCore:
-    node = NodeCore(sim, name, NodeOptions(**options))
+def start(sim: Simulation, name: str, **options: Any) -> NodeShell:
+    node = NodeShell(sim, name, NodeOptions(**options))
     node.start()
     return node
 
 
-def drained(node: NodeCore) -> list[events.Event]:
+def drained(node: NodeShell) -> list[events.Event]:
     found = []
     while (event := node.next_event()) is not None:
         found.append(event)
     return found
 
 
-def told(node: NodeCore, kind: type[events.Event]) -> list[events.Event]:
+def told(node: NodeShell, kind: type[events.Event]) -> list[events.Event]:
     return [event for event in node.events if isinstance(event, kind)]
 
 
@@ -72,7 +72,7 @@ def told(node: NodeCore, kind: type[events.Event]) -> list[events.Event]:
 )
 def test_bad_options_are_refused_with_a_reason(sim: Simulation, options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ZambeziError, match=complaint):
-        NodeCore(sim, "ann", NodeOptions(**{"interface": "lo", "beacon_port": free_port(), **options}))
+        NodeShell(sim, "ann", NodeOptions(**{"interface": "lo", "beacon_port": free_port(), **options}))
 
 
 def test_a_node_that_stops_delivers_what_it_said_before_it_says_goodbye(sim: Simulation) -> None:
@@ -133,7 +133,7 @@ def test_events_that_nobody_reads_stop_the_reading_and_reading_goes_on_when_ther
     sim.run()
 
 
-def was_heard(node: NodeCore, number: int) -> bool:
+def was_heard(node: NodeShell, number: int) -> bool:
     """Whether a greeting led to something: it was refused, or its sender is thought to be there."""
     return node.engine.counters.bad_messages + len(told(node, events.Enter)) > number
 
@@ -242,7 +242,7 @@ def test_a_node_may_be_among_its_own_seeds(sim: Simulation) -> None:
     node = start(sim, "ann", interface="lo", seeds=[f"tcp://127.0.0.1:{port}"], port=port)
     sim.until(lambda: not node.engine._seeds.unmet)
     assert not node.engine.peers
-    assert not node._dealers.connectors
+    assert not node._dealers.transport.connectors
     node.stop(0)
     sim.run()
 
@@ -295,7 +295,7 @@ def test_a_node_follows_its_interface_to_another_address(sim: Simulation, machin
     sim.advance(3.1)
     for node in (ann, bob):
         assert node.endpoint.startswith("tcp://127.0.0.3:")
-        assert list(node._router.listeners) == [node.endpoint]
+        assert list(node._router.transport.listeners) == [node.endpoint]
     assert ann.endpoint.endswith(f":{mailbox}")  # the port stays if it can
     # A third one sees them where they are now: the beacon comes from there, and so does the address in HELLO.
     cid = start(sim, "c", interface="eth0", beacon_port=port)
@@ -315,11 +315,11 @@ def test_a_peer_is_told_the_new_address(sim: Simulation, machine: Machine) -> No
     node = start(sim, "ann", interface="eth0", beacon_port=free_port())
     bob = Puppet(sim, "tcp://127.0.0.1:*", node.endpoint)
     bob.greet()
-    sim.until(lambda: bob.router.ready)
+    sim.until(lambda: bob.router.readable)
     assert Hello.decode(bob.heard()[0]).endpoint == node.endpoint
     machine.has("127.0.0.3/8")
     sim.advance(3.1)
-    sim.until(lambda: bob.router.ready)
+    sim.until(lambda: bob.router.readable)
     told_endpoint = Hello.decode(bob.heard()[0]).endpoint
     assert told_endpoint == node.endpoint
     assert told_endpoint.startswith("tcp://127.0.0.3:")
@@ -380,7 +380,7 @@ def test_beacons_that_cannot_be_sent_there_leave_all_as_it_was(sim: Simulation, 
     machine.has("203.0.113.77/24")  # none of this machine's: it was gone again before we came
     sim.advance(7)
     assert node.endpoint == before
-    assert list(node._router.listeners) == [before]
+    assert list(node._router.transport.listeners) == [before]
     node.stop(0)
     sim.run()
     assert not sim.watched
@@ -432,7 +432,7 @@ def test_what_a_peer_is_told_is_an_address_that_it_can_reach(
         Interface("tun0", IPv4Interface("10.8.0.5/32")),
         Interface("lo", IPv4Interface("127.0.0.1/8")),
     ]
-    node = NodeCore(sim, "ann", NodeOptions(interface=interface, beacons=False))
+    node = NodeShell(sim, "ann", NodeOptions(interface=interface, beacons=False))
     node.endpoint = "tcp://0.0.0.0:50000"
     assert node._endpoint_for(address) == f"tcp://{told_address}:50000"
 
@@ -441,7 +441,7 @@ def test_a_log_service_goes_with_its_node(sim: Simulation, machine: Machine) -> 
     machine.has("127.0.0.2/8")
     port = free_port()
     collector = start(sim, "collector", interface="eth0", beacon_port=port)
-    service = LogCore(sim, collector)
+    service = LogShell(sim, collector)
     collector.announce(log.SERVICE, service.endpoint)
     ann = start(sim, "ann", interface="eth0", beacon_port=port, log=True)
     sim.until(lambda: service.next_record() is not None)

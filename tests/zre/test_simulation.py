@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import replace
 from uuid import UUID
 
@@ -10,7 +9,7 @@ import pytest
 
 from zambezi.zre.engine import Engine
 from zambezi.zre.errors import ZreError
-from zambezi.zre.simulation import Plan, Progress, Report, Simulation, VirtualReactor, simulate
+from zambezi.zre.simulation import MeshSimulation, Plan, Progress, Report, simulate
 
 # What depends on the machine and not on the plan.
 MACHINE = {"formed_in": 0.0, "took": 0.0, "memory": 0, "memory_per_link": 0.0, "descriptors": 0}
@@ -113,39 +112,13 @@ def test_a_mesh_that_does_not_form_ends_all_the_same(monkeypatch: pytest.MonkeyP
     assert not report.ok
 
 
-def test_the_reactor_keeps_the_order_of_time() -> None:
-    reactor = VirtualReactor()
-    seen: list[str] = []
-    reactor.call_at(2.0, seen.append, "later")
-    reactor.call_at(1.0, reactor.call_soon, seen.append, "soon after")
-    reactor.call_at(1.0, seen.append, "at the same time")
-    reactor.call_at(1.5, seen.append, "never").cancel()
-    reactor.call_at(9.0, seen.append, "not yet")
-    reactor.run_until(3.0)
-    assert seen == ["soon after", "at the same time", "later"]
-    assert reactor.time() == 3.0
-
-
-def test_the_reactor_has_no_sockets() -> None:
-    reactor = VirtualReactor()
-    with socket.socket() as sock:
-        for ask in (reactor.remove_reader, reactor.remove_writer, reactor.release):
-            with pytest.raises(ZreError):
-                ask(sock)
-        for watch in (reactor.add_reader, reactor.add_writer):
-            with pytest.raises(ZreError):
-                watch(sock, lambda: None)
-    with pytest.raises(ZreError):
-        reactor.resolve("localhost", 1, lambda _: None)
-
-
 def test_a_crash_says_no_goodbye() -> None:
-    simulation = Simulation(Plan(nodes=3, seconds=0))
+    simulation = MeshSimulation(Plan(nodes=3, seconds=0))
     simulation._form()
     lives = list(simulation._lives.values())
-    lives[0].core.crash()
-    lives[0].core.crash()
+    lives[0].node.crash()
+    lives[0].node.crash()
     simulation.reactor.run_until(simulation.reactor.time() + 0.5)
-    assert lives[1].core.engine.peers.keys() >= {lives[0].core.engine.key}
+    assert lives[1].node.engine.peers.keys() >= {lives[0].node.engine.key}
     simulation.reactor.run_until(simulation.reactor.time() + 20)
-    assert lives[1].core.engine.peers.keys() == {lives[2].core.engine.key}
+    assert lives[1].node.engine.peers.keys() == {lives[2].node.engine.key}

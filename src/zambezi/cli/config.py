@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zambezi.cli.terminal import say
-from zambezi.server import Config, config, surroundings
+from zambezi.server import Config, config
+from zambezi.server.config import environment
 from zambezi.server.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run_check(arguments: argparse.Namespace) -> int:
     file: Path = arguments.file
     wanted = config.read(file)
-    found = [] if arguments.elsewhere else surroundings.look(wanted)
+    found = [] if arguments.elsewhere else environment.examine(wanted)
     placed = [(one.is_mistake, f"{config.place(file, one.path)}: {one.problem}") for one in found]
     if mistakes := [text for is_mistake, text in placed if is_mistake]:
         raise ConfigError(mistakes)

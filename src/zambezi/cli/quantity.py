@@ -7,8 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from zambezi.server import quantity
-from zambezi.server.quantity import QuantityError
+from zambezi.server.config import quantity
+from zambezi.server.config.quantity import QuantityError
 
 T = TypeVar("T")
 

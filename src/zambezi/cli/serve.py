@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from zambezi.cli import logs
 from zambezi.cli.quantity import octets, seconds
 from zambezi.errors import ZambeziError
-from zambezi.server import Config, Server, config, places, surroundings
+from zambezi.server import Config, Server, config
+from zambezi.server.config import environment
+from zambezi.server.config.lines import KeyPath
 from zambezi.server.errors import ConfigError, SettingError
 from zambezi.server.server import SERVICES
 
@@ -33,7 +35,7 @@ _log: Final = logging.getLogger("zambezi.server")
 # parent both do at Ctrl-C); the third means it.
 ENOUGH: Final = 3
 # What is said on the command line, and not in a file.
-_OPTIONS: Final[dict[places.Path, str]] = {
+_OPTIONS: Final[dict[KeyPath, str]] = {
     ("server", "data"): "data",
     ("server", "keys"): "curve",
     ("zeps", "endpoint"): "zeps",
@@ -117,14 +119,14 @@ def checked(arguments: argparse.Namespace) -> tuple[Config, list[str]]:
     wanted = configured(arguments)
     if not any(getattr(wanted, name).enabled for name in SERVICES if name != "log"):
         raise ConfigError(["no service is on, so that there is nothing to run"])
-    found = surroundings.look(wanted)
+    found = environment.examine(wanted)
     if mistakes := [_placed(arguments, one.path, one.problem) for one in found if one.is_mistake]:
         raise ConfigError(mistakes)
     # Keys that let nobody in the server tells by itself, as they come and go.
     return wanted, [_placed(arguments, one.path, one.problem) for one in found if one.path != ("server", "keys")]
 
 
-def _placed(arguments: argparse.Namespace, path: places.Path, problem: str) -> str:
+def _placed(arguments: argparse.Namespace, path: KeyPath, problem: str) -> str:
     """A problem, with where that setting was made."""
     option = _OPTIONS.get(path)
     if option is not None and getattr(arguments, option) is not None:
@@ -195,7 +197,7 @@ def _reload(server: Server, arguments: argparse.Namespace) -> None:
         _log.info("rules and retention were reloaded")
         if differ:
             _log.warning("what has changed besides needs a restart: %s", ", ".join(differ))
-        for one in surroundings.look(wanted):
+        for one in environment.examine(wanted):
             _log.warning("%s", _placed(arguments, one.path, one.problem))
 
 

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from zambezi.cli.client import add_client_options, client_of
 from zambezi.cli.quantity import count, start
 from zambezi.cli.terminal import say, shown
-from zambezi.zeps.received import Message
+from zambezi.zeps.client.batch import Message
 from zambezi.zmtp.keys import read_pair
 
 if TYPE_CHECKING:

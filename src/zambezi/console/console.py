@@ -41,7 +41,7 @@ from zambezi.errors import ZambeziError
 from zambezi.server.errors import SettingError
 from zambezi.server.state import recent_logs, state_of
 from zambezi.zeps.asyncio import Client
-from zambezi.zeps.face import Since
+from zambezi.zeps.client.arguments import Since
 
 if TYPE_CHECKING:
     from zambezi.server import Server

@@ -20,7 +20,7 @@ from typing import Final
 from aiohttp import web
 
 from zambezi.server.config import ConsoleConfig
-from zambezi.server.judge import is_loopback
+from zambezi.server.config.consistency import is_loopback
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -22,7 +22,7 @@ class History:
     def sample(self, server: Server, now: float) -> None:
         """Take the figures of this second; `now` is in seconds since 1970."""
         streams = list(server.broker.engine.streams) if server.broker is not None else []
-        self._samples.append((now, sum(stream.rate for stream in streams), server.pulse.lag * 1000))
+        self._samples.append((now, sum(stream.rate for stream in streams), server.loop_lag.lag * 1000))
         names = {stream.name for stream in streams}
         for name in self._rates.keys() - names:
             del self._rates[name]

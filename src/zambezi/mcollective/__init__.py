@@ -10,7 +10,7 @@ import logging
 
 from zambezi.mcollective.archive import Archive, Kept, MemoryArchive
 from zambezi.mcollective.bounds import Bounds, Counters
-from zambezi.mcollective.connector import Message
+from zambezi.mcollective.connector_engine import Message
 from zambezi.mcollective.errors import (
     ActionFailed,
     AgentError,

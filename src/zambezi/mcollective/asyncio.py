@@ -1,4 +1,6 @@
-"""The middleware and the connector for asyncio. Names, arguments and meaning are those of `zambezi.mcollective.sync`.
+"""The middleware and the connector for asyncio.
+
+Names, arguments and meaning are those of `zambezi.mcollective.sync`.
 
 >>> import asyncio
 >>> async def main() -> tuple[str, bytes]:
@@ -15,30 +17,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import ClassVar, Unpack
+from functools import partial
+from typing import Final, Unpack
 from uuid import uuid4
 
 from zambezi.mcollective.archive import Archive, Since
 from zambezi.mcollective.bounds import Bounds, Counters
-from zambezi.mcollective.connector import Message, Ticket, octets_of, put_headers
+from zambezi.mcollective.connector import DEFAULT_LINGER, DEFAULT_TTL, ConnectorShell, default_identity
+from zambezi.mcollective.connector_engine import Message, Ticket, octets_of, put_headers
 from zambezi.mcollective.face import body_of, middleware_options, rules_of, texts_of, topics_of
 from zambezi.mcollective.fleet import COLLECTIVE, DISCOVERY, PING, Call, Outcome, Reply, Request, reply_topic
-from zambezi.mcollective.line import DEFAULT_LINGER, DEFAULT_TTL, ConnectorCore, default_identity
 from zambezi.mcollective.messages import PUT, TOPIC, Frames
-from zambezi.mcollective.middleware import MiddlewareCore
+from zambezi.mcollective.middleware import MiddlewareShell
 from zambezi.mcollective.report import TopicReport
 from zambezi.mcollective.rules import Rule, Rules
-from zambezi.zmtp.asyncio import YIELD_AFTER, BaseSocket
-from zambezi.zmtp.core import Options
+from zambezi.zmtp.async_waiter import Mutex, Waiter
+from zambezi.zmtp.asyncio import BaseSocket
 from zambezi.zmtp.errors import SocketClosed, TimedOut
-from zambezi.zmtp.face import Sendable, SocketArguments
+from zambezi.zmtp.face import NO_MESSAGE, YIELD_AFTER, Sendable, SocketArguments
+from zambezi.zmtp.options import Options
 
 __all__ = ["Connector", "Fleet", "Message", "Middleware"]
+
+NO_ANSWER: Final = "no answer came"
 
 
 class Middleware(BaseSocket):
@@ -48,8 +53,7 @@ class Middleware(BaseSocket):
     sockets, `security` and `authenticator` say who may connect, and `send_bound` how much a subscriber may lag.
     """
 
-    _make: ClassVar[Callable[..., MiddlewareCore]] = MiddlewareCore
-    _core: MiddlewareCore
+    _shell: MiddlewareShell
 
     def __init__(
         self,
@@ -60,25 +64,34 @@ class Middleware(BaseSocket):
         linger: float | None = DEFAULT_LINGER,
         **options: Unpack[SocketArguments],
     ) -> None:
-        self._open(linger, middleware_options(options), rules=rules_of(rules), archive=archive, bounds=bounds)
+        waiter = Waiter()
+        shell = MiddlewareShell(
+            waiter.reactor, middleware_options(options), rules=rules_of(rules), archive=archive, bounds=bounds
+        )
+        super().__init__(waiter, shell, linger)
 
     @property
     def counters(self) -> Counters:
-        """What was done, what was refused, and what was missed."""
-        return self._core.engine.counters
+        """Counters of what was done, refused and missed."""
+        return self._shell.engine.counters
 
     @property
     def clients(self) -> int:
-        """How many are connected."""
-        return len(self._core.engine.sessions)
+        """The number of connected clients."""
+        return len(self._shell.engine.sessions)
+
+    @property
+    def queues(self) -> list[tuple[str, int, int]]:
+        """The queues of the middleware: name, length and bound of each. Of clients, the longest counts."""
+        return self._waiter.call(self._shell.queues)
 
     def replace_rules(self, rules: Rules | Iterable[Rule | Mapping[str, object]] | None) -> None:
-        """Let other rules hold from now on. Who may not be subscribed any more is not, and is told."""
-        self._core.replace_rules(rules_of(rules))
+        """Let other rules hold from now on. A client that may not be subscribed any more is told so."""
+        self._waiter.call(self._shell.replace_rules, rules_of(rules))
 
     def topics(self) -> list[TopicReport]:
-        """The topics that have subscribers, and who these are."""
-        return self._core.engine.report()
+        """Return the topics that have subscribers, with these subscribers."""
+        return self._waiter.call(self._shell.engine.report)
 
 
 class Connector(BaseSocket):
@@ -88,8 +101,7 @@ class Connector(BaseSocket):
     of all sockets: `security` for CURVE, `identity` for what operators see, `backoff` for how soon it comes back.
     """
 
-    _make: ClassVar[Callable[..., ConnectorCore]] = ConnectorCore
-    _core: ConnectorCore
+    _shell: ConnectorShell
 
     def __init__(
         self,
@@ -100,47 +112,47 @@ class Connector(BaseSocket):
         **options: Unpack[SocketArguments],
     ) -> None:
         options.setdefault("identity", default_identity())
-        self._open(linger, Options(**options), endpoint=endpoint, ttl=ttl)
-        self._core.start()
+        waiter = Waiter()
+        shell = ConnectorShell(waiter.reactor, Options(**options), endpoint=endpoint, ttl=ttl)
+        waiter.state = lambda: shell.problem
+        super().__init__(waiter, shell, linger)
+        self._try_put = waiter.fast(shell.try_put, self._over)
+        waiter.call(shell.start)
 
     async def connect(self, timeout: float | None = None) -> None:
         """Wait until there is a session. Other calls do so by themselves; this one says why there is none."""
-        try:
-            await self._wait(self._senders, lambda: self._core.ready_now or None, timeout)
-        except TimedOut:
-            raise self._core.no_session(timeout) from None
+        await self._writable.until(self._while_open(lambda: self._shell.ready or None), timeout, "there was no session")
 
     @property
     def connected(self) -> bool:
         """Whether there is a session now."""
-        return self._core.ready_now
+        return self._shell.ready
 
     @property
     def subscriptions(self) -> list[str]:
-        """The topics that are wanted, whether there is a session or not."""
-        return [topic.decode("utf-8", "surrogateescape") for topic in self._core.engine.topics]
+        """The topics that the program subscribed to, whether there is a session or not."""
+        return [topic.decode("utf-8", "surrogateescape") for topic in self._waiter.call(self._shell.engine.topics)]
 
     @property
     def missed(self) -> int:
-        """How many messages the middleware says that we were too slow for."""
-        return self._core.engine.missed
+        """The number of messages that the middleware could not deliver because we were too slow."""
+        return self._shell.engine.missed
 
     async def subscribe(self, *topics: str, since: Since | None = None, timeout: float | None = None) -> None:
-        """Want what is PUT to topics; returns when the middleware has said OK.
+        """Subscribe to topics; return when the middleware has said OK.
 
-        With `since`, a sequence or a time, what was PUT since then is received first, where the middleware keeps the
-        topic; and after a lost connection nothing is missing. Raises `CommandRefused` if a topic is not allowed, or not
-        kept. After a `TimedOut` the topics are wanted still, and subscribed to as soon as there is a session.
+        With `since`, a sequence or a time, messages that were PUT since then are received first, if the middleware
+        keeps the topic; and after a lost connection none is missing. Raises `CommandRefused` if a topic is not allowed,
+        or not kept. After a `TimedOut` the topics are still subscribed to as soon as there is a session.
         """
         names = topics_of(topics)
-        self._checked()
-        await self._settled(self._core.subscribe(names, since), timeout)
+        ticket = self._waiter.call(self._while_open(partial(self._shell.subscribe, names, since)))
+        await self._settled(ticket, timeout)
 
     async def unsubscribe(self, *topics: str, timeout: float | None = None) -> None:
-        """Want topics no longer."""
+        """Unsubscribe from topics."""
         names = topics_of(topics)
-        self._checked()
-        await self._settled(self._core.unsubscribe(names), timeout)
+        await self._settled(self._waiter.call(self._while_open(partial(self._shell.unsubscribe, names))), timeout)
 
     async def put(
         self,
@@ -152,10 +164,10 @@ class Connector(BaseSocket):
         confirm: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Send a message to all who subscribed to a topic.
+        """Send a message to all subscribers of a topic.
 
-        Nothing is heard of it, unless it is to be confirmed: then this returns when the middleware has taken (and,
-        where the topic is kept, written) it, and raises `CommandRefused`, or `Unconfirmed` if the connection was lost.
+        With `confirm`, this returns when the middleware has taken the message (and written it, if the topic is kept),
+        and raises `CommandRefused`, or `Unconfirmed` if the connection was lost. Without, nothing is heard of it.
         """
         name = topics_of((topic,))[0]
         extra = put_headers(reply_to, headers)
@@ -163,12 +175,12 @@ class Connector(BaseSocket):
         if confirm:
             await self._request(PUT, {TOPIC: name, **extra}, frames, timeout)
             return
-        core = self._core
-        if core.closing or not core.try_put(name, extra, frames):
-            await self._wait(self._senders, lambda: core.try_put(name, extra, frames) or None, timeout)
+        if self._transport.closing or not self._try_put(name, extra, frames):
+            attempt = self._while_open(lambda: self._shell.try_put(name, extra, frames) or None)
+            await self._writable.until(attempt, timeout, "the message was not taken")
         self._sent += 1
         if self._sent > YIELD_AFTER:
-            await self._give_way()
+            await self._breathe()
 
     async def request(
         self,
@@ -177,7 +189,7 @@ class Connector(BaseSocket):
         positional: Iterable[bytes] = (),
         timeout: float | None = None,
     ) -> dict[str, str]:
-        """Say any command with an ID, and wait for its outcome: the headers of the OK, or `CommandRefused`."""
+        """Say any command with an ID; return the headers of the OK, or raise `CommandRefused`."""
         given = {octets_of(key): octets_of(value) for key, value in (headers or {}).items()}
         answer = await self._request(octets_of(verb), given, tuple(positional), timeout)
         return texts_of(answer)
@@ -185,23 +197,22 @@ class Connector(BaseSocket):
     async def _request(
         self, verb: bytes, headers: Mapping[bytes, bytes], positional: Frames, timeout: float | None
     ) -> Mapping[bytes, bytes]:
-        core = self._core
-        ticket = await self._wait(self._senders, lambda: core.try_request(verb, headers, positional), timeout)
-        return await self._settled(ticket, timeout)
+        attempt = self._while_open(partial(self._shell.try_request, verb, headers, positional))
+        return await self._settled(await self._writable.until(attempt, timeout, NO_ANSWER), timeout)
 
     async def _settled(self, ticket: Ticket, timeout: float | None) -> Mapping[bytes, bytes]:
         try:
-            await self._wait(self._senders, lambda: ticket.settled or None, timeout)
+            await self._writable.until(self._while_open(lambda: ticket.settled or None), timeout, NO_ANSWER)
         finally:
-            self._core.engine.forget(ticket)
+            self._waiter.call(self._shell.engine.forget, ticket)
         return ticket.result()
 
     async def recv(self, timeout: float | None = None) -> Message:
-        """The next message of the topics that were subscribed to."""
-        return await self._wait(self._receivers, self._core.next_message, timeout)
+        """Return the next message of the topics that were subscribed to."""
+        return await self._readable.until(self._while_open(self._shell.next_message), timeout, NO_MESSAGE)
 
     async def messages(self) -> AsyncIterator[Message]:
-        """All messages, until the connector is closed."""
+        """Yield all messages, until the connector is closed."""
         try:
             while True:
                 yield await self.recv()
@@ -215,7 +226,7 @@ class Connector(BaseSocket):
 class Fleet:
     """Calls the agents of a fleet through a connector, whose messages are the replies and nothing else.
 
-    `caller` is who we are to the nodes; the host's name by default.
+    `caller` is our name for the nodes; the host's name by default.
     """
 
     def __init__(self, connector: Connector, *, caller: str = "", collective: str = COLLECTIVE) -> None:
@@ -223,11 +234,11 @@ class Fleet:
         self._caller = caller or socket.gethostname()
         self._collective = collective
         self._reply_to = reply_topic(collective, self._caller, os.getpid())
-        self._calling = asyncio.Lock()
+        self._calling = Mutex()
         self._listening = False
 
     async def ping(self, *, nodes: Iterable[str] | None = None, timeout: float = 2.0) -> Outcome:
-        """Who is there, and what agents they have. Without `nodes`, all who answer within the timeout."""
+        """Find the nodes and their agents. Without `nodes`, every node that answers within the timeout counts."""
         return await self.call(DISCOVERY, PING, nodes=nodes, timeout=timeout, discover=0)
 
     async def call(
@@ -241,10 +252,10 @@ class Fleet:
         discover: float = 1.0,
         on_reply: Callable[[Reply, Call], object] | None = None,
     ) -> Outcome:
-        """Call an action on `nodes`, or on all that have the agent; the replies, and who did not answer.
+        """Call an action on `nodes`, or on every node that has the agent; return the replies, and who did not answer.
 
-        Who has the agent is found out first, by a ping of `discover` seconds (0: no ping; then nobody is expected, and
-        all who answer within the timeout are heard).
+        Without `nodes`, a ping of `discover` seconds first finds the nodes that have the agent. With `discover=0` there
+        is no ping: no node is expected, and every one that answers within the timeout counts.
         """
         expected: list[str] = []
         if nodes is None and discover > 0:
@@ -270,4 +281,4 @@ class Fleet:
                 if reply is not None and on_reply is not None:
                     on_reply(reply, call)
         except TimedOut:
-            pass  # who has not answered by now is told to be silent
+            pass  # nodes that have not answered by now are reported as silent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zambezi.zmtp import core
+from zambezi.zmtp import transport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class Bounds:
 
 
 @dataclass(slots=True)
-class Counters(core.Counters):
+class Counters(transport.Counters):
     """What was done, and what was not: by the middleware, beside what is counted for every socket."""
 
     commands: int = 0  # messages from clients, of any kind

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from zambezi.mcollective.connector import octets_of
+from zambezi.mcollective.connector_engine import octets_of
 from zambezi.mcollective.errors import McollectiveError
 from zambezi.mcollective.messages import Frames
 from zambezi.mcollective.middleware import DEFAULT_BOUND, DEFAULT_HEARTBEAT, DEFAULT_LIMITS
 from zambezi.mcollective.rules import Rule, Rules
-from zambezi.zmtp.core import Options
 from zambezi.zmtp.face import Sendable, SocketArguments, as_message
 from zambezi.zmtp.frames import parts_of
+from zambezi.zmtp.options import Options
 
 
 def middleware_options(options: SocketArguments) -> Options:

@@ -34,7 +34,7 @@ from typing import Any, Final, Self
 
 from zambezi.mcollective.agents import describe
 from zambezi.mcollective.asyncio import Connector
-from zambezi.mcollective.connector import Message
+from zambezi.mcollective.connector_engine import Message
 from zambezi.mcollective.errors import ActionFailed, AgentError, McollectiveError
 from zambezi.mcollective.fleet import COLLECTIVE, DISCOVERY, PING, Reply, Request, Roster, agent_topic, node_topic
 from zambezi.zmtp.errors import ZmtpError

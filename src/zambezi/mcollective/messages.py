@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from zambezi.mcollective.errors import Malformed
-from zambezi.zmtp.frames import Encoded, encode
 
 Frames: TypeAlias = tuple[bytes, ...]
 
@@ -199,30 +198,6 @@ def quick_topic(frames: Sequence[bytes]) -> bytes:
     ):
         return frames[3]
     return b""
-
-
-class Burst(Encoded):
-    """MESSAGEs that go together, and to many: made into octets once, and planned once for those with CURVE."""
-
-    __slots__ = ("_messages", "size")
-
-    def __init__(self, messages: list[Frames]) -> None:
-        super().__init__(messages[0])
-        self._messages = messages
-        self.size = sum(len(frame) for message in messages for frame in message)
-
-    @property
-    def messages(self) -> list[Frames]:
-        return self._messages
-
-    @property
-    def wire(self) -> bytes:
-        if not self._wire:
-            self._wire = encode(self._messages)
-        return self._wire
-
-    def __len__(self) -> int:
-        return self.size
 
 
 def shown(octets: bytes) -> str:

@@ -1,43 +1,44 @@
-"""The middleware on its sockets: a ROUTER whose peers are the engine's sessions. The faces (`asyncio`, `sync`) add the
-waiting, and nothing else.
+"""The middleware on its transport: a ROUTER whose peers are the engine's sessions. It never waits; the faces do.
 
-What goes to many goes into the queue of each as one object, whose octets are the same for all. Three things bound what
-a client can make us hold:
+Messages that go to many subscribers go into the queue of each as one object, whose bytes are the same for all. Three
+things bound what a client can make the middleware hold:
 
-- A subscriber that does not read has a queue of `send_bound` octets. When that is full it misses messages, which is
-  counted, told as an event, and told to it when it reads again. Nobody waits for it.
-- A client that sends commands and does not read the answers is not read any more, until it has; nor one to which too
+- A subscriber that does not read has a queue of `send_bound` bytes. When it is full the subscriber misses messages;
+  that is counted, told as an event, and told to the subscriber when it reads again. Nobody waits for it.
+- A client that sends commands and does not read the answers is paused until it has read them; so is one to which too
   many answers are owed.
-- What the engine itself remembers of a client is bounded by `Bounds`.
+- `Bounds` bounds what the engine remembers of a client.
 """
 
 from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from zambezi.mcollective.archive import Archive
 from zambezi.mcollective.bounds import Bounds
-from zambezi.mcollective.engine import Engine
 from zambezi.mcollective.events import ClientGone, SlowSubscriber
-from zambezi.mcollective.messages import ERROR, NOOP, OK, Frames, shown
+from zambezi.mcollective.messages import NOOP, shown
+from zambezi.mcollective.middleware_engine import Engine
 from zambezi.mcollective.outputs import Deliver, Drop, Happened, Send
 from zambezi.mcollective.rules import Rules
 from zambezi.mcollective.session import Session
 from zambezi.zmtp.alarm import Alarm
-from zambezi.zmtp.connection import Heartbeat, Limits, Ready
-from zambezi.zmtp.core import Options
-from zambezi.zmtp.frames import Message, size_of
-from zambezi.zmtp.patterns import Router
-from zambezi.zmtp.pipe import Bound, Pipe
+from zambezi.zmtp.connection import Heartbeat, Limits
+from zambezi.zmtp.events import SocketEvent
+from zambezi.zmtp.frames import Batch
+from zambezi.zmtp.identities import Identities
+from zambezi.zmtp.options import Bound, Options
+from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zmtp.security import Null
-from zambezi.zmtp.stream import StreamLink
+from zambezi.zmtp.transport import CHANCE, Transport
 
 _log: Final = logging.getLogger("zambezi.mcollective")
-_REPLAY: Final = 256 * 1024  # octets of the archive that go out in one step
+_REPLAY: Final = 256 * 1024  # bytes of the archive that go out in one step
 OWED: Final = 1000  # answers that wait for the archive, of one client
 
 DEFAULT_LIMITS: Final = Limits(frame=1 << 24, message=1 << 24)
@@ -46,11 +47,8 @@ DEFAULT_BOUND: Final = Bound(octets=4 * 1024 * 1024)
 DEFAULT_HEARTBEAT: Final = Heartbeat(30.0, 60.0)
 
 
-class MiddlewareCore(Router):
+class MiddlewareShell:
     """A middleware on a reactor."""
-
-    # What one read of a publisher causes goes out together, a write to each subscriber.
-    eager = False
 
     def __init__(
         self,
@@ -62,111 +60,117 @@ class MiddlewareCore(Router):
         archive: Archive | None = None,
         bounds: Bounds | None = None,
     ) -> None:
-        super().__init__(reactor, options, chance, handover=True)
         self.engine = Engine(rules=rules, archive=archive, bounds=bounds)
-        self.engine.on_answer = self._answered
-        self.counters = self.engine.counters
-        self._sessions: dict[Pipe, Session] = {}
-        self._choked: set[Pipe] = set()  # those that are not read until they have read their answers
+        self.engine.on_answer = self._pump
+        # A client that comes back takes its identity over from its old connection. Another user's it does not get.
+        self._identities = Identities(chance or CHANCE, handover=True, may_take=lambda old, new: old.user == new.user)
+        self.transport = Transport(
+            reactor,
+            "ROUTER",
+            self,
+            options,
+            chance=chance,
+            counters=self.engine.counters,
+            eager=False,  # what one read of a publisher causes goes out together, in one write to each subscriber
+            admit=self._identities.admit,
+            identify=self._identities.identify,
+        )
+        self.on_readable: Callable[[], object] = lambda: None
+        self.on_writable: Callable[[], object] = lambda: None
+        self._reactor = reactor
+        self._sessions: dict[Peer, Session] = {}
+        self._choked: set[Peer] = set()  # paused until they have read their answers
         self._alarm = Alarm(reactor, self._tick)
         self._pumping = False
         self._warned = False
 
-    def bind(self, text: str) -> str:
-        endpoint = super().bind(text)
-        if isinstance(self.options.security, Null) and endpoint.startswith("tcp://") and not self._warned:
+    @property
+    def readable(self) -> bool:
+        """Whether there is something to receive: a middleware receives nothing."""
+        return False
+
+    @property
+    def on_event(self) -> Callable[[SocketEvent], object]:
+        """The watcher of events."""
+        return self.transport.on_event
+
+    @on_event.setter
+    def on_event(self, watcher: Callable[[SocketEvent], object]) -> None:
+        self.transport.on_event = watcher
+
+    def bind(self, endpoint: str) -> str:
+        """Serve clients at an endpoint; return it as bound."""
+        bound = self.transport.bind(endpoint)
+        if isinstance(self.transport.options.security, Null) and bound.startswith("tcp://") and not self._warned:
             self._warned = True
-            _log.warning("there is no CURVE at %s: whoever can reach it may command all clients, and listen", endpoint)
-        return endpoint
+            _log.warning("no CURVE at %s: anybody who can reach it can command all clients, and listen", bound)
+        return bound
 
     def replace_rules(self, rules: Rules) -> None:
+        """Let other rules hold from now on, for connected clients too."""
         self.engine.replace_rules(rules)
         self._pump()
 
-    # Clients come and go
+    # What the transport tells
 
-    def identify(self, pipe: Pipe, ready: Ready) -> bool:
-        """A client that comes back takes its identity over from its old connection; somebody else's it does not get."""
-        before = self.peers.get(ready.identity) if ready.identity else None
-        if before is not None and before is not pipe and before.user != pipe.user:
-            return False
-        return super().identify(pipe, ready)
+    def attached(self, peer: Peer) -> None:
+        self._identities.add(peer)
+        now = self._reactor.time()
+        self._sessions[peer] = self.engine.opened(peer, peer.identity, peer.user, peer.address, now)
 
-    def attach(self, pipe: Pipe) -> None:
-        super().attach(pipe)
-        link = pipe.link
-        address = link.address if isinstance(link, StreamLink) else ""
-        session = self.engine.opened(pipe, pipe.identity, pipe.user, address, self.reactor.time())
-        session.apart = not isinstance(link, StreamLink)
-        self._sessions[pipe] = session
+    def received(self, peer: Peer, batch: Batch) -> None:
+        session = self._sessions.get(peer)
+        if session is None:
+            return  # it is leaving
+        self.engine.receive(session, batch, self._reactor.time())
+        self._pump()
+        if len(session.owed) >= OWED:
+            self._choke(peer)
+        if session.replays:
+            self._replay(peer)
 
-    def detach(self, pipe: Pipe) -> None:
-        super().detach(pipe)
-        self._choked.discard(pipe)
-        session = self._sessions.pop(pipe, None)
+    def writable(self, peer: Peer) -> None:
+        session = self._sessions.get(peer)
+        if session is None:
+            return
+        bound = self.transport.send_octets
+        if peer in self._choked and peer.queued <= bound // 2 and len(session.owed) <= OWED // 2:
+            self._choked.discard(peer)
+            peer.resume()
+        if session.replays:
+            self._reactor.call_soon(self._replay, peer)
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        self._identities.remove(peer)
+        self._choked.discard(peer)
+        session = self._sessions.pop(peer, None)
         if session is not None:
             self.engine.closed(session, "its connection ended")
             self._pump()
 
-    # What comes
-
-    def arrived(self, pipe: Pipe) -> None:
-        """Everything is taken at once: a read is a batch."""
-        session = self._sessions.get(pipe)
-        now = self.reactor.time()
-        while (batch := pipe.pop_batch()) is not None:
-            if session is not None:
-                self.engine.receive(session, batch, now)
-        if session is not None:
-            self._pump()
-            if len(session.owed) >= OWED:
-                self._choke(pipe)
-            if session.replays:
-                self._replay(pipe)
-
-    def departed(self, pipe: Pipe) -> None:
-        super().departed(pipe)
-        session = self._sessions.get(pipe)
-        if session is None:
-            return
-        if pipe in self._choked and pipe.out_octets <= self.send_octets // 2 and len(session.owed) <= OWED // 2:
-            self._choked.discard(pipe)
-            pipe.paused = False
-            if pipe.link is not None:
-                pipe.link.resume()
-        if session.replays:
-            self.reactor.call_soon(self._replay, pipe)
-
-    def _choke(self, pipe: Pipe) -> None:
+    def _choke(self, peer: Peer) -> None:
         """Read nothing more from a client that does not read: its answers must not pile up."""
-        if not pipe.paused and pipe.link is not None:
-            self._choked.add(pipe)
-            pipe.paused = True
-            pipe.link.pause()
+        if peer.connected:
+            self._choked.add(peer)
+            peer.pause()
 
-    def _replay(self, pipe: Pipe) -> None:
+    def _replay(self, peer: Peer) -> None:
         """Play the archive to a client, a step at a time: the next one comes when this one has gone out."""
-        session = self._sessions.get(pipe)
-        if session is None or not session.replays or session.owed or pipe.outbox:
-            return  # what is in the way goes out, and then it is our turn again
-        self.engine.feed(session, min(_REPLAY, self.send_octets))
+        session = self._sessions.get(peer)
+        if session is None or not session.replays or session.owed or peer.queued:
+            return  # what is in the way goes out first, and `writable` comes again
+        self.engine.feed(session, min(_REPLAY, self.transport.send_octets))
         self._pump()
-        if session.replays and not pipe.outbox:
-            self.reactor.call_soon(self._replay, pipe)
+        if session.replays and not peer.queued:
+            self._reactor.call_soon(self._replay, peer)
 
-    # What goes
-
-    def _answered(self) -> None:
-        """An archive has done what was asked of it, now or in the middle of something."""
-        if not self._pumping:
-            self._pump()
+    # What the engine wants done
 
     def _pump(self) -> None:
-        """Do what the engine wants done."""
         if self._pumping:
-            return
+            return  # an archive has answered in the middle of something
         self._pumping = True
-        now = self.reactor.time()
+        now = self._reactor.time()
         try:
             while outputs := self.engine.take():
                 for output in outputs:
@@ -175,7 +179,7 @@ class MiddlewareCore(Router):
                     elif isinstance(output, Send):
                         self._send(output, now)
                     elif isinstance(output, Drop):
-                        self._drop(output)
+                        _peer(output.session).abort(output.reason)
                     else:
                         self._tell(output)
         finally:
@@ -184,97 +188,81 @@ class MiddlewareCore(Router):
 
     def _send(self, output: Send, now: float) -> None:
         session, frames = output.session, output.frames
-        pipe: Pipe = session.connection  # type: ignore[assignment]
-        if pipe.link is None:
-            return  # it is leaving
-        if pipe.out_octets >= self.send_octets:
+        peer = _peer(session)
+        if not peer.connected:
+            return
+        if peer.queued >= self.transport.send_octets:
             if frames[-1] == NOOP:
                 return  # enough is under way that says as much
-            self._choke(pipe)
+            self._choke(peer)
         session.said = now
-        if output.answer and pipe.outbox:
-            self._overtake(session, pipe, frames)
+        if output.answer:
+            peer.send_first(frames)
         else:
-            pipe.push(frames if len(frames) > 1 else frames[0])
-
-    def _overtake(self, session: Session, pipe: Pipe, frames: Frames) -> None:
-        """Queue an answer before the messages that wait, and after the answers that do."""
-        outbox = pipe.outbox
-        if session.queue is not outbox:
-            # The queue is another since it was last sent from. What is left of the old one may begin with answers.
-            session.queue = outbox
-            session.answers = next((at for at, each in enumerate(outbox) if not _is_answer(each)), len(outbox))
-        outbox.insert(session.answers, frames)
-        session.answers += 1
-        pipe.out_octets += size_of(frames)
-        pipe.singles = False
-        if pipe.link is not None:
-            pipe.link.nudge()
+            peer.send(frames if len(frames) > 1 else frames[0])
 
     def _deliver(self, output: Deliver, now: float) -> None:
-        burst = output.burst
-        size = burst.size
-        bound = self.send_octets
+        shared = output.shared
+        bound = self.transport.send_octets
         delivered = 0
         for session in output.sessions:
-            pipe: Pipe = session.connection  # type: ignore[assignment]
-            link = pipe.link
-            if link is None:
-                continue  # it is leaving
-            if pipe.out_octets >= bound:
+            peer = _peer(session)
+            if not peer.connected:
+                continue
+            if peer.queued >= bound:
                 self.engine.skipped(session, output)
                 continue
             if session.missed:
-                pipe.push(self.engine.caught_up(session))
-            if session.apart:
-                pipe.outbox += burst.messages
-            else:
-                pipe.outbox.append(burst)
-            pipe.out_octets += size
-            pipe.singles = False
+                peer.send(self.engine.caught_up(session))
+            peer.send(shared)
             session.said = now
             delivered += 1
-            link.nudge()
-        delivered *= len(burst.messages)
+        delivered *= len(shared.messages)
         if output.topic is not None:
             output.topic.deliveries += delivered
         self.engine.counters.deliveries += delivered
 
-    def _drop(self, output: Drop) -> None:
-        pipe: Pipe = output.session.connection  # type: ignore[assignment]
-        if pipe.link is not None:
-            pipe.link.abort(output.reason)
-
     def _tell(self, output: Happened) -> None:
         event = output.event
         if isinstance(event, SlowSubscriber):
-            _log.warning("%s does not read, and misses messages, of %s first", _who(output.session), shown(event.topic))
+            _log.warning(
+                "%s does not read, and misses messages, of %s first", _name(output.session), shown(event.topic)
+            )
         elif isinstance(event, ClientGone):
-            _log.info("%s is gone: %s", _who(output.session), event.reason)
-        pipe: Pipe = output.session.connection  # type: ignore[assignment]
-        self.happened(replace(event, endpoint=pipe.endpoint))
+            _log.info("%s is gone: %s", _name(output.session), event.reason)
+        self.transport.tell(replace(event, endpoint=_peer(output.session).endpoint))
+
+    def queues(self) -> list[tuple[str, int, int]]:
+        """Return name, length and bound of each queue. Of queues that every client has, the longest counts."""
+        transport, engine = self.transport, self.engine
+        return [
+            ("connections", len(engine.sessions), transport.options.limits.connections),
+            ("topics", len(engine.topics), engine.bounds.topics),
+            ("octets, to a client", transport.longest_queue, transport.send_octets),
+        ]
 
     # Time
 
     def _arm(self) -> None:
-        """Be called when the engine wants to be."""
-        if not self.closing:
+        if not self.transport.closing:
             self._alarm.set(self.engine.deadline)
 
     def _tick(self) -> None:
-        if not self.closing:
-            self.engine.tick(self.reactor.time())
+        if not self.transport.closing:
+            self.engine.tick(self._reactor.time())
             self._pump()
 
     def close(self, linger: float | None) -> None:
+        """Begin to close."""
         self._alarm.end()
-        super().close(linger)
+        self.transport.close(linger)
 
 
-def _is_answer(message: Message) -> bool:
-    return isinstance(message, tuple) and (message[0] or message[1]) in (OK, ERROR)
+def _peer(session: Session) -> Peer:
+    """Return the connection of a session, which the engine does not look into."""
+    return session.connection  # type: ignore[return-value]
 
 
-def _who(session: Session) -> str:
+def _name(session: Session) -> str:
     name = shown(session.identity)
     return f"{name} ({session.user})" if session.user else name

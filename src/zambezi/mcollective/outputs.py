@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from zambezi.mcollective.events import ClientEvent
-from zambezi.mcollective.messages import Burst, Frames
+from zambezi.mcollective.messages import Frames
 from zambezi.mcollective.session import Session, Topic
+from zambezi.zmtp.frames import Shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Deliver:
     """The same messages for many clients."""
 
     sessions: Sequence[Session]
-    burst: Burst
+    shared: Shared
     topic: Topic | None = None  # None: a replay, or a report
 
 

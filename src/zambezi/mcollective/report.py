@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from typing import Final
 
 from zambezi.mcollective.bounds import Counters
+from zambezi.mcollective.errors import Malformed
+from zambezi.mcollective.messages import MESSAGE, REPLY_TO, TOPIC, Command, Frames
 from zambezi.mcollective.session import Topic
 
 REPORTED_TOPICS: Final = 250  # in one MESSAGE
@@ -49,7 +51,19 @@ class Reporter:
         self._parts: list[bytes] = []
         self._made = 0.0
 
-    def bodies(self, topics: Mapping[bytes, Topic], clients: int, counters: Counters, now: float) -> list[bytes]:
+    def answer(
+        self, command: Command, topics: Mapping[bytes, Topic], clients: int, counters: Counters, now: float
+    ) -> list[Frames]:
+        """Return the MESSAGEs that answer a PUT to $topics, on the topic that it names in X-REPLY-TO."""
+        reply_to = command.headers.get(REPLY_TO)
+        if not reply_to:
+            raise Malformed("PUT to $topics needs X-REPLY-TO: the topic of the answer", command.id)
+        return [
+            Command(MESSAGE, {TOPIC: reply_to}, (body,), command.delimited).encode()
+            for body in self._bodies(topics, clients, counters, now)
+        ]
+
+    def _bodies(self, topics: Mapping[bytes, Topic], clients: int, counters: Counters, now: float) -> list[bytes]:
         if not self._parts or now - self._made >= STALE:
             told = report(topics)
             parts = [told[at : at + REPORTED_TOPICS] for at in range(0, len(told), REPORTED_TOPICS)] or [[]]

@@ -49,8 +49,6 @@ class Session:
 
     __slots__ = (
         "address",
-        "answers",
-        "apart",
         "connection",
         "delimited",
         "denied",
@@ -63,7 +61,6 @@ class Session:
         "owed",
         "patience",
         "present",
-        "queue",
         "replaying",
         "replays",
         "said",
@@ -83,7 +80,6 @@ class Session:
         self.state = State.NEW
         self.present = True  # whether its commands are taken as they are: NEW or CONNECTED
         self.open = True  # whether there is a connection
-        self.apart = False  # whether messages go to it one by one: it is in this process
         self.delimited = True  # whether it sends, and gets, an empty frame first
         self.version = b""
         self.ttl: float | None = None  # seconds
@@ -97,8 +93,6 @@ class Session:
         self.owed: deque[Owed] = deque()
         self.held: list[Frames] = []  # what waits for an answer that is owed
         self.held_octets = 0
-        self.queue: object = None  # where messages wait to go out to it, as it was when an answer was last put there,
-        self.answers = 0  # and with how many answers it begins
         self.missed = 0  # messages, since it became slow
         self.denied = 0  # commands, by the rules
 

@@ -1,43 +1,49 @@
-"""The middleware and the connector that block. Names, arguments and meaning are those of `zambezi.mcollective.asyncio`.
+# Generated from asyncio.py by `make generate`. Change that file, and generate this one anew.
+"""The middleware and the connector for threads, in calls that block.
 
->>> with Middleware() as middleware:
-...     endpoint = middleware.bind("tcp://127.0.0.1:*")
-...     with Connector(endpoint) as ann, Connector(endpoint) as bob:
-...         ann.subscribe("mcollective uptime")
-...         bob.put("mcollective uptime", b"how long?", reply_to="mcollective reply bob")
-...         message = ann.recv()
->>> message.reply_to, message.body
+Names, arguments and meaning are those of `zambezi.mcollective.asyncio`.
+
+>>> def main() -> tuple[str, bytes]:
+...     with Middleware() as middleware:
+...         endpoint = middleware.bind("tcp://127.0.0.1:*")
+...         with Connector(endpoint) as ann, Connector(endpoint) as bob:
+...             ann.subscribe("mcollective uptime")
+...             bob.put("mcollective uptime", b"how long?", reply_to="mcollective reply bob")
+...             message = ann.recv()
+...             return message.reply_to, message.body
+>>> main()
 ('mcollective reply bob', b'how long?')
-
-Any thread may call any method at any time. The sockets live in the process's I/O thread, as all blocking ones do.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import ClassVar, Unpack
+from functools import partial
+from typing import Final, Unpack
 from uuid import uuid4
 
 from zambezi.mcollective.archive import Archive, Since
 from zambezi.mcollective.bounds import Bounds, Counters
-from zambezi.mcollective.connector import Message, Ticket, octets_of, put_headers
+from zambezi.mcollective.connector import DEFAULT_LINGER, DEFAULT_TTL, ConnectorShell, default_identity
+from zambezi.mcollective.connector_engine import Message, Ticket, octets_of, put_headers
 from zambezi.mcollective.face import body_of, middleware_options, rules_of, texts_of, topics_of
 from zambezi.mcollective.fleet import COLLECTIVE, DISCOVERY, PING, Call, Outcome, Reply, Request, reply_topic
-from zambezi.mcollective.line import DEFAULT_LINGER, DEFAULT_TTL, ConnectorCore, default_identity
 from zambezi.mcollective.messages import PUT, TOPIC, Frames
-from zambezi.mcollective.middleware import MiddlewareCore
+from zambezi.mcollective.middleware import MiddlewareShell
 from zambezi.mcollective.report import TopicReport
 from zambezi.mcollective.rules import Rule, Rules
-from zambezi.zmtp.core import Options
 from zambezi.zmtp.errors import SocketClosed, TimedOut
-from zambezi.zmtp.face import Sendable, SocketArguments
+from zambezi.zmtp.face import NO_MESSAGE, YIELD_AFTER, Sendable, SocketArguments
+from zambezi.zmtp.options import Options
 from zambezi.zmtp.sync import BaseSocket
+from zambezi.zmtp.thread_waiter import Mutex, Waiter
 
 __all__ = ["Connector", "Fleet", "Message", "Middleware"]
+
+NO_ANSWER: Final = "no answer came"
 
 
 class Middleware(BaseSocket):
@@ -47,8 +53,7 @@ class Middleware(BaseSocket):
     sockets, `security` and `authenticator` say who may connect, and `send_bound` how much a subscriber may lag.
     """
 
-    _make: ClassVar[Callable[..., MiddlewareCore]] = MiddlewareCore
-    _core: MiddlewareCore
+    _shell: MiddlewareShell
 
     def __init__(
         self,
@@ -59,28 +64,34 @@ class Middleware(BaseSocket):
         linger: float | None = DEFAULT_LINGER,
         **options: Unpack[SocketArguments],
     ) -> None:
-        self._open(linger, middleware_options(options), rules=rules_of(rules), archive=archive, bounds=bounds)
+        waiter = Waiter()
+        shell = MiddlewareShell(
+            waiter.reactor, middleware_options(options), rules=rules_of(rules), archive=archive, bounds=bounds
+        )
+        super().__init__(waiter, shell, linger)
 
     @property
     def counters(self) -> Counters:
-        """What was done, what was refused, and what was missed."""
-        return self._core.engine.counters
+        """Counters of what was done, refused and missed."""
+        return self._shell.engine.counters
 
     @property
     def clients(self) -> int:
-        """How many are connected."""
-        with self._lock:
-            return len(self._core.engine.sessions)
+        """The number of connected clients."""
+        return len(self._shell.engine.sessions)
+
+    @property
+    def queues(self) -> list[tuple[str, int, int]]:
+        """The queues of the middleware: name, length and bound of each. Of clients, the longest counts."""
+        return self._waiter.call(self._shell.queues)
 
     def replace_rules(self, rules: Rules | Iterable[Rule | Mapping[str, object]] | None) -> None:
-        """Let other rules hold from now on. Who may not be subscribed any more is not, and is told."""
-        with self._lock:
-            self._core.replace_rules(rules_of(rules))
+        """Let other rules hold from now on. A client that may not be subscribed any more is told so."""
+        self._waiter.call(self._shell.replace_rules, rules_of(rules))
 
     def topics(self) -> list[TopicReport]:
-        """The topics that have subscribers, and who these are."""
-        with self._lock:
-            return self._core.engine.report()
+        """Return the topics that have subscribers, with these subscribers."""
+        return self._waiter.call(self._shell.engine.report)
 
 
 class Connector(BaseSocket):
@@ -90,8 +101,7 @@ class Connector(BaseSocket):
     of all sockets: `security` for CURVE, `identity` for what operators see, `backoff` for how soon it comes back.
     """
 
-    _make: ClassVar[Callable[..., ConnectorCore]] = ConnectorCore
-    _core: ConnectorCore
+    _shell: ConnectorShell
 
     def __init__(
         self,
@@ -102,52 +112,47 @@ class Connector(BaseSocket):
         **options: Unpack[SocketArguments],
     ) -> None:
         options.setdefault("identity", default_identity())
-        self._open(linger, Options(**options), endpoint=endpoint, ttl=ttl)
-        with self._lock:
-            self._core.start()
+        waiter = Waiter()
+        shell = ConnectorShell(waiter.reactor, Options(**options), endpoint=endpoint, ttl=ttl)
+        waiter.state = lambda: shell.problem
+        super().__init__(waiter, shell, linger)
+        self._try_put = waiter.fast(shell.try_put, self._over)
+        waiter.call(shell.start)
 
     def connect(self, timeout: float | None = None) -> None:
         """Wait until there is a session. Other calls do so by themselves; this one says why there is none."""
-        with self._lock:
-            try:
-                self._wait_to_send(lambda: self._core.ready_now or None, timeout)
-            except TimedOut:
-                raise self._core.no_session(timeout) from None
+        self._writable.until(self._while_open(lambda: self._shell.ready or None), timeout, "there was no session")
 
     @property
     def connected(self) -> bool:
         """Whether there is a session now."""
-        return self._core.ready_now
+        return self._shell.ready
 
     @property
     def subscriptions(self) -> list[str]:
-        """The topics that are wanted, whether there is a session or not."""
-        with self._lock:
-            return [topic.decode("utf-8", "surrogateescape") for topic in self._core.engine.topics]
+        """The topics that the program subscribed to, whether there is a session or not."""
+        return [topic.decode("utf-8", "surrogateescape") for topic in self._waiter.call(self._shell.engine.topics)]
 
     @property
     def missed(self) -> int:
-        """How many messages the middleware says that we were too slow for."""
-        return self._core.engine.missed
+        """The number of messages that the middleware could not deliver because we were too slow."""
+        return self._shell.engine.missed
 
     def subscribe(self, *topics: str, since: Since | None = None, timeout: float | None = None) -> None:
-        """Want what is PUT to topics; returns when the middleware has said OK.
+        """Subscribe to topics; return when the middleware has said OK.
 
-        With `since`, a sequence or a time, what was PUT since then is received first, where the middleware keeps the
-        topic; and after a lost connection nothing is missing. Raises `CommandRefused` if a topic is not allowed, or not
-        kept. After a `TimedOut` the topics are wanted still, and subscribed to as soon as there is a session.
+        With `since`, a sequence or a time, messages that were PUT since then are received first, if the middleware
+        keeps the topic; and after a lost connection none is missing. Raises `CommandRefused` if a topic is not allowed,
+        or not kept. After a `TimedOut` the topics are still subscribed to as soon as there is a session.
         """
         names = topics_of(topics)
-        with self._lock:
-            self._checked()
-            self._settled(self._core.subscribe(names, since), timeout)
+        ticket = self._waiter.call(self._while_open(partial(self._shell.subscribe, names, since)))
+        self._settled(ticket, timeout)
 
     def unsubscribe(self, *topics: str, timeout: float | None = None) -> None:
-        """Want topics no longer."""
+        """Unsubscribe from topics."""
         names = topics_of(topics)
-        with self._lock:
-            self._checked()
-            self._settled(self._core.unsubscribe(names), timeout)
+        self._settled(self._waiter.call(self._while_open(partial(self._shell.unsubscribe, names))), timeout)
 
     def put(
         self,
@@ -159,10 +164,10 @@ class Connector(BaseSocket):
         confirm: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Send a message to all who subscribed to a topic.
+        """Send a message to all subscribers of a topic.
 
-        Nothing is heard of it, unless it is to be confirmed: then this returns when the middleware has taken (and,
-        where the topic is kept, written) it, and raises `CommandRefused`, or `Unconfirmed` if the connection was lost.
+        With `confirm`, this returns when the middleware has taken the message (and written it, if the topic is kept),
+        and raises `CommandRefused`, or `Unconfirmed` if the connection was lost. Without, nothing is heard of it.
         """
         name = topics_of((topic,))[0]
         extra = put_headers(reply_to, headers)
@@ -170,10 +175,12 @@ class Connector(BaseSocket):
         if confirm:
             self._request(PUT, {TOPIC: name, **extra}, frames, timeout)
             return
-        core = self._core
-        with self._lock:
-            if core.closing or not core.try_put(name, extra, frames):
-                self._wait_to_send(lambda: core.try_put(name, extra, frames) or None, timeout)
+        if self._transport.closing or not self._try_put(name, extra, frames):
+            attempt = self._while_open(lambda: self._shell.try_put(name, extra, frames) or None)
+            self._writable.until(attempt, timeout, "the message was not taken")
+        self._sent += 1
+        if self._sent > YIELD_AFTER:
+            self._breathe()
 
     def request(
         self,
@@ -182,7 +189,7 @@ class Connector(BaseSocket):
         positional: Iterable[bytes] = (),
         timeout: float | None = None,
     ) -> dict[str, str]:
-        """Say any command with an ID, and wait for its outcome: the headers of the OK, or `CommandRefused`."""
+        """Say any command with an ID; return the headers of the OK, or raise `CommandRefused`."""
         given = {octets_of(key): octets_of(value) for key, value in (headers or {}).items()}
         answer = self._request(octets_of(verb), given, tuple(positional), timeout)
         return texts_of(answer)
@@ -190,25 +197,22 @@ class Connector(BaseSocket):
     def _request(
         self, verb: bytes, headers: Mapping[bytes, bytes], positional: Frames, timeout: float | None
     ) -> Mapping[bytes, bytes]:
-        core = self._core
-        with self._lock:
-            ticket = self._wait_to_send(lambda: core.try_request(verb, headers, positional), timeout)
-            return self._settled(ticket, timeout)
+        attempt = self._while_open(partial(self._shell.try_request, verb, headers, positional))
+        return self._settled(self._writable.until(attempt, timeout, NO_ANSWER), timeout)
 
     def _settled(self, ticket: Ticket, timeout: float | None) -> Mapping[bytes, bytes]:
-        """With the lock held: wait for the outcome."""
         try:
-            self._wait_to_send(lambda: ticket.settled or None, timeout)
+            self._writable.until(self._while_open(lambda: ticket.settled or None), timeout, NO_ANSWER)
         finally:
-            self._core.engine.forget(ticket)
+            self._waiter.call(self._shell.engine.forget, ticket)
         return ticket.result()
 
     def recv(self, timeout: float | None = None) -> Message:
-        """The next message of the topics that were subscribed to."""
-        return self._receive(self._core.next_message, timeout)
+        """Return the next message of the topics that were subscribed to."""
+        return self._readable.until(self._while_open(self._shell.next_message), timeout, NO_MESSAGE)
 
     def messages(self) -> Iterator[Message]:
-        """All messages, until the connector is closed."""
+        """Yield all messages, until the connector is closed."""
         try:
             while True:
                 yield self.recv()
@@ -222,7 +226,7 @@ class Connector(BaseSocket):
 class Fleet:
     """Calls the agents of a fleet through a connector, whose messages are the replies and nothing else.
 
-    `caller` is who we are to the nodes; the host's name by default.
+    `caller` is our name for the nodes; the host's name by default.
     """
 
     def __init__(self, connector: Connector, *, caller: str = "", collective: str = COLLECTIVE) -> None:
@@ -230,11 +234,11 @@ class Fleet:
         self._caller = caller or socket.gethostname()
         self._collective = collective
         self._reply_to = reply_topic(collective, self._caller, os.getpid())
-        self._calling = threading.Lock()
+        self._calling = Mutex()
         self._listening = False
 
     def ping(self, *, nodes: Iterable[str] | None = None, timeout: float = 2.0) -> Outcome:
-        """Who is there, and what agents they have. Without `nodes`, all who answer within the timeout."""
+        """Find the nodes and their agents. Without `nodes`, every node that answers within the timeout counts."""
         return self.call(DISCOVERY, PING, nodes=nodes, timeout=timeout, discover=0)
 
     def call(
@@ -248,10 +252,10 @@ class Fleet:
         discover: float = 1.0,
         on_reply: Callable[[Reply, Call], object] | None = None,
     ) -> Outcome:
-        """Call an action on `nodes`, or on all that have the agent; the replies, and who did not answer.
+        """Call an action on `nodes`, or on every node that has the agent; return the replies, and who did not answer.
 
-        Who has the agent is found out first, by a ping of `discover` seconds (0: no ping; then nobody is expected, and
-        all who answer within the timeout are heard).
+        Without `nodes`, a ping of `discover` seconds first finds the nodes that have the agent. With `discover=0` there
+        is no ping: no node is expected, and every one that answers within the timeout counts.
         """
         expected: list[str] = []
         if nodes is None and discover > 0:
@@ -277,4 +281,4 @@ class Fleet:
                 if reply is not None and on_reply is not None:
                     on_reply(reply, call)
         except TimedOut:
-            pass  # who has not answered by now is told to be silent
+            pass  # nodes that have not answered by now are reported as silent

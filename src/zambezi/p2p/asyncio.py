@@ -1,51 +1,69 @@
-"""The PEER socket for asyncio (51/P2P): the names of `zambezi.p2p.PeerSocket`, to be awaited.
+"""The PEER socket for asyncio (51/P2P).
+
+Names, arguments and meaning are those of `zambezi.p2p.sync`.
 
 >>> import asyncio
->>> async def main() -> bytes:
+>>> async def main() -> tuple[bytes, bytes, bool]:
 ...     async with PeerSocket() as ann, PeerSocket() as bob:
-...         to_bob = ann.connect(bob.bind("inproc://bob"))
+...         to_bob = ann.connect(bob.bind("tcp://127.0.0.1:*"))
 ...         await ann.send(to_bob, b"hello bob")
 ...         to_ann, text = await bob.recv()
-...         return text
+...         await bob.send(to_ann, b"hello ann")
+...         routing_id, answer = await ann.recv()
+...         return text, answer, routing_id == to_bob
 >>> asyncio.run(main())
-b'hello bob'
+(b'hello bob', b'hello ann', True)
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import ClassVar, Unpack
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Unpack
 
-from zambezi.p2p.engine import PeerEngine
-from zambezi.zmtp.asyncio import YIELD_AFTER, BaseSocket
-from zambezi.zmtp.core import Options
+from zambezi.p2p.pattern import PeerPattern
+from zambezi.zmtp.async_waiter import Waiter
+from zambezi.zmtp.asyncio import BaseSocket
 from zambezi.zmtp.errors import SocketClosed
-from zambezi.zmtp.face import DEFAULT_LINGER, Frame, SocketArguments, as_frame
+from zambezi.zmtp.face import (
+    DEFAULT_LINGER,
+    NO_MESSAGE,
+    NO_ROOM,
+    YIELD_AFTER,
+    Frame,
+    SocketArguments,
+    as_frame,
+)
+from zambezi.zmtp.options import Options
 
 
 class PeerSocket(BaseSocket):
-    """A socket to any number of peers, each known by a routing id.
+    """A socket to any number of peers, each known by a routing id. Use it in the event loop that it was made in.
 
     The options are those of the other sockets (`security`, `authenticator`, `send_bound`, `receive_bound`, `limits`,
-    `heartbeat`, `backoff`); `on_full` is `"block"` (the default) or `"error"`.
+    `heartbeat`, `backoff`); `on_full` is `"block"` (the default) or `"error"`. (P2P-19)
     """
 
-    _make: ClassVar[Callable[..., PeerEngine]] = PeerEngine
-    _core: PeerEngine
+    _shell: PeerPattern
 
     def __init__(self, *, linger: float | None = DEFAULT_LINGER, **options: Unpack[SocketArguments]) -> None:
-        self._open(linger, Options(**options))
+        waiter = Waiter()
+        pattern = PeerPattern(waiter.reactor, Options(**options))
+        super().__init__(waiter, pattern, linger)
+        self._try_recv = waiter.fast(pattern.try_recv, self._over)
+        self._try_send = waiter.fast(pattern.try_send, self._over, pattern.post)
+        self._attempt_recv = self._while_open(pattern.try_recv)
 
     def connect(self, endpoint: str) -> int:
-        """Connect in the background, and again whenever the connection is lost; the peer's routing id.
+        """Connect in the background, and again whenever the connection is lost; return the peer's routing id.
 
-        The peer's queues exist from now on: what is sent before the connection is there waits for it.
+        The peer's queues exist from now on: what is sent before the connection exists waits for it.
         """
-        return self._checked().connect_peer(endpoint)
+        return self._waiter.call(self._while_open(partial(self._shell.connect, endpoint)))
 
     def disconnect(self, routing_id: int) -> None:
         """End a peer's queues. What was queued for it still goes out, for `linger` seconds at most."""
-        self._checked().disconnect_peer(routing_id, self._linger)
+        self._waiter.call(self._while_open(partial(self._shell.disconnect, routing_id, self._linger)))
 
     async def send(self, routing_id: int, data: Frame, timeout: float | None = None) -> None:
         """Queue a message for a peer; if its queue is full, wait, for `timeout` seconds at most.
@@ -54,19 +72,18 @@ class PeerSocket(BaseSocket):
         `SocketClosed`. In all these cases the message was not queued.
         """
         frame = data if type(data) is bytes else as_frame(data)
-        core = self._core
-        if core.closing or not core.try_send_to(routing_id, frame):
-            await self._wait(self._senders, lambda: core.try_send_to(routing_id, frame) or None, timeout)
+        if self._transport.closing or not self._try_send(routing_id, frame):
+            attempt = self._while_open(lambda: self._shell.try_send(routing_id, frame) or None)
+            await self._writable.until(attempt, timeout, NO_ROOM)
         self._sent += 1
         if self._sent > YIELD_AFTER:
-            await self._give_way()
+            await self._breathe()
 
     async def recv(self, timeout: float | None = None) -> tuple[int, bytes]:
-        """The next message and the routing id of who sent it; fair between peers."""
-        core = self._core
-        message = core.try_recv_from() if not core.closing else None
+        """Return the next message and the routing id of its sender; fair between peers."""
+        message = None if self._transport.closing else self._try_recv()
         if message is None:
-            return await self._wait(self._receivers, core.try_recv_from, timeout)
+            return await self._readable.until(self._attempt_recv, timeout, NO_MESSAGE)
         return message
 
     def __aiter__(self) -> AsyncIterator[tuple[int, bytes]]:
@@ -81,9 +98,5 @@ class PeerSocket(BaseSocket):
 
     @property
     def peers(self) -> list[int]:
-        """The routing ids that lead somewhere now."""
-        return list(self._core.peers)
-
-    def _checked(self) -> PeerEngine:
-        super()._checked()
-        return self._core
+        """The routing ids that lead to a peer now."""
+        return self._waiter.call(list, self._shell.peers)

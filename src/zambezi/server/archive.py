@@ -15,10 +15,11 @@ from typing import Final
 
 from zambezi.mcollective.archive import Kept, Since
 from zambezi.mcollective.errors import ArchiveError
-from zambezi.zeps.block import PUBLISH, Block
+from zambezi.zeps.block import Block
+from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.directory import microseconds_of
 from zambezi.zeps.errors import JournalError, OutOfRange
-from zambezi.zeps.stream import Stream
+from zambezi.zeps.layout import PUBLISH
 
 _LENGTH: Final = Struct(">I")
 _LONGEST: Final = 255  # octets of a routing key
@@ -29,7 +30,7 @@ _BEFORE_KEY: Final = 11  # octets of DELIVER: signature, id, sequence
 class StreamArchive:
     """Keeps topics in a stream."""
 
-    def __init__(self, stream: Stream, topics: Sequence[str]) -> None:
+    def __init__(self, stream: BrokerStream, topics: Sequence[str]) -> None:
         self._stream = stream
         self._topics = list(topics)
         self.keeps: Callable[[bytes], bool] = lru_cache(maxsize=65_536)(self._keeps)
@@ -111,9 +112,9 @@ class _Stored:
     def __init__(self, stored: Callable[[str], object]) -> None:
         self._stored = stored
 
-    def hold(self) -> None: ...
+    def pause(self) -> None: ...
 
-    def release(self) -> None: ...
+    def resume(self) -> None: ...
 
     def confirm(self, barriers: int) -> None:
         self._stored("")

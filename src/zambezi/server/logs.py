@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Final
 
+from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.messages import Publish
-from zambezi.zeps.stream import Stream
 from zambezi.zre.asyncio import LogService
 from zambezi.zre.log import Record, What
 
@@ -27,7 +27,7 @@ def key_of(record: Record) -> str:
 class LogJournal:
     """Carries logs from a service to a stream."""
 
-    def __init__(self, service: LogService, stream: Stream) -> None:
+    def __init__(self, service: LogService, stream: BrokerStream) -> None:
         self._service = service
         self._stream = stream
         self.journalled = 0

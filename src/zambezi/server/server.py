@@ -19,19 +19,16 @@ from zambezi.errors import ZambeziError
 from zambezi.mcollective.asyncio import Middleware
 from zambezi.server.archive import StreamArchive
 from zambezi.server.config import Config, JournalConfig
-from zambezi.server.descriptors import raise_limit
 from zambezi.server.errors import ServerError, SettingError
 from zambezi.server.keydir import KeyDirectory
-from zambezi.server.latency import Latency
 from zambezi.server.logs import LogJournal
-from zambezi.server.memory import keep_memory
-from zambezi.server.pulse import Pulse
+from zambezi.server.process import LoopLag, SyncLatency, keep_memory, raise_descriptor_limit
 from zambezi.server.rules import Rules
 from zambezi.server.watch import Watch
 from zambezi.zeps.broker import Broker
-from zambezi.zeps.engine import Limits
+from zambezi.zeps.broker.engine import Limits
+from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.journal import Policy
-from zambezi.zeps.stream import Stream
 from zambezi.zmtp.keys import read_pair
 from zambezi.zmtp.security import Null
 from zambezi.zre.asyncio import LogService, Node
@@ -58,8 +55,8 @@ class Server:
         self.node: Node | None = None
         self.logs: LogJournal | None = None
         self.keys: KeyDirectory | None = None
-        self.pulse = Pulse()
-        self.latency = Latency()
+        self.loop_lag = LoopLag()
+        self.sync_latency = SyncLatency()
         self.started = time.time()
         self._stack = AsyncExitStack()
 
@@ -76,10 +73,10 @@ class Server:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         keep_memory()
-        limit = raise_limit()
+        limit = raise_descriptor_limit()
         if limit < FEW_DESCRIPTORS:
             _log.warning("only %d descriptors: at most so many connections and files; raise it with ulimit -n", limit)
-        stack.push_async_callback(_ended, asyncio.create_task(self.pulse.run()))
+        stack.push_async_callback(_ended, asyncio.create_task(self.loop_lag.run()))
         server = self.config.server
         keys = self.keys = KeyDirectory.read(Path(server.keys)) if server.keys else None
         if self.config.zeps.enabled:
@@ -179,7 +176,7 @@ class Server:
             default = policy_of(config.zeps.journal)
             policies = {name: policy_of(one) for name, one in config.zeps.streams.items()}
             self.broker.set_policies(default, policies)
-            self.broker.engine.judge()
+            self.broker.engine.apply_rules()
         differ = [*_differences(self.config, config)]
         self.config = dataclasses.replace(
             self.config,
@@ -204,7 +201,7 @@ class Server:
         and files of keys that let nobody in.
         """
         if self.broker is not None:
-            self.latency.look(self.broker.syncs, self.broker.sync_seconds)
+            self.sync_latency.update(self.broker.syncs, self.broker.sync_seconds)
         return [*self.problems, *(self.keys.problems if self.keys is not None else [])]
 
     @property
@@ -225,7 +222,7 @@ class Server:
             ) from None
         return data
 
-    def _stream(self, name: str, wanted: str) -> Stream:
+    def _stream(self, name: str, wanted: str) -> BrokerStream:
         """A stream of our own broker."""
         stream = self.broker.engine.find(name, create=True) if self.broker is not None else None
         if stream is None:

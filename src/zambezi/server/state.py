@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from zambezi.server.queues import queues_of
-from zambezi.zeps.reports import describe_session, describe_stream
+from zambezi.zeps.broker.reports import describe_session, describe_stream
 from zambezi.zre.log import hash_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def state_of(server: Server) -> dict[str, Any]:
         "time": time.time(),
         "started": server.started,
         "endpoints": dict(server.endpoints),
-        "process": {**usage, "loop_lag": server.pulse.lag, "loop_lag_worst": server.pulse.worst},
+        "process": {**usage, "loop_lag": server.loop_lag.lag, "loop_lag_worst": server.loop_lag.worst},
         "queues": [dataclasses.asdict(queue) for queue in queues_of(server)],
         "problems": server.problems,
         "zeps": _zeps(server),
@@ -54,8 +54,8 @@ def _zeps(server: Server) -> dict[str, Any] | None:
         "invalid": dict(counters.invalid),
         "refused": broker.socket_counters.refused,
         "handshakes_failed": broker.socket_counters.handshakes_failed,
-        "sync_latency": server.latency.lately,
-        "sync_latency_worst": server.latency.worst,
+        "sync_latency": server.sync_latency.mean,
+        "sync_latency_worst": server.sync_latency.worst,
         "sync_seconds": broker.sync_seconds,
         "syncs": broker.syncs,
     }

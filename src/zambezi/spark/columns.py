@@ -34,7 +34,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from zambezi.spark.errors import DamagedLog, SparkError
-from zambezi.zeps.block import DELIVER, LEAST, PUBLISH, measure
+from zambezi.zeps.block import measure
+from zambezi.zeps.layout import DELIVER, DELIVER_KEY, LONG, PUBLISH, PUBLISH_LEAST, SHORT
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Octets: TypeAlias = npt.NDArray[np.uint8]
@@ -42,9 +43,6 @@ Array: TypeAlias = Any  # pyarrow has no types
 RecordBatch: TypeAlias = Any
 Schema: TypeAlias = Any
 
-SHORT: Final = 2  # octets of a short frame header
-LONG: Final = 9
-_HEAD: Final = 12  # signature, sequence and the length of the key
 _LENGTH: Final = 4  # the length of the body
 _MOST: Final = (1 << 31) - 1  # octets in an Arrow array of this kind
 _SIZE: Final = Struct(">Q")
@@ -75,7 +73,7 @@ class Layout:
         """The sequence of each message, as it is written in it."""
         if not len(self):
             return np.empty(0, np.int64)
-        places = self.keys - (_HEAD - len(DELIVER))
+        places = self.keys - (DELIVER_KEY - len(DELIVER))
         if self.stride:
             raw = np.ndarray((len(self),), ">u8", self.octets, int(places[0]), (self.stride,))
         else:
@@ -130,17 +128,17 @@ def _field(window: Octets, count: int, stride: int, at: int, kind: str) -> npt.N
 def _table(window: Octets, stride: int) -> Layout:
     count = len(window) // stride
     starts = np.arange(0, len(window) + 1, stride, dtype=np.int64)
-    key = (LONG if window[0] else SHORT) + _HEAD
+    key = (LONG if window[0] else SHORT) + DELIVER_KEY
     if stride < key + _LENGTH:
         raise _damaged(0)
-    signs = _field(window, count, stride, key - _HEAD - 1, ">u4")  # with the octet before: the end of the size
+    signs = _field(window, count, stride, key - DELIVER_KEY - 1, ">u4")  # with the octet before: the end of the size
     sizes = window[key - 1 :: stride]
     if not (sizes == sizes[0]).all():
         return _parts(window, starts)
     body = key + int(sizes[0]) + _LENGTH
     if body > stride:
         raise _damaged(0)
-    sign = window[key - _HEAD - 1].tobytes() + DELIVER
+    sign = window[key - DELIVER_KEY - 1].tobytes() + DELIVER
     _check(signs == int.from_bytes(sign, "big"), starts)
     _check(_field(window, count, stride, body - _LENGTH, ">u4") == stride - body, starts)
     return Layout(window, starts, starts[:-1] + key, starts[:-1] + body, stride)
@@ -201,13 +199,13 @@ def _walked(window: Octets) -> Numbers:
 def _parts(window: Octets, starts: Numbers) -> Layout:
     """Key and body of each message, and whether what they say of themselves is so."""
     firsts, ends = starts[:-1], starts[1:]
-    keys = firsts + np.where(window[firsts] == 0, SHORT + _HEAD, LONG + _HEAD)
+    keys = firsts + np.where(window[firsts] == 0, SHORT + DELIVER_KEY, LONG + DELIVER_KEY)
     _check(ends - keys >= _LENGTH, starts)
     bodies = keys + window[keys - 1] + _LENGTH
     _check(ends - bodies >= 0, starts)
     quads = np.ndarray((len(window) - 3,), ">u4", window, 0, (1,))
     _check(quads[bodies - _LENGTH] == ends - bodies, starts)
-    _check(quads[keys - _HEAD] >> 8 == int.from_bytes(DELIVER, "big"), starts)
+    _check(quads[keys - DELIVER_KEY] >> 8 == int.from_bytes(DELIVER, "big"), starts)
     return Layout(window, starts, keys, bodies)
 
 
@@ -437,7 +435,7 @@ def publish(keys: Array, bodies: Array) -> tuple[bytes, Numbers]:
         raise SparkError(
             f"row {int(key_sizes.argmax())}: a key of {int(key_sizes.max())} octets is too long: 255 at most"
         )
-    sizes = key_sizes + body_sizes + LEAST
+    sizes = key_sizes + body_sizes + PUBLISH_LEAST
     heads = _heads(key_sizes, sizes)
     lengths = body_sizes.astype(">u4").tobytes()
     lengths_array = _fixed(lengths, count, _LENGTH)

@@ -45,7 +45,7 @@ class Vanished(DataLoss):
     """The stream is not there any more."""
 
 
-class LineLost(SparkError):
+class ConnectionLost(SparkError):
     """The connection to the broker broke, and could not be made again in time."""
 
 

@@ -31,11 +31,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from zambezi.spark.backend import Slice
+from zambezi.spark.broker_backend import BrokerBackend
 from zambezi.spark.columns import bodies_of, keys_of
 from zambezi.spark.errors import SparkError
-from zambezi.spark.line import Line
-from zambezi.spark.origin import Slice
-from zambezi.spark.remote import Remote
+from zambezi.spark.task_connection import TaskConnection
 from zambezi.zeps.messages import Publish
 
 _TAIL: Final = 1024  # notes that are looked at first
@@ -70,12 +70,12 @@ class Begun:
 class Ledger:
     """The notes of one task."""
 
-    def __init__(self, remote: Remote, stream: str, task: Task, floor: int = 0) -> None:
+    def __init__(self, remote: BrokerBackend, stream: str, task: Task, floor: int = 0) -> None:
         """`floor`: the task has no note up to this sequence."""
         self._remote = remote
         self._stream = stream
         self._task = task
-        self._line: Line | None = None
+        self._line: TaskConnection | None = None
         self.begun: dict[int, Begun] = {}
         self.ended = 0  # after so many rows
         self._read(floor)

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
-from zambezi.spark.origin import Marks, Slice
+from zambezi.spark.backend import Marks, Slice
 
 PIECE: Final = 512 << 20  # octets of a partition, at most, if there is no other wish
 LEAST: Final = 4 << 20  # less is not worth a partition of its own

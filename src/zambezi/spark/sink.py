@@ -24,14 +24,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
+from zambezi.spark.backend import Slice
+from zambezi.spark.broker_backend import BrokerBackend
 from zambezi.spark.columns import Array, Numbers, RecordBatch, frames, publish
-from zambezi.spark.errors import LineLost, NotRepeatable, OptionError, Replaced, SchemaError
+from zambezi.spark.errors import ConnectionLost, NotRepeatable, OptionError, Replaced, SchemaError
+from zambezi.spark.garbage import spare_imports
 from zambezi.spark.ledger import Begun, Ledger, Task, matched
-from zambezi.spark.line import Line
 from zambezi.spark.options import Options
-from zambezi.spark.origin import Slice
-from zambezi.spark.remote import Remote
-from zambezi.spark.worker import spare_imports
+from zambezi.spark.task_connection import TaskConnection
 
 _log: Final = logging.getLogger("zambezi.spark")
 
@@ -65,9 +65,9 @@ class Writing:
         self.options = options
         self.floor = 0
 
-    def remote(self) -> Remote:
+    def remote(self) -> BrokerBackend:
         options = self.options
-        return Remote(options["endpoint"], options.security(), options["timeout"])
+        return BrokerBackend(options["endpoint"], options.security(), options["timeout"])
 
     def publish(self, batches: Iterator[RecordBatch], task: Task) -> Published:
         """Publish the rows of one task."""
@@ -129,10 +129,10 @@ class StreamWriter(Writing, DataSourceStreamArrowWriter):
 class _AtLeastOnce:
     """Publishes rows as they come; what is not confirmed when the connection breaks is published again."""
 
-    def __init__(self, remote: Remote, stream: str | None) -> None:
+    def __init__(self, remote: BrokerBackend, stream: str | None) -> None:
         self._remote = remote
         self._stream = stream
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, TaskConnection] = {}
         self._pending: dict[str, list[tuple[bytes, Numbers]]] = {}
         self._octets = 0
 
@@ -159,14 +159,14 @@ class _AtLeastOnce:
             if line is None:
                 line = self._lines[stream] = self._remote.line(stream)
             line.send(octets, starts)
-        except LineLost:
+        except ConnectionLost:
             self._again(stream)
 
     def _confirm(self) -> None:
         for stream in self._pending:
             try:
                 self._lines[stream].barrier()
-            except LineLost:
+            except ConnectionLost:
                 self._again(stream)
         self._pending.clear()
         self._octets = 0
@@ -190,12 +190,12 @@ class _AtLeastOnce:
 class _Once:
     """Publishes rows chunk by chunk, and each of them once."""
 
-    def __init__(self, remote: Remote, options: Options, task: Task, floor: int) -> None:
+    def __init__(self, remote: BrokerBackend, options: Options, task: Task, floor: int) -> None:
         self._remote = remote
         self._stream: str | None = options["stream"]
         self._task = task
         self._ledger = Ledger(remote, options["ledger"], task, floor)
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, TaskConnection] = {}
         self._found = 0
 
     def publish(self, batches: Iterator[RecordBatch]) -> Published:
@@ -260,7 +260,7 @@ class _Once:
                 first = int(starts[published])
                 line.send(octets[first:], starts[published:] - first)
                 line.barrier()
-            except LineLost:
+            except ConnectionLost:
                 lost = self._lines.pop(stream, None)
                 if lost is not None:
                     lost.close()

@@ -14,11 +14,11 @@ from typing import Final
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructType, TimestampType
 
+from zambezi.spark.batch_reader import BatchReader
 from zambezi.spark.errors import SchemaError
-from zambezi.spark.following import StreamReader
 from zambezi.spark.options import BATCH, SINK, STREAM, Options
-from zambezi.spark.reading import BatchReader
 from zambezi.spark.sink import BatchWriter, StreamWriter
+from zambezi.spark.stream_reader import StreamReader
 
 SCHEMA: Final = (
     "stream string not null, sequence long not null, timestamp timestamp not null, "

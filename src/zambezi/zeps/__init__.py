@@ -7,6 +7,7 @@ serves the streams, on asyncio.
 from __future__ import annotations
 
 from zambezi.zeps.broker import Broker
+from zambezi.zeps.client.batch import Message, MessageBatch
 from zambezi.zeps.errors import (
     BrokerError,
     ClientClosed,
@@ -18,7 +19,6 @@ from zambezi.zeps.errors import (
     ZepsError,
 )
 from zambezi.zeps.journal import Policy
-from zambezi.zeps.received import Message, MessageBatch
 from zambezi.zeps.sync import Client
 
 __all__ = [

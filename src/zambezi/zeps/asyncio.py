@@ -1,46 +1,34 @@
-"""Streams for asyncio. Names, arguments and meaning are those of `zambezi.zeps.sync`.
+"""Streams for asyncio.
+
+Names, arguments and meaning are those of `zambezi.zeps.sync`.
 
 >>> import asyncio, tempfile
->>> from zambezi.zeps.broker import Broker
+>>> from zambezi.zeps.testing import serve
 >>> async def main(path: str) -> list[bytes]:
-...     async with Broker(path) as broker:
-...         async with Client.connect(broker.bind("tcp://127.0.0.1:*")) as client:
-...             prices = client.stream("prices")
-...             await prices.publish("tea", b"4.20")
-...             await prices.publish("coffee", b"3.10")
-...             await prices.flush()
-...             return [message.body async for message in prices.subscribe(since="earliest", until="now")]
+...     async with serve(path) as endpoint, Client.connect(endpoint) as client:
+...         prices = client.stream("prices")
+...         await prices.publish("tea", b"4.20")
+...         await prices.publish("coffee", b"3.10")
+...         await prices.flush()
+...         return [message.body async for message in prices.subscribe(since="earliest", until="now")]
 >>> with tempfile.TemporaryDirectory() as path:
 ...     asyncio.run(main(path))
 [b'4.20', b'3.10']
 
-A call that is cancelled or times out loses nothing: a message is taken from a subscription only when the call returns
+A call that is cancelled, or times out, loses nothing: a message is taken from a subscription only when the call returns
 it, and it is published once the call has returned.
 """
 
 from __future__ import annotations
 
-import asyncio
-import inspect
+import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Final, Self, TypeVar, Unpack
+from typing import Final, Self, Unpack
 
-from zambezi.zeps.client import ClientOptions, Locate, Session
-from zambezi.zeps.directory import (
-    CLIENTS,
-    INDEX,
-    STREAMS,
-    ClientInfo,
-    StreamInfo,
-    read_clients,
-    read_index,
-    read_streams,
-)
-from zambezi.zeps.errors import ClientClosed, TimedOut, ZepsError
-from zambezi.zeps.face import (
+from zambezi.zeps.client.arguments import (
     AwaitableEndpoint,
     Body,
     ClientArguments,
@@ -58,76 +46,50 @@ from zambezi.zeps.face import (
     place_of,
     stream_name,
 )
+from zambezi.zeps.client.batch import Message, MessageBatch
+from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.publisher import POSTS, Key, Publisher, PublisherCounters
+from zambezi.zeps.client.publisher_connection import PublisherConnection
+from zambezi.zeps.client.questions import Question
+from zambezi.zeps.client.subscriber import Subscriber
+from zambezi.zeps.client.subscriber_connection import SubscriberConnection
+from zambezi.zeps.directory import (
+    CLIENTS,
+    INDEX,
+    STREAMS,
+    ClientInfo,
+    StreamInfo,
+    read_clients,
+    read_index,
+    read_streams,
+)
+from zambezi.zeps.errors import ClientClosed, TimedOut, ZepsError
 from zambezi.zeps.journal.entry import IndexEntry
 from zambezi.zeps.multicast.listening import Wish
-from zambezi.zeps.publisher import POSTS, Key, Publisher, PublisherCounters
-from zambezi.zeps.publishing import Publishing
-from zambezi.zeps.questions import Question
-from zambezi.zeps.received import Message, MessageBatch
-from zambezi.zeps.subscriber import Subscriber
-from zambezi.zeps.subscribing import Subscribing
-from zambezi.zmtp.reactor import AsyncioReactor
+from zambezi.zmtp.async_waiter import Waiter
+from zambezi.zmtp.face import go_on
 
 __all__ = ["Client", "Stream", "Subscription"]
 
-T = TypeVar("T")
-
 _DEFAULT: Final = "default"
-_AT_ONCE: Final = 64
+_AT_ONCE: Final = 64  # messages that a program publishes in a row before the event loop runs
 _NOTHING: Final = "no message came"
 
 
-class _Waiting:
-    """Those who wait for a session to change."""
+def _watch(waiter: Waiter, connection: BrokerConnection) -> None:
+    """Have callers that wait look again whenever a connection changes."""
+    waiter.state = lambda: f"the client is {connection.state}"
+    connection.on_change = connection.transport.on_closed = waiter.wake
 
-    def __init__(self, session: Session) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._session = session
-        self._futures: list[asyncio.Future[None]] = []
-        self._closed = self._loop.create_future()
-        self.on_closed: Callable[[], object] = lambda: None
-        session.on_change = self.wake
-        session.on_closed = self._done
 
-    def wake(self) -> None:
-        """Let all who wait look again."""
-        futures = self._futures
-        if futures:
-            self._futures = []
-            for future in futures:
-                if not future.done():
-                    future.set_result(None)
-
-    async def until(self, attempt: Callable[[], T | None], timeout: float | None, what: str) -> T:
-        """Call `attempt` whenever it may succeed, until it does."""
-        result = attempt()
-        if result is not None:
-            return result
-        try:
-            async with asyncio.timeout(timeout):
-                while (result := attempt()) is None:
-                    future = self._loop.create_future()
-                    self._futures.append(future)
-                    try:
-                        await future
-                    finally:
-                        if future in self._futures:
-                            self._futures.remove(future)
-                return result
-        except TimeoutError:
-            raise TimedOut(f"{what} within {timeout:g} s; the client is {self._session.state}") from None
-
-    def _done(self) -> None:
-        if not self._closed.done():
-            self._closed.set_result(None)
-        self.on_closed()
-
-    async def closed(self) -> None:
-        await asyncio.shield(self._closed)
+async def _close(waiter: Waiter, connection: BrokerConnection, linger: float | None) -> None:
+    """Close a connection, and wait until it is closed."""
+    waiter.call(connection.close, linger)
+    await waiter.until(lambda: connection.closed or None, None, "")
 
 
 class Client:
-    """A client of a broker. It is made by `connect`, and closed with `async with`, or `close()`.
+    """A client of a broker. Make it with `connect`, and close it with `async with`, or `close()`.
 
     Connections are made in the background, for each stream that is published to and for each subscription; they are
     made again whenever they are lost. See docs/streams.md for all the options.
@@ -135,40 +97,41 @@ class Client:
 
     def __init__(self, endpoint: AwaitableEndpoint, **options: Unpack[ClientArguments]) -> None:
         self._options = ClientOptions(**options)
-        self._reactor = AsyncioReactor(asyncio.get_running_loop())
-        self._asked = endpoint if inspect.isawaitable(endpoint) or inspect.iscoroutinefunction(endpoint) else None
+        self._waiter = Waiter(timed_out=TimedOut)
+        self._asked = endpoint if self._waiter.is_question(endpoint) else None
         self._find: Locate = (lambda: None) if self._asked is not None else locator(endpoint)
         self._streams: dict[str, Stream] = {}
         self._subscriptions: set[Subscription] = set()
-        self._questions: set[Question] = set()
+        self._questions: dict[Question, Waiter] = {}
         self._closed = False
 
     @classmethod
     def connect(cls, endpoint: AwaitableEndpoint, **options: Unpack[ClientArguments]) -> Self:
-        """A client of the broker at an endpoint, or of the one that a node finds (`X-ZEPS`). Returns at once.
+        """Return a client of the broker at an endpoint, or of the one that a node finds (`X-ZEPS`). Returns at once.
 
-        A function is asked for the endpoint whenever there is no connection; it says None while it does not know.
+        A function is asked for the endpoint whenever there is no connection; it returns None while it does not know.
         """
         return cls(endpoint, **options)
 
     async def __aenter__(self) -> Self:
-        asked = self._asked
+        asked, self._asked = self._asked, None
         if asked is not None:
-            self._asked = None
-            found = await (asked() if inspect.iscoroutinefunction(asked) else asked)  # type: ignore[misc]
-            self._find = locator(found)
+            self._find = locator(await self._waiter.answer(asked))
         return self
 
     def _locate(self) -> str | None:
         return self._find()
 
-    def _open(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise ClientClosed("the client is closed")
 
     def stream(self, name: str, **options: Unpack[StreamArguments]) -> Stream:
-        """The stream of that name. `bound` and `on_full` are for the first time that it is asked for."""
-        self._open()
+        """Return the stream of that name. `bound` and `on_full` are for the first time that it is asked for."""
+        return self._waiter.call(self._stream, name, options)
+
+    def _stream(self, name: str, options: StreamArguments) -> Stream:
+        self._check_open()
         stream = self._streams.get(name)
         if stream is None:
             stream = self._streams[name] = Stream(self, stream_name(name), options)
@@ -181,51 +144,65 @@ class Client:
     # What the broker tells
 
     async def streams(self, timeout: float | None = None) -> list[StreamInfo]:
-        """All streams of the broker."""
+        """Return all streams of the broker."""
         return read_streams(await self._ask(STREAMS, 0, timeout))
 
     async def clients(self, timeout: float | None = None) -> list[ClientInfo]:
-        """All connections of the broker, this one too."""
+        """Return all connections of the broker, this one too."""
         return read_clients(await self._ask(CLIENTS, 0, timeout))
 
     async def index(self, stream: str, after: int = 0, timeout: float | None = None) -> list[IndexEntry]:
-        """The batches of a stream's journal that have messages after a sequence: where they are, and of when."""
+        """Return the batches of a stream's journal that have messages after a sequence: their places and times."""
         return read_index(await self._ask(stream_name(INDEX + stream_name(stream)), after, timeout))
 
     async def _ask(self, about: str, after: int, timeout: float | None) -> list[bytes]:
-        self._open()
-        question = Question(self._reactor, self._options, self._locate, about, lambda _: None, after=after)
-        waiting = _Waiting(question)
-        self._questions.add(question)
+        waiter = Waiter(timed_out=TimedOut)
+        question = Question(waiter.reactor, self._options, self._locate, about, lambda _: None, after=after)
+        _watch(waiter, question)
+        self._waiter.call(self._add_question, question, waiter)
         try:
-            question.start()
-            await waiting.until(lambda: question.closing or None, timeout, f"the broker told nothing of {about}")
+            waiter.call(question.start)
+            await waiter.until(lambda: question.closing or None, timeout, f"the broker told nothing of {about}")
         finally:
-            question.close(0)
-            self._questions.discard(question)
+            waiter.call(question.close, 0)
+            self._waiter.call(self._questions.pop, question, None)
         if question.failure is not None:
             raise question.failure
         if not question.done:
             raise ClientClosed("the client was closed")
         return question.bodies
 
+    def _add_question(self, question: Question, waiter: Waiter) -> None:
+        self._check_open()
+        self._questions[question] = waiter
+
     # The end
 
     async def close(self, linger: float | str | None = _DEFAULT) -> None:
-        """Close. What is not confirmed has `linger` seconds to be; if it is not, that is told by `TimedOut`."""
-        self._closed = True
+        """Close. Messages that are not confirmed have `linger` seconds to be; after that this raises `TimedOut`."""
         seconds = self._options.linger if isinstance(linger, str) else linger
-        for question in list(self._questions):
-            question.close(0)
-        closing = [stream.close(seconds) for stream in self._streams.values()]
-        closing += [subscription.close() for subscription in list(self._subscriptions)]
-        results = await asyncio.gather(*closing, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        deadline = None if seconds is None else time.monotonic() + seconds
+        questions, subscriptions, streams = self._waiter.call(self._begin_to_close)
+        for question, waiter in questions.items():
+            waiter.call(question.close, 0)
+        for subscription in subscriptions:
+            await subscription.close()
+        problems = []
+        for stream in streams:
+            try:
+                await stream.close(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except ZepsError as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+
+    def _begin_to_close(self) -> tuple[dict[Question, Waiter], list[Subscription], list[Stream]]:
+        self._closed = True
+        return dict(self._questions), list(self._subscriptions), list(self._streams.values())
 
     @property
     def closed(self) -> bool:
+        """Whether `close` was called."""
         return self._closed
 
     async def __aexit__(
@@ -234,7 +211,7 @@ class Client:
         if kind is None:
             await self.close()
             return
-        # Who leaves by an exception does not want to wait, and has one already.
+        # A program that leaves by an exception does not want to wait, and has an error already.
         try:
             await self.close(0)
         except ZepsError as second:
@@ -260,8 +237,8 @@ class Stream:
             options.get("bound", defaults.bound), options.get("on_full", defaults.on_full), defaults.largest
         )
         self._post = self._engine.post
-        self._session: Publishing | None = None
-        self._waiting: _Waiting | None = None
+        self._waiter = Waiter(timed_out=TimedOut)
+        self._connection: PublisherConnection | None = None
         self._turns = 0
         self._over = False
 
@@ -270,81 +247,83 @@ class Stream:
     async def publish(self, key: Key, body: Body, timeout: float | None = None) -> None:
         """Add a message. It is kept until the broker has confirmed it; `flush()` waits for that.
 
-        Waits where what is not confirmed has reached its bound (or does what `on_full` says).
+        Waits if the messages that are not confirmed have reached their bound (or does what `on_full` says).
         """
         if not self._post(key, body):  # type: ignore[arg-type]
             await self._publish(key, as_body(body), timeout)
 
     async def _publish(self, key: Key, body: bytes, timeout: float | None) -> None:
-        session, waiting = self._publishing()
         crowded = len(self._engine.pieces) >= 2 * POSTS
-        if not session.publish(key, body):
-            await waiting.until(
-                lambda: session.publish(key, body) or None, timeout, f"there was no room in {self.name!r}"
+        if not self._waiter.call(self._try_publish, key, body):
+            await self._waiter.until(
+                lambda: self._try_publish(key, body) or None, timeout, f"there was no room in {self.name!r}"
             )
         self._turns += 1
         if crowded or self._turns % _AT_ONCE == 0:
-            await asyncio.sleep(0)  # a program that does nothing but publish must let the loop run, too
+            await self._waiter.breathe()
 
     def publish_nowait(self, key: Key, body: Body) -> None:
         """Add a message now, or raise `QueueFull`."""
         if not self._post(key, body):  # type: ignore[arg-type]
-            self._publishing()[0].publish(key, as_body(body), wait=False)
+            self._waiter.call(self._try_publish, key, as_body(body), False)
+
+    def _try_publish(self, key: Key, body: bytes, wait: bool = True) -> bool:
+        return self._publisher().publish(key, body, wait)
 
     async def publish_many(self, items: Iterable[tuple[Key, Body]], timeout: float | None = None) -> None:
         """Add many messages, each a key and a body. The fast way: a fraction of the cost of `publish`."""
         given = as_items(items)
-        session, waiting = self._publishing()
-        done = session.publish_many(given, 0)
+        connection = self._waiter.call(self._publisher)
+        done = 0
         while done < len(given):
-
-            def go_on(start: int = done) -> int | None:
-                stop = session.publish_many(given, start)
-                return stop if stop > start else None
-
-            done = await waiting.until(go_on, timeout, f"{done} of {len(given)} messages were taken, and no more")
-        await asyncio.sleep(0)
+            attempt = partial(go_on, connection.publish_many, given, done)
+            what = f"there was no room for {len(given) - done} of {len(given)} messages"
+            done = await self._waiter.until(attempt, timeout, what)
+        await self._waiter.breathe()
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until all that was published is in the journal of the broker (and on its disk, where the stream's policy
-        says so). What the broker refused is told by `BrokerError`."""
-        if self._session is None or self._waiting is None:
+        """Wait until the broker has journalled all that was published (and synced it, if the stream's policy says so).
+
+        Raises `BrokerError` for messages that the broker refused.
+        """
+        connection, engine = self._connection, self._engine
+        if connection is None:
             return
-        session, engine = self._session, self._engine
-        session.checked()
-        barrier = engine.barrier()
-        session.pump()
+        barrier = self._waiter.call(connection.ask_for_confirmation)
 
         def attempt() -> bool | None:
             if engine.is_confirmed(barrier):
                 return True
-            session.checked()
+            connection.check_open()
             return None
 
-        await self._waiting.until(attempt, timeout, f"not all of {self.name!r} was confirmed")
+        await self._waiter.until(attempt, timeout, f"not all of {self.name!r} was confirmed")
 
-    def _publishing(self) -> tuple[Publishing, _Waiting]:
-        session, waiting = self._session, self._waiting
-        if session is None or waiting is None:
-            self._client._open()
+    def _publisher(self) -> PublisherConnection:
+        """Return the connection that publishes; the first call makes it."""
+        connection = self._connection
+        if connection is None:
+            client = self._client
+            client._check_open()
             if self._over:
                 raise ClientClosed(f"the stream {self.name!r} of this client is closed")
             not_reserved(self.name)
-            client = self._client
-            session = Publishing(client._reactor, client._options, client._locate, self.name, self._engine)
-            waiting = _Waiting(session)
-            self._session, self._waiting = session, waiting
-            session.start()
-        return session, waiting
+            connection = PublisherConnection(
+                self._waiter.reactor, client._options, client._locate, self.name, self._engine
+            )
+            _watch(self._waiter, connection)
+            self._connection = connection
+            connection.start()
+        return connection
 
     @property
     def unconfirmed(self) -> int:
-        """How many messages are published and not confirmed yet."""
-        return self._engine.unconfirmed
+        """The number of messages that are published and not confirmed yet."""
+        return self._waiter.call(lambda: self._engine.unconfirmed)
 
     @property
     def counters(self) -> PublisherCounters:
-        """What became of what was published."""
+        """Counters of this publisher."""
         return self._engine.counters
 
     # Subscribing
@@ -359,46 +338,50 @@ class Stream:
         multicast: bool | str = False,
         interface: str | None = None,
     ) -> Subscription:
-        """The messages whose keys match, from a place on, and then live; or up to another place.
+        """Return the messages whose keys match, from a place on, and then live; or up to another place.
 
         `since` is "latest" (from now on), "earliest", a sequence (after it), a time, or how long ago. `until` is a
-        sequence (the last one), a time (what was before it), or "now": what is there now. `window` bounds what is held
-        for a program that is slow to take it, in octets.
+        sequence (the last one), a time (messages before it), or "now": messages that the stream has now. `window`
+        bounds the bytes that are held for a program that is slow to read them.
 
         With `multicast=True` live messages come from the stream's group, if it has one, and the broker is asked only
-        for what is missing; `interface` says on which network. A text, `"udp://239.77.1.1:5680"`, is the group itself.
+        for missing ones; `interface` names the network. A text, `"udp://239.77.1.1:5680"`, is the group itself.
 
-        Returns at once. `async with` waits until the broker has confirmed it, for those who publish next.
+        Returns at once. `async with` waits until the broker has confirmed it: messages that are published after that
+        are not missed.
         """
         client = self._client
-        client._open()
         engine = Subscriber(
             self.name, pattern_text(pattern), place_of(since), end_of(until), window or client._options.window
         )
         wish = Wish.of(multicast, interface)
-        session = Subscribing(client._reactor, client._options, client._locate, self.name, engine, wish)
-        subscription = Subscription(client, session)
-        client._subscriptions.add(subscription)
-        session.start()
+        waiter = Waiter(timed_out=TimedOut)
+        connection = SubscriberConnection(waiter.reactor, client._options, client._locate, self.name, engine, wish)
+        subscription = Subscription(client, connection, waiter)
+        client._waiter.call(self._add_subscription, subscription)
+        waiter.call(connection.start)
         return subscription
+
+    def _add_subscription(self, subscription: Subscription) -> None:
+        self._client._check_open()
+        self._client._subscriptions.add(subscription)
 
     # The end
 
     async def close(self, linger: float | None = 0) -> None:
-        """Publish no more. What is not confirmed has `linger` seconds to be; if it is not, that is told."""
+        """Publish no more. Messages that are not confirmed have `linger` seconds to be; then this raises `TimedOut`."""
         self._over = True
-        session, waiting = self._session, self._waiting
-        if session is None or waiting is None or session.closing:
+        connection = self._connection
+        if connection is None or connection.closing:
             return
-        state = session.state
+        state = connection.state
         try:
             if linger is None or linger > 0:
                 await self.flush(linger)
         except TimedOut:
-            state = session.state
+            state = connection.state
         finally:
-            session.close(1.0 if session.attached else 0)
-            await waiting.closed()
+            await _close(self._waiter, connection, 1.0 if connection.granted else 0)
         if left := self._engine.counters.unconfirmed:
             raise TimedOut(left_behind(self.name, left, state))
 
@@ -409,26 +392,29 @@ class Stream:
 class Subscription(Reading):
     """Messages of a stream, to be iterated over: one by one, or by `batches()`."""
 
-    def __init__(self, client: Client, session: Subscribing) -> None:
-        super().__init__(session)
-        self._waiting = _Waiting(session)
-        self._waiting.on_closed = lambda: client._subscriptions.discard(self)
+    def __init__(self, client: Client, connection: SubscriberConnection, waiter: Waiter) -> None:
+        super().__init__(connection)
+        self._client = client
+        self._waiter = waiter
+        _watch(waiter, connection)
+        connection.transport.on_closed = self._ended
+
+    def _ended(self) -> None:
+        self._client._waiter.call(self._client._subscriptions.discard, self)
+        self._waiter.wake()
 
     async def recv(self, timeout: float | None = None) -> Message:
-        """The next message. At the end `ClientClosed`, and what ended it where that was a mistake."""
+        """Return the next message. At the end raise `ClientClosed`, or the error that ended the subscription."""
         while True:
             current = self._current
             for message in current:
                 return message
-            if not await self._waiting.until(partial(self._refill, current), timeout, _NOTHING):
+            if not await self._waiter.until(partial(self._refill, current), timeout, _NOTHING):
                 raise self._over()
 
     async def recv_batch(self, timeout: float | None = None) -> MessageBatch:
-        """The next messages: all that came in one read, or what is left of them."""
-        rest = self._rest()
-        if rest is not None:
-            return rest
-        found = await self._waiting.until(self._next_batch, timeout, _NOTHING)
+        """Return the next messages: all that came in one read, or the rest of them."""
+        found = await self._waiter.until(self._rest_or_next, timeout, _NOTHING)
         if not found:
             raise self._over()
         return found
@@ -438,28 +424,21 @@ class Subscription(Reading):
             current = self._current
             for message in current:
                 yield message
-            if not await self._waiting.until(partial(self._refill, current), None, _NOTHING):
+            if not await self._waiter.until(partial(self._refill, current), None, _NOTHING):
                 return
 
     async def batches(self) -> AsyncIterator[MessageBatch]:
-        """Many messages for each step: the fast way."""
-        rest = self._rest()
-        if rest is not None:
-            yield rest
-        while True:
-            found = await self._waiting.until(self._next_batch, None, _NOTHING)
-            if not found:
-                return
+        """Yield many messages in each step: the fast way."""
+        while found := await self._waiter.until(self._rest_or_next, None, _NOTHING):
             yield found
 
     async def ready(self, timeout: float | None = None) -> None:
-        """Wait until the broker has confirmed the subscription: what is published from then on is not missed."""
-        await self._waiting.until(self._is_ready, timeout, "the subscription was not confirmed")
+        """Wait until the broker has confirmed the subscription: messages published from then on are not missed."""
+        await self._waiter.until(self._is_ready, timeout, "the subscription was not confirmed")
 
     async def close(self) -> None:
-        """End the subscription. What has come and was not read can still be read."""
-        self._session.close(1.0 if self._session.attached else 0)
-        await self._waiting.closed()
+        """End the subscription. Messages that have come can still be read."""
+        await _close(self._waiter, self._connection, 1.0 if self._connection.granted else 0)
 
     async def __aenter__(self) -> Self:
         try:

@@ -15,19 +15,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from struct import Struct
 from typing import Final, NamedTuple
 
-from zambezi.zmtp.frames import LONG
+from zambezi.zeps.layout import (
+    BODY_LENGTH,
+    DELIVER,
+    DELIVER_KEY,
+    DELIVER_LEAST,
+    GROWTH,
+    LONG,
+    LONG_FLAG,
+    PUBLISH,
+    PUBLISH_KEY,
+    PUBLISH_LEAST,
+    SEQUENCE,
+    SEQUENCE_AT,
+    SHORT,
+    frame_header,
+)
 
-PUBLISH: Final = b"\xaa\xa5\x06"
-DELIVER: Final = b"\xaa\xa5\x07"
-GROWTH: Final = 8  # a DELIVER has the sequence more than its PUBLISH
-LEAST: Final = 8  # the octets of a PUBLISH with no key and no body
 _TABLE: Final = 16  # a table of fewer rows is not worth the look
 
-_SEQUENCE: Final = Struct(">Q")
-_LENGTH: Final = Struct(">I")
 _OCTETS: Final = [bytes((value,)) for value in range(256)]
 _CYCLE: Final = bytes(range(256))
 
@@ -77,7 +85,9 @@ class Block:
         if self._bodies is None:
             starts = self.starts
             octets = self.octets
-            self._bodies = [octets[start + (9 if octets[start] else 2) : stop] for start, stop in pairwise(starts)]
+            self._bodies = [
+                octets[start + (LONG if octets[start] else SHORT) : stop] for start, stop in pairwise(starts)
+            ]
         return self._bodies
 
     def select(self, indices: Sequence[int]) -> Block:
@@ -86,7 +96,7 @@ class Block:
         octets = self.octets
         chosen = [octets[starts[index] : starts[index + 1]] for index in indices]
         picked = b"".join(chosen)
-        heads = 2 * len(chosen) + 7 * sum([piece[0] == LONG for piece in chosen])
+        heads = SHORT * len(chosen) + (LONG - SHORT) * sum([piece[0] == LONG_FLAG for piece in chosen])
         return Block(self.first, self.last, len(chosen), picked, len(picked) - heads)
 
     def _found(self) -> tuple[Sequence[int], list[bytes]]:
@@ -110,14 +120,14 @@ def published(frames: Sequence[bytes], start: int = 0) -> int:
 
 
 def _all_published(frames: Sequence[bytes]) -> bool:
-    if min(map(len, frames)) < LEAST:
+    if min(map(len, frames)) < PUBLISH_LEAST:
         return False
     if len(frames) >= _TABLE and _is_table(frames, len(frames[0])):
         return True
     lengths = _LENGTHS
     return [frame[:3] for frame in frames].count(PUBLISH) == len(frames) and all(
         # In a list, which is made faster than a generator is run.
-        [frame[(after := 4 + frame[3]) : after + 4] == lengths[len(frame) - after - 4] for frame in frames]  # noqa: C419
+        [frame[(after := PUBLISH_KEY + frame[3]) : after + 4] == lengths[len(frame) - after - 4] for frame in frames]  # noqa: C419
     )
 
 
@@ -125,11 +135,11 @@ def _is_table(frames: Sequence[bytes], size: int) -> bool:
     """Whether all frames are PUBLISH messages of one size, with keys of one length."""
     if set(map(len, frames)) != {size}:
         return False
-    after = 4 + frames[0][3]
+    after = PUBLISH_KEY + frames[0][3]
     if after + 4 > size:
         return False
     head = PUBLISH + frames[0][3:4]
-    columns = [*enumerate(head), *enumerate(_LENGTH.pack(size - after - 4), after)]
+    columns = [*enumerate(head), *enumerate(BODY_LENGTH.pack(size - after - 4), after)]
     octets = b"".join(frames)
     count = len(frames)
     return all(octets[column::size].count(value) == count for column, value in columns)
@@ -151,7 +161,7 @@ def _deliver_each(frames: Sequence[bytes], first: int) -> bytes:
     while len(sequences) < len(frames):
         # All sequences that differ in the last octet alone share what stands before it.
         low = sequence & 0xFF
-        high = _SEQUENCE.pack(sequence)[:7]
+        high = SEQUENCE.pack(sequence)[:7]
         sequences += [high + octet for octet in _OCTETS[low : low + len(frames) - len(sequences)]]
         sequence += 256 - low
     columns: list[bytes] = [b""] * (3 * len(frames))
@@ -165,7 +175,7 @@ class _Heads(dict[int, bytes]):
     """What stands before the sequence, by the size of the PUBLISH: a frame header and the signature."""
 
     def __missing__(self, size: int) -> bytes:
-        made = header(size + GROWTH) + DELIVER
+        made = frame_header(size + GROWTH) + DELIVER
         if len(self) < _KEPT:
             self[size] = made
         return made
@@ -177,7 +187,7 @@ class _Lengths(dict[int, bytes]):
     def __missing__(self, size: int) -> bytes:
         if size < 0:
             return bytes(5)
-        made = _LENGTH.pack(size)
+        made = BODY_LENGTH.pack(size)
         if len(self) < _KEPT:
             self[size] = made
         return made
@@ -197,11 +207,11 @@ def _deliver_table(frames: Sequence[bytes], first: int, size: int) -> bytes:
     pieces = []
     sequence = first
     position = 0
-    head = header(size + GROWTH) + DELIVER
+    head = frame_header(size + GROWTH) + DELIVER
     while position < len(frames):
         part = frames[position : position + 0x1000000 - (sequence & 0xFFFFFF)]
         count = len(part)
-        between = head + _SEQUENCE.pack(sequence)[:5]
+        between = head + SEQUENCE.pack(sequence)[:5]
         table = bytearray(between).join([b"", *part])
         stride = len(between) + size
         place = len(between)
@@ -217,11 +227,6 @@ def _deliver_table(frames: Sequence[bytes], first: int, size: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def header(size: int) -> bytes:
-    """The header of the single frame of a message of `size` octets."""
-    return bytes((0, size)) if size < 256 else bytes((LONG,)) + _SEQUENCE.pack(size)
-
-
 def places(octets: bytes) -> tuple[Sequence[int], list[bytes]]:
     """Where the messages of a block begin (and where the last one ends), and their keys.
 
@@ -232,21 +237,21 @@ def places(octets: bytes) -> tuple[Sequence[int], list[bytes]]:
         return [0], []
     starts = _equal_places(octets) if octets[0] == 0 else None
     if starts is not None:
-        key = 14
-        stop = key + octets[13]
+        key = SHORT + DELIVER_KEY
+        stop = key + octets[key - 1]
         return starts, [octets[start + key : start + stop] for start in starts[:-1]]
     found = []
     keys = []
     position = 0
-    unpack = _SEQUENCE.unpack_from
+    unpack = SEQUENCE.unpack_from
     while position < end:
         found.append(position)
         if octets[position]:
-            key = position + 21
-            position += 9 + unpack(octets, position + 1)[0]
+            key = position + LONG + DELIVER_KEY
+            position += LONG + unpack(octets, position + 1)[0]
         else:
-            key = position + 14
-            position += 2 + octets[position + 1]
+            key = position + SHORT + DELIVER_KEY
+            position += SHORT + octets[position + 1]
         keys.append(octets[key : key + octets[key - 1]])
     found.append(end)
     return found, keys
@@ -254,12 +259,13 @@ def places(octets: bytes) -> tuple[Sequence[int], list[bytes]]:
 
 def _equal_places(octets: bytes) -> range | None:
     """Where the messages begin if all have the size of the first, and keys as long as the first's."""
-    stride = 2 + octets[1]
+    stride = SHORT + octets[1]
     count, odd = divmod(len(octets), stride)
     if odd or count < _TABLE:
         return None
     # A frame header, the signature and the length of the key in every row: rows of another size would not have them.
-    columns = [*enumerate(octets[:5]), (13, octets[13])]
+    key_length = SHORT + DELIVER_KEY - 1
+    columns = [*enumerate(octets[: SHORT + len(DELIVER)]), (key_length, octets[key_length])]
     if all(octets[column::stride].count(value) == count for column, value in columns):
         return range(0, len(octets) + 1, stride)
     return None
@@ -275,21 +281,21 @@ def walk(octets: bytes | memoryview, start: int = 0, stop: int | None = None) ->
 
 def measure(octets: bytes | memoryview, position: int, end: int) -> Place | None:
     """The message at `position`, or None if no whole and faultless message stands there before `end`."""
-    if end - position < 2 + LEAST + GROWTH:
+    if end - position < SHORT + DELIVER_LEAST:
         return None
     flags = octets[position]
     if flags == 0:
-        body = position + 2
+        body = position + SHORT
         after = body + octets[position + 1]
-    elif flags == LONG:
-        body = position + 9
-        after = body + int(_SEQUENCE.unpack_from(octets, position + 1)[0])
+    elif flags == LONG_FLAG:
+        body = position + LONG
+        after = body + int(SEQUENCE.unpack_from(octets, position + 1)[0])
     else:
         return None
-    if after > end or after - body < LEAST + GROWTH or octets[body : body + 3] != DELIVER:
+    if after > end or after - body < DELIVER_LEAST or octets[body : body + 3] != DELIVER:
         return None
-    key = body + 12
-    rest = key + octets[body + 11]
-    if rest + 4 > after or octets[rest : rest + 4] != _LENGTH.pack(after - rest - 4):
+    key = body + DELIVER_KEY
+    rest = key + octets[key - 1]
+    if rest + 4 > after or octets[rest : rest + 4] != BODY_LENGTH.pack(after - rest - 4):
         return None
-    return Place(position, after, _SEQUENCE.unpack_from(octets, body + 3)[0], bytes(octets[key:rest]))
+    return Place(position, after, SEQUENCE.unpack_from(octets, body + SEQUENCE_AT)[0], bytes(octets[key:rest]))

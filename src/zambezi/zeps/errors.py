@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zambezi.errors import ZambeziError
+from zambezi.zmtp import errors
 
 
 class ZepsError(ZambeziError):
@@ -53,5 +54,5 @@ class ClientClosed(ZepsError):
     """The client, stream or subscription is closed."""
 
 
-class TimedOut(ZepsError):
+class TimedOut(ZepsError, errors.TimedOut):
     """What was waited for did not happen in the time that was given."""

@@ -31,7 +31,7 @@ from zambezi.zmtp.events import (
 from zambezi.zmtp.frames import Batch
 from zambezi.zmtp.keyring import Keyring
 from zambezi.zmtp.keys import KeyPair, read_pair, read_public, write_pair
-from zambezi.zmtp.pipe import Bound
+from zambezi.zmtp.options import Bound
 from zambezi.zmtp.security import CurveClient, CurveServer, Null, PlainClient, PlainServer
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Making connections, and making them again when they are lost. The pipe stays the same through all of it."""
+"""Making connections, and making them again when they are lost. The peer stays the same through all of it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from zambezi.zmtp import memory
 from zambezi.zmtp.endpoint import Inproc, Ipc, Tcp
 from zambezi.zmtp.listener import prepare
 from zambezi.zmtp.memory import MemoryLink
-from zambezi.zmtp.pipe import Pipe
+from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Addresses, Timer
 from zambezi.zmtp.stream import StreamLink
 
 if TYPE_CHECKING:
-    from zambezi.zmtp.core import Core
+    from zambezi.zmtp.transport import Transport
 
 
 class Connector:
-    """What both kinds share: a pipe, the count of attempts, and the next one's timer."""
+    """The base of both kinds: a peer, the count of attempts, and the next one's timer."""
 
-    __slots__ = ("_attempts", "_delay", "_since", "_timer", "closed", "core", "endpoint", "pipe")
+    __slots__ = ("_attempts", "_delay", "_since", "_timer", "closed", "endpoint", "peer", "transport")
 
-    def __init__(self, core: Core, endpoint: str) -> None:
-        self.core = core
+    def __init__(self, transport: Transport, endpoint: str) -> None:
+        self.transport = transport
         self.endpoint = endpoint
-        self.pipe = Pipe(core, endpoint)
+        self.peer = Peer(transport, endpoint)
         self.closed = False
         self._attempts = 0
         self._delay = 0.0  # before the last attempt
@@ -39,22 +39,22 @@ class Connector:
 
     def established(self) -> None:
         """The handshake is complete."""
-        self._since = self.core.reactor.time()
+        self._since = self.transport.reactor.time()
 
     def again(self, reason: str) -> None:
         """Try once more, later."""
         if self.closed or self._timer is not None:
             return
-        now = self.core.reactor.time()
+        now = self.transport.reactor.time()
         # After a success it starts with the shortest delay again. A connection that the peer ends at once (our identity
         # is in use there, say) was none.
         if self._since is not None and now - self._since >= self._delay:
             self._attempts = 0
         self._since = None
         self._attempts += 1
-        delay = self._delay = self.core.options.backoff.delay(self._attempts, self.core.chance)
-        self.core.retrying(self.endpoint, self._attempts, delay, reason)
-        self._timer = self.core.reactor.call_at(now + delay, self._retry)
+        delay = self._delay = self.transport.options.backoff.delay(self._attempts, self.transport.chance)
+        self.transport.retrying(self.endpoint, self._attempts, delay, reason)
+        self._timer = self.transport.reactor.call_at(now + delay, self._retry)
 
     def _retry(self) -> None:
         self._timer = None
@@ -62,7 +62,7 @@ class Connector:
             self.attempt()
 
     def close(self) -> None:
-        """Stop trying. A link that exists is the core's to end."""
+        """Stop trying. A link that exists is the transport's to end."""
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -74,8 +74,8 @@ class StreamConnector(Connector):
 
     __slots__ = ("_candidates", "_sock", "_target", "_timeout")
 
-    def __init__(self, core: Core, endpoint: Tcp | Ipc) -> None:
-        super().__init__(core, str(endpoint))
+    def __init__(self, transport: Transport, endpoint: Tcp | Ipc) -> None:
+        super().__init__(transport, str(endpoint))
         self._target = endpoint
         self._sock: socket.socket | None = None
         self._timeout: Timer | None = None
@@ -89,7 +89,7 @@ class StreamConnector(Connector):
             family = socket.AF_INET6 if ":" in target.host else socket.AF_INET
             self._candidates = [(family, (target.host, target.first))]
         else:
-            self.core.reactor.resolve(target.host, target.first, self._resolved)
+            self.transport.reactor.resolve(target.host, target.first, self._resolved)
             return
         self._next("")
 
@@ -108,7 +108,7 @@ class StreamConnector(Connector):
             self.again(reason)
             return
         family, address = self._candidates.pop(0)
-        reactor = self.core.reactor
+        reactor = self.transport.reactor
         sock = None
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
@@ -129,7 +129,9 @@ class StreamConnector(Connector):
         if code == 0 or _is_connected(sock):
             self._connected()
         else:
-            self._timeout = reactor.call_at(reactor.time() + self.core.options.limits.handshake_time, self._too_late)
+            self._timeout = reactor.call_at(
+                reactor.time() + self.transport.options.limits.handshake_time, self._too_late
+            )
             reactor.add_writer(sock, self._writable)
 
     def _writable(self) -> None:
@@ -140,7 +142,7 @@ class StreamConnector(Connector):
         if code:
             self._give_up(_told(code, ""))
         else:
-            self.core.reactor.remove_writer(sock)
+            self.transport.reactor.remove_writer(sock)
             self._connected()
 
     def _too_late(self) -> None:
@@ -156,7 +158,7 @@ class StreamConnector(Connector):
             self._timeout.cancel()
             self._timeout = None
         if self._sock is not None:
-            self.core.reactor.release(self._sock)
+            self.transport.reactor.release(self._sock)
             self._sock = None
 
     def _connected(self) -> None:
@@ -172,12 +174,12 @@ class StreamConnector(Connector):
         except OSError as error:  # it was there, and is gone again
             reason = _told(error.errno or 0, str(error))
         if reason:
-            self.core.reactor.release(sock)
+            self.transport.reactor.release(sock)
             self._next(reason)
             return
         self._candidates = []
         address = str(name[0]) if isinstance(name, tuple) else ""
-        StreamLink(self.core, sock, self.core.connection(address), self.endpoint, address, self.pipe).call()
+        StreamLink(self.transport, sock, self.transport.connection(address), self.endpoint, address, self.peer).call()
 
     def close(self) -> None:
         super().close()
@@ -189,8 +191,8 @@ class MemoryConnector(Connector):
 
     __slots__ = ("_name",)
 
-    def __init__(self, core: Core, endpoint: Inproc) -> None:
-        super().__init__(core, str(endpoint))
+    def __init__(self, transport: Transport, endpoint: Inproc) -> None:
+        super().__init__(transport, str(endpoint))
         self._name = endpoint.name
 
     def attempt(self) -> None:
@@ -198,8 +200,11 @@ class MemoryConnector(Connector):
             return
         listener = memory.find(self._name, self)
         if listener is not None:
-            link = MemoryLink(self.core, self.pipe, self.endpoint)
-            listener._core.reactor.call_soon(listener.accept, link, self.core.socket_type, self.core.options.identity)
+            link = MemoryLink(self.transport, self.peer, self.endpoint)
+            transport = self.transport
+            listener.transport.reactor.call_soon(
+                listener.accept, link, transport.socket_type, transport.options.identity
+            )
 
     def close(self) -> None:
         super().close()

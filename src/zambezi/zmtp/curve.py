@@ -33,7 +33,18 @@ from zambezi.zmtp import commands
 from zambezi.zmtp.authenticator import Claim
 from zambezi.zmtp.box import OVERHEAD, Opener, Plan, Sealer, shared_key
 from zambezi.zmtp.errors import ProtocolError
-from zambezi.zmtp.frames import COMMAND, MORE, Assembler, Batch, CommandFrame, Encoded, Message, parts_of, wire_size
+from zambezi.zmtp.frames import (
+    COMMAND,
+    MORE,
+    Assembler,
+    Batch,
+    CommandFrame,
+    Frames,
+    Message,
+    Shared,
+    parts_of,
+    wire_size,
+)
 from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.mechanism import Mechanism, Terms
 
@@ -125,17 +136,17 @@ class _Curve(Mechanism):
         if singles:
             return self._sealer.seal(None, messages)  # type: ignore[arg-type]
         blocks: list[bytes] = []
-        rest: list[Message] = []
+        rest: list[Frames] = []
         for message in messages:
             # What one peer alone has been sent is not worth a plan; for the second, and those after it, it is.
-            if isinstance(message, Encoded) and message.plan is not None:
+            if isinstance(message, Shared) and message.plan is not None:
                 if rest:
                     blocks.append(self._sealer.seal(*_flat(rest)))
                     rest = []
                 if not isinstance(message.plan, Plan):
                     message.plan = Plan(*_flat(message.messages))
                 blocks.append(self._sealer.seal_plan(message.plan))
-            elif isinstance(message, Encoded):
+            elif isinstance(message, Shared):
                 message.plan = "wanted"
                 rest += message.messages
             else:
@@ -320,7 +331,7 @@ class CurveServer(_Curve):
         return commands.command(commands.READY, ready_nonce + ready)
 
 
-def _flat(messages: Sequence[Message]) -> tuple[list[int], list[bytes]]:
+def _flat(messages: Sequence[Frames]) -> tuple[list[int], list[bytes]]:
     """The flags and the payloads of all frames."""
     flags: list[int] = []
     payloads: list[bytes] = []

@@ -1,29 +1,37 @@
-"""What the two faces of the sockets, asyncio and blocking, have in common: how messages and options are given."""
+"""The common part of both faces of the sockets, asyncio and blocking: how messages and options are given."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeAlias, TypedDict
+from typing import Final, Protocol, TypeAlias, TypedDict, TypeVar
 
 from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Heartbeat, Limits
-from zambezi.zmtp.core import Core, Policy
-from zambezi.zmtp.errors import MessageError
-from zambezi.zmtp.frames import Message
-from zambezi.zmtp.pipe import Bound
+from zambezi.zmtp.errors import MessageError, SocketClosed
+from zambezi.zmtp.events import SocketEvent
+from zambezi.zmtp.frames import Frames
+from zambezi.zmtp.options import Bound, Policy
 from zambezi.zmtp.security import Security
+from zambezi.zmtp.transport import Transport
 
 Frame: TypeAlias = bytes | bytearray | memoryview
 Sendable: TypeAlias = Frame | Sequence[Frame]
 
+T = TypeVar("T")
+
 EVENTS_KEPT: Final = 1000
 DEFAULT_LINGER: Final = 5.0
+# What did not happen, for a `TimedOut`.
+NO_MESSAGE: Final = "no message came"
+NO_EVENT: Final = "no event came"
+NO_ROOM: Final = "there was no peer with room in its queue"
+YIELD_AFTER: Final = 500  # messages that a program sends in a row before the event loop runs
 
 
 class SocketArguments(TypedDict, total=False):
-    """The options of every socket, by keyword. What they mean is told by the classes of their values."""
+    """The options of every socket, by keyword. The classes of their values explain them."""
 
     identity: bytes
     security: Security
@@ -36,25 +44,42 @@ class SocketArguments(TypedDict, total=False):
     backoff: Backoff
 
 
-class Face:
-    """What a socket shows of itself, and says when it is forgotten without being closed."""
+class Shell(Protocol):
+    """A protocol on a transport, as a face sees it: it never waits, and says when waiting is over."""
 
-    _core: Core
+    transport: Transport
+    on_readable: Callable[[], object]
+    on_writable: Callable[[], object]
+    on_event: Callable[[SocketEvent], object]
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is something to receive."""
+
+    def bind(self, endpoint: str) -> str:
+        """Accept connections; return the endpoint as bound."""
+
+    def close(self, linger: float | None) -> None:
+        """Begin to close the transport."""
+
+
+class Face:
+    """The base of both faces of a socket: its representation, and a warning if it is forgotten without being closed."""
+
+    _transport: Transport
 
     def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
-        core = getattr(self, "_core", None)
-        if core is not None and not core.closing and (core.listeners or core.connectors):
+        transport = getattr(self, "_transport", None)
+        if transport is not None and not transport.closing and transport.endpoints:
             _warn(f"unclosed {self!r}", ResourceWarning, source=self)
 
     def __repr__(self) -> str:
-        core = self._core
-        where = [*core.listeners, *(connector.endpoint for connector in core.connectors.values())]
-        state = "closed" if core.closing else ", ".join(where) or "nowhere yet"
-        return f"<{type(self).__name__} {state}>"
+        where = ", ".join(self._transport.endpoints) or "nowhere yet"
+        return f"<{type(self).__name__} {'closed' if self._transport.closing else where}>"
 
 
-def as_message(message: Sendable) -> Message:
-    """A message as the queues hold it: one `bytes`, or a tuple of several. Mutable buffers are copied."""
+def as_message(message: Sendable) -> Frames:
+    """Return a message as the queues hold it: one `bytes`, or a tuple of several. Mutable buffers are copied."""
     if isinstance(message, bytes):
         return message
     if isinstance(message, bytearray | memoryview):
@@ -65,8 +90,8 @@ def as_message(message: Sendable) -> Message:
     return frames[0] if len(frames) == 1 else frames
 
 
-def as_messages(messages: Iterable[Sendable]) -> list[Message]:
-    """Many messages, checked once. A list of `bytes` is taken as it is."""
+def as_messages(messages: Iterable[Sendable]) -> list[Frames]:
+    """Return many messages as the queues hold them. A list of `bytes` is taken as it is."""
     if isinstance(messages, bytes | bytearray | memoryview | str):
         raise MessageError("a batch is a list of messages; to send one message, use send()")
     given = messages if type(messages) is list else list(messages)
@@ -84,9 +109,22 @@ def _sequence(message: object) -> Sequence[object]:
 
 
 def as_frame(frame: object) -> bytes:
-    """A frame as the queues hold it."""
+    """Return a frame as the queues hold it."""
     if isinstance(frame, bytes):
         return frame
     if not isinstance(frame, bytearray | memoryview):
         raise MessageError(f"a frame is bytes, not {type(frame).__name__}; encode text first")
     return bytes(frame)
+
+
+def while_open(transport: Transport, attempt: Callable[[], T]) -> T:
+    """Return what an attempt does, or raise `SocketClosed` if the socket is closed."""
+    if transport.closing:
+        raise SocketClosed("the socket is closed")
+    return attempt()
+
+
+def go_on(attempt: Callable[[list[T], int], int], items: list[T], start: int) -> int | None:
+    """Return where an attempt at many things stopped, if it got beyond `start`."""
+    stop = attempt(items, start)
+    return stop if stop > start else None

@@ -86,6 +86,14 @@ class Batch:
             yield before + self.frames[start:end]
             start = end
 
+    def tail(self, count: int) -> Batch:
+        """Return a batch of the last `count` messages."""
+        if self.ends is None:
+            frames = self.frames[len(self.frames) - count :]
+            return Batch(frames, None, self.octets, self.sender)
+        start = self.ends[-count - 1] if count < len(self.ends) else 0
+        return Batch(self.frames[start:], [end - start for end in self.ends[-count:]], self.octets, self.sender)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Batch):
             return NotImplemented
@@ -97,35 +105,36 @@ class Batch:
         return f"<Batch of {len(self)} messages, {self.octets} octets>"
 
 
-class Encoded:
-    """A message to be sent to many peers: its octets are made once and shared.
+# One frame, or several.
+Frames: TypeAlias = bytes | tuple[bytes, ...]
 
-    `plan` is for those who cannot share octets, because each puts them into boxes of its own: what they can share.
+
+class Shared:
+    """Messages that go to many peers together: their bytes are made once and shared.
+
+    `plan` is for mechanisms that cannot share bytes, as each peer gets boxes of its own: what they can share.
     """
 
-    __slots__ = ("_wire", "message", "plan")
+    __slots__ = ("_wire", "messages", "plan", "size")
 
-    def __init__(self, message: bytes | tuple[bytes, ...]) -> None:
-        self.message = message
+    def __init__(self, messages: Sequence[Frames]) -> None:
+        self.messages = messages
+        self.size = sum(map(size_of, messages))
         self.plan: object = None
         self._wire = b""
 
     @property
-    def messages(self) -> Sequence[bytes | tuple[bytes, ...]]:
-        """All that is sent; a subclass may have more than one."""
-        return [self.message]
-
-    @property
     def wire(self) -> bytes:
+        """The messages with their frame headers."""
         if not self._wire:
-            self._wire = encode([self.message])
+            self._wire = encode(self.messages)
         return self._wire
 
     def __len__(self) -> int:
-        return sum(map(len, parts_of(self)))
+        return self.size
 
 
-Message: TypeAlias = bytes | tuple[bytes, ...] | Encoded
+Message: TypeAlias = Frames | Shared
 
 
 class CommandFrame(bytes):
@@ -463,7 +472,7 @@ def encode(messages: Sequence[Message]) -> bytes:
         if isinstance(message, bytes):
             add(_LAST[len(message)])
             add(message)
-        elif isinstance(message, Encoded):
+        elif isinstance(message, Shared):
             add(message.wire)
         else:
             for frame in message[:-1]:
@@ -479,10 +488,8 @@ def encode_command(body: bytes) -> bytes:
     return _COMMAND[len(body)] + body
 
 
-def parts_of(message: Message) -> tuple[bytes, ...]:
-    """The frames of a message."""
-    if isinstance(message, Encoded):
-        message = message.message
+def parts_of(message: Frames) -> tuple[bytes, ...]:
+    """Return the frames of a message."""
     return (message,) if isinstance(message, bytes) else message
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from zambezi.zmtp.endpoint import Ipc, Tcp
 from zambezi.zmtp.errors import EndpointError
-from zambezi.zmtp.pipe import Pipe
+from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Timer
 from zambezi.zmtp.stream import StreamLink
 
 if TYPE_CHECKING:
-    from zambezi.zmtp.core import Core
+    from zambezi.zmtp.transport import Transport
 
 _BACKLOG: Final = 1024
 _AT_ONCE: Final = 64
@@ -27,15 +27,15 @@ _PAUSE: Final = 0.2
 class StreamListener:
     """A bound stream socket."""
 
-    def __init__(self, core: Core, endpoint: Tcp | Ipc) -> None:
-        self._core = core
+    def __init__(self, transport: Transport, endpoint: Tcp | Ipc) -> None:
+        self._transport = transport
         self._sock, self.endpoint, self._path = (
-            _bind_tcp(core, endpoint) if isinstance(endpoint, Tcp) else _bind_ipc(endpoint)
+            _bind_tcp(transport, endpoint) if isinstance(endpoint, Tcp) else _bind_ipc(endpoint)
         )
         self._sock.setblocking(False)
         self._pause: Timer | None = None
         self._closed = False
-        core.reactor.add_reader(self._sock, self._acceptable)
+        transport.reactor.add_reader(self._sock, self._acceptable)
 
     def _acceptable(self) -> None:
         for _ in range(_AT_ONCE):
@@ -47,9 +47,9 @@ class StreamListener:
                 # Out of descriptors or memory: those who knock wait in the backlog while others go.
                 if self._closed:
                     return
-                self._core.refused(self.endpoint, "", f"cannot accept: {error.strerror}")
-                self._core.reactor.remove_reader(self._sock)
-                self._pause = self._core.reactor.call_at(self._core.reactor.time() + _PAUSE, self._go_on)
+                self._transport.refused(self.endpoint, "", f"cannot accept: {error.strerror}")
+                self._transport.reactor.remove_reader(self._sock)
+                self._pause = self._transport.reactor.call_at(self._transport.reactor.time() + _PAUSE, self._go_on)
                 return
             address = str(name[0]) if isinstance(name, tuple) else ""
             self._accept(sock, address)
@@ -57,29 +57,29 @@ class StreamListener:
     def _go_on(self) -> None:
         self._pause = None
         if not self._closed:
-            self._core.reactor.add_reader(self._sock, self._acceptable)
+            self._transport.reactor.add_reader(self._sock, self._acceptable)
 
     def _accept(self, sock: socket.socket, address: str) -> None:
-        core = self._core
+        transport = self._transport
         reason = ""
-        if len(core.links) >= core.options.limits.connections:
-            reason = f"there are {len(core.links)} connections already, the limit"
-        elif core.options.authenticator is not None:
-            verdict = core.options.authenticator.judge_address(address)
+        if len(transport.links) >= transport.options.limits.connections:
+            reason = f"there are {len(transport.links)} connections already, the limit"
+        elif transport.options.authenticator is not None:
+            verdict = transport.options.authenticator.judge_address(address)
             reason = "" if verdict.allowed else verdict.reason
         if reason:
             sock.close()
-            core.refused(self.endpoint, address, reason)
+            transport.refused(self.endpoint, address, reason)
             return
         prepare(sock, tcp=bool(address))
-        connection = core.connection(address)
-        StreamLink(core, sock, connection, self.endpoint, address, Pipe(core, self.endpoint)).answer()
+        connection = transport.connection(address)
+        StreamLink(transport, sock, connection, self.endpoint, address, Peer(transport, self.endpoint)).answer()
 
     def close(self) -> None:
         self._closed = True
         if self._pause is not None:
             self._pause.cancel()
-        self._core.reactor.release(self._sock)
+        self._transport.reactor.release(self._sock)
         if self._path is not None:
             self._path.unlink(missing_ok=True)
             if self._path.parent.name.startswith(_TEMPORARY):
@@ -96,7 +96,7 @@ def prepare(sock: socket.socket, tcp: bool) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def _bind_tcp(core: Core, endpoint: Tcp) -> tuple[socket.socket, str, Path | None]:
+def _bind_tcp(transport: Transport, endpoint: Tcp) -> tuple[socket.socket, str, Path | None]:
     try:
         found = socket.getaddrinfo(
             endpoint.host,
@@ -110,7 +110,7 @@ def _bind_tcp(core: Core, endpoint: Tcp) -> tuple[socket.socket, str, Path | Non
     family, address = found[0][0], found[0][4]
     count = endpoint.last - endpoint.first + 1
     # A range is tried from a random place on, so that several sockets that start together do not all race for one port.
-    start = core.chance.randrange(count)
+    start = transport.chance.randrange(count)
     for attempt in range(count):
         port = endpoint.first + (start + attempt) % count
         sock = socket.socket(family, socket.SOCK_STREAM)

@@ -1,28 +1,29 @@
-"""inproc: links in memory. No octets, no system calls, no engine: batches pass from pipe to pipe.
+"""inproc: links in memory. No octets, no system calls, no engine: batches pass from one queue to the other.
 
 A name is bound by at most one socket of the process. Who connects before somebody binds waits for it. The two ends may
-live in different event loops or threads: each touches only its own pipe, and calls the other through its reactor.
+live in different event loops or threads: each touches only its own queue, and calls the other through its reactor.
 
-Flow control is by acknowledgement: one batch is under way at a time, and it is acknowledged when the receiving pipe
+Flow control is by acknowledgement: one batch is under way at a time, and it is acknowledged when the receiving socket
 has room for more. What is sent meanwhile waits in the sender's bounded outbox.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from zambezi.zmtp.connection import COMPATIBLE, Ready
+from zambezi.zmtp.connection import COMPATIBLE, Ready, Subscription
 from zambezi.zmtp.endpoint import Inproc
 from zambezi.zmtp.errors import EndpointError
-from zambezi.zmtp.frames import Batch, Message, parts_of
+from zambezi.zmtp.frames import Batch, Message, Shared, parts_of
 from zambezi.zmtp.greeting import VERSION
-from zambezi.zmtp.pipe import Pipe
+from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.source import Framed, Source, Stored
 
 if TYPE_CHECKING:
     from zambezi.zmtp.connector import MemoryConnector
-    from zambezi.zmtp.core import Core
+    from zambezi.zmtp.transport import Transport
 
 _lock: Final = threading.Lock()
 _bound: Final[dict[str, MemoryListener]] = {}
@@ -32,8 +33,8 @@ _waiting: Final[dict[str, list[MemoryConnector]]] = {}
 class MemoryListener:
     """A bound inproc name."""
 
-    def __init__(self, core: Core, endpoint: Inproc) -> None:
-        self._core = core
+    def __init__(self, transport: Transport, endpoint: Inproc) -> None:
+        self.transport = transport
         self._name = endpoint.name
         self.endpoint = str(endpoint)
         with _lock:
@@ -42,7 +43,7 @@ class MemoryListener:
             _bound[self._name] = self
             waiting = _waiting.pop(self._name, [])
         for connector in waiting:
-            connector.core.reactor.call_soon(connector.attempt)
+            connector.transport.reactor.call_soon(connector.attempt)
 
     def close(self) -> None:
         with _lock:
@@ -50,49 +51,53 @@ class MemoryListener:
                 del _bound[self._name]
 
     def accept(self, theirs: MemoryLink, socket_type: str, identity: bytes) -> None:
-        """Runs in the binding socket's context."""
-        core = self._core
-        if core.closing:
-            theirs.core.reactor.call_soon(theirs.lost, "the peer closed the socket")
+        """Connect a link of another socket to this one. Runs in the context of the socket that bound the name."""
+        transport = self.transport
+        if transport.closing:
+            theirs.call(theirs.lost, "the peer closed the socket")
             return
-        if socket_type not in COMPATIBLE[core.socket_type]:
-            reason = f"a {socket_type} cannot talk to a {core.socket_type}"
-            core.handshake_failed(self.endpoint, "", reason)
-            theirs.core.reactor.call_soon(theirs.failed, reason)
+        if socket_type not in COMPATIBLE[transport.socket_type]:
+            reason = f"a {socket_type} cannot talk to a {transport.socket_type}"
+            transport.handshake_failed(self.endpoint, "", reason)
+            theirs.call(theirs.failed, reason)
             return
-        ours = MemoryLink(core, Pipe(core, self.endpoint), self.endpoint)
-        ours.peer = theirs
-        core.links.add(ours)
-        theirs.core.reactor.call_soon(theirs.accepted, ours, core.socket_type, core.options.identity)
-        core.link_ready(ours, Ready(socket_type, identity, "", VERSION, {}))
+        ours = MemoryLink(transport, Peer(transport, self.endpoint), self.endpoint)
+        ours.other = theirs
+        transport.links.add(ours)
+        theirs.call(theirs.accepted, ours, transport.socket_type, transport.options.identity)
+        transport.link_ready(ours, Ready(socket_type, identity, "", VERSION, {}))
         ours.nudge()
 
 
 class MemoryLink:
-    """One end of an inproc connection."""
+    """One end of an inproc connection. `other` is the other end."""
 
     __slots__ = (
+        "_transport",
         "_unacknowledged",
         "_under_way",
         "address",
-        "core",
         "endpoint",
         "gone",
+        "other",
         "peer",
-        "pipe",
         "source",
     )
 
-    def __init__(self, core: Core, pipe: Pipe, endpoint: str) -> None:
-        self.core = core
-        self.pipe = pipe
+    def __init__(self, transport: Transport, peer: Peer, endpoint: str) -> None:
+        self._transport = transport
+        self.peer = peer
         self.endpoint = endpoint
         self.address = ""
-        self.peer: MemoryLink | None = None
+        self.other: MemoryLink | None = None
         self.gone = False
         self.source: Source | None = None
         self._under_way: list[Message] | None = None
         self._unacknowledged = False
+
+    @property
+    def local(self) -> bool:
+        return True
 
     @property
     def pending(self) -> bool:
@@ -102,99 +107,100 @@ class MemoryLink:
     def idle(self) -> bool:
         return self._under_way is None
 
-    def accepted(self, peer: MemoryLink, socket_type: str, identity: bytes) -> None:
-        """Runs in the connecting socket's context: the other end is there."""
-        if self.gone or self.pipe not in self.core.connectors:
+    def call(self, callback: Callable[..., object], *args: object) -> None:
+        """Run a callback in the context of this end's socket."""
+        self._transport.reactor.call_soon(callback, *args)
+
+    def accepted(self, other: MemoryLink, socket_type: str, identity: bytes) -> None:
+        """Take note of the other end. Runs in the context of the socket that connected."""
+        if self.gone or not self._transport.is_outgoing(self.peer):
             # Closed or disconnected in the meantime.
             self.gone = True
-            peer.core.reactor.call_soon(peer.lost, "the peer closed the connection")
+            other.call(other.lost, "the peer closed the connection")
             return
-        self.peer = peer
-        self.core.links.add(self)
-        self.core.link_ready(self, Ready(socket_type, identity, "", VERSION, {}))
+        self.other = other
+        self._transport.links.add(self)
+        self._transport.link_ready(self, Ready(socket_type, identity, "", VERSION, {}))
         self.nudge()
 
     def failed(self, reason: str) -> None:
         if not self.gone:
             self.gone = True
-            self.core.link_lost(self, reason)
+            self._transport.link_lost(self, reason)
 
     def nudge(self) -> None:
-        pipe = self.pipe
-        if pipe.mailbox:
-            pipe.collect()
-        if self._under_way is None and self.peer is not None:
-            if pipe.outbox:
-                self._pass(*pipe.take())
-                self.core.departed(pipe)
+        peer = self.peer
+        if peer._mailbox:
+            peer._collect()
+        if self._under_way is None and self.other is not None:
+            if peer._outbox:
+                self._pass(*peer._take())
+                self._transport.departed(peer)
             elif self.source is not None and (more := self.source.pull()) is not None:
                 self.offer(more.read() if isinstance(more, Stored) else more)
 
     def wake(self) -> None:
-        """The source may have something."""
-        self.core.reactor.call_soon(self.nudge)
+        self.call(self.nudge)
 
     def offer(self, messages: Framed) -> bool:
-        """Pass messages on now, past the outbox; False if others are under way."""
-        if self._under_way is not None or self.pipe.outbox or self.gone or self.peer is None:
+        if self._under_way is not None or self.peer._outbox or self.gone or self.other is None:
             return False
         self._pass(list(messages.bodies), True)
         return True
 
     def _pass(self, messages: list[Message], singles: bool) -> None:
         self._under_way = messages
-        peer = self.peer
-        assert peer is not None
-        peer.core.reactor.call_soon(peer._receive, _batch(messages, singles))
+        other = self.other
+        assert other is not None
+        other.call(other._receive, _batch(messages, singles))
 
     def _receive(self, batch: Batch) -> None:
         if self.gone:
             return
         self._unacknowledged = True
-        self.pipe.deliver(batch)
-        if not self.pipe.paused:
+        self.peer._deliver(batch)
+        if not self.peer.paused:
             self.resume()
 
     def pause(self) -> None:
-        """Nothing to do: without an acknowledgement nothing more comes."""
+        """Do nothing: without an acknowledgement nothing more comes."""
 
     def resume(self) -> None:
         if self._unacknowledged:
             self._unacknowledged = False
-            peer = self.peer
-            if peer is not None:
-                peer.core.reactor.call_soon(peer._acknowledged)
+            other = self.other
+            if other is not None:
+                other.call(other._acknowledged)
 
     def _acknowledged(self) -> None:
         self._under_way = None
         if not self.gone:
             self.nudge()
-            self.core.settle(self.pipe)
+            self._transport.settle(self.peer)
 
     def subscribe(self, prefix: bytes, cancel: bool) -> None:
-        """Tell the publisher at the other end."""
-        peer = self.peer
-        if peer is not None:
-            peer.core.reactor.call_soon(peer._subscribed, prefix, cancel)
+        other = self.other
+        if other is not None:
+            other.call(other._subscribed, Subscription(prefix, cancel))
 
-    def _subscribed(self, prefix: bytes, cancel: bool) -> None:
+    def _subscribed(self, subscription: Subscription) -> None:
         if not self.gone:
-            self.core.subscribed_to(self.pipe, prefix, cancel)
+            self._transport.subscribed(self.peer, subscription)
 
     def finish(self) -> None:
         self.abort("closed by this side")
 
     def abort(self, reason: str) -> None:
-        peer = self.peer
-        if not self.gone and peer is not None:
-            peer.core.reactor.call_soon(peer.lost, "the peer closed the connection")
+        other = self.other
+        if not self.gone and other is not None:
+            other.call(other.lost, "the peer closed the connection")
         self.lost(reason)
 
     def lost(self, reason: str) -> None:
         if not self.gone:
             self.gone = True
-            self.core.links.discard(self)
-            self.core.link_lost(self, reason)
+            self._transport.links.discard(self)
+            self._transport.link_lost(self, reason)
 
 
 def find(name: str, connector: MemoryConnector) -> MemoryListener | None:
@@ -222,6 +228,7 @@ def _batch(messages: list[Message], singles: bool) -> Batch:
     frames = []
     ends: list[int] = []
     for message in messages:
-        frames += parts_of(message)
-        ends.append(len(frames))
+        for one in message.messages if isinstance(message, Shared) else (message,):
+            frames += parts_of(one)
+            ends.append(len(frames))
     return Batch(frames, ends, sum(map(len, frames)))

@@ -1,225 +1,347 @@
-"""Who gets which message: DEALER, ROUTER, PUB, SUB, XPUB, XSUB (28/REQREP and 29/PUBSUB, as libzmq does it)."""
+"""The rules of ZeroMQ's socket types: DEALER, ROUTER, PUB, SUB, XPUB, XSUB (28/REQREP and 29/PUBSUB, as in libzmq).
+
+Each is a protocol on a `Transport`. None of them waits: `try_send` and `try_recv` do what can be done now and say
+whether they could; when that changes, `on_readable` and `on_writable` are called. The faces (`asyncio`, `sync`) turn
+this into calls that wait.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from zambezi.zmtp.connection import Ready
-from zambezi.zmtp.core import Core, Options
-from zambezi.zmtp.errors import MessageError, ProtocolError, Unroutable, ZmtpError
-from zambezi.zmtp.frames import Batch, Encoded, Message, parts_of
-from zambezi.zmtp.memory import MemoryLink
-from zambezi.zmtp.pipe import Pipe
+from zambezi.zmtp.errors import MessageError, Unroutable, ZmtpError
+from zambezi.zmtp.events import SocketEvent
+from zambezi.zmtp.frames import Batch, Frames, Message, Shared, parts_of
+from zambezi.zmtp.identities import Identities
+from zambezi.zmtp.inbox import FairInbox
+from zambezi.zmtp.options import Options
+from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
-from zambezi.zmtp.stream import StreamLink
 from zambezi.zmtp.subscriptions import Subscriptions
+from zambezi.zmtp.transport import CHANCE, Counters, Transport
 
 Unroutables: TypeAlias = Literal["drop", "error"]
 
 
-class Dealer(Core):
-    """DEALER: each message to one peer, in turn, among those with room."""
+class Pattern:
+    """The base of the socket types: a transport, and an inbox that is fair between peers."""
 
-    socket_type = "DEALER"
-    early = True
+    socket_type: ClassVar[str]
 
-    def __init__(self, reactor: Reactor, options: Options, chance: random.Random | None = None) -> None:
-        super().__init__(reactor, options, chance)
-        self._turn: list[Pipe] = []
+    def __init__(
+        self, reactor: Reactor, options: Options | None = None, chance: random.Random | None = None, **hooks: Any
+    ) -> None:
+        self.transport = Transport(reactor, self.socket_type, self, options, chance=chance, **hooks)
+        self.inbox: FairInbox[list[bytes]] = FairInbox(self.transport.options.receive_bound, self.unpack)
+        self.on_readable: Callable[[], object] = _nothing
+        self.on_writable: Callable[[], object] = _nothing
 
-    def attach(self, pipe: Pipe) -> None:
-        self._turn.append(pipe)
-        super().attach(pipe)
-
-    def detach(self, pipe: Pipe) -> None:
-        self._turn.remove(pipe)
-        super().detach(pipe)
+    # The transport's part
 
     @property
-    def lone(self) -> Pipe | None:
-        """The peer, where there is only one."""
-        turn = self._turn[:2]  # a copy: threads look without the lock
-        return turn[0] if len(turn) == 1 else None
+    def counters(self) -> Counters:
+        return self.transport.counters
 
-    def try_send(self, message: Message) -> bool:
+    @property
+    def closing(self) -> bool:
+        return self.transport.closing
+
+    @property
+    def closed(self) -> bool:
+        return self.transport.closed
+
+    @property
+    def on_event(self) -> Callable[[SocketEvent], object]:
+        return self.transport.on_event
+
+    @on_event.setter
+    def on_event(self, watcher: Callable[[SocketEvent], object]) -> None:
+        self.transport.on_event = watcher
+
+    @property
+    def on_closed(self) -> Callable[[], object]:
+        return self.transport.on_closed
+
+    @on_closed.setter
+    def on_closed(self, watcher: Callable[[], object]) -> None:
+        self.transport.on_closed = watcher
+
+    def bind(self, endpoint: str) -> str:
+        """Accept connections; return the endpoint with its wildcards filled in."""
+        return self.transport.bind(endpoint)
+
+    def unbind(self, endpoint: str) -> None:
+        """Accept no more connections at an endpoint. Connections that exist stay."""
+        self.transport.unbind(endpoint)
+
+    def connect(self, endpoint: str) -> Peer:
+        """Connect in the background, and again whenever the connection is lost."""
+        return self.transport.connect(endpoint)
+
+    def disconnect(self, endpoint: str, linger: float | None) -> None:
+        """End a connection that `connect` made, once its queue has gone out or `linger` is over."""
+        peer = self.transport.connected_to(endpoint)
+        self.forget(peer)
+        peer.close(linger)
+
+    def close(self, linger: float | None) -> None:
+        """Begin to close; `on_closed` is called when all is done."""
+        self.transport.close(linger)
+
+    # What the transport tells
+
+    def attached(self, peer: Peer) -> None:
+        self.on_writable()
+
+    def received(self, peer: Peer, batch: Batch) -> None:
+        self.inbox.add(peer, batch)
+        self.on_readable()
+
+    def writable(self, peer: Peer) -> None:
+        self.on_writable()
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        self.forget(peer)
+
+    # What a socket type decides
+
+    def forget(self, peer: Peer) -> None:
+        """Route no more messages to a peer."""
+
+    def unpack(self, peer: Peer, batch: Batch) -> Iterator[list[bytes]]:
+        """Yield the messages of a batch as `try_recv` returns them."""
+        return iter(batch)
+
+    def try_send(self, message: Frames) -> bool:
+        """Queue a message; return False if it cannot be queued now."""
+        raise ZmtpError(f"a {self.socket_type} socket does not send")
+
+    def try_send_batch(self, messages: Sequence[Frames], start: int) -> int:
+        """Queue messages from index `start` on; return the index where it stopped."""
+        for index in range(start, len(messages)):
+            if not self.try_send(messages[index]):
+                return index
+        return len(messages)
+
+    def post(self, message: Frames) -> bool:
+        """Send a message without the lock, from any thread; return False if that is not possible now."""
+        return False
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is something to receive."""
+        return bool(self.inbox)
+
+    def try_recv(self) -> list[bytes] | None:
+        """Return the next message, one from each peer in turn."""
+        return self.inbox.next()
+
+    def try_recv_batch(self) -> Batch | None:
+        """Return the next batch, one from each peer in turn."""
+        return self.inbox.next_batch()
+
+
+class Dealer(Pattern):
+    """DEALER: each message goes to one peer, in turn, among those with room.
+
+    A peer that we connect to has its turn from the beginning: what is sent before the connection exists waits for it.
+    """
+
+    socket_type = "DEALER"
+
+    def __init__(self, reactor: Reactor, options: Options | None = None, chance: random.Random | None = None) -> None:
+        super().__init__(reactor, options, chance)
+        self._turn: list[Peer] = []
+
+    def connect(self, endpoint: str) -> Peer:
+        peer = super().connect(endpoint)
+        self._turn.append(peer)
+        self.on_writable()
+        return peer
+
+    def attached(self, peer: Peer) -> None:
+        if peer not in self._turn:
+            self._turn.append(peer)
+        self.on_writable()
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        if not self.transport.is_outgoing(peer):
+            self.forget(peer)
+
+    def forget(self, peer: Peer) -> None:
+        if peer in self._turn:
+            self._turn.remove(peer)
+
+    def post(self, message: Frames) -> bool:
+        turn = self._turn[:2]  # a copy: threads look without the lock
+        return len(turn) == 1 and type(message) is bytes and turn[0].post(message)
+
+    def try_send(self, message: Frames) -> bool:
         turn = self._turn
         for _ in range(len(turn)):
-            pipe = turn[0]
+            peer = turn[0]
             if len(turn) > 1:
                 turn.append(turn.pop(0))
-            if pipe.mailbox:
-                pipe.collect()
-            if len(pipe.outbox) < self.send_messages and pipe.out_octets < self.send_octets:
-                pipe.push(message)
+            if peer.try_send(message):
                 return True
-        return self.full("every peer's queue is full" if turn else "there is no peer to send to")
+        return self.transport.apply_policy("every peer's queue is full" if turn else "there is no peer to send to")
 
-    def try_send_batch(self, messages: Sequence[Message], start: int) -> int:
+    def try_send_batch(self, messages: Sequence[Frames], start: int) -> int:
         if len(self._turn) != 1 or any(type(message) is not bytes for message in messages):
             return super().try_send_batch(messages, start)
-        pipe = self._turn[0]
+        peer = self._turn[0]
         while start < len(messages):
             # What is queued may go out at once and make room, so that only a queue that takes nothing is full.
-            stop = pipe.push_many(messages, start)  # type: ignore[arg-type]
+            stop = peer.send_many(messages, start)  # type: ignore[arg-type]
             if stop == start:
-                if not self.full("the peer's queue is full"):
+                if not self.transport.apply_policy("the peer's queue is full"):
                     break
                 stop += 1
             start = stop
         return start
 
 
-class Router(Core):
+class Router(Pattern):
     """ROUTER: the first frame of a message is the identity of the peer that it goes to, or comes from."""
 
     socket_type = "ROUTER"
-    addressed = True
 
     def __init__(
         self,
         reactor: Reactor,
-        options: Options,
+        options: Options | None = None,
         chance: random.Random | None = None,
         unroutable: Unroutables = "drop",
         handover: bool = False,
     ) -> None:
-        super().__init__(reactor, options, chance)
         if unroutable not in ("drop", "error"):
-            raise ZmtpError(f"unroutable is 'drop' or 'error', not {unroutable!r}")
-        self.peers: dict[bytes, Pipe] = {}
+            raise ZmtpError(f"unroutable must be 'drop' or 'error', not {unroutable!r}")
         self._unroutable = unroutable
-        self._handover = handover
-        self._next_identity = self.chance.getrandbits(32)
+        self._identities = Identities(chance or CHANCE, handover)
+        self.peers = self._identities.peers
+        super().__init__(reactor, options, chance, admit=self._identities.admit, identify=self._identify)
 
-    def admit(self, properties: Mapping[str, bytes]) -> None:
-        identity = properties.get("identity")
-        if identity and identity in self.peers and not self._handover:
-            raise ProtocolError("the identity is in use by another connection")
-
-    def identify(self, pipe: Pipe, ready: Ready) -> bool:
-        identity = ready.identity
-        if not identity:
-            if pipe.identity[:1] == b"\0":
-                return True  # it keeps the one that it was given the first time
-            self._next_identity = (self._next_identity + 1) & 0xFFFFFFFF
-            identity = b"\0" + self._next_identity.to_bytes(4, "big")
-        before = self.peers.get(identity)
-        if before is not None and before is not pipe:
-            if not self._handover:
-                return False
-            if before.link is not None:
-                before.link.abort("its identity was taken over by a newer connection")
-        if pipe.identity != identity:
+    def _identify(self, peer: Peer, claimed: bytes) -> bool:
+        before = peer.identity
+        if not self._identities.identify(peer, claimed):
+            return False
+        if before != peer.identity:
             # What was queued for whoever was at the other end before is not for this one.
-            self.counters.abandoned += pipe.clear_outbox()
-            pipe.identity = identity
-        self._adopt(pipe)
+            self.counters.abandoned += len(peer.take_queue())
+        # What the peer sent on an old connection, if it is not read yet, is received before what it sends now.
+        for old in [one for one in self.inbox.peers if one.identity == peer.identity and one is not peer]:
+            for batch in self.inbox.take(old):
+                self.inbox.add(peer, batch)
         return True
 
-    def _adopt(self, pipe: Pipe) -> None:
-        """What the peer sent on an old connection, if it is not read yet, is received before what it sends now."""
-        for before in [one for one in self.ready if one.identity == pipe.identity and one is not pipe]:
-            while (batch := before.pop_batch()) is not None:
-                pipe.deliver(batch)
+    def attached(self, peer: Peer) -> None:
+        self._identities.add(peer)
+        self.on_writable()
 
-    def attach(self, pipe: Pipe) -> None:
-        self.peers[pipe.identity] = pipe
-        super().attach(pipe)
+    def received(self, peer: Peer, batch: Batch) -> None:
+        batch.sender = peer.identity
+        super().received(peer, batch)
 
-    def detach(self, pipe: Pipe) -> None:
-        if self.peers.get(pipe.identity) is pipe:
-            del self.peers[pipe.identity]
-        super().detach(pipe)
-        self.on_writable()  # who waited for room in this queue must learn that it is gone
+    def forget(self, peer: Peer) -> None:
+        self._identities.remove(peer)
+        self.on_writable()  # a caller that waits for room in this queue must learn that it is gone
 
-    def _find(self, identity: bytes, messages: int) -> Pipe | None:
-        pipe = self.peers.get(identity)
-        if pipe is None:
+    def unpack(self, peer: Peer, batch: Batch) -> Iterator[list[bytes]]:
+        return batch.addressed()
+
+    def _find(self, identity: bytes, messages: int) -> Peer | None:
+        peer = self.peers.get(identity)
+        if peer is None:
             self.counters.unroutable += messages
             if self._unroutable == "error":
                 raise Unroutable(f"no peer has the identity {identity!r}")
-        return pipe
+        return peer
 
-    def try_send(self, message: Message) -> bool:
+    def try_send(self, message: Frames) -> bool:
         parts = parts_of(message)
         if len(parts) < 2:
             raise MessageError("a ROUTER sends [identity, frame, ...]: the identity alone is no message")
-        pipe = self._find(parts[0], 1)
-        if pipe is None:
+        peer = self._find(parts[0], 1)
+        if peer is None or peer.try_send(parts[1] if len(parts) == 2 else parts[1:]):
             return True
-        if len(pipe.outbox) >= self.send_messages or pipe.out_octets >= self.send_octets:
-            return self.full(f"the queue of peer {parts[0]!r} is full")
-        pipe.push(parts[1] if len(parts) == 2 else parts[1:])
-        return True
+        return self.transport.apply_policy(f"the queue of peer {parts[0]!r} is full")
 
-    def try_send_to(self, identity: bytes, messages: Sequence[Message], start: int) -> int:
-        """Queue messages without their identity frame, all for one peer."""
-        pipe = self._find(identity, len(messages) - start)
-        if pipe is None:
+    def try_send_to(self, identity: bytes, messages: Sequence[Frames], start: int) -> int:
+        """Queue messages without their identity frame, all for one peer; return the index where it stopped."""
+        peer = self._find(identity, len(messages) - start)
+        if peer is None:
             return len(messages)
         singles = all(type(message) is bytes for message in messages)
         while start < len(messages):
             stop = start
             if singles:
-                stop = pipe.push_many(messages, start)  # type: ignore[arg-type]
-            elif not pipe.full:
-                pipe.push(messages[start])
+                stop = peer.send_many(messages, start)  # type: ignore[arg-type]
+            elif peer.try_send(messages[start]):
                 stop += 1
             if stop == start:
-                if not self.full(f"the queue of peer {identity!r} is full"):
+                if not self.transport.apply_policy(f"the queue of peer {identity!r} is full"):
                     break
                 stop += 1
             start = stop
         return start
 
 
-class XPub(Core):
-    """XPUB: messages go to those who subscribed to a prefix of their first frame; subscriptions can be received."""
+class XPub(Pattern):
+    """XPUB: messages go to the peers that subscribed to a prefix of their first frame; subscriptions can be received.
+
+    `on_subscribed` is called with a peer and a prefix after each subscription, `on_unsubscribed` with a peer that has
+    no subscriptions any more because its connection is lost.
+    """
 
     socket_type = "XPUB"
     reports_subscriptions = True
 
-    def __init__(self, reactor: Reactor, options: Options, chance: random.Random | None = None) -> None:
-        super().__init__(reactor, options, chance)
-        self.subscriptions: Subscriptions[Pipe] = Subscriptions()
+    def __init__(self, reactor: Reactor, options: Options | None = None, chance: random.Random | None = None) -> None:
+        super().__init__(reactor, options, chance, subscribed=self._subscribed)
+        self.subscriptions: Subscriptions[Peer] = Subscriptions()
+        self.on_subscribed: Callable[[Peer, bytes], object] = _nothing
+        self.on_unsubscribed: Callable[[Peer], object] = _nothing
 
-    def subscribed_to(self, pipe: Pipe, prefix: bytes, cancel: bool) -> None:
-        if not pipe.attached:
-            return  # it is leaving: nobody would take the subscription back
+    def _subscribed(self, peer: Peer, prefix: bytes, cancel: bool) -> None:
         change = self.subscriptions.cancel if cancel else self.subscriptions.add
         # Only what changes for the socket as a whole is told upstream, so that XPUB to XSUB proxies stay small.
-        if change(prefix, pipe) and self.reports_subscriptions:
-            pipe.deliver(Batch([(b"\x00" if cancel else b"\x01") + prefix], None, len(prefix) + 1))
+        if change(prefix, peer):
+            self._report(peer, [(b"\x00" if cancel else b"\x01") + prefix])
+        if not cancel:
+            self.on_subscribed(peer, prefix)
 
-    def detach(self, pipe: Pipe) -> None:
-        gone = self.subscriptions.remove(pipe)
-        if pipe.link is None:
-            # The peer subscribes anew when it is found again, and what was queued is stale by then.
-            self.counters.abandoned += pipe.clear_outbox()
-        if gone and self.reports_subscriptions:
-            frames = [b"\x00" + prefix for prefix in gone]
-            pipe.deliver(Batch(frames, None, sum(map(len, frames))))
-        super().detach(pipe)
+    def _report(self, peer: Peer, changes: list[bytes]) -> None:
+        if changes and self.reports_subscriptions:
+            self.inbox.add(peer, Batch(changes, None, sum(map(len, changes))))
+            self.on_readable()
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        # The peer subscribes anew when it is found again, and what was queued is stale by then.
+        self.counters.abandoned += len(peer.take_queue())
+        self.forget(peer)
+        self.on_unsubscribed(peer)
+
+    def forget(self, peer: Peer) -> None:
+        self._report(peer, [b"\x00" + prefix for prefix in self.subscriptions.remove(peer)])
         self.on_writable()
 
-    def try_send(self, message: Message) -> bool:
-        topic = message if type(message) is bytes else parts_of(message)[0]
-        pipes = self.subscriptions.match(topic)
-        if not pipes:
+    def try_send(self, message: Frames) -> bool:
+        topic = message if type(message) is bytes else message[0]
+        peers = self.subscriptions.match(topic)  # type: ignore[arg-type]
+        if not peers:
             return True
-        messages, octets = self.send_messages, self.send_octets
-        full = [pipe for pipe in pipes if len(pipe.outbox) >= messages or pipe.out_octets >= octets]
+        full = [peer for peer in peers if peer.full]
         if full:
-            if not self.full(f"the queues of {len(full)} subscribers are full"):
+            if not self.transport.apply_policy(f"the queues of {len(full)} subscribers are full"):
                 return False
-            pipes = [pipe for pipe in pipes if pipe not in full]
+            peers = [peer for peer in peers if peer not in full]
         shared: Message = message
-        if len(pipes) > 1:
-            shared = Encoded(message)  # type: ignore[arg-type]
-        for pipe in pipes:
-            pipe.push(shared)
+        if len(peers) > 1:
+            shared = Shared([message])
+        for peer in peers:
+            peer.send(shared)
         return True
 
 
@@ -235,29 +357,27 @@ class Pub(XPub):
     def try_recv_batch(self) -> Batch | None:
         raise ZmtpError("a PUB socket does not receive; use XPub to see subscriptions")
 
-    def arrived(self, pipe: Pipe) -> None:
-        """What subscribers send upstream goes nowhere."""
-        while pipe.pop_batch() is not None:
-            pass
+    def received(self, peer: Peer, batch: Batch) -> None:
+        """Drop what subscribers send upstream."""
 
 
-class XSub(Core):
+class XSub(Pattern):
     """XSUB: sends its subscriptions as messages that begin with 1 (subscribe) or 0 (cancel), and others upstream."""
 
     socket_type = "XSUB"
 
-    def __init__(self, reactor: Reactor, options: Options, chance: random.Random | None = None) -> None:
+    def __init__(self, reactor: Reactor, options: Options | None = None, chance: random.Random | None = None) -> None:
         super().__init__(reactor, options, chance)
         self._wanted: dict[bytes, int] = {}
-        self._links: dict[Pipe, StreamLink | MemoryLink] = {}
+        self._publishers: dict[Peer, None] = {}
 
     def subscribe(self, prefix: bytes) -> None:
-        """Want messages that begin with `prefix`. Subscriptions count: two of these need two `unsubscribe`."""
+        """Ask for messages that begin with `prefix`. Subscriptions count: two of these need two `unsubscribe`."""
         count = self._wanted.get(prefix, 0)
         self._wanted[prefix] = count + 1
         if not count:
-            for link in list(self._links.values()):
-                _tell(link, prefix, cancel=False)
+            for peer in list(self._publishers):
+                peer.subscribe(prefix)
 
     def unsubscribe(self, prefix: bytes) -> None:
         """Take one `subscribe` back."""
@@ -268,22 +388,19 @@ class XSub(Core):
             self._wanted[prefix] = count - 1
             return
         del self._wanted[prefix]
-        for link in list(self._links.values()):
-            _tell(link, prefix, cancel=True)
+        for peer in list(self._publishers):
+            peer.unsubscribe(prefix)
 
-    def attach(self, pipe: Pipe) -> None:
-        link = pipe.link
-        if isinstance(link, StreamLink | MemoryLink):
-            self._links[pipe] = link
-            for prefix in self._wanted:
-                _tell(link, prefix, cancel=False)
-        super().attach(pipe)
+    def attached(self, peer: Peer) -> None:
+        self._publishers[peer] = None
+        for prefix in self._wanted:
+            peer.subscribe(prefix)
+        self.on_writable()
 
-    def detach(self, pipe: Pipe) -> None:
-        self._links.pop(pipe, None)
-        super().detach(pipe)
+    def forget(self, peer: Peer) -> None:
+        self._publishers.pop(peer, None)
 
-    def try_send(self, message: Message) -> bool:
+    def try_send(self, message: Frames) -> bool:
         parts = parts_of(message)
         head = parts[0][:1]
         if len(parts) == 1 and head == b"\x01":
@@ -292,10 +409,8 @@ class XSub(Core):
             if parts[0][1:] in self._wanted:
                 self.unsubscribe(parts[0][1:])
         else:
-            for pipe in self._links:
-                if not pipe.full:
-                    pipe.push(message)
-                else:
+            for peer in self._publishers:
+                if not peer.try_send(message):
                     self.counters.dropped += 1
         return True
 
@@ -305,8 +420,13 @@ class Sub(XSub):
 
     socket_type = "SUB"
 
-    def try_send(self, message: Message) -> bool:
+    def try_send(self, message: Frames) -> bool:
         raise ZmtpError("a SUB socket does not send; call subscribe() or unsubscribe()")
+
+    def received(self, peer: Peer, batch: Batch) -> None:
+        kept = self._filter(batch)
+        if kept is not None:
+            super().received(peer, kept)
 
     def _filter(self, batch: Batch) -> Batch | None:
         """Drop what arrives after its subscription was taken back: the publisher may not have heard of it yet."""
@@ -328,20 +448,6 @@ class Sub(XSub):
             ends.append(len(frames))
         return Batch(frames, ends, batch.octets) if kept else None
 
-    def arrived(self, pipe: Pipe) -> None:
-        batch = pipe.inbox[-1]
-        kept = self._filter(batch)
-        if kept is batch:
-            super().arrived(pipe)
-            return
-        pipe.replace_last(kept)
-        if kept is not None:
-            super().arrived(pipe)
 
-
-def _tell(link: StreamLink | MemoryLink, prefix: bytes, cancel: bool) -> None:
-    if isinstance(link, MemoryLink):
-        link.subscribe(prefix, cancel)
-    else:
-        (link.connection.cancel if cancel else link.connection.subscribe)(prefix)
-        link.nudge_control()
+def _nothing(*_: object) -> None:
+    pass

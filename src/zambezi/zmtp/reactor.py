@@ -17,6 +17,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeAlias
 
 Addresses: TypeAlias = list[tuple[Any, ...]]
@@ -27,7 +28,13 @@ class Timer(Protocol):
 
 
 class Reactor(Protocol):
-    """What a socket asks of an event loop. A watched socket is closed with `release`, and in no other way."""
+    """An event loop as a socket sees it. A watched socket is closed with `release`, and in no other way.
+
+    Callbacks run under `lock`, and other threads take it to touch the socket.
+    """
+
+    @property
+    def lock(self) -> AbstractContextManager[object]: ...
 
     def time(self) -> float: ...
     def call_soon(self, callback: Callable[..., object], *args: object) -> None: ...
@@ -49,13 +56,15 @@ class AsyncioReactor:
 
     __slots__ = ("_loop", "time")
 
+    lock = nullcontext()  # there is one thread
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.time = loop.time
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> None:
         # A socket in another thread's loop may be on the other end of an inproc connection.
-        if _running_in(self._loop):
+        if running_in(self._loop):
             self._loop.call_soon(callback, *args)
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback, *args)
@@ -87,25 +96,25 @@ class AsyncioReactor:
 class ThreadReactor:
     """Callbacks in the thread of `loop`, under `lock`; any thread may ask for them."""
 
-    __slots__ = ("_lock", "_loop", "time")
+    __slots__ = ("_loop", "lock", "time")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lock: threading.Lock) -> None:
         self._loop = loop
-        self._lock = lock
+        self.lock = lock
         self.time = time.monotonic  # the clock of asyncio's loops
 
     def _locked(self, callback: Callable[..., object], *args: object) -> None:
-        with self._lock:
+        with self.lock:
             callback(*args)
 
     def _in_loop(self, callback: Callable[..., object], *args: object) -> None:
-        if _running_in(self._loop):
+        if running_in(self._loop):
             callback(*args)
         else:
             self._loop.call_soon_threadsafe(callback, *args)
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> None:
-        if _running_in(self._loop):
+        if running_in(self._loop):
             self._loop.call_soon(self._locked, callback, *args)
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._locked, callback, *args)
@@ -179,7 +188,8 @@ class _RemoteTimer:
             self._reactor._in_loop(self._handle.cancel)
 
 
-def _running_in(loop: asyncio.AbstractEventLoop) -> bool:
+def running_in(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether this is the thread of a loop."""
     return asyncio._get_running_loop() is loop
 
 
@@ -197,29 +207,3 @@ def _resolve(
 
     looked_up = loop.run_in_executor(None, socket.getaddrinfo, host, port, 0, socket.SOCK_STREAM)
     looked_up.add_done_callback(done)
-
-
-class IoThread:
-    """The thread that serves all blocking sockets of the process. It starts with the first one, and is a daemon."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="zambezi-io", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-
-    def settle(self) -> None:
-        """Return when all that was asked for until now has been done. Nobody who is served may hold its lock."""
-        if not _running_in(self.loop):
-            done = threading.Event()
-            self.loop.call_soon_threadsafe(done.set)
-            done.wait()
-
-    def stop(self) -> None:
-        """End the thread and close its loop; the sockets on it must be closed by now."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()

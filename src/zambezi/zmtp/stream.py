@@ -6,8 +6,8 @@ a quiet moment is written by the call that sends it; those that follow closely w
 loop comes round or `TAKE` octets are there.
 
 At most one block of encoded octets is on its way to the kernel at any time, and the messages in it are remembered. If
-the connection breaks, those that did not go to the kernel whole are put back into the pipe. What came from a source or
-was offered is not: who has it knows where it is kept.
+the connection breaks, those that did not go to the kernel whole are put back into its queue. Messages from a source or
+an offer are not: their owner can read them again.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final
 
 from zambezi.zmtp.connection import Closed, Connection, Event, Failed, Ready, Subscription
 from zambezi.zmtp.frames import Batch, Message
-from zambezi.zmtp.pipe import Pipe
+from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Timer
 from zambezi.zmtp.source import Framed, Source, Stored
 
 if TYPE_CHECKING:
-    from zambezi.zmtp.core import Core
+    from zambezi.zmtp.transport import Transport
 
 # How much is read at a time. A large buffer is allocated in vain if little comes, and that costs more than the read
 # itself; so it grows while reads fill it, and shrinks when they do not.
@@ -37,11 +37,10 @@ FAREWELL: Final = 1.0
 
 
 class StreamLink:
-    """One connected stream socket, with its engine, and with a pipe from the end of the handshake on."""
+    """One connected stream socket, with its engine; its peer has a link from the end of the handshake on."""
 
     __slots__ = (
         "_blocked",
-        "_core",
         "_gone",
         "_inflight",
         "_last_flush",
@@ -50,23 +49,24 @@ class StreamLink:
         "_scheduled",
         "_sock",
         "_timer",
+        "_transport",
         "_unsent",
         "address",
         "connection",
         "endpoint",
-        "pipe",
+        "peer",
         "source",
     )
 
     def __init__(
-        self, core: Core, sock: socket.socket, connection: Connection, endpoint: str, address: str, pipe: Pipe
+        self, transport: Transport, sock: socket.socket, connection: Connection, endpoint: str, address: str, peer: Peer
     ) -> None:
-        self._core = core
+        self._transport = transport
         self._sock = sock
         self.connection = connection
         self.endpoint = endpoint
         self.address = address
-        self.pipe = pipe
+        self.peer = peer
         self.source: Source | None = None
         self._unsent: memoryview | Stored | None = None
         self._inflight: list[Message] = []
@@ -92,13 +92,17 @@ class StreamLink:
             self.flush()
 
     def _begin(self) -> None:
-        self._core.links.add(self)
-        self._core.handshakes.begin(self)
-        self._core.reactor.add_reader(self._sock, self._readable)
+        self._transport.links.add(self)
+        self._transport.handshakes.begin(self)
+        self._transport.reactor.add_reader(self._sock, self._readable)
+
+    @property
+    def local(self) -> bool:
+        return False
 
     @property
     def ready(self) -> bool:
-        return self.pipe.link is self
+        return self.peer._link is self
 
     @property
     def pending(self) -> bool:
@@ -128,9 +132,9 @@ class StreamLink:
             self._lost(self.connection.explain_loss("the peer closed the connection"))
             return
         connection = self.connection
-        events = connection.receive(data, self._core.reactor.time())
+        events = connection.receive(data, self._transport.reactor.time())
         if len(events) == 1 and type(events[0]) is Batch:
-            self.pipe.deliver(events[0])
+            self.peer._deliver(events[0])
         else:
             self._handle(events)
         if connection.has_output and not self._blocked:
@@ -141,15 +145,15 @@ class StreamLink:
     def _handle(self, events: list[Event]) -> None:
         for event in events:
             if isinstance(event, Batch):
-                self.pipe.deliver(event)
+                self.peer._deliver(event)
             elif isinstance(event, Ready):
-                self._core.handshakes.end(self)
-                self._core.link_ready(self, event)
+                self._transport.handshakes.end(self)
+                self._transport.link_ready(self, event)
                 self._arm()
                 if not self._blocked:
                     self.flush()  # with our part of the handshake, what waited for its end
             elif isinstance(event, Subscription):
-                self._core.subscribed(self.pipe, event)
+                self._transport.subscribed(self.peer, event)
             elif isinstance(event, Failed):
                 self._end(event.reason)
             elif isinstance(event, Closed):
@@ -158,24 +162,25 @@ class StreamLink:
                 return
 
     def pause(self) -> None:
-        self._paused = True
-        self._core.reactor.remove_reader(self._sock)
+        if not self._paused:
+            self._paused = True
+            self._transport.reactor.remove_reader(self._sock)
 
     def resume(self) -> None:
         if self._paused:
             self._paused = False
-            self._core.reactor.add_reader(self._sock, self._readable)
+            self._transport.reactor.add_reader(self._sock, self._readable)
 
     # Out
 
     def nudge(self) -> None:
         if self._blocked:
             return
-        if self.pipe.out_octets >= FLUSH:
+        if self.peer.queued >= FLUSH:
             self.flush()
         elif not self._scheduled:
-            reactor = self._core.reactor
-            if self._core.eager and reactor.time() - self._last_flush > QUIET:
+            reactor = self._transport.reactor
+            if self._transport.eager and reactor.time() - self._last_flush > QUIET:
                 self.flush()
             else:
                 self._schedule()
@@ -185,15 +190,19 @@ class StreamLink:
         if not self._blocked:
             self._schedule()
 
-    def nudge_control(self) -> None:
-        """The engine has something to say."""
+    def subscribe(self, prefix: bytes, cancel: bool) -> None:
+        """Tell the publisher at the other end."""
+        if cancel:
+            self.connection.cancel(prefix)
+        else:
+            self.connection.subscribe(prefix)
         if not self._blocked:
             self.flush()
 
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._core.reactor.call_soon(self._flush_scheduled)
+            self._transport.reactor.call_soon(self._flush_scheduled)
 
     def _flush_scheduled(self) -> None:
         self._scheduled = False
@@ -203,7 +212,7 @@ class StreamLink:
     def flush(self) -> None:
         """Write until nothing is left or the kernel takes no more; but not for ever, others may be adding more."""
         connection = self.connection
-        pipe = self.pipe
+        peer = self.peer
         sock = self._sock
         if self._gone:
             return
@@ -216,10 +225,10 @@ class StreamLink:
                     self._schedule()
                     break
                 control = connection.take_output() if connection.has_output else b""
-                if pipe.mailbox:
-                    pipe.collect()
-                if pipe.outbox and pipe.link is self:
-                    messages, singles = pipe.take()
+                if peer._mailbox:
+                    peer._collect()
+                if peer._outbox and peer._link is self:
+                    messages, singles = peer._take()
                     self._inflight = messages
                     block = connection.encode(messages, singles)
                     if control:
@@ -262,14 +271,14 @@ class StreamLink:
                 if not taken:
                     self._wait_for_room()
                     break
-        self._last_flush = self._core.reactor.time()
+        self._last_flush = self._transport.reactor.time()
         if wrote:
-            self._core.departed(pipe)
+            self._transport.departed(peer)
 
     def _wait_for_room(self) -> None:
         if not self._blocked:
             self._blocked = True
-            self._core.reactor.add_writer(self._sock, self._writable)
+            self._transport.reactor.add_writer(self._sock, self._writable)
 
     def _framed(self, messages: Framed) -> bytes:
         return self.connection.encode(messages.bodies, True) if self.connection.sealed else messages.octets
@@ -281,7 +290,7 @@ class StreamLink:
         """
         if self._blocked or self._gone:
             return False
-        if self._unsent is not None or self.pipe.outbox or self.connection.has_output:
+        if self._unsent is not None or self.peer._outbox or self.connection.has_output:
             self.flush()
             if self._unsent is not None or self._gone:
                 return False
@@ -305,7 +314,7 @@ class StreamLink:
         self._blocked = False
         self.flush()
         if not self._blocked and not self._gone:
-            self._core.reactor.remove_writer(self._sock)
+            self._transport.reactor.remove_writer(self._sock)
 
     # Time
 
@@ -316,7 +325,7 @@ class StreamLink:
             self._timer = None
         deadline = self.connection.deadline
         if deadline is not None and not self._gone:
-            self._timer = self._core.reactor.call_at(deadline, self.tick)
+            self._timer = self._transport.reactor.call_at(deadline, self.tick)
 
     def tick(self) -> None:
         self._timer = None
@@ -324,7 +333,7 @@ class StreamLink:
             return
         # A peer that is congested does not read our PING either. Who has a source bears with it: nothing piles up here.
         congested = self._blocked and self.source is not None
-        self._handle(self.connection.tick(self._core.reactor.time(), not (self._paused or congested)))
+        self._handle(self.connection.tick(self._transport.reactor.time(), not (self._paused or congested)))
         if not self._blocked:
             self.flush()
         if self.ready:
@@ -350,32 +359,32 @@ class StreamLink:
         self._part(reason)
 
     def _part(self, reason: str) -> None:
-        """Close in order. The core must know of the farewell before it hears that the link is gone."""
+        """Close in order. The transport must know of the farewell before it hears that the link is gone."""
         if self._gone:
             return
         self._unhook()
-        Farewell(self._core, self._sock)
-        self._core.link_lost(self, reason)
+        Farewell(self._transport, self._sock)
+        self._transport.link_lost(self, reason)
 
     def _lost(self, reason: str) -> None:
         if self._gone:
             return
         self._unhook()
-        self._core.reactor.release(self._sock)
-        self._core.link_lost(self, reason)
+        self._transport.reactor.release(self._sock)
+        self._transport.link_lost(self, reason)
 
     def _unhook(self) -> None:
-        core = self._core
+        transport = self._transport
         self._gone = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        core.reactor.remove_reader(self._sock)
-        core.reactor.remove_writer(self._sock)
-        core.links.discard(self)
-        core.handshakes.end(self)
+        transport.reactor.remove_reader(self._sock)
+        transport.reactor.remove_writer(self._sock)
+        transport.links.discard(self)
+        transport.handshakes.end(self)
         if isinstance(self._unsent, memoryview) and self._inflight:
-            self.pipe.put_back(self._unfinished(self._unsent))
+            self.peer._put_back(self._unfinished(self._unsent))
         self._unsent = None
         self._inflight = []
 
@@ -399,20 +408,20 @@ class Farewell:
     yet away from it.
     """
 
-    __slots__ = ("_core", "_sock", "_timer")
+    __slots__ = ("_sock", "_timer", "_transport")
 
-    def __init__(self, core: Core, sock: socket.socket) -> None:
-        self._core = core
+    def __init__(self, transport: Transport, sock: socket.socket) -> None:
+        self._transport = transport
         self._sock = sock
-        core.farewells.add(self)
+        transport.farewells.add(self)
         try:
             sock.shutdown(socket.SHUT_WR)
         except OSError:
             self._timer: Timer | None = None
             self.end()
             return
-        core.reactor.add_reader(sock, self._readable)
-        self._timer = core.reactor.call_at(core.reactor.time() + FAREWELL, self.end)
+        transport.reactor.add_reader(sock, self._readable)
+        self._timer = transport.reactor.call_at(transport.reactor.time() + FAREWELL, self.end)
 
     def _readable(self) -> None:
         try:
@@ -427,9 +436,9 @@ class Farewell:
     def end(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._core.reactor.release(self._sock)
-        self._core.farewells.discard(self)
-        self._core.settle()
+        self._transport.reactor.release(self._sock)
+        self._transport.farewells.discard(self)
+        self._transport.settle()
 
 
 def _told(error: OSError) -> str:

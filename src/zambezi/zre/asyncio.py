@@ -1,4 +1,6 @@
-"""ZRE nodes for asyncio. Names, arguments and meaning are those of `zambezi.zre.sync`.
+"""ZRE nodes for asyncio.
+
+Names, arguments and meaning are those of `zambezi.zre.sync`.
 
 >>> import asyncio
 >>> async def main() -> list[str]:
@@ -7,10 +9,9 @@
 ...         story = []
 ...         async for event in ann:
 ...             story.append(f"{type(event).__name__} {event.name}")
-...             match event:
-...                 case Join():
-...                     await ann.shout("CHAT", b"hello all")
-...                     break
+...             if isinstance(event, Join):
+...                 await ann.shout("CHAT", b"hello all")
+...                 break
 ...         async for event in bob:
 ...             if isinstance(event, Shout):
 ...                 story.append(event.data.decode())
@@ -21,114 +22,57 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Final, Generic, Self, TypeVar, Unpack
+from typing import Final, Self, Unpack
 from uuid import UUID
 
-from zambezi.zmtp.errors import TimedOut
+from zambezi.zmtp.async_waiter import Waiter
 from zambezi.zmtp.face import Sendable
-from zambezi.zmtp.reactor import AsyncioReactor
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.engine import Counters
 from zambezi.zre.errors import NodeStopped
 from zambezi.zre.events import Event, Join, Shout
 from zambezi.zre.face import DEFAULT_LINGER, NodeArguments, frames_of
 from zambezi.zre.log import SERVICE, Record
-from zambezi.zre.logservice import LogCore
-from zambezi.zre.node import NodeCore, NodeOptions, PeerInfo
+from zambezi.zre.logservice import LogShell
+from zambezi.zre.node import NodeOptions, NodeShell, PeerInfo
 
 __all__ = ["Join", "LogService", "MemoryNetwork", "Node", "Shout"]
 
-T = TypeVar("T")
-
-_AT_ONCE: Final = 64
-
-
-class Waiting(Generic[T]):
-    """Those who wait for the next of something: an event of a node, a log of a service.
-
-    `take` gives it, or None if there is none yet; when `over` says so, none will come any more.
-    """
-
-    def __init__(self, what: str, take: Callable[[], T | None], over: Callable[[], bool], end: str) -> None:
-        self._what = what
-        self._take = take
-        self._over = over
-        self._end = end
-        self._waiting: list[asyncio.Future[None]] = []
-
-    async def next(self, timeout: float | None) -> T:
-        """The next one. A call that is cancelled, or comes too late, has taken none."""
-        found = self._take()
-        if found is not None:
-            return found
-        try:
-            async with asyncio.timeout(timeout):
-                while (found := self._take()) is None:
-                    if self._over():
-                        raise NodeStopped(self._end)
-                    future = asyncio.get_running_loop().create_future()
-                    self._waiting.append(future)
-                    try:
-                        await future
-                    finally:
-                        if future in self._waiting:
-                            self._waiting.remove(future)
-                return found
-        except TimeoutError:
-            raise TimedOut(f"no {self._what} came within {timeout:g} s") from None
-
-    async def all(self) -> AsyncIterator[T]:
-        """Each of them, until it is over."""
-        try:
-            while True:
-                yield await self.next(None)
-        except NodeStopped:
-            return
-
-    def wake(self) -> None:
-        """Something has come, or it is over: all look again."""
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+_AT_ONCE: Final = 64  # messages that a program sends in a row before the event loop runs
 
 
 class Node:
     """A node of a mesh. It starts with `async with`, or `start()`, and says goodbye when it stops.
 
-    `name` is what others see of it. `interface` (a name or an address, several of them, or `"*"`) says where beacons go
+    `name` is how others see it. `interface` (a name or an address, several of them, or `"*"`) says where beacons go
     out; `seeds` names mailboxes to begin with where there is no broadcast; `keys` is the key pair of a mesh that only
     its holders can join. See docs/mesh.md for all the options.
     """
 
     def __init__(self, name: str = "", **options: Unpack[NodeArguments]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._core = NodeCore(AsyncioReactor(self._loop), name, NodeOptions(**options))
-        self._events = Waiting("event", self._core.next_event, lambda: self._core.stopping, "the node is stopped")
-        self._core.on_event = self._events.wake
-        self._core.on_stopped = self._done
-        self._stopped = self._loop.create_future()
-        self._started = False
-        self._said = 0
+        self._waiter = Waiter()
+        self._stopped = self._waiter.sibling()
+        self._shell = shell = NodeShell(self._waiter.reactor, name, NodeOptions(**options))
+        shell.on_event = self._waiter.wake
+        shell.on_stopped = self._stopped.wake
+        self._sent = 0
 
     # The life of a node
 
     async def start(self) -> None:
-        """Open the mailbox, and begin to look for peers."""
-        if not self._started:
-            self._started = True
-            self._core.start()
+        """Open the mailbox, and begin to look for peers. A node that runs already is left alone."""
+        self._waiter.call(self._shell.start)
 
     async def stop(self, linger: float = DEFAULT_LINGER) -> None:
-        """Say goodbye; what is queued has `linger` seconds to go out."""
-        if not self._started:
-            self._started = True
-        self._core.stop(linger)
-        self._events.wake()
-        await asyncio.shield(self._stopped)
+        """Say goodbye; what is queued has `linger` seconds to go out. A stopped node does not start again."""
+        self._waiter.call(self._begin_to_stop, linger)
+        await self._stopped.until(lambda: self._shell.stopped or None, None, "")
+
+    def _begin_to_stop(self, linger: float) -> None:
+        self._shell.stop(linger)
+        self._waiter.wake()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -139,107 +83,118 @@ class Node:
     ) -> None:
         await self.stop(0 if kind is not None else DEFAULT_LINGER)
 
-    # Who we are, and who is there
+    # This node, and its peers
 
     @property
     def uuid(self) -> UUID:
-        return self._core.engine.uuid
+        """The UUID of this node."""
+        return self._shell.engine.uuid
 
     @property
     def name(self) -> str:
-        return self._core.engine.name
+        """The name of this node."""
+        return self._shell.engine.name
 
     @property
     def endpoint(self) -> str:
-        """Where the mailbox is bound."""
-        return self._core.endpoint
+        """The endpoint of the mailbox."""
+        return self._shell.endpoint
 
     @property
     def peers(self) -> list[PeerInfo]:
-        """Everybody who is here now."""
-        return self._core.peers
+        """All peers that are here now."""
+        return self._waiter.call(lambda: self._shell.peers)
 
     @property
     def groups(self) -> frozenset[str]:
         """The groups that this node is in."""
-        return frozenset(self._core.engine.groups)
+        return self._waiter.call(frozenset, self._shell.engine.groups)
 
     def services(self, service: str) -> dict[UUID, str]:
-        """Which peers offer a service, and where."""
-        return self._core.engine.services(service)
+        """Return the peers that offer a service, and their endpoints for it."""
+        return self._waiter.call(self._shell.engine.services, service)
 
     @property
     def unsent(self) -> list[UUID]:
-        """The peers to whom something has still to go out."""
-        return self._core.unsent
+        """The peers whose queue is not empty."""
+        return self._waiter.call(lambda: self._shell.unsent)
 
     @property
     def counters(self) -> Counters:
-        """What was discarded, and why."""
-        return self._core.engine.counters
+        """Counters of what was discarded, by reason."""
+        return self._shell.engine.counters
 
-    # What we say
+    @property
+    def queues(self) -> list[tuple[str, int, int]]:
+        """The queues of the node: name, length and bound of each. Of peers, the longest counts."""
+        return self._waiter.call(self._shell.queues)
+
+    # Talking
 
     async def join(self, group: str) -> None:
         """Join a group, and tell all peers."""
-        self._core.join(group)
+        self._waiter.call(self._shell.join, group)
 
     async def leave(self, group: str) -> None:
         """Leave a group, and tell all peers."""
-        self._core.leave(group)
+        self._waiter.call(self._shell.leave, group)
 
     async def whisper(self, peer: UUID, data: Sendable) -> None:
         """Send a message to one peer: one frame as `bytes`, or several."""
-        self._core.whisper(peer, frames_of(data))
+        self._waiter.call(self._shell.whisper, peer, frames_of(data))
         await self._breathe()
 
     async def shout(self, group: str, data: Sendable) -> int:
-        """Send a message to all peers in a group; how many that are now."""
-        count = self._core.shout(group, frames_of(data))
+        """Send a message to all peers in a group; return how many they are now."""
+        count = self._waiter.call(self._shell.shout, group, frames_of(data))
         await self._breathe()
         return count
 
     async def _breathe(self) -> None:
-        """Let the loop run, now and then: what is said at once goes out together, but queues must not fill up."""
-        self._said += 1
-        if self._said % _AT_ONCE == 0:
-            await asyncio.sleep(0)
+        self._sent += 1
+        if self._sent % _AT_ONCE == 0:
+            await self._waiter.breathe()
 
     async def announce(self, service: str, endpoint: str) -> None:
-        """Offer a service, such as `X-NAME`, at an endpoint. Peers that know us already are greeted anew."""
-        self._core.announce(service, endpoint)
+        """Offer a service, such as `X-NAME`, at an endpoint. Peers that know this node already are greeted anew."""
+        self._waiter.call(self._shell.announce, service, endpoint)
 
-    # What we hear
+    # Listening
 
     async def recv(self, timeout: float | None = None) -> Event:
-        """The next event."""
-        return await self._events.next(timeout)
+        """Return the next event."""
+        return await self._waiter.until(self._next_event, timeout, "no event came")
 
-    def __aiter__(self) -> AsyncIterator[Event]:
-        return self._events.all()
+    def _next_event(self) -> Event | None:
+        event = self._shell.next_event()
+        if event is None and self._shell.stopping:
+            raise NodeStopped("the node is stopped")
+        return event
 
-    def _done(self) -> None:
-        if not self._stopped.done():
-            self._stopped.set_result(None)
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        try:
+            while True:
+                yield await self.recv()
+        except NodeStopped:
+            return
 
     def __repr__(self) -> str:
-        return f"<Node {self.name} {self.uuid.hex[:6]} with {len(self._core.peers)} peers>"
+        return f"<Node {self.name} {self.uuid.hex[:6]} with {len(self.peers)} peers>"
 
 
 class LogService:
-    """Collects the logs of a mesh (ZRE/LOG): announced by a node, found by those that log."""
+    """A collector of the logs of a mesh (ZRE/LOG): announced by a node, found by the nodes that log."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._loop = asyncio.get_running_loop()
-        self._core = LogCore(AsyncioReactor(self._loop), node._core)
-        self._records = Waiting("log", self._core.next_record, lambda: self._core.closing, "the log service is closed")
-        self._core.on_record = self._records.wake
-        self._closed = self._loop.create_future()
-        self._core.on_closed = self._done
+        self._waiter = Waiter()
+        self._closed = self._waiter.sibling()
+        self._shell = shell = self._waiter.call(LogShell, self._waiter.reactor, node._shell)
+        shell.on_record = self._waiter.wake
+        shell.on_closed = self._closed.wake
 
     async def __aenter__(self) -> Self:
-        await self._node.announce(SERVICE, self._core.endpoint)
+        await self._node.announce(SERVICE, self._shell.endpoint)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -247,25 +202,36 @@ class LogService:
 
     @property
     def endpoint(self) -> str:
-        return self._core.endpoint
+        """The endpoint that the nodes connect to."""
+        return self._shell.endpoint
 
     @property
     def discarded(self) -> int:
-        """How many messages came that were no logs."""
-        return self._core.discarded
+        """The number of messages that came and were no logs."""
+        return self._shell.discarded
 
     async def recv(self, timeout: float | None = None) -> Record:
-        """The next log."""
-        return await self._records.next(timeout)
+        """Return the next log."""
+        return await self._waiter.until(self._next_record, timeout, "no log came")
 
-    def __aiter__(self) -> AsyncIterator[Record]:
-        return self._records.all()
+    def _next_record(self) -> Record | None:
+        record = self._shell.next_record()
+        if record is None and self._shell.closing:
+            raise NodeStopped("the log service is closed")
+        return record
 
-    def _done(self) -> None:
-        if not self._closed.done():
-            self._closed.set_result(None)
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        try:
+            while True:
+                yield await self.recv()
+        except NodeStopped:
+            return
 
     async def close(self) -> None:
-        self._core.close()
-        self._records.wake()
-        await asyncio.shield(self._closed)
+        """Collect no more."""
+        self._waiter.call(self._begin_to_close)
+        await self._closed.until(lambda: self._shell.closed or None, None, "")
+
+    def _begin_to_close(self) -> None:
+        self._shell.close()
+        self._waiter.wake()

@@ -9,7 +9,7 @@ from uuid import UUID
 from zambezi.zmtp.face import Sendable, as_message
 from zambezi.zmtp.frames import parts_of
 from zambezi.zmtp.keys import KeyPair
-from zambezi.zmtp.pipe import Bound
+from zambezi.zmtp.options import Bound
 from zambezi.zre.discovery import MemoryNetwork
 
 DEFAULT_LINGER: Final = 1.0

@@ -10,45 +10,51 @@ import random
 from collections import deque
 from typing import Final
 
-from zambezi.zmtp.core import Options
+from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Pub
-from zambezi.zmtp.pipe import Pipe
+from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
+from zambezi.zmtp.transport import Transport
 
 BACKLOG: Final = 500
 
 
-class LogPublisher(Pub):
-    """A PUB with a memory for services that are not there yet."""
+class LogPublisher:
+    """A PUB with a memory for services that have not subscribed yet."""
 
     def __init__(self, reactor: Reactor, options: Options, chance: random.Random | None = None) -> None:
-        super().__init__(reactor, options, chance)
-        self._backlogs: dict[Pipe, deque[bytes]] = {}
+        self._pub = Pub(reactor, options, chance)
+        self._pub.on_subscribed = self._subscribed
+        self._pub.on_unsubscribed = self._unsubscribed
+        self._backlogs: dict[Peer, deque[bytes]] = {}
 
-    def connect(self, text: str) -> Pipe:
-        pipe = super().connect(text)
-        self._backlogs[pipe] = deque(maxlen=BACKLOG)
-        return pipe
+    @property
+    def transport(self) -> Transport:
+        """The connections to the services."""
+        return self._pub.transport
 
-    def detach(self, pipe: Pipe) -> None:
-        super().detach(pipe)
-        if pipe in self.connectors:
-            self._backlogs[pipe] = deque(maxlen=BACKLOG)
+    def connect(self, endpoint: str) -> None:
+        """Report to the service at an endpoint from now on."""
+        self._backlogs[self._pub.connect(endpoint)] = deque(maxlen=BACKLOG)
 
-    def leave(self, pipe: Pipe, linger: float | None) -> None:
-        self._backlogs.pop(pipe, None)
-        super().leave(pipe, linger)
-
-    def subscribed_to(self, pipe: Pipe, prefix: bytes, cancel: bool) -> None:
-        super().subscribed_to(pipe, prefix, cancel)
-        if not cancel:
-            for log in self._backlogs.pop(pipe, ()):
-                pipe.push(log)
+    def disconnect(self, endpoint: str) -> None:
+        """Report to a service no longer."""
+        self._backlogs.pop(self.transport.connected_to(endpoint), None)
+        self._pub.disconnect(endpoint, 0)
 
     def publish(self, log: bytes) -> None:
-        """Report to all services: now, or as soon as they are there."""
+        """Report to all services: now, or as soon as they have subscribed."""
         for backlog in self._backlogs.values():
             if len(backlog) == BACKLOG:
-                self.counters.dropped += 1
+                self.transport.counters.dropped += 1
             backlog.append(log)
-        self.try_send(log)
+        self._pub.try_send(log)
+
+    def _subscribed(self, peer: Peer, _prefix: bytes) -> None:
+        for log in self._backlogs.pop(peer, ()):
+            peer.send(log)
+
+    def _unsubscribed(self, peer: Peer) -> None:
+        """Keep logs again for a service whose connection is lost."""
+        if self.transport.is_outgoing(peer) and peer.open:
+            self._backlogs[peer] = deque(maxlen=BACKLOG)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from zambezi.zmtp.core import Options
 from zambezi.zmtp.errors import EndpointError
+from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Sub
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zre.log import SERVICE, Record, read
-from zambezi.zre.node import EPHEMERAL, NodeCore, security_of
+from zambezi.zre.node import EPHEMERAL, NodeShell, security_of
 
 
-class LogCore:
+class LogShell:
     """Collects logs for a node that announces it."""
 
-    def __init__(self, reactor: Reactor, node: NodeCore) -> None:
+    def __init__(self, reactor: Reactor, node: NodeShell) -> None:
         security, guard = security_of(node.options.keys)
         self.records: deque[Record] = deque()
         self.discarded = 0
@@ -53,7 +53,13 @@ class LogCore:
 
     @property
     def closing(self) -> bool:
+        """Whether `close` was called."""
         return self._sub.closing
+
+    @property
+    def closed(self) -> bool:
+        """Whether all is closed."""
+        return self._sub.closed
 
     def _readable(self) -> None:
         if self.records:

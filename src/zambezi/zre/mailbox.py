@@ -1,8 +1,7 @@
-"""The sockets of a node: a ROUTER that all peers send to, and a DEALER to each of them.
+"""The sockets of a node: a ROUTER that all peers send to (the mailbox), and a DEALER to each of them.
 
-The DEALERs live in one core, as its pipes: on the wire each is a DEALER with the node's identity, connected to one
-peer alone (MBX-03), and in memory it costs little more than its queues. A mesh of a thousand nodes in one process has a
-million of them.
+The DEALERs share one transport: on the wire each is a DEALER with the node's identity, connected to one peer alone
+(MBX-03), and in memory it costs little more than its queue. A mesh of a thousand nodes in one process has a million.
 """
 
 from __future__ import annotations
@@ -10,63 +9,62 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from zambezi.zmtp.core import AnyLink, Core, Options
-from zambezi.zmtp.pipe import Pipe
+from zambezi.zmtp.frames import Batch
+from zambezi.zmtp.options import Options
+from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
+from zambezi.zmtp.transport import Transport
 from zambezi.zre.dialect import Frames
 
 
-class Dealers(Core):
+class Dealers:
     """A DEALER to each peer, by the engine's key for it."""
 
-    socket_type = "DEALER"
-    early = True
-    eager = False  # a message to many peers is a write to each: several to each go out together
-
     def __init__(self, reactor: Reactor, options: Options, chance: random.Random | None = None) -> None:
-        super().__init__(reactor, options, chance)
-        self._pipes: dict[bytes, Pipe] = {}
-        self.on_lost: Callable[[bytes], object] = lambda _: None  # the connection to a peer; it is made again
+        # A message to many peers is a write to each: several messages to one peer go out together.
+        self.transport = Transport(reactor, "DEALER", self, options, chance=chance, eager=False)
+        self._peers: dict[bytes, Peer] = {}
+        self.on_attached: Callable[[Peer], object] = lambda _: None
+        self.on_lost: Callable[[bytes], object] = lambda _: None  # with the key of the peer; it is connected to again
 
     def open(self, key: bytes, endpoint: str) -> None:
         """Connect to a peer's mailbox."""
-        self._pipes[key] = self.connect(endpoint)
+        self._peers[key] = self.transport.connect(endpoint)
 
     def adopt(self, before: bytes, key: bytes) -> None:
-        """The peer at the other end is known now."""
-        self._pipes[key] = self._pipes.pop(before)
+        """Give a DEALER the key of the peer at its other end, now that it is known."""
+        self._peers[key] = self._peers.pop(before)
 
     def shut(self, key: bytes) -> None:
         """Part from a peer. What is queued for it is of no use any more."""
-        pipe = self._pipes.pop(key, None)
-        if pipe is not None:
-            self.leave(pipe, 0)
+        peer = self._peers.pop(key, None)
+        if peer is not None:
+            peer.close(0)
 
     def send(self, key: bytes, frames: Frames) -> bool:
-        """Queue a message; False if the peer's queue is full, which never makes anybody wait. (MBX-05)"""
-        pipe = self._pipes.get(key)
-        if pipe is None:
-            return True
-        if pipe.full:
-            return False
-        pipe.push(frames[0] if len(frames) == 1 else frames)
-        return True
+        """Queue a message; return False if the peer's queue is full, which never makes anybody wait. (MBX-05)"""
+        peer = self._peers.get(key)
+        return peer is None or peer.try_send(frames[0] if len(frames) == 1 else frames)
 
     def drained(self, key: bytes) -> bool:
-        """Whether all that was sent to a peer has left this side."""
-        pipe = self._pipes.get(key)
-        return pipe is None or pipe.drained
+        """Return whether all that was sent to a peer has left this side."""
+        peer = self._peers.get(key)
+        return peer is None or peer.drained
 
-    def link_lost(self, link: AnyLink, reason: str) -> None:
-        pipe = link.pipe
-        established = pipe.link is link
-        super().link_lost(link, reason)
-        if established and pipe in self.connectors:
-            key = pipe.identity[1:]  # mailboxes of our nodes say whose they are
-            if self._pipes.get(key) is not pipe:
-                key = next((key for key, one in self._pipes.items() if one is pipe), b"")
+    # What the transport tells
+
+    def attached(self, peer: Peer) -> None:
+        self.on_attached(peer)
+
+    def received(self, peer: Peer, batch: Batch) -> None:
+        """Drop it: nothing is received here. (MBX-04)"""
+
+    def writable(self, peer: Peer) -> None:
+        """Do nothing: nobody waits for room."""
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        if self.transport.is_outgoing(peer):
+            key = peer.identity[1:]  # mailboxes of our nodes say whose they are
+            if self._peers.get(key) is not peer:
+                key = next((key for key, one in self._peers.items() if one is peer), b"")
             self.on_lost(key)
-
-    def arrived(self, pipe: Pipe) -> None:
-        """Nothing is received here. (MBX-04)"""
-        pipe.clear_inbox()

@@ -23,16 +23,15 @@ from uuid import UUID, uuid4
 from zambezi.zmtp import endpoint as endpoints
 from zambezi.zmtp.alarm import Alarm
 from zambezi.zmtp.authenticator import Authenticator
-from zambezi.zmtp.core import Core, Options
 from zambezi.zmtp.errors import EndpointError
-from zambezi.zmtp.events import Connected, SocketEvent
 from zambezi.zmtp.frames import Batch
 from zambezi.zmtp.keys import KeyPair
+from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.patterns import Router
-from zambezi.zmtp.pipe import Bound
+from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zmtp.security import CurveClient, CurveServer, Null
-from zambezi.zmtp.stream import StreamLink
+from zambezi.zmtp.transport import Transport
 from zambezi.zre import engine as engines
 from zambezi.zre import interfaces, log
 from zambezi.zre.discovery import PORT, Broadcast, Discovery, MemoryDiscovery, MemoryNetwork
@@ -94,7 +93,7 @@ class PeerInfo:
     groups: frozenset[str]
 
 
-class NodeCore:
+class NodeShell:
     """A node on a reactor. Made, then started; what happens is told by `on_event`."""
 
     def __init__(self, reactor: Reactor, name: str, options: NodeOptions, chance: random.Random | None = None) -> None:
@@ -123,13 +122,14 @@ class NodeCore:
         self._dealers = Dealers(reactor, Options(identity=identity, security=client, send_bound=options.bound), chance)
         self._logger = LogPublisher(reactor, Options(security=client, on_full="drop"), chance) if options.log else None
         self._log_services: dict[UUID, str] = {}
-        self._cores: list[Core] = [core for core in (self._router, self._dealers, self._logger) if core is not None]
+        sockets = (self._router, self._dealers, self._logger)
+        self._transports: list[Transport] = [socket.transport for socket in sockets if socket is not None]
         self._router.on_readable = self._mail
         self._dealers.on_lost = lambda key: reactor.call_soon(self._disturbed, key)
         if self._seeds:
-            self._dealers.on_event = self._dealt
-        for core in self._cores:
-            core.on_closed = self._closed
+            self._dealers.on_attached = self._reached
+        for transport in self._transports:
+            transport.on_closed = self._closed
         self.engine = Engine(
             options.uuid,
             name,
@@ -169,6 +169,11 @@ class NodeCore:
     # The life of a node
 
     def start(self) -> None:
+        """Open the mailbox, and begin to look for peers."""
+        if self.stopping:
+            raise NodeStopped("a node that was stopped does not start again; make a new one")
+        if self.endpoint:
+            return
         options = self.options
         now = self.reactor.time()
         if isinstance(self._discovery, MemoryDiscovery):
@@ -217,15 +222,15 @@ class NodeCore:
 
     def _close(self, linger: float) -> None:
         self._alarm.end()
-        for core in self._cores:
-            core.close(linger)
+        for transport in self._transports:
+            transport.close(linger)
 
     def _stopped_engine(self) -> list[engines.Output]:
         self.engine.stop()
         return self.engine.take()
 
     def _closed(self) -> None:
-        if self.stopping and not self.stopped and all(core.closed for core in self._cores):
+        if self.stopping and not self.stopped and all(transport.closed for transport in self._transports):
             self.stopped = True
             if self._discovery is not None:
                 for goodbye in self._goodbyes:
@@ -267,6 +272,7 @@ class NodeCore:
 
     @property
     def peers(self) -> list[PeerInfo]:
+        """All peers that are here now."""
         return [
             PeerInfo(peer.uuid, peer.name, peer.endpoint, dict(peer.headers), frozenset(peer.groups))
             for peer in self.engine.peers.values()
@@ -275,6 +281,7 @@ class NodeCore:
 
     @property
     def unsent(self) -> list[UUID]:
+        """The peers whose queue is not empty."""
         return [peer.uuid for peer in self.engine.peers.values() if not self._dealers.drained(peer.key)]
 
     def next_event(self) -> Event | None:
@@ -315,9 +322,9 @@ class NodeCore:
             self.engine.tick(now)
             self._pump()
 
-    def _dealt(self, event: SocketEvent) -> None:
-        if isinstance(event, Connected) and event.endpoint in self._seeds and not self.stopping:
-            self.engine.reached(self._seeds[event.endpoint], event.identity, event.address)
+    def _reached(self, peer: Peer) -> None:
+        if peer.endpoint in self._seeds and not self.stopping:
+            self.engine.reached(self._seeds[peer.endpoint], peer.identity, peer.address)
             self._pump()
 
     def _disturbed(self, key: bytes) -> None:
@@ -326,8 +333,8 @@ class NodeCore:
             self._pump()
 
     def _source_of(self, key: bytes) -> str:
-        pipe = self._router.peers.get(b"\x01" + key)
-        return pipe.link.address if pipe is not None and isinstance(pipe.link, StreamLink) else ""
+        peer = self._router.peers.get(b"\x01" + key)
+        return peer.address if peer is not None else ""
 
     def _pump(self) -> None:
         """Do what the engine wants done."""
@@ -423,7 +430,7 @@ class NodeCore:
         self.engine.move(int(endpoint.rpartition(":")[2]), before, now)
         if self._logger is not None:
             for where in set(self._log_services.values()):
-                self._logger.disconnect(where, 0)
+                self._logger.disconnect(where)
                 self._logger.connect(where)
         for follow in list(self.on_moved):
             follow()
@@ -459,7 +466,7 @@ class NodeCore:
             self._report(log.What.EXIT, event.peer, event.reason)
             where = self._log_services.pop(event.peer, None)
             if where is not None and where not in self._log_services.values():
-                self._logger.disconnect(where, 0)
+                self._logger.disconnect(where)
         elif isinstance(event, Whisper):
             self._report(log.What.RECV, event.peer, "WHISPER")
         elif isinstance(event, Shout):
@@ -484,10 +491,14 @@ class NodeCore:
             ours, theirs = log.hash_of(self.options.uuid), log.hash_of(peer)
             self._logger.publish(log.Log(level, what, ours, theirs, millis, log.cut(text)).encode()[0])
 
-    @property
-    def logs_dropped(self) -> int:
-        """How many logs a service was too slow for."""
-        return self._logger.counters.dropped if self._logger is not None else 0
+    def queues(self) -> list[tuple[str, int, int]]:
+        """Return name, length and bound of each queue. Of queues that every peer has, the longest counts."""
+        transport = self._dealers.transport
+        return [
+            ("peers", len(self.engine.peers), self.options.max_peers),
+            ("events", len(self.events), EVENTS_WAITING),
+            ("octets, to a peer", transport.longest_queue, transport.send_octets),
+        ]
 
 
 def security_of(keys: KeyPair | None) -> tuple[CurveServer | Null, Authenticator | None]:

@@ -20,12 +20,9 @@ What is checked is known to the simulation alone, and not to the nodes:
 from __future__ import annotations
 
 import gc
-import heapq
 import itertools
 import random
-import socket
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,11 +31,11 @@ from uuid import UUID
 
 import psutil
 
-from zambezi.zmtp.reactor import Addresses
+from zambezi.zmtp.testing import Simulation
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.errors import ZreError
 from zambezi.zre.events import Enter, Event, Exit, Shout, Whisper
-from zambezi.zre.node import NodeCore, NodeOptions
+from zambezi.zre.node import NodeOptions, NodeShell
 
 # Nodes for which one second between beacons is right. Four times as many beacon every four seconds.
 _NODES_PER_SECOND: Final = 100
@@ -47,79 +44,6 @@ _STEP: Final = 0.1
 _SETTLING: Final = 40
 _EVASIVE: Final = 3
 _EXPIRED: Final = 10
-
-
-class VirtualReactor:
-    """An event loop whose time passes when everything due has been done. It has no sockets, only memory."""
-
-    def __init__(self) -> None:
-        self._now = 0.0
-        self._soon: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
-        self._timers: list[tuple[float, int, VirtualTimer]] = []
-        self._order = itertools.count()
-
-    def time(self) -> float:
-        return self._now
-
-    def call_soon(self, callback: Callable[..., object], *args: object) -> None:
-        self._soon.append((callback, args))
-
-    def call_at(self, when: float, callback: Callable[..., object], *args: object) -> VirtualTimer:
-        timer = VirtualTimer(callback, args)
-        heapq.heappush(self._timers, (when, next(self._order), timer))
-        return timer
-
-    def run_until(self, when: float) -> None:
-        """Let the time pass."""
-        soon, timers = self._soon, self._timers
-        while True:
-            while soon:
-                callback, args = soon.popleft()
-                callback(*args)
-            if not timers or timers[0][0] > when:
-                break
-            due, _, timer = heapq.heappop(timers)
-            self._now = max(self._now, due)
-            timer.fire()
-        self._now = max(self._now, when)
-
-    def add_reader(self, sock: socket.socket, callback: Callable[[], object]) -> None:
-        raise ZreError("a simulation has no sockets")
-
-    def remove_reader(self, sock: socket.socket) -> None:
-        raise ZreError("a simulation has no sockets")
-
-    def add_writer(self, sock: socket.socket, callback: Callable[[], object]) -> None:
-        raise ZreError("a simulation has no sockets")
-
-    def remove_writer(self, sock: socket.socket) -> None:
-        raise ZreError("a simulation has no sockets")
-
-    def release(self, sock: socket.socket) -> None:
-        raise ZreError("a simulation has no sockets")
-
-    def resolve(self, host: str, port: int, callback: Callable[[Addresses | OSError], object]) -> None:
-        raise ZreError("a simulation has no sockets")
-
-
-class VirtualTimer:
-    """A timer of the virtual reactor."""
-
-    __slots__ = ("_args", "_callback")
-
-    def __init__(self, callback: Callable[..., object], args: tuple[object, ...]) -> None:
-        self._callback: Callable[..., object] | None = callback
-        self._args = args
-
-    def cancel(self) -> None:
-        self._callback = None
-        self._args = ()
-
-    def fire(self) -> None:
-        callback, args = self._callback, self._args
-        self.cancel()
-        if callback is not None:
-            callback(*args)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +129,7 @@ class Progress:
 class _Life:
     """A node from its start to its crash, and what must still come to it."""
 
-    core: NodeCore
+    node: NodeShell
     name: str
     number: int
     groups: set[str]
@@ -217,13 +141,13 @@ class _Life:
     newest: dict[UUID, int] = field(default_factory=dict)
 
 
-class Simulation:
+class MeshSimulation:
     """A mesh that lives through a plan."""
 
     def __init__(self, plan: Plan, progress: Callable[[Progress], object] = lambda _: None) -> None:
         self.plan = plan
         self.report = Report(plan)
-        self.reactor = VirtualReactor()
+        self.reactor = Simulation(0.0)
         self._progress = progress
         self._network = MemoryNetwork()
         self._chance = random.Random(plan.seed)
@@ -243,7 +167,7 @@ class Simulation:
             self._settle()
             self._judge()
             for life in self._lives.values():
-                life.core.crash()
+                life.node.crash()
             self.reactor.run_until(self.reactor.time() + 1)
         self.report.took = time.perf_counter() - began
         return self.report
@@ -291,7 +215,7 @@ class Simulation:
         truth = {uuid: (life.name, frozenset(life.groups)) for uuid, life in self._lives.items()}
         wrong = 0
         for uuid, life in self._lives.items():
-            seen = {peer.uuid: (peer.name, peer.groups) for peer in life.core.engine.peers.values() if peer.ready}
+            seen = {peer.uuid: (peer.name, peer.groups) for peer in life.node.engine.peers.values() if peer.ready}
             seen[uuid] = truth[uuid]
             wrong += seen != truth
         return wrong
@@ -317,11 +241,11 @@ class Simulation:
             max_strangers=1_000 + plan.nodes,
         )
         name = f"node-{number}"
-        life = _Life(NodeCore(self.reactor, name, options, self._chance), name, number, groups)
-        life.core.on_event = lambda: self._hear(life)
+        life = _Life(NodeShell(self.reactor, name, options, self._chance), name, number, groups)
+        life.node.on_event = lambda: self._hear(life)
         self._lives[uuid] = life
         self._absent -= 1
-        life.core.start()
+        life.node.start()
 
     def _act(self) -> None:
         """What everybody does in one step."""
@@ -338,15 +262,15 @@ class Simulation:
     def _crash(self, life: _Life) -> None:
         """A node is killed. It comes back after a while: half of them as who they were, the others as somebody new."""
         self.report.crashes += 1
-        del self._lives[life.core.engine.uuid]
+        del self._lives[life.node.engine.uuid]
         self._links -= life.sees
         self.report.excused += len(life.awaited)
         for other in self._lives.values():
             gone = [number for number, (sender, _) in other.awaited.items() if sender is life]
             self._excuse(other, gone)
-        life.core.crash()
+        life.node.crash()
         self._absent += 1
-        uuid = life.core.engine.uuid if self._chance.random() < 0.5 else self._uuid()
+        uuid = life.node.engine.uuid if self._chance.random() < 0.5 else self._uuid()
         back = self.reactor.time() + self._chance.uniform(0.5, 3.0) * self.plan.beacon_interval
         self.reactor.call_at(back, self._return, life.number, uuid)
 
@@ -360,16 +284,16 @@ class Simulation:
             group = self._chance.choice(new)
             self.report.joins += 1
             life.groups.add(group)
-            life.core.join(group)
+            life.node.join(group)
         else:
             group = self._chance.choice(sorted(life.groups))
             self.report.leaves += 1
             life.groups.discard(group)
             self._excuse(life, [number for number, (_, where) in life.awaited.items() if where == group])
-            life.core.leave(group)
+            life.node.leave(group)
 
     def _talk(self, life: _Life) -> None:
-        peers = [peer for peer in life.core.engine.peers.values() if peer.ready]
+        peers = [peer for peer in life.node.engine.peers.values() if peer.ready]
         number = next(self._numbers)
         if not peers:
             return
@@ -377,20 +301,20 @@ class Simulation:
             peer = self._chance.choice(peers)
             self.report.whispers += 1
             self._await(life, peer.uuid, peer.endpoint, number, "")
-            life.core.whisper(peer.uuid, (b"%d" % number,))
+            life.node.whisper(peer.uuid, (b"%d" % number,))
             return
         group = self._chance.choice(sorted(life.groups) or self._names)
         self.report.shouts += 1
         for peer in peers:
             if group in peer.groups:
                 self._await(life, peer.uuid, peer.endpoint, number, group)
-        life.core.shout(group, (b"%d" % number,))
+        life.node.shout(group, (b"%d" % number,))
 
     def _await(self, sender: _Life, uuid: UUID, endpoint: str, number: int, group: str) -> None:
         """A copy goes out: whether it must come depends on whether its receiver still is who the sender thinks."""
         self.report.sent += 1
         receiver = self._lives.get(uuid)
-        if receiver is None or receiver.core.endpoint != endpoint or (group and group not in receiver.groups):
+        if receiver is None or receiver.node.endpoint != endpoint or (group and group not in receiver.groups):
             self.report.excused += 1
             if receiver is not None:
                 receiver.excused.add(number)
@@ -406,7 +330,7 @@ class Simulation:
     # What the nodes hear
 
     def _hear(self, life: _Life) -> None:
-        while (event := life.core.next_event()) is not None:
+        while (event := life.node.next_event()) is not None:
             match event:
                 case Enter():
                     self.report.enters += 1
@@ -435,7 +359,7 @@ class Simulation:
             self.report.strayed += not known
             return
         self.report.delivered += 1
-        self.report.strayed += meant != group or sender.core.engine.uuid != event.peer
+        self.report.strayed += meant != group or sender.node.engine.uuid != event.peer
         self.report.disordered += life.newest.get(event.peer, 0) > number
         life.newest[event.peer] = number
 
@@ -449,7 +373,7 @@ class Simulation:
         report.lost = sum(len(life.awaited) for life in self._lives.values())
         report.wrong_views = self._wrong_views()
         for life in self._lives.values():
-            counters = life.core.engine.counters
+            counters = life.node.engine.counters
             report.discarded += counters.bad_beacons + counters.bad_messages + counters.bad_identities
             report.discarded += counters.gaps + counters.status_mismatches + counters.unknown_commands
             report.discarded += counters.refused_strangers + counters.refused_peers
@@ -460,7 +384,7 @@ class Simulation:
 
 def simulate(plan: Plan, progress: Callable[[Progress], object] = lambda _: None) -> Report:
     """Let a mesh live through a plan, and say what happened."""
-    return Simulation(plan, progress).run()
+    return MeshSimulation(plan, progress).run()
 
 
 @contextmanager

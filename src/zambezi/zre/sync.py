@@ -1,113 +1,78 @@
-"""ZRE nodes that block, for scripts and threads. Names, arguments and meaning are those of `zambezi.zre.asyncio`.
+# Generated from asyncio.py by `make generate`. Change that file, and generate this one anew.
+"""ZRE nodes for threads, in calls that block.
 
->>> network = MemoryNetwork()
->>> with Node("ann", network=network) as ann, Node("bob", network=network) as bob:
-...     event = ann.recv(timeout=10)
-...     ann.whisper(event.peer, b"hello bob")
-...     heard = [bob.recv(timeout=10), bob.recv(timeout=10)]
->>> event.name, heard[1].data
-('bob', b'hello bob')
+Names, arguments and meaning are those of `zambezi.zre.asyncio`.
+
+>>> def main() -> list[str]:
+...     network = MemoryNetwork()
+...     with Node("ann", network=network) as ann, Node("bob", network=network, groups=["CHAT"]) as bob:
+...         story = []
+...         for event in ann:
+...             story.append(f"{type(event).__name__} {event.name}")
+...             if isinstance(event, Join):
+...                 ann.shout("CHAT", b"hello all")
+...                 break
+...         for event in bob:
+...             if isinstance(event, Shout):
+...                 story.append(event.data.decode())
+...                 return story
+>>> main()
+['Enter bob', 'Join bob', 'hello all']
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Generic, Self, TypeVar, Unpack
+from typing import Final, Self, Unpack
 from uuid import UUID
 
-from zambezi.zmtp.errors import TimedOut
 from zambezi.zmtp.face import Sendable
-from zambezi.zmtp.reactor import ThreadReactor
-from zambezi.zmtp.sync import io_loop
+from zambezi.zmtp.thread_waiter import Waiter
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.engine import Counters
 from zambezi.zre.errors import NodeStopped
-from zambezi.zre.events import Event
+from zambezi.zre.events import Event, Join, Shout
 from zambezi.zre.face import DEFAULT_LINGER, NodeArguments, frames_of
 from zambezi.zre.log import SERVICE, Record
-from zambezi.zre.logservice import LogCore
-from zambezi.zre.node import NodeCore, NodeOptions, PeerInfo
+from zambezi.zre.logservice import LogShell
+from zambezi.zre.node import NodeOptions, NodeShell, PeerInfo
 
-__all__ = ["LogService", "MemoryNetwork", "Node"]
+__all__ = ["Join", "LogService", "MemoryNetwork", "Node", "Shout"]
 
-T = TypeVar("T")
-
-
-class Waiting(Generic[T]):
-    """Threads that wait for the next of something: an event of a node, a log of a service.
-
-    `take` gives it, or None if there is none yet; when `over` says so, none will come any more. Both are called, and
-    `wake` is to be called, with the lock held.
-    """
-
-    def __init__(
-        self, lock: threading.Lock, what: str, take: Callable[[], T | None], over: Callable[[], bool], end: str
-    ) -> None:
-        self._come = threading.Condition(lock)
-        self._what = what
-        self._take = take
-        self._over = over
-        self._end = end
-        self.wake = self._come.notify_all
-
-    def next(self, timeout: float | None) -> T:
-        """The next one."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with self._come:
-            while (found := self._take()) is None:
-                if self._over():
-                    raise NodeStopped(self._end)
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    raise TimedOut(f"no {self._what} came within {timeout:g} s")
-                self._come.wait(left)
-            return found
-
-    def all(self) -> Iterator[T]:
-        """Each of them, until it is over."""
-        try:
-            while True:
-                yield self.next(None)
-        except NodeStopped:
-            return
+_AT_ONCE: Final = 64  # messages that a program sends in a row before the event loop runs
 
 
 class Node:
-    """A node of a mesh. It starts with `with`, or `start()`, and says goodbye when it stops. Any thread may use it.
+    """A node of a mesh. It starts with `with`, or `start()`, and says goodbye when it stops.
 
-    `name` is what others see of it. `interface` (a name or an address, several of them, or `"*"`) says where beacons go
+    `name` is how others see it. `interface` (a name or an address, several of them, or `"*"`) says where beacons go
     out; `seeds` names mailboxes to begin with where there is no broadcast; `keys` is the key pair of a mesh that only
     its holders can join. See docs/mesh.md for all the options.
     """
 
     def __init__(self, name: str = "", **options: Unpack[NodeArguments]) -> None:
-        self._lock = threading.Lock()
-        self._ended = threading.Condition(self._lock)
-        core = self._core = NodeCore(ThreadReactor(io_loop(), self._lock), name, NodeOptions(**options))
-        self._events = Waiting(self._lock, "event", core.next_event, lambda: core.stopping, "the node is stopped")
-        self._core.on_event = self._events.wake
-        self._core.on_stopped = self._ended.notify_all
-        self._started = False
+        self._waiter = Waiter()
+        self._stopped = self._waiter.sibling()
+        self._shell = shell = NodeShell(self._waiter.reactor, name, NodeOptions(**options))
+        shell.on_event = self._waiter.wake
+        shell.on_stopped = self._stopped.wake
+        self._sent = 0
 
     # The life of a node
 
     def start(self) -> None:
-        """Open the mailbox, and begin to look for peers."""
-        with self._lock:
-            if not self._started:
-                self._started = True
-                self._core.start()
+        """Open the mailbox, and begin to look for peers. A node that runs already is left alone."""
+        self._waiter.call(self._shell.start)
 
     def stop(self, linger: float = DEFAULT_LINGER) -> None:
-        """Say goodbye; what is queued has `linger` seconds to go out."""
-        with self._lock:
-            self._core.stop(linger)
-            self._events.wake()
-            while not self._core.stopped:
-                self._ended.wait()
+        """Say goodbye; what is queued has `linger` seconds to go out. A stopped node does not start again."""
+        self._waiter.call(self._begin_to_stop, linger)
+        self._stopped.until(lambda: self._shell.stopped or None, None, "")
+
+    def _begin_to_stop(self, linger: float) -> None:
+        self._shell.stop(linger)
+        self._waiter.wake()
 
     def __enter__(self) -> Self:
         self.start()
@@ -118,109 +83,118 @@ class Node:
     ) -> None:
         self.stop(0 if kind is not None else DEFAULT_LINGER)
 
-    # Who we are, and who is there
+    # This node, and its peers
 
     @property
     def uuid(self) -> UUID:
-        return self._core.engine.uuid
+        """The UUID of this node."""
+        return self._shell.engine.uuid
 
     @property
     def name(self) -> str:
-        return self._core.engine.name
+        """The name of this node."""
+        return self._shell.engine.name
 
     @property
     def endpoint(self) -> str:
-        """Where the mailbox is bound."""
-        return self._core.endpoint
+        """The endpoint of the mailbox."""
+        return self._shell.endpoint
 
     @property
     def peers(self) -> list[PeerInfo]:
-        """Everybody who is here now."""
-        with self._lock:
-            return self._core.peers
+        """All peers that are here now."""
+        return self._waiter.call(lambda: self._shell.peers)
 
     @property
     def groups(self) -> frozenset[str]:
         """The groups that this node is in."""
-        with self._lock:
-            return frozenset(self._core.engine.groups)
+        return self._waiter.call(frozenset, self._shell.engine.groups)
 
     def services(self, service: str) -> dict[UUID, str]:
-        """Which peers offer a service, and where."""
-        with self._lock:
-            return self._core.engine.services(service)
+        """Return the peers that offer a service, and their endpoints for it."""
+        return self._waiter.call(self._shell.engine.services, service)
 
     @property
     def unsent(self) -> list[UUID]:
-        """The peers to whom something has still to go out."""
-        with self._lock:
-            return self._core.unsent
+        """The peers whose queue is not empty."""
+        return self._waiter.call(lambda: self._shell.unsent)
 
     @property
     def counters(self) -> Counters:
-        """What was discarded, and why."""
-        return self._core.engine.counters
+        """Counters of what was discarded, by reason."""
+        return self._shell.engine.counters
 
-    # What we say
+    @property
+    def queues(self) -> list[tuple[str, int, int]]:
+        """The queues of the node: name, length and bound of each. Of peers, the longest counts."""
+        return self._waiter.call(self._shell.queues)
+
+    # Talking
 
     def join(self, group: str) -> None:
         """Join a group, and tell all peers."""
-        with self._lock:
-            self._core.join(group)
+        self._waiter.call(self._shell.join, group)
 
     def leave(self, group: str) -> None:
         """Leave a group, and tell all peers."""
-        with self._lock:
-            self._core.leave(group)
+        self._waiter.call(self._shell.leave, group)
 
     def whisper(self, peer: UUID, data: Sendable) -> None:
         """Send a message to one peer: one frame as `bytes`, or several."""
-        frames = frames_of(data)
-        with self._lock:
-            self._core.whisper(peer, frames)
+        self._waiter.call(self._shell.whisper, peer, frames_of(data))
+        self._breathe()
 
     def shout(self, group: str, data: Sendable) -> int:
-        """Send a message to all peers in a group; how many that are now."""
-        frames = frames_of(data)
-        with self._lock:
-            return self._core.shout(group, frames)
+        """Send a message to all peers in a group; return how many they are now."""
+        count = self._waiter.call(self._shell.shout, group, frames_of(data))
+        self._breathe()
+        return count
+
+    def _breathe(self) -> None:
+        self._sent += 1
+        if self._sent % _AT_ONCE == 0:
+            self._waiter.breathe()
 
     def announce(self, service: str, endpoint: str) -> None:
-        """Offer a service, such as `X-NAME`, at an endpoint. Peers that know us already are greeted anew."""
-        with self._lock:
-            self._core.announce(service, endpoint)
+        """Offer a service, such as `X-NAME`, at an endpoint. Peers that know this node already are greeted anew."""
+        self._waiter.call(self._shell.announce, service, endpoint)
 
-    # What we hear
+    # Listening
 
     def recv(self, timeout: float | None = None) -> Event:
-        """The next event."""
-        return self._events.next(timeout)
+        """Return the next event."""
+        return self._waiter.until(self._next_event, timeout, "no event came")
+
+    def _next_event(self) -> Event | None:
+        event = self._shell.next_event()
+        if event is None and self._shell.stopping:
+            raise NodeStopped("the node is stopped")
+        return event
 
     def __iter__(self) -> Iterator[Event]:
-        return self._events.all()
+        try:
+            while True:
+                yield self.recv()
+        except NodeStopped:
+            return
 
     def __repr__(self) -> str:
-        return f"<Node {self.name} {self.uuid.hex[:6]} with {len(self._core.peers)} peers>"
+        return f"<Node {self.name} {self.uuid.hex[:6]} with {len(self.peers)} peers>"
 
 
 class LogService:
-    """Collects the logs of a mesh (ZRE/LOG): announced by a node, found by those that log."""
+    """A collector of the logs of a mesh (ZRE/LOG): announced by a node, found by the nodes that log."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._lock = threading.Lock()
-        self._ended = threading.Condition(self._lock)
-        self._over = False
-        with self._lock:
-            core = self._core = LogCore(ThreadReactor(io_loop(), self._lock), node._core)
-            self._records = Waiting(
-                self._lock, "log", core.next_record, lambda: core.closing, "the log service is closed"
-            )
-            self._core.on_record = self._records.wake
-            self._core.on_closed = self._end
+        self._waiter = Waiter()
+        self._closed = self._waiter.sibling()
+        self._shell = shell = self._waiter.call(LogShell, self._waiter.reactor, node._shell)
+        shell.on_record = self._waiter.wake
+        shell.on_closed = self._closed.wake
 
     def __enter__(self) -> Self:
-        self._node.announce(SERVICE, self._core.endpoint)
+        self._node.announce(SERVICE, self._shell.endpoint)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -228,27 +202,36 @@ class LogService:
 
     @property
     def endpoint(self) -> str:
-        return self._core.endpoint
+        """The endpoint that the nodes connect to."""
+        return self._shell.endpoint
 
     @property
     def discarded(self) -> int:
-        """How many messages came that were no logs."""
-        return self._core.discarded
+        """The number of messages that came and were no logs."""
+        return self._shell.discarded
 
     def recv(self, timeout: float | None = None) -> Record:
-        """The next log."""
-        return self._records.next(timeout)
+        """Return the next log."""
+        return self._waiter.until(self._next_record, timeout, "no log came")
+
+    def _next_record(self) -> Record | None:
+        record = self._shell.next_record()
+        if record is None and self._shell.closing:
+            raise NodeStopped("the log service is closed")
+        return record
 
     def __iter__(self) -> Iterator[Record]:
-        return self._records.all()
+        try:
+            while True:
+                yield self.recv()
+        except NodeStopped:
+            return
 
     def close(self) -> None:
-        with self._lock:
-            self._core.close()
-            self._records.wake()
-            while not self._over:
-                self._ended.wait()
+        """Collect no more."""
+        self._waiter.call(self._begin_to_close)
+        self._closed.until(lambda: self._shell.closed or None, None, "")
 
-    def _end(self) -> None:
-        self._over = True
-        self._ended.notify_all()
+    def _begin_to_close(self) -> None:
+        self._shell.close()
+        self._waiter.wake()

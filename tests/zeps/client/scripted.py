@@ -80,17 +80,15 @@ class Scripted:
 
     def cut(self) -> None:
         """End all connections, as a network does that breaks."""
-        for link in list(self._router._core.links):
+        for link in list(self._router._transport.links):
             link.abort("cut by the test")
 
 
 def cut(broker: Broker, which: Callable[[str], bool] = lambda _: True) -> int:
     """End the connections of a real broker to streams of some names; how many."""
-    core = broker._core
-    found = [pipe.link for pipe, line in core._lines.items() if which(line.session.stream_name)]
-    for link in found:
-        if link is not None:
-            link.abort("cut by the test")
+    found = [peer for peer, session in broker._sessions.items() if which(session.stream_name)]
+    for peer in found:
+        peer.abort("cut by the test")
     return len(found)
 
 

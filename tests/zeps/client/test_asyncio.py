@@ -16,9 +16,9 @@ import pytest
 from tests.zeps.client.scripted import Scripted, cut
 from tests.zmtp.engines import CLIENT_KEYS, SERVER_KEYS, guard
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
-from zambezi.zeps import client as clients
 from zambezi.zeps.asyncio import Client, Stream, Subscription
 from zambezi.zeps.broker import Broker
+from zambezi.zeps.client.connection import BrokerConnection
 from zambezi.zeps.errors import BrokerError, ClientClosed, Incarnation, QueueFull, TimedOut, ZepsError
 from zambezi.zeps.messages import (
     Attach,
@@ -446,7 +446,7 @@ async def test_at_the_bound_a_publisher_waits_for_a_broker(tmp_path: Path) -> No
             await flood(stream, 10, timeout=0.05)
         taken = stream.unconfirmed
         assert 0 < taken < 100
-        with pytest.raises(TimedOut, match="messages were taken"):
+        with pytest.raises(TimedOut, match="no room for 10 of 10"):
             await stream.publish_many([("k", bytes(600))] * 10, timeout=0.05)
         waiting = asyncio.create_task(stream.publish("k", bytes(500)))
         await asyncio.sleep(0)
@@ -484,17 +484,17 @@ async def test_what_is_confirmed_while_a_goodbye_waits_its_turn_is_confirmed(mon
         flushing = asyncio.create_task(stream.flush(PATIENCE))
         who = await broker.attached()
         await broker.expect(Ping, who)
-        session = stream._session
-        assert session is not None
+        connection = stream._connection
+        assert connection is not None
         with monkeypatch.context() as patch:
             # As if much were in line before the goodbye, so that the connection stays.
-            patch.setattr(clients.Session, "close", lambda self, linger: setattr(self, "closing", True))
-            session.close(None)
+            patch.setattr(BrokerConnection, "close", lambda self, linger: setattr(self.transport, "closing", True))
+            connection.close(None)
         assert (stream.counters.confirmed, stream.counters.unconfirmed) == (0, 1)
         await broker.say(who, PingOk())
         await eventually(lambda: stream.counters.confirmed)
         assert (stream.counters.confirmed, stream.counters.unconfirmed) == (1, 0)
-        session.closing = False
+        connection.transport.closing = False
         await client.close(0)
         await asyncio.gather(flushing, return_exceptions=True)
 
@@ -524,7 +524,7 @@ async def test_a_window_bounds_what_is_held_for_a_slow_reader(tmp_path: Path) ->
         await stream.publish_many([("k", bytes(1000))] * 1000)
         await stream.flush(PATIENCE)
         subscription = stream.subscribe(since="earliest", window=10_000)
-        engine = subscription._session.engine
+        engine = subscription._connection.engine
         await eventually(lambda: engine._unread >= 10_000)
         found = 0
         while found < 1000:
@@ -588,7 +588,7 @@ async def test_detach_is_answered_and_then_it_comes_back() -> None:
 
 @in_loop
 async def test_a_broker_that_says_detach_and_does_not_close_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "PART", 0.05)
+    monkeypatch.setattr("zambezi.zeps.client.connection.PART", 0.05)
     async with Scripted() as broker, Client.connect(broker.endpoint, backoff=QUICK) as client:
         subscription = client.stream("s").subscribe(since="earliest")
         who, _ = await broker.subscribed()
@@ -789,7 +789,7 @@ async def test_a_receive_that_times_out_or_is_cancelled_loses_nothing(tmp_path: 
             for _ in range(50):
                 with pytest.raises(TimedOut, match="no message"):
                     await subscription.recv(0)
-            assert len(subscription._waiting._futures) == 0
+            assert len(subscription._waiter._futures) == 0
             found = []
             for number in range(50):
                 waiting = asyncio.create_task(subscription.recv())

@@ -1,4 +1,4 @@
-"""zambezi.zeps.publisher: nothing is lost before it is confirmed, and nothing is held beyond the bound."""
+"""zambezi.zeps.client.publisher: nothing is lost before it is confirmed, and nothing is held beyond the bound."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zambezi.zeps import publisher as publishers
+from zambezi.zeps.client import publisher as publishers
+from zambezi.zeps.client.publisher import ASK_OCTETS, ASK_SECONDS, ASKED, POST, POSTS, Outgoing, Parcel, Publisher
 from zambezi.zeps.errors import BrokerError, QueueFull, ZepsError
 from zambezi.zeps.messages import Ping, Publish, Zeps
-from zambezi.zeps.publisher import ASK_OCTETS, ASK_SECONDS, ASKED, POST, POSTS, Outgoing, Parcel, Publisher
 from zambezi.zmtp.frames import Batch, Decoder
 
 

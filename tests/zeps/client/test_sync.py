@@ -218,7 +218,7 @@ def test_strategies_at_the_bound() -> None:
     waiting.publish("k", bytes(900))
     with pytest.raises(TimedOut, match="no room"):
         waiting.publish("k", bytes(900), timeout=0.01)
-    with pytest.raises(TimedOut, match="0 of 2"):
+    with pytest.raises(TimedOut, match="no room for 2 of 2"):
         waiting.publish_many([("k", bytes(900))] * 2, timeout=0.01)
     with pytest.raises(QueueFull):
         waiting.publish_nowait("k", bytes(900))

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.zeps.journal.streams import block, pieces
-from zambezi.zeps.journal.entry import ENTRY, SIZE, Cuts, IndexEntry, Window, search, split, unpack
+from zambezi.zeps.journal.entry import SIZE, Cuts, IndexEntry, Window, search, split, unpack
+from zambezi.zeps.layout import ENTRY
 
 numbers_8 = st.integers(0, 2**64 - 1)
 numbers_4 = st.integers(0, 2**32 - 1)

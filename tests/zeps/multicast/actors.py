@@ -17,10 +17,10 @@ from typing import Any
 from zambezi.zeps import sync
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.broker import Broker
+from zambezi.zeps.client.batch import MessageBatch
 from zambezi.zeps.multicast import listening, reception
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.receiver import Receive, Receiver, receiver_of
-from zambezi.zeps.received import MessageBatch
 from zambezi.zmtp import Backoff
 from zambezi.zmtp.reactor import Reactor
 

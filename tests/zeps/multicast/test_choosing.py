@@ -2,11 +2,11 @@
 
 import pytest
 
+from zambezi.zeps.client.batch import examine
+from zambezi.zeps.client.subscriber import Subscriber
 from zambezi.zeps.directory import StreamInfo
 from zambezi.zeps.errors import PatternError
 from zambezi.zeps.messages import EARLIEST, LATEST, TIME, Credit, Deliver, Subscribe, Zeps
-from zambezi.zeps.received import examine
-from zambezi.zeps.subscriber import Subscriber
 
 
 def told(first: int = 1, last: int = 100) -> StreamInfo:
@@ -37,7 +37,7 @@ def overhear(subscriber: Subscriber, *messages: tuple[int, str]) -> None:
 
 def sequences(subscriber: Subscriber) -> list[int]:
     found = []
-    while (batch := subscriber.take()) is not None:
+    while (batch := subscriber.next_batch()) is not None:
         found += batch.sequences()
     return found
 
@@ -84,7 +84,7 @@ def test_what_does_not_match_is_left_out_and_yet_moves_the_place() -> None:
     assert subscriber.counters.received == 2
     overhear(subscriber, (105, "coffee"))
     assert subscriber.position == 105
-    assert subscriber.take() is None
+    assert subscriber.next_batch() is None
 
 
 def test_what_is_left_out_is_credit_again() -> None:

@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zambezi.zeps.block import Block, deliver
+from zambezi.zeps.client.batch import MessageBatch
+from zambezi.zeps.layout import sequence_of
 from zambezi.zeps.messages import Publish
 from zambezi.zeps.multicast.datagram import Fragment, Mark, Messages
 from zambezi.zeps.multicast.feed import Feed
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.reception import FIRST_PENALTY, PATIENCE, SILENCE, Phase, Reception
-from zambezi.zeps.received import MessageBatch, sequence_of
 
 WHO = UUID(int=7)
 

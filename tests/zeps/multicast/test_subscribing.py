@@ -59,7 +59,7 @@ async def take(subscription: Subscription, last: int) -> list[int]:
 
 
 def in_group(subscription: Subscription | sync.Subscription) -> bool:
-    return subscription._session._apart
+    return subscription._connection._apart
 
 
 @pytest.mark.spec("ZEP-16")
@@ -174,7 +174,7 @@ async def test_a_program_that_does_not_read_holds_no_more_than_its_window(ether:
         await eventually(lambda: in_group(subscription))
         for first in range(1, 3001, 20):
             await publish(stream, 20, first)
-        engine = subscription._session.engine
+        engine = subscription._connection.engine
         assert engine._unread < 2000 + 1400
         assert not in_group(subscription)
         (ear,) = ether.ears

@@ -14,10 +14,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from zambezi.spark.broker_backend import BrokerBackend
 from zambezi.spark.options import SINK, Options
 from zambezi.spark.pipelines.archive import ARCHIVE
 from zambezi.spark.pipelines.running import PipelineError, plainly, told
-from zambezi.spark.remote import Remote
 
 
 def messages_of(archive: DataFrame, streams: Sequence[str] | None = None, into: str | None = None) -> DataFrame:
@@ -71,7 +71,7 @@ def restore(
 
 def _check_empty(sink: Mapping[str, str], streams: list[str]) -> None:
     options = Options(dict(sink), SINK)
-    remote = Remote(options["endpoint"], options.security(), options["timeout"])
+    remote = BrokerBackend(options["endpoint"], options.security(), options["timeout"])
     try:
         known = remote.streams(streams)
     finally:

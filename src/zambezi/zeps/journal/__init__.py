@@ -3,10 +3,10 @@
 `Store` is the data directory, `Journal` one stream in it, `Reader` a place in a stream, `Span` what follows there.
 """
 
-from zambezi.zeps.journal.entry import ENTRY, IndexEntry
+from zambezi.zeps.journal.entry import IndexEntry
 from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.reader import Reader, Span
 from zambezi.zeps.journal.store import Store
 
-__all__ = ["ENTRY", "IndexEntry", "Journal", "Policy", "Reader", "Span", "Store"]
+__all__ = ["IndexEntry", "Journal", "Policy", "Reader", "Span", "Store"]

@@ -1,14 +1,4 @@
-"""The entries of an index: 48 octets, big-endian, one for each batch that was appended to the log.
-
-    first      8   the sequence of the batch's first message
-    offset     8   where the batch begins in the log
-    time       8   when it was appended, in microseconds since 1970; never less than in the entry before
-    count      4   how many messages it has
-    length     4   how many octets they take in the log
-    credit     4   what delivering them costs: the octets without the frame headers (ZEP-03)
-    crc        4   CRC-32 of the batch's octets in the log
-    reserved   4   zero
-    check      4   CRC-32 of the 44 octets before it
+"""The entries of an index: one for each batch that was appended to the log, in the layout of `zambezi.zeps.layout`.
 
 An entry that does not agree with its own check is none: it was torn when it was written, or is being written.
 """
@@ -24,16 +14,17 @@ from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from zambezi.zeps.block import Block, header
+from zambezi.zeps.block import Block
+from zambezi.zeps.layout import ENTRY, ENTRY_FIELDS, LONG, SHORT, frame_header
 
-ENTRY: Final = Struct(">QQQIIIIII")
 SIZE: Final = ENTRY.size
 LONGEST: Final = 0xFFFFFFFF  # octets of a batch, and so of a message
 
-_BODY: Final = Struct(">QQQIIIII")
+_BODY: Final = Struct(ENTRY.format[:-1])  # without the check
 _CHECK: Final = Struct(">I")
-_WORDS: Final = SIZE // 4  # an entry as 4-octet words, and which of them is what
-_TIME, _COUNT, _LENGTH, _CREDIT = 4, 6, 7, 8
+_WORDS: Final = SIZE // 4  # an entry as words of 4 bytes, and where each field begins
+_WORD: Final = dict(zip(ENTRY_FIELDS, (at // 4 for at in accumulate(ENTRY_FIELDS.values(), initial=0)), strict=False))
+_TIME, _COUNT, _LENGTH, _CREDIT = (_WORD[name] for name in ("time", "count", "length", "credit"))
 
 
 class IndexEntry(NamedTuple):
@@ -107,11 +98,11 @@ class Cuts:
         count = block.count
         # Messages of one size have the same frame header, and that says where the next one begins.
         size, odd = divmod(len(octets), count)
-        head = header(size - (9 if octets[0] else 2))
+        head = frame_header(size - (LONG if octets[0] else SHORT))
         if not odd and all(octets[column::size].count(octet) == count for column, octet in enumerate(head)):
             return cls(range(0, size * count + 1, size), range(0, (size - len(head)) * count + 1, size - len(head)))
         starts = block.starts
-        heads = [9 if octets[start] else 2 for start in starts[:-1]]
+        heads = [LONG if octets[start] else SHORT for start in starts[:-1]]
         spent = accumulate([stop - start - head for start, stop, head in zip(starts, starts[1:], heads, strict=False)])
         return cls(array("Q", starts), array("Q", [0, *spent]))
 

@@ -14,6 +14,7 @@ from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.entry import IndexEntry
 from zambezi.zeps.journal.journal import Journal
+from zambezi.zeps.layout import DELIVER_LEAST, LONG, SHORT
 
 Advance: TypeAlias = Callable[[int], None]
 
@@ -35,7 +36,7 @@ class Stored(NamedTuple):
     @property
     def body(self) -> bytes:
         # After the frame header: signature, sequence, the length of the key, the key, the length of the body.
-        return self.octets[(9 if self.octets[0] else 2) + 12 + len(self.key) + 4 :]
+        return self.octets[(LONG if self.octets[0] else SHORT) + DELIVER_LEAST + len(self.key) :]
 
 
 def messages(

@@ -28,8 +28,9 @@ from itertools import chain
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from zambezi.zeps.client.batch import examine
+from zambezi.zeps.layout import sequence_of
 from zambezi.zeps.multicast.datagram import Fragment, Messages, decode, unseal
-from zambezi.zeps.received import examine, sequence_of
 from zambezi.zmtp.frames import Batch, Decoder
 
 WINDOW: Final = 4 << 20  # octets that are kept of what cannot be handed out yet

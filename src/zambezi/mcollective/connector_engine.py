@@ -1,0 +1,441 @@
+"""The connector's side of the protocol, without I/O: what a client says to keep a session, whatever happens to it.
+
+    DOWN          there is no connection to the middleware
+    CONNECTING    CONNECT is said, and the answer is awaited
+    SUBSCRIBING   all that the program wants is subscribed to, and the answers are awaited
+    READY         messages flow
+
+It does on the wire what the Ruby connector does: an empty frame first, an ID with every command but PUT, a NOOP 0.95 of
+the TTL after it last said something; and if the middleware was silent for a whole TTL, DISCONNECT, a new connection,
+CONNECT, and one SUB with all topics. What it does better: it does not take the next message for the answer, but looks
+at the ID; and it remembers how far it has read of topics that are kept, and asks for the rest after a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Final, TypeAlias
+
+from zambezi.mcollective import messages
+from zambezi.mcollective.archive import Since
+from zambezi.mcollective.errors import CommandRefused, Malformed, McollectiveError, Unconfirmed
+from zambezi.mcollective.messages import (
+    CONNECT,
+    DESCRIPTION,
+    DISCONNECT,
+    ERROR,
+    EXPECTED,
+    ID,
+    MESSAGE,
+    MISSED,
+    NOOP,
+    PUT,
+    REPLY_TO,
+    SEQUENCE,
+    SINCE,
+    SUB,
+    TOPIC,
+    TTL,
+    UNSUB,
+    VERSION,
+    Command,
+    Frames,
+)
+from zambezi.mcollective.middleware_engine import BEAT, GRACE
+
+SPOKEN: Final = b"0.2"
+PATIENCE: Final = 10.0  # seconds for the answer to CONNECT and to the first SUB, if the TTL is not shorter
+_NEVER: Final = float("inf")
+
+
+class State(Enum):
+    DOWN = "down"
+    CONNECTING = "connecting"
+    SUBSCRIBING = "subscribing"
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What somebody PUT to a topic. `frames` is its body, of one frame as a rule."""
+
+    topic: str
+    frames: Frames
+    headers: Mapping[str, str] = field(default_factory=dict)  # those that begin with X-
+
+    @property
+    def body(self) -> bytes:
+        """The body, where it is one frame; the first of several."""
+        return self.frames[0]
+
+    @property
+    def reply_to(self) -> str | None:
+        """The topic on which an answer is awaited."""
+        return self.headers.get("X-REPLY-TO")
+
+    @property
+    def sequence(self) -> int | None:
+        """Its number, where the topic is kept."""
+        number = self.headers.get("X-SEQUENCE", "")
+        return int(number) if number.isascii() and number.isdigit() else None
+
+
+class Ticket:
+    """A command whose outcome is awaited: headers of the OK, or an error."""
+
+    __slots__ = ("id", "outcome", "topics", "verb")
+
+    def __init__(self, id: bytes, verb: bytes, topics: Frames = ()) -> None:  # noqa: A002
+        self.id = id
+        self.verb = verb
+        self.topics = topics
+        self.outcome: Mapping[bytes, bytes] | McollectiveError | None = None
+
+    @property
+    def settled(self) -> bool:
+        return self.outcome is not None
+
+    def result(self) -> Mapping[bytes, bytes]:
+        """The headers of the OK; raises what there is to raise."""
+        if isinstance(self.outcome, McollectiveError):
+            raise self.outcome
+        return self.outcome or {}
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Send a message to the middleware."""
+
+    frames: Frames
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """End the connection, once what was said has gone out, and make another."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Became:
+    """The session is ready, or is lost."""
+
+    ready: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Complained:
+    """The middleware said ERROR, and no command was waiting for it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The outcome of a command is known."""
+
+    ticket: Ticket
+
+
+Output: TypeAlias = Say | HangUp | Became | Complained | Settled | Message
+
+
+class ConnectorEngine:
+    """One session with one middleware, over any number of connections."""
+
+    def __init__(self, ttl: float | None, new_id: Callable[[], str]) -> None:
+        self.ttl = ttl
+        self.state = State.DOWN
+        self.missed = 0  # messages that the middleware says it could not give us
+        self.malformed = 0  # messages that are not in the grammar
+        self.paused = False  # whether we are not reading: then the middleware's silence says nothing
+        self._new_id = new_id
+        self._wanted: dict[bytes, Since | None] = {}  # topics, with how far they were read, where they are kept
+        self._tickets: dict[bytes, Ticket] = {}
+        self._joining: dict[bytes, tuple[Frames, Since | None]] = {}  # our own SUBs after CONNECT, by ID
+        self._greeting = b""  # the ID of CONNECT
+        self._unsaid: dict[bytes, Ticket] = {}  # what was asked for while there was no session
+        self._heard = 0.0
+        self._said = 0.0
+        self._out: list[Output] = []
+
+    # The connection
+
+    def up(self, now: float) -> None:
+        """There is a connection."""
+        self._heard = now
+        self._connect(now)
+
+    def _connect(self, now: float) -> None:
+        self.state = State.CONNECTING
+        self._joining.clear()
+        self._greeting = self._new_id().encode()
+        headers = {ID: self._greeting}
+        if self.ttl is not None:
+            headers[TTL] = b"%d" % round(self.ttl * 1000)
+        headers[VERSION] = SPOKEN
+        self._say(Command(CONNECT, headers), now)
+
+    def down(self, reason: str) -> None:
+        """The connection is lost."""
+        if self.state is not State.DOWN:
+            self._lose(reason)
+            self.state = State.DOWN
+
+    def _lose(self, reason: str) -> None:
+        was_ready = self.state is State.READY
+        self.state = State.DOWN
+        for ticket in list(self._tickets.values()):
+            del self._tickets[ticket.id]
+            if ticket.verb in (SUB, UNSUB):
+                # What is wanted is known, and is settled with the next session.
+                self._unsaid[ticket.id] = ticket
+            else:
+                self._settle(ticket, Unconfirmed(f"the answer to {ticket.verb.decode()} did not come: {reason}"))
+        if was_ready:
+            self._out.append(Became(False, reason))
+
+    # What the program asks
+
+    def subscribe(self, topics: Iterable[bytes], since: Since | None, now: float) -> Ticket:
+        """Want what is PUT to topics; with `since`, what was PUT to them before as well."""
+        names = tuple(dict.fromkeys(topics))
+        for name in names:
+            self._wanted[name] = since
+        return self._state_command(SUB, names, since, now)
+
+    def unsubscribe(self, topics: Iterable[bytes], now: float) -> Ticket:
+        names = tuple(dict.fromkeys(topics))
+        for name in names:
+            self._wanted.pop(name, None)
+        return self._state_command(UNSUB, names, None, now)
+
+    def _state_command(self, verb: bytes, names: Frames, since: Since | None, now: float) -> Ticket:
+        ticket = Ticket(self._new_id().encode(), verb, names)
+        if self.state in (State.READY, State.SUBSCRIBING):
+            self._tickets[ticket.id] = ticket
+            headers = {ID: ticket.id}
+            if since is not None:
+                headers[SINCE] = _since_value(since)
+            self._say(Command(verb, headers, names), now)
+        else:
+            self._unsaid[ticket.id] = ticket
+        return ticket
+
+    def request(self, verb: bytes, headers: Mapping[bytes, bytes], positional: Frames, now: float) -> Ticket:
+        """Say a command with an ID. The session must be ready."""
+        ticket = Ticket(self._new_id().encode(), verb)
+        self._tickets[ticket.id] = ticket
+        self._say(Command(verb, {ID: ticket.id, **headers}, positional), now)
+        return ticket
+
+    def forget(self, ticket: Ticket) -> None:
+        """Nobody waits for the outcome any more."""
+        self._tickets.pop(ticket.id, None)
+        self._unsaid.pop(ticket.id, None)
+
+    def put(self, topic: bytes, headers: Mapping[bytes, bytes], body: Frames, now: float) -> Frames:
+        """The frames of a PUT without an ID, which is said by the caller."""
+        self._said = now
+        return Command(PUT, {TOPIC: topic, **headers}, body).encode()
+
+    def leave(self, now: float) -> None:
+        """The program is done."""
+        if self.state is not State.DOWN:
+            self._say(Command(DISCONNECT), now)
+            self.state = State.DOWN
+
+    def topics(self) -> list[bytes]:
+        """Return the topics that the program subscribed to."""
+        return list(self._wanted)
+
+    # What comes
+
+    def receive(self, batch: Iterable[Sequence[bytes]], now: float) -> None:
+        """Take the messages of one read, in order. Nothing that the middleware says raises."""
+        self._heard = now
+        for frames in batch:
+            try:
+                command = messages.decode(frames)
+                messages.check(command, "middleware")
+            except Malformed:
+                self.malformed += 1
+                continue
+            if command.verb == MESSAGE:
+                self._message(command)
+            elif command.verb != NOOP:
+                self._answer(command, now)
+
+    def _message(self, command: Command) -> None:
+        topic = command.headers[TOPIC]
+        sequence = command.headers.get(SEQUENCE, b"")
+        if sequence.isdigit() and self._wanted.get(topic) is not None:
+            self._wanted[topic] = int(sequence)
+        headers = {_text(key): _text(value) for key, value in command.headers.items() if key.startswith(b"X-")}
+        self._out.append(Message(_text(topic), command.positional, headers))
+
+    def _answer(self, command: Command, now: float) -> None:
+        id = command.id  # noqa: A001 - the header's own name
+        refusal = _text(command.headers.get(DESCRIPTION, b"no reason given")) if command.verb == ERROR else ""
+        if command.verb == ERROR and command.headers.get(EXPECTED) == CONNECT and self.state is not State.CONNECTING:
+            self._lose(refusal)
+            self._connect(now)
+            return
+        if id == self._greeting and self.state is State.CONNECTING:
+            if refusal:
+                self._out.append(Complained(refusal))
+                self._hang_up(f"CONNECT was refused: {refusal}", now)
+            else:
+                self._resubscribe(now)
+        elif id in self._joining:
+            self._joined(*self._joining.pop(id), refusal, now)
+        elif id is not None and (ticket := self._tickets.pop(id, None)) is not None:
+            if refusal and ticket.verb == SUB:
+                for name in ticket.topics:
+                    self._wanted.pop(name, None)
+            self._settle(ticket, CommandRefused(refusal) if refusal else command.headers)
+        elif refusal:
+            number = command.headers.get(MISSED, b"")
+            self.missed += int(number) if number.isdigit() and len(number) < 20 else 0
+            self._out.append(Complained(refusal))
+
+    # After CONNECT
+
+    def _resubscribe(self, now: float) -> None:
+        """One SUB with all topics, and one for each that is followed through an archive."""
+        self.state = State.SUBSCRIBING
+        live = tuple(name for name, since in self._wanted.items() if since is None)
+        if live:
+            self._join(live, None, now)
+        for name, since in list(self._wanted.items()):
+            if since is not None:
+                self._join((name,), since, now)
+        self._perhaps_ready()
+
+    def _join(self, names: Frames, since: Since | None, now: float) -> None:
+        id = self._new_id().encode()  # noqa: A001
+        self._joining[id] = (names, since)
+        headers = {ID: id}
+        if since is not None:
+            headers[SINCE] = _since_value(since)
+        self._say(Command(SUB, headers, names), now)
+
+    def _joined(self, names: Frames, since: Since | None, refusal: str, now: float) -> None:
+        if refusal and len(names) > 1:
+            for name in names:  # one of them is not welcome: which one?
+                self._join((name,), None, now)
+        elif refusal:
+            self._unwelcome(names[0], since, refusal, now)
+        self._perhaps_ready()
+
+    def _unwelcome(self, name: bytes, since: Since | None, refusal: str, now: float) -> None:
+        asked = [ticket for ticket in self._unsaid.values() if ticket.verb == SUB and name in ticket.topics]
+        for ticket in asked:
+            self._settle(ticket, CommandRefused(refusal))
+            del self._unsaid[ticket.id]
+        if since is not None and not asked:
+            # The archive is not the one that we knew. What comes from now on is better than nothing.
+            self._out.append(Complained(f"what was missed of {messages.shown(name)} is not to be had: {refusal}"))
+            self._wanted[name] = None
+            self._join((name,), None, now)
+            return
+        self._wanted.pop(name, None)
+        if not asked:
+            self._out.append(Complained(f"no longer subscribed to {messages.shown(name)}: {refusal}"))
+
+    def _perhaps_ready(self) -> None:
+        if self._joining or self.state is not State.SUBSCRIBING:
+            return
+        self.state = State.READY
+        for ticket in self._unsaid.values():
+            self._settle(ticket, {})
+        self._unsaid.clear()
+        self._out.append(Became(True))
+
+    # Silence
+
+    @property
+    def deadline(self) -> float:
+        """When `tick` wants to be called."""
+        if self.state is State.DOWN:
+            return _NEVER
+        times = []
+        if self.ttl is not None:
+            times.append(self._said + BEAT * self.ttl)
+            if not self.paused:
+                times.append(self._heard + self.ttl)
+        if self.state is not State.READY and not self.paused:
+            times.append(self._heard + PATIENCE)
+        return min(times, default=_NEVER)
+
+    def tick(self, now: float) -> None:
+        """Say NOOP when it is due (MCO-06), and give up a middleware that is silent for the TTL."""
+        if self.state is State.DOWN:
+            return
+        if self.ttl is not None and now - self.deadline > GRACE * self.ttl:
+            # It is us who were away: what the middleware said meanwhile may wait to be read.
+            self._heard = max(self._heard, now - (1 - GRACE) * self.ttl)
+        if self.state is not State.READY and not self.paused and now >= self._heard + PATIENCE:
+            self._hang_up(f"no answer to CONNECT within {PATIENCE:g} s", now)
+        elif self.ttl is not None and not self.paused and now >= self._heard + self.ttl:
+            self._hang_up(f"nothing came from the middleware within the TTL of {self.ttl:g} s", now)
+        elif self.ttl is not None and now >= self._said + BEAT * self.ttl:
+            self._say(Command(NOOP), now)
+
+    def resumed(self, now: float) -> None:
+        """We read again."""
+        self.paused = False
+        self._heard = now
+
+    def _hang_up(self, reason: str, now: float) -> None:
+        self._say(Command(DISCONNECT), now)
+        self._out.append(HangUp(reason))
+        self._lose(reason)
+
+    # What is to be done
+
+    def _settle(self, ticket: Ticket, outcome: Mapping[bytes, bytes] | McollectiveError) -> None:
+        ticket.outcome = outcome
+        self._out.append(Settled(ticket))
+
+    def _say(self, command: Command, now: float) -> None:
+        self._said = now
+        self._out.append(Say(command.encode()))
+
+    def take(self) -> list[Output]:
+        outputs, self._out = self._out, []
+        return outputs
+
+
+def _since_value(since: Since) -> bytes:
+    if isinstance(since, datetime):
+        return since.isoformat().encode()
+    return b"%d" % since
+
+
+def _text(octets: bytes) -> str:
+    return octets.decode("utf-8", "surrogateescape")
+
+
+def put_headers(reply_to: str | None, headers: Mapping[str, str] | None) -> dict[bytes, bytes]:
+    """The X- headers of a PUT, as octets."""
+    found: dict[bytes, bytes] = {}
+    if reply_to is not None:
+        found[REPLY_TO] = octets_of(reply_to)
+    for key, value in (headers or {}).items():
+        if not key.startswith("X-"):
+            raise McollectiveError(f"a header of an application begins with X-, and {key!r} does not")
+        found[octets_of(key)] = octets_of(value)
+    return found
+
+
+def octets_of(text: str) -> bytes:
+    """A topic or a header, as it goes out."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise McollectiveError(f"{text!r} has a surrogate that stands for no octet") from None

@@ -1,0 +1,158 @@
+"""The rules of the PEER socket (51/P2P), without waiting and without threads.
+
+For each peer there is a double queue under a routing id that this socket alone chooses. Two kinds of queue live
+differently:
+
+- One that `connect` made exists from the call on, connected or not, and through every loss of the connection, until
+  it is disconnected or the socket is closed. What is queued in it waits. (P2P-05)
+- One that a peer made by connecting to us exists while that connection does. When the connection ends, the queue ends
+  with all that is in it, and its routing id leads nowhere. (P2P-06)
+
+A message is one frame. A peer that sends more than one has broken the pattern: the engine of the connection refuses
+the first frame that says "more follow", so no part of such a message arrives, and the peer is disconnected. (P2P-13)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import repeat
+
+from zambezi.p2p.errors import NoSuchPeer
+from zambezi.p2p.events import PeerConnected, PeerDisconnected
+from zambezi.zmtp.errors import ZmtpError
+from zambezi.zmtp.events import Connected, Disconnected, SocketEvent
+from zambezi.zmtp.frames import Batch
+from zambezi.zmtp.inbox import FairInbox
+from zambezi.zmtp.options import Options
+from zambezi.zmtp.peer import Peer
+from zambezi.zmtp.reactor import Reactor
+from zambezi.zmtp.transport import Transport
+
+
+class PeerPattern:
+    """PEER: messages to and from peers by routing id."""
+
+    def __init__(self, reactor: Reactor, options: Options | None = None, chance: random.Random | None = None) -> None:
+        if options is not None and options.on_full == "drop":
+            raise ZmtpError("a PEER socket never drops a message that it cannot queue: on_full is 'block' or 'error'")
+        self.transport = Transport(reactor, "PEER", self, options, chance=chance, multipart=False, identify=_anybody)
+        self.transport.on_event = self._translate
+        self.on_readable: Callable[[], object] = _nothing
+        self.on_writable: Callable[[], object] = _nothing
+        self.on_event: Callable[[SocketEvent], object] = _nothing
+        self.peers: dict[int, Peer] = {}
+        self._ids: dict[Peer, int] = {}  # also of those that are disconnected, until their connection ends
+        self._inbox = FairInbox(self.transport.options.receive_bound, self._unpack)
+        # A random start: an id that a program kept from an earlier run does not lead to another peer by accident.
+        self._last_id = self.transport.chance.getrandbits(32)
+
+    # Endpoints and routing ids
+
+    def bind(self, endpoint: str) -> str:
+        """Accept connections; return the endpoint with its wildcards filled in."""
+        return self.transport.bind(endpoint)
+
+    def connect(self, endpoint: str) -> int:
+        """Make the double queue and its routing id, and begin to connect. (P2P-05, P2P-08)"""
+        return self._add(self.transport.connect(endpoint))
+
+    def disconnect(self, routing_id: int, linger: float | None) -> None:
+        """End a peer's double queue. What was accepted for it still goes out, for `linger` seconds at most."""
+        peer = self._find(routing_id)
+        self._remove(peer)
+        if not peer.connected:
+            del self._ids[peer]
+        peer.close(linger)
+
+    def close(self, linger: float | None) -> None:
+        """Begin to close the socket."""
+        self.transport.close(linger)
+
+    def _add(self, peer: Peer) -> int:
+        routing_id = self._next_id()
+        self.peers[routing_id] = peer
+        self._ids[peer] = routing_id
+        self.on_writable()
+        return routing_id
+
+    def _remove(self, peer: Peer) -> None:
+        self.transport.counters.abandoned += self._inbox.discard(peer)
+        self.peers.pop(self._ids.get(peer, 0), None)
+        self.on_writable()  # a caller that waits for room in this queue must learn that it is gone
+
+    def _next_id(self) -> int:
+        """Return a free id, the longest unused one: 32 bits, never zero. (P2P-07)"""
+        while True:
+            self._last_id = (self._last_id + 1) & 0xFFFFFFFF
+            if self._last_id and self._last_id not in self.peers:
+                return self._last_id
+
+    def _find(self, routing_id: int) -> Peer:
+        peer = self.peers.get(routing_id)
+        if peer is None:
+            raise NoSuchPeer(f"no peer has the routing id {routing_id}: it disconnected, or never existed")
+        return peer
+
+    # What the transport tells
+
+    def attached(self, peer: Peer) -> None:
+        routing_id = self._ids.get(peer) or self._add(peer)
+        self.transport.tell(PeerConnected(peer.endpoint, routing_id, peer.address, peer.user))
+
+    def received(self, peer: Peer, batch: Batch) -> None:
+        if peer.open:
+            self._inbox.add(peer, batch)
+            self.on_readable()
+        else:
+            self.transport.counters.abandoned += len(batch)  # we disconnected it while it was still sending
+
+    def writable(self, peer: Peer) -> None:
+        self.on_writable()
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        """End the queues of an incoming connection, in both directions. (P2P-06)"""
+        self.transport.tell(PeerDisconnected(peer.endpoint, self._ids.get(peer, 0), peer.address, reason))
+        if not self.transport.is_outgoing(peer):
+            self._remove(peer)
+            self._ids.pop(peer, None)
+
+    def _translate(self, event: SocketEvent) -> None:
+        """Pass on the events of the transport, but for those that have a twin with a routing id."""
+        if not isinstance(event, Connected | Disconnected):
+            self.on_event(event)
+
+    # Messages
+
+    def post(self, routing_id: int, data: bytes) -> bool:
+        """Send a message without the lock, from any thread; return False if that is not possible now."""
+        peer = self.peers.get(routing_id)
+        return peer is not None and peer.post(data)
+
+    def try_send(self, routing_id: int, data: bytes) -> bool:
+        """Queue a message; return False if the peer's queue is full and the policy is to wait. (P2P-15 to P2P-17)"""
+        peer = self.peers.get(routing_id)
+        if peer is None:
+            peer = self._find(routing_id)
+        return peer.try_send(data) or self.transport.apply_policy(f"the queue of peer {routing_id} is full")
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is something to receive."""
+        return bool(self._inbox)
+
+    def try_recv(self) -> tuple[int, bytes] | None:
+        """Return the next message with the routing id of its sender, one from each peer in turn. (P2P-11, P2P-12)"""
+        return self._inbox.next()
+
+    def _unpack(self, peer: Peer, batch: Batch) -> Iterator[tuple[int, bytes]]:
+        return zip(repeat(self._ids[peer]), batch.frames)
+
+
+def _anybody(_peer: Peer, _claimed: bytes) -> bool:
+    """Ignore the identity that a peer claims. (P2P-09)"""
+    return True
+
+
+def _nothing(*_: object) -> None:
+    pass

@@ -1,0 +1,130 @@
+"""Mistakes in a configuration whose values are right by themselves: settings that contradict each other."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from zambezi.errors import ZambeziError
+from zambezi.server.config.lines import KeyPath
+from zambezi.zeps.errors import GroupError
+from zambezi.zeps.multicast.group import Group
+from zambezi.zmtp import endpoint
+
+if TYPE_CHECKING:
+    from zambezi.server.config.settings import Config
+
+Mistake: TypeAlias = tuple[KeyPath, str]
+
+_LONGEST: Final = 255  # octets of a stream's name
+
+
+def contradictions(config: Config) -> Iterator[Mistake]:
+    """Yield every mistake: its key, and what to write instead."""
+    yield from _paths(config)
+    yield from _endpoints(config)
+    yield from _streams(config)
+    yield from _needs(config)
+    yield from _console(config)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine reaches a host.
+
+    >>> is_loopback("127.0.0.2"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _paths(config: Config) -> Iterator[Mistake]:
+    paths = {
+        ("server", "data"): config.server.data,
+        ("server", "keys"): config.server.keys,
+        ("zre", "key"): config.zre.key,
+        ("console", "results"): config.console.results,
+    }
+    for path, text in paths.items():
+        if "\0" in text:
+            yield path, "a path has no zero octet in it"
+    if not config.server.data.strip():
+        yield ("server", "data"), 'name a directory, as in data = "/var/lib/zambezi"'
+
+
+def _endpoints(config: Config) -> Iterator[Mistake]:
+    taken: dict[str, str] = {}
+    for name, service in (("zeps", config.zeps), ("mcollective", config.mcollective)):
+        if not service.enabled:
+            continue
+        try:
+            where = str(endpoint.parse(service.endpoint, binding=True))
+        except ZambeziError as error:
+            yield (name, "endpoint"), f'{error}, as in endpoint = "tcp://127.0.0.1:5671"'
+            continue
+        if where in taken and not service.endpoint.endswith((":*", ":0")):
+            yield (name, "endpoint"), f"{taken[where]} is served at {service.endpoint} already; choose another port"
+        taken.setdefault(where, name)
+    for seed in config.zre.seeds:
+        try:
+            endpoint.parse(seed)
+        except ZambeziError as error:
+            yield ("zre", "seeds"), f'{error}, as in seeds = ["tcp://10.0.0.7:5670"]'
+
+
+def _streams(config: Config) -> Iterator[Mistake]:
+    if config.zeps.journal.multicast:
+        yield ("zeps", "journal", "multicast"), "a group is for one stream: write it below [zeps.streams.NAME]"
+    for name, stream in config.zeps.streams.items():
+        yield from _named(("zeps", "streams", name), name)
+        if stream.multicast:
+            try:
+                Group.parse(stream.multicast)
+            except GroupError as error:
+                yield ("zeps", "streams", name, "multicast"), str(error)
+    yield from _named(("log", "stream"), config.log.stream)
+
+
+def _named(path: KeyPath, name: str) -> Iterator[Mistake]:
+    if not name or name.startswith("$"):
+        yield path, "a stream has a name, which does not begin with $"
+    elif len(os.fsencode(name)) > _LONGEST:
+        yield path, f"the name of a stream has at most {_LONGEST} octets; choose a shorter one"
+
+
+def _needs(config: Config) -> Iterator[Mistake]:
+    """What cannot run without another service."""
+    if config.zeps.enabled:
+        return
+    if config.zre.enabled and config.log.enabled:
+        yield (
+            ("zeps", "enabled"),
+            "logs are journalled to a stream, and [zeps] is off: write enabled = false below [log] too",
+        )
+    if config.mcollective.enabled and config.mcollective.journal:
+        yield (
+            ("mcollective", "journal"),
+            "topics are journalled to a stream, and [zeps] is off: write enabled = true there, or leave journal out",
+        )
+    services = (config.mcollective, config.zre, config.console)
+    if not any(service.enabled for service in services):
+        yield ("zeps", "enabled"), "no service is on, so that there is nothing to run: write enabled = true somewhere"
+
+
+def _console(config: Config) -> Iterator[Mistake]:
+    console = config.console
+    if console.enabled and not console.token and not is_loopback(console.host):
+        yield (
+            ("console", "host"),
+            'a console that others can reach needs a token: write token = "..." below [console], or host = "127.0.0.1"',
+        )
+    if console.token and not _fit_to_type(console.token):
+        yield ("console", "token"), "a token has printable characters and no blanks, as of `openssl rand -hex 16`"
+
+
+def _fit_to_type(token: Iterable[str]) -> bool:
+    return all(char.isprintable() and not char.isspace() for char in token)

@@ -1,0 +1,87 @@
+"""The process that a server runs in: its memory, its descriptors, its event loop and its disk."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import resource
+from typing import Final
+
+BEAT: Final = 0.25  # seconds between measurements of the event loop
+_DECAY: Final = 0.99  # of the worst value, with each measurement
+
+# From malloc.h: M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_TOP_PAD, with their values in bytes.
+_PARAMETERS: Final = {-3: 32 << 20, -1: 64 << 20, -2: 16 << 20}
+
+
+def keep_memory() -> bool:
+    """Ask the C library to keep the memory that a busy server frees; return whether it understood.
+
+    A read of 256 KiB, and the block that is made of it, are large enough for glibc to return their memory to the system
+    when they are freed, and to have it faulted in, page by page, at the next read. Half of the broker's time went
+    there. It costs some tens of MiB at most.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    return all([mallopt(parameter, value) == 1 for parameter, value in _PARAMETERS.items()])  # noqa: C419 - tell all
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the limit of descriptors as far as the system allows; return the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):
+            return soft
+    return hard
+
+
+class LoopLag:
+    """How late the event loop comes to callbacks that are due, in seconds. A late loop makes every client wait."""
+
+    def __init__(self) -> None:
+        self.lag = 0.0  # at the last measurement
+        self.worst = 0.0  # of the last minute or so
+
+    async def run(self) -> None:
+        """Measure several times in a second, until cancelled."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + BEAT
+        while True:
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            self.add(loop.time() - due)
+            due = loop.time() + BEAT
+
+    def add(self, late: float) -> None:
+        """Take one measurement."""
+        self.lag = max(0.0, late)
+        self.worst = max(self.lag, self.worst * _DECAY)
+
+
+class SyncLatency:
+    """The mean time of the last syncs of the disk, and the worst such mean of late, in seconds.
+
+    It is made from two sums that only grow: the number of syncs, and their time in all.
+
+    >>> latency = SyncLatency()
+    >>> latency.update(2, 0.5)
+    >>> latency.update(2, 0.5)  # nothing new: the last value stays
+    >>> latency.mean, latency.worst
+    (0.25, 0.25)
+    """
+
+    def __init__(self) -> None:
+        self.mean = 0.0
+        self.worst = 0.0
+        self._before = (0, 0.0)
+
+    def update(self, count: int, seconds: float) -> None:
+        """Take the sums as they are now."""
+        known, took = self._before
+        if count > known:
+            self.mean = (seconds - took) / (count - known)
+            self.worst = max(self.mean, self.worst * _DECAY)
+            self._before = count, seconds

@@ -1,0 +1,139 @@
+"""Waiting in threads: the blocking half of what makes the two faces differ by `await` alone.
+
+Its twin for asyncio, with the same names, is in `async_waiter`. Here every call from outside takes the lock of what is
+waited for; the I/O thread of the process takes the same lock for its callbacks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from zambezi.zmtp import io_thread
+from zambezi.zmtp.async_waiter import failure
+from zambezi.zmtp.errors import TimedOut, ZmtpError
+from zambezi.zmtp.reactor import ThreadReactor
+
+T = TypeVar("T")
+
+Mutex: Final = threading.Lock
+
+_NOT_OURS: Final = "this belongs to the process that forked this one; make a new one here"
+
+
+class Waiter:
+    """Threads that wait for something to change.
+
+    `more` returns whether one change is enough for a second caller: then `wake_one` goes on to the next. `state` tells
+    a caller that waited in vain how things stand, and `timed_out` is the error that it gets.
+    """
+
+    def __init__(
+        self,
+        *,
+        more: Callable[[], object] | None = None,
+        state: Callable[[], str] | None = None,
+        timed_out: type[TimedOut] = TimedOut,
+        reactor: ThreadReactor | None = None,
+    ) -> None:
+        self.reactor = reactor or ThreadReactor(io_thread.io_loop(), threading.Lock())
+        self.state = state
+        self._lock = self.reactor.lock
+        self._more = more
+        self._timed_out = timed_out
+        self._changed = threading.Condition(self._lock)
+        self.waiting = 0  # threads that wait now
+        self.disowned = False
+        io_thread.own(self)
+
+    def sibling(self, more: Callable[[], object] | None = None) -> Waiter:
+        """Return a waiter for another change of the same thing."""
+        return Waiter(more=more, state=self.state, timed_out=self._timed_out, reactor=self.reactor)
+
+    def disown(self) -> None:
+        """Refuse all further calls: this is a forked child, and the thing is its parent's."""
+        self.disowned = True
+        self._lock = threading.Lock()  # the parent's may have been held when it forked
+        self._changed = threading.Condition(self._lock)
+
+    def _check(self) -> None:
+        if self.disowned:
+            raise ZmtpError(_NOT_OURS)
+
+    # Calling
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function that touches what is waited for, with the lock held."""
+        with self._lock:
+            self._check()
+            return function(*args)
+
+    def fast(
+        self, attempt: Callable[..., T], over: Callable[[], bool], post: Callable[..., bool] | None = None
+    ) -> Callable[..., T | None]:
+        """Return `attempt` in a form that is safe to call from outside: without the lock if `post` can, else with it.
+
+        It returns None when `over` says that the thing is closed.
+        """
+
+        def locked(*args: Any) -> T | None:
+            with self._lock:
+                self._check()
+                return None if over() else attempt(*args)
+
+        def posted(*args: Any) -> T | None:
+            if not self.disowned and post(*args):  # type: ignore[misc]
+                return True  # type: ignore[return-value]
+            return locked(*args)
+
+        return locked if post is None else posted
+
+    def breathe(self) -> None:
+        """Do nothing: other threads run by themselves."""
+
+    # Waiting
+
+    def until(self, attempt: Callable[[], T | None], timeout: float | None, what: str) -> T:
+        """Call `attempt` whenever it may succeed, until it returns something; or raise `TimedOut`: `what` failed."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        left = timeout
+        with self._lock:
+            self._check()
+            self.waiting += 1
+            try:
+                while (result := attempt()) is None:
+                    if deadline is not None:
+                        left = deadline - time.monotonic()
+                        if left <= 0:
+                            raise self._timed_out(failure(what, timeout, self.state))
+                    self._changed.wait(left)
+                return result
+            finally:
+                self.waiting -= 1
+                if self.waiting and self._more is not None and self._more():
+                    self._changed.notify()
+
+    def wake(self) -> None:
+        """With the lock held, have all that wait try again."""
+        if self.waiting:
+            self._changed.notify_all()
+
+    def wake_one(self) -> None:
+        """With the lock held, have one that waits try again."""
+        if self.waiting:
+            self._changed.notify()
+
+    def released(self) -> None:
+        """Return when the I/O thread has closed the sockets that were closed: a port can be bound anew after that."""
+        if not self.disowned:
+            io_thread.settle()
+
+    def is_question(self, argument: object) -> bool:
+        """Return whether an argument must be awaited before its value is known: here none must."""
+        return False
+
+    def answer(self, question: Any) -> object:
+        """Return the value of such an argument."""
+        return question

@@ -1,0 +1,416 @@
+"""The seam between a protocol and its sockets: two classes, `Transport` and `Peer`.
+
+A protocol owns a transport, which binds and connects, keeps connections alive and makes lost ones again. For each
+connection there is a `Peer`, by which the protocol sends, pauses and closes. The transport never waits. It tells the
+protocol, its `Handler`, four things:
+
+    attached(peer)          the handshake is complete, and messages can flow
+    received(peer, batch)   messages have come: all those of one read of the kernel's buffer
+    writable(peer)          part of the peer's queue has gone out
+    lost(peer, reason)      the connection is over
+
+What follows from `lost` depends on who made the connection. A peer that connected to us is gone. One that we connected
+to stays: it keeps its queue and its place, the transport connects again after a while, and `attached` comes again.
+
+The rules of ZeroMQ's own socket types (`patterns`) are protocols on this seam like all others.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+from zambezi.zmtp import endpoint as endpoints
+from zambezi.zmtp.connection import Connection, Ready, Subscription
+from zambezi.zmtp.connector import Connector, MemoryConnector, StreamConnector
+from zambezi.zmtp.endpoint import Inproc
+from zambezi.zmtp.errors import EndpointError, QueueFull
+from zambezi.zmtp.events import (
+    Connected,
+    Disconnected,
+    HandshakeFailed,
+    Listening,
+    Refused,
+    Retrying,
+    SocketEvent,
+)
+from zambezi.zmtp.frames import Batch
+from zambezi.zmtp.handshakes import Handshakes
+from zambezi.zmtp.listener import StreamListener
+from zambezi.zmtp.memory import MemoryLink, MemoryListener
+from zambezi.zmtp.options import Options
+from zambezi.zmtp.peer import Peer
+from zambezi.zmtp.reactor import Reactor, Timer
+from zambezi.zmtp.stream import Farewell, StreamLink
+
+AnyLink: TypeAlias = StreamLink | MemoryLink
+
+_log: Final = logging.getLogger("zambezi.zmtp")
+_REVIEW: Final = 1.0  # seconds between reviews of who may stay
+# The system's: it has no state that a forked child would share, and none that each of a million sockets would carry.
+CHANCE: Final = random.SystemRandom()
+
+
+class Handler(Protocol):
+    """A protocol, as the transport sees it."""
+
+    def attached(self, peer: Peer) -> None:
+        """Messages can flow: the handshake with this peer is complete."""
+
+    def received(self, peer: Peer, batch: Batch) -> None:
+        """Take the messages of one read."""
+
+    def writable(self, peer: Peer) -> None:
+        """Take note that part of the peer's queue has gone out."""
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        """Take note that the connection is over. A peer that connected to us is gone with it."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counters of what a socket could not do."""
+
+    dropped: int = 0  # not queued: the queue was full and the policy is to drop
+    unroutable: int = 0  # addressed to a peer that does not exist
+    abandoned: int = 0  # queued, but the peer left, or the linger of a close ran out
+    refused: int = 0  # connections closed at once
+    handshakes_failed: int = 0
+
+
+class Transport:
+    """The connections of one socket.
+
+    `admit` looks at a peer's metadata during the handshake, and raises `ProtocolError` to refuse it. `identify` gives
+    a peer its identity at the end of the handshake, and returns False to refuse it; without it, the peer has the one
+    that it claims. `subscribed` is told what a peer subscribes to, or cancels.
+
+    With `eager`, a message to a quiet peer is written at once; without, it is written together with all that is sent
+    before the event loop turns again. Without `multipart`, a message of several frames ends the connection. A peer that
+    is paused is still read from until `slack` bytes are held of it, so that the end of its connection is noticed.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        socket_type: str,
+        handler: Handler,
+        options: Options | None = None,
+        *,
+        chance: random.Random | None = None,
+        counters: Counters | None = None,
+        eager: bool = True,
+        multipart: bool = True,
+        slack: int = 0,
+        admit: Callable[[Mapping[str, bytes]], None] | None = None,
+        identify: Callable[[Peer, bytes], bool] | None = None,
+        subscribed: Callable[[Peer, bytes, bool], None] | None = None,
+    ) -> None:
+        self.reactor = reactor
+        self.socket_type = socket_type
+        self.handler = handler
+        self.options = options = options or Options()
+        self.chance = chance or CHANCE
+        self.eager = eager
+        self.slack = slack
+        self.counters = counters or Counters()
+        self.send_messages = options.send_bound.messages
+        self.send_octets = options.send_bound.octets
+        self.closing = False
+        self.closed = False
+        self.on_event: Callable[[SocketEvent], object] = _nothing
+        self.on_closed: Callable[[], object] = _nothing
+        # What follows is for the modules of this package.
+        self.listeners: dict[str, StreamListener | MemoryListener] = {}
+        self.connectors: dict[Peer, Connector] = {}
+        self.links: set[AnyLink] = set()
+        self.handshakes = Handshakes(reactor)
+        self.farewells: set[Farewell] = set()
+        self._multipart = multipart
+        self._admit = admit
+        self._identify = identify
+        self._subscribed = subscribed
+        self._leaving: dict[Peer, Timer | None] = {}  # with the timer that ends their linger, where they have their own
+        self._linger: Timer | None = None
+        self._review: Timer | None = None
+        self._generation = 0
+        if options.authenticator is not None:
+            self._generation = options.authenticator.generation
+            self._review = reactor.call_at(reactor.time() + _REVIEW, self._review_due)
+
+    # Endpoints
+
+    def bind(self, text: str) -> str:
+        """Accept connections; return the endpoint with its wildcards filled in."""
+        endpoint = endpoints.parse(text, binding=True)
+        listener = MemoryListener(self, endpoint) if isinstance(endpoint, Inproc) else StreamListener(self, endpoint)
+        self.listeners[listener.endpoint] = listener
+        self.tell(Listening(listener.endpoint))
+        return listener.endpoint
+
+    def unbind(self, text: str) -> None:
+        """Accept no more connections at an endpoint. Connections that exist stay."""
+        listener = self.listeners.pop(text, None)
+        if listener is None:
+            raise EndpointError(f"{text} is not bound; bind() returned one of {', '.join(self.listeners) or 'none'}")
+        listener.close()
+
+    def unbind_all(self) -> None:
+        """Accept no more connections anywhere."""
+        for endpoint in list(self.listeners):
+            self.unbind(endpoint)
+
+    def connect(self, text: str) -> Peer:
+        """Return a peer, and connect to it in the background, again and again until it is closed."""
+        endpoint = endpoints.parse(text)
+        connector = MemoryConnector(self, endpoint) if isinstance(endpoint, Inproc) else StreamConnector(self, endpoint)
+        self.connectors[connector.peer] = connector
+        connector.attempt()
+        return connector.peer
+
+    def connected_to(self, text: str) -> Peer:
+        """Return the peer that `connect` made for an endpoint."""
+        wanted = str(endpoints.parse(text))
+        peer = next((peer for peer, one in self.connectors.items() if one.endpoint == wanted), None)
+        if peer is None:
+            raise EndpointError(f"{text} is not connected")
+        return peer
+
+    @property
+    def endpoints(self) -> list[str]:
+        """The endpoints that are bound, then those that are connected to."""
+        return [*self.listeners, *(connector.endpoint for connector in self.connectors.values())]
+
+    def is_outgoing(self, peer: Peer) -> bool:
+        """Return whether `connect` made this peer, so that a lost connection to it is made again."""
+        return peer in self.connectors
+
+    @property
+    def longest_queue(self) -> int:
+        """The most bytes that wait for any one connected peer."""
+        return max((link.peer.queued for link in self.links), default=0)
+
+    # Events
+
+    def tell(self, event: SocketEvent) -> None:
+        """Pass an event to the log and to `on_event`. Events carry no secrets."""
+        _log.log(logging.INFO if isinstance(event, HandshakeFailed | Refused) else logging.DEBUG, "%s", event)
+        self.on_event(event)
+
+    def apply_policy(self, what: str) -> bool:
+        """Do with a message what `on_full` says, as a queue is full: True if it is dropped, False if it must wait."""
+        policy = self.options.on_full
+        if policy == "block":
+            return False
+        if policy == "error":
+            raise QueueFull(f"{what}; the bound is {self.send_messages} messages or {self.send_octets} bytes")
+        self.counters.dropped += 1
+        return True
+
+    # For links, listeners and connectors
+
+    def connection(self, address: str) -> Connection:
+        """Return a fresh engine for one connection."""
+        options = self.options
+        return Connection(
+            self.socket_type,
+            self.reactor.time(),
+            identity=options.identity,
+            security=options.security,
+            authenticator=options.authenticator,
+            address=address,
+            limits=options.limits,
+            heartbeat=options.heartbeat,
+            admit=self._admit,
+            multipart=self._multipart,
+        )
+
+    def link_ready(self, link: AnyLink, ready: Ready) -> None:
+        """Take note that a handshake is complete."""
+        peer = link.peer
+        connector = self.connectors.get(peer)
+        if connector is not None:
+            connector.established()
+        peer.address = link.address
+        peer.user = ready.user
+        if self._identify is None:
+            peer.identity = ready.identity
+        elif not self._identify(peer, ready.identity):
+            link.abort("the identity is in use by another connection")
+            return
+        peer._link = link
+        if peer.paused:
+            peer._pause_link()
+        if peer not in self._leaving:
+            self.handler.attached(peer)
+        self.tell(Connected(link.endpoint, link.address, peer.identity, ready.user, ready.socket_type))
+
+    def link_lost(self, link: AnyLink, reason: str) -> None:
+        """Take note that a link is gone, after its handshake or before."""
+        peer = link.peer
+        connector = self.connectors.get(peer)
+        if peer._link is link:
+            peer._link = None
+            if connector is None:
+                peer.open = False
+            self.tell(Disconnected(link.endpoint, link.address, peer.identity, reason))
+            self.handler.lost(peer, reason)
+            if connector is None:
+                self.counters.abandoned += peer._abandon()
+        else:
+            self.handshake_failed(link.endpoint, link.address, reason)
+        if connector is not None:
+            connector.again(reason)
+        self.settle(peer)
+
+    def handshake_failed(self, endpoint: str, address: str, reason: str) -> None:
+        self.counters.handshakes_failed += 1
+        self.tell(HandshakeFailed(endpoint, address, reason))
+
+    def refused(self, endpoint: str, address: str, reason: str) -> None:
+        self.counters.refused += 1
+        self.tell(Refused(endpoint, address, reason))
+
+    def retrying(self, endpoint: str, attempt: int, delay: float, reason: str) -> None:
+        self.tell(Retrying(endpoint, attempt, delay, reason))
+
+    def subscribed(self, peer: Peer, subscription: Subscription) -> None:
+        """Take note of what a peer subscribes to, unless we are parting from it."""
+        if self._subscribed is not None and peer.open:
+            self._subscribed(peer, subscription.prefix, subscription.cancel)
+
+    def departed(self, peer: Peer) -> None:
+        """Take note that part of a peer's queue has gone out."""
+        self.handler.writable(peer)
+        if self._leaving:
+            self.settle(peer)
+
+    def settle_post(self, peer: Peer, message: bytes) -> bool:
+        """Send what a thread posted to a peer that is not attended; return False if it had to take the message back."""
+        with self.reactor.lock:
+            if (self.closing or not peer.open) and peer._take_back(message):
+                self.settle(peer)  # the end of the peer may have waited for this message alone
+                return False
+            if peer._link is not None:
+                peer._link.nudge()
+            return True
+
+    # Who may stay
+
+    def _review_due(self) -> None:
+        authenticator = self.options.authenticator
+        if authenticator is None or self.closing:
+            return
+        authenticator.refresh()
+        self.review()
+        self._review = self.reactor.call_at(self.reactor.time() + _REVIEW, self._review_due)
+
+    def review(self) -> None:
+        """Judge the peers again if the rules have changed, and cut off those that are no longer allowed."""
+        authenticator = self.options.authenticator
+        if authenticator is None or authenticator.generation == self._generation:
+            return
+        self._generation = authenticator.generation
+        for link in list(self.links):
+            if not isinstance(link, StreamLink):
+                continue
+            claim = link.connection.claim
+            verdict = authenticator.judge(claim) if claim else authenticator.judge_address(link.address)
+            if not verdict.allowed:
+                link.abort(f"no longer allowed: {verdict.reason}")
+
+    # The end
+
+    def leave(self, peer: Peer, linger: float | None) -> None:
+        """Part from a peer when its queue is empty, or `linger` is over. See `Peer.close`."""
+        peer.open = False
+        if peer in self._leaving:
+            return
+        self._leaving[peer] = None
+        if linger is not None:
+            self._leaving[peer] = self.reactor.call_at(self.reactor.time() + linger, self._give_up, peer)
+        self.settle(peer)
+
+    def close(self, linger: float | None) -> None:
+        """Begin to close. What is queued has `linger` seconds (None: for ever) to go out; then comes `on_closed`."""
+        if self.closing:
+            return
+        self.closing = True
+        for listener in self.listeners.values():
+            listener.close()
+        self.listeners.clear()
+        if self._review is not None:
+            self._review.cancel()
+        if linger is not None and linger > 0:
+            self._linger = self.reactor.call_at(self.reactor.time() + linger, self._linger_over)
+        for peer in [*self.connectors, *(link.peer for link in self.links)]:
+            self._leaving.setdefault(peer, None)
+        if linger is not None and linger <= 0:
+            self._abandon()
+        for peer in list(self._leaving):
+            self.settle(peer)
+        self.settle()
+
+    def settle(self, peer: Peer | None = None) -> None:
+        """End a leaving peer that has nothing left to send; when nothing is left at all, the socket is closed."""
+        if peer in self._leaving:
+            waits = not peer.drained and (peer.connected or peer in self.connectors)
+            if not waits:
+                self._end(peer)
+        if self.closing and not (self.closed or self._leaving or self.links or self.farewells):
+            self.closed = True
+            self.handshakes.close()
+            if self._linger is not None:
+                self._linger.cancel()
+            self.on_closed()
+
+    def _end(self, peer: Peer) -> None:
+        timer = self._leaving.pop(peer)
+        if timer is not None:
+            timer.cancel()
+        connector = self.connectors.pop(peer, None)
+        if connector is not None:
+            connector.close()
+        if peer._link is not None:
+            peer._link.finish()
+        else:
+            self._abort_handshakes(peer)
+
+    def _abort_handshakes(self, peer: Peer) -> None:
+        for link in [link for link in self.links if link.peer is peer]:
+            link.abort("the socket is closing")
+
+    def _linger_over(self) -> None:
+        self._linger = None
+        self._abandon()
+        self.settle()
+
+    def _abandon(self) -> None:
+        for peer in list(self._leaving):
+            self._give_up(peer)
+        for link in list(self.links):
+            link.abort("the socket was closed")
+        for farewell in list(self.farewells):
+            farewell.end()
+
+    def _give_up(self, peer: Peer) -> None:
+        """Lose what is queued for a leaving peer: its linger is over."""
+        connector = self.connectors.pop(peer, None)
+        if connector is not None:
+            connector.close()  # first: it must not take the end of its link for a loss
+        link = peer._link
+        if link is not None:
+            # What is queued is counted when the link reports its end.
+            link.abort("closed by this side with messages left to send" if not peer.drained else "closed by this side")
+        else:
+            self.counters.abandoned += peer._abandon()
+        if peer in self._leaving:
+            self._end(peer)
+        self.settle()
+
+
+def _nothing(*_: object) -> None:
+    pass

@@ -1,0 +1,102 @@
+"""What a configuration finds on a machine."""
+
+from pathlib import Path
+
+import pytest
+
+from zambezi.server.config import Config, environment, parse
+from zambezi.server.config.environment import Finding, examine
+from zambezi.zmtp.keys import KeyPair, write_pair
+from zambezi.zre.interfaces import Interface
+
+
+def config_of(path: Path, text: str = "") -> Config:
+    return parse(f'[server]\ndata = "{path}/data"\nkeys = "{path}/keys"\n{text}')
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    path = tmp_path / "keys"
+    write_pair(path, "server", KeyPair.generate())
+    write_pair(path / "allowed", "ann", KeyPair.generate())
+    (path / "allowed" / "ann.key").unlink()
+    return path
+
+
+def only(config: Config) -> Finding:
+    (found,) = examine(config)
+    return found
+
+
+def test_where_all_is_there_nothing_is_found(tmp_path: Path, keys: Path) -> None:
+    assert examine(config_of(tmp_path, '[[rules]]\nkeys = ["ann", "sensor-*"]\npublish = ["*"]')) == []
+
+
+def test_data_needs_a_directory_or_a_place_for_one(tmp_path: Path, keys: Path) -> None:
+    (tmp_path / "data").write_text("")
+    found = only(config_of(tmp_path))
+    assert (found.path, found.is_mistake) == (("server", "data"), True)
+    assert "is no directory" in found.problem
+
+
+def test_data_that_cannot_be_written_to(tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # for root, who may write everywhere
+    assert f"{tmp_path} cannot be written to" in only(config_of(tmp_path)).problem
+
+
+def test_a_key_directory_that_is_not_there_or_exposed(tmp_path: Path, keys: Path) -> None:
+    (keys / "server.key").chmod(0o644)
+    assert "chmod 600" in only(config_of(tmp_path)).problem
+    (keys / "server.key").unlink()
+    found = only(config_of(tmp_path))
+    assert (found.path, found.is_mistake) == (("server", "keys"), True)
+    assert "zambezi keygen server" in found.problem
+
+
+def test_a_key_that_lets_nobody_in_is_a_doubt(tmp_path: Path, keys: Path) -> None:
+    (keys / "allowed" / "bob.pub").write_text("junk")
+    found = only(config_of(tmp_path))
+    assert not found.is_mistake
+    assert "bob.pub: holds no public key" in found.problem
+
+
+def test_a_rule_for_a_key_that_is_not_allowed_is_a_doubt(tmp_path: Path, keys: Path) -> None:
+    found = only(config_of(tmp_path, '[[rules]]\n[[rules]]\nkeys = ["ann", "anne"]'))
+    assert (found.path, found.is_mistake) == (("rules", 1, "keys"), False)
+    assert found.problem == f"there is no key anne in {keys}/allowed; there are: ann"
+
+
+def test_rules_by_name_need_keys(tmp_path: Path) -> None:
+    found = only(parse(f'[server]\ndata = "{tmp_path}"\n[[rules]]\nkeys = ["ann"]'))
+    assert (found.path, found.is_mistake) == (("rules", 0, "keys"), True)
+    assert "without keys nobody has a name" in found.problem
+    assert examine(parse(f'[server]\ndata = "{tmp_path}"\n[[rules]]\nsubscribe = ["*"]')) == []
+
+
+def test_an_interface_that_is_not_there(tmp_path: Path, keys: Path) -> None:
+    found = only(config_of(tmp_path, '[zre]\ninterface = "nosuch0"'))
+    assert (found.path, found.is_mistake) == (("zre", "interface"), True)
+
+
+def test_a_key_of_the_mesh_that_is_not_there(tmp_path: Path, keys: Path) -> None:
+    assert only(config_of(tmp_path, f'[zre]\nkey = "{tmp_path}/none"')).path == ("zre", "key")
+
+
+def test_with_keys_the_mesh_does_not_speak_in_clear_to_others(
+    tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ipaddress import IPv4Interface
+
+    outside = Interface("eth7", IPv4Interface("10.0.0.7/24"), True)
+    monkeypatch.setattr(environment, "choose", lambda wanted: [outside])
+    found = only(config_of(tmp_path, '[zre]\ninterface = "eth7"'))
+    assert (found.path, found.is_mistake) == (("zre", "interface"), True)
+    assert "zambezi keygen mesh" in found.problem
+    assert examine(config_of(tmp_path, '[zre]\ninterface = "eth7"\nclear = true')) == []
+    write_pair(keys, "mesh", KeyPair.generate())
+    assert examine(config_of(tmp_path, '[zre]\ninterface = "eth7"')) == []
+
+
+def test_results_that_are_nowhere_are_a_doubt(tmp_path: Path, keys: Path) -> None:
+    found = only(config_of(tmp_path, f'[console]\nresults = "{tmp_path}/none"'))
+    assert (found.path, found.is_mistake) == (("console", "results"), False)

@@ -1,0 +1,63 @@
+"""zambezi.server.process: memory, descriptors, the event loop and the disk."""
+
+import ctypes
+import resource
+
+import pytest
+
+from zambezi.server import process
+
+
+def test_it_is_told_and_says_whether_it_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[int, int] = {}
+
+    class Library:
+        def mallopt(self, parameter: int, value: int) -> int:
+            told[parameter] = value
+            return 1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Library())
+    assert process.keep_memory()
+    assert told == {-3: 32 << 20, -1: 64 << 20, -2: 16 << 20}
+
+
+def test_a_library_without_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    assert not process.keep_memory()
+
+
+def test_the_limit_of_descriptors_is_raised_as_far_as_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {"now": (1024, 4096)}
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits["now"])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: limits.update(now=wanted))
+    assert process.raise_descriptor_limit() == 4096
+    assert limits["now"] == (4096, 4096)
+
+
+def test_a_system_that_refuses_leaves_the_limit_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("not allowed")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    assert process.raise_descriptor_limit() == 1024
+
+
+def test_latency_is_that_of_the_last_syncs() -> None:
+    latency = process.SyncLatency()
+    latency.update(10, 1.0)
+    latency.update(12, 3.0)
+    assert latency.mean == 1.0
+    latency.update(22, 3.5)
+    assert latency.mean == pytest.approx(0.05)
+    assert 0.9 < latency.worst < 1.0
+
+
+def test_the_worst_lag_of_the_loop_fades() -> None:
+    lag = process.LoopLag()
+    lag.add(0.5)
+    lag.add(-0.001)
+    assert lag.lag == 0.0
+    for _ in range(1000):
+        lag.add(0.0)
+    assert lag.worst < 0.001

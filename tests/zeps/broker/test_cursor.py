@@ -1,0 +1,439 @@
+"""zambezi.zeps.broker.cursor: the two gears, several subscriptions as one flow, and retention."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.zeps.outlet import PLENTY, Client, Stage, never_wait_for_the_disk
+from zambezi.zeps.broker import cursor as cursors
+from zambezi.zeps.broker.cursor import Cursor
+from zambezi.zeps.errors import JournalError
+from zambezi.zeps.journal import Policy, Span
+from zambezi.zeps.matchers import Matchers
+from zambezi.zeps.messages import LATEST, Credit, Deliver, DetachOk, Publish, Subscribe
+
+SMALL = Policy(sync="never", segment=4000, batch=1000)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with Stage(tmp_path) as made:
+        yield made
+
+
+def cursor_of(client: Client) -> Cursor:
+    assert client.session.cursor is not None
+    return client.session.cursor
+
+
+# The gears
+
+
+@pytest.mark.spec("ZEP-10", "ZEP-11")
+@pytest.mark.parametrize("pattern", ["", "k"])
+def test_replay_then_live_without_a_gap_or_a_repeat(stage: Stage, pattern: str) -> None:
+    publisher = stage.client("prices")
+    publisher.publish_many(["k"] * 100)
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe(pattern)
+    assert cursor_of(client).gear == "live"
+    publisher.publish_many(["k"] * 100)
+    client.read()
+    assert client.sequences == list(range(1, 201))
+    assert cursor_of(client).gear == "live"
+
+
+@pytest.mark.spec("ZEP-11")
+@pytest.mark.parametrize("pattern", ["", "k", "glob:*"])
+def test_a_full_socket_puts_a_client_into_low_gear_and_reading_puts_it_back(stage: Stage, pattern: str) -> None:
+    publisher = stage.client("prices")
+    client = stage.client("prices", credit=PLENTY, room=1000)
+    client.subscribe(pattern)
+    assert cursor_of(client).gear == "live"
+    for _ in range(50):
+        publisher.publish_many(["k"] * 20, b"x" * 100)
+    assert cursor_of(client).gear == "history"
+    assert cursor_of(client).lag > 900
+    client.read()
+    assert client.sequences == list(range(1, 1001))
+    assert cursor_of(client).gear == "live"
+    assert cursor_of(client).lag == 0
+    publisher.publish("k")
+    client.read()
+    assert client.sequences[-1] == 1001
+
+
+@pytest.mark.spec("ZEP-11")
+def test_a_client_without_credit_is_in_low_gear_until_it_has_some(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    client = stage.client("prices", credit=1)
+    client.subscribe()
+    assert cursor_of(client).gear == "live"
+    publisher.publish("a")
+    publisher.publish("b")
+    client.read()
+    assert (client.sequences, cursor_of(client).gear) == ([1], "history")
+    client.credit(PLENTY)
+    assert (client.sequences, cursor_of(client).gear) == ([1, 2], "live")
+
+
+@pytest.mark.spec("ZEP-11")
+@pytest.mark.parametrize("pattern", ["", "k"])
+def test_what_is_held_for_a_client_does_not_grow_with_its_lag(tmp_path: Path, pattern: str) -> None:
+    with Stage(tmp_path, policy=Policy(sync="never", segment=1 << 20)) as stage:
+        publisher = stage.client("prices")
+        client = stage.client("prices", credit=PLENTY, room=10_000)
+        client.subscribe(pattern)
+        held = []
+        for _ in range(40):
+            publisher.publish_many(["k"] * 100, b"x" * 1000)
+            held.append(client.held_for_it)
+        assert max(held) <= cursors.WHOLE + 2000
+        assert held[-1] == held[5]
+        client.read()
+        assert client.sequences == list(range(1, 4001))
+
+
+@pytest.mark.spec("ZEP-11")
+def test_a_slow_client_costs_the_others_nothing(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    slow = stage.client("prices", credit=PLENTY, room=10)
+    poor = stage.client("prices", credit=10)
+    fast = stage.client("prices", credit=PLENTY)
+    for client in (slow, poor, fast):
+        client.subscribe()
+    for _ in range(20):
+        publisher.publish_many(["k"] * 10)
+        fast.read()
+        assert cursor_of(fast).gear == "live"
+    assert fast.sequences == list(range(1, 201))
+    slow.read()
+    poor.credit(PLENTY)
+    assert slow.sequences == poor.sequences == fast.sequences
+
+
+def test_pages_that_are_not_in_memory_are_fetched_by_others(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    publisher = stage.client("prices")
+    publisher.publish_many(["k"] * 100, b"x" * 100)
+    cold = [True]
+    monkeypatch.setattr(Span, "resident", lambda span: not cold[0])
+    client, other = stage.client("prices", credit=PLENTY), stage.client("prices", credit=PLENTY)
+    client.subscribe()
+    other.subscribe("k")
+    publisher.publish("k")
+    client.credit(1)
+    assert len(stage.warming) == 2  # once for each, whatever happens meanwhile
+    assert client.sequences == other.sequences == []
+    cold[0] = False
+    stage.warm_up()
+    client.read()
+    other.read()
+    assert client.sequences == other.sequences == list(range(1, 102))
+
+
+def test_a_client_that_leaves_while_the_disk_is_read(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    publisher = stage.client("prices")
+    publisher.publish("k")
+    monkeypatch.setattr(Span, "resident", lambda span: False)
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe()
+    client.close()
+    stage.warm_up()
+    assert client.sequences == []
+    assert stage.stream("prices").subscribers == 0
+
+
+def test_a_pattern_that_matches_little_leaves_the_others_their_turn(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    for _ in range(30):
+        publisher.publish_many(["k"] * 10, b"x" * 30_000)
+    publisher.publish("rare")
+    client = stage.client("prices")
+    client.subscribe("rare")
+    cursor_of(client).add_credit(PLENTY)
+    assert client.session.pull() is None  # some of the journal was looked through, and not all
+    assert 0 < cursor_of(client).position < 300
+    stage.run()
+    client.read()
+    assert client.sequences == [301]
+
+
+def test_a_journal_that_cannot_be_read_is_told_to_its_reader_alone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = stage.client("prices", credit=PLENTY)
+    client.publish_many(["k"] * 3)
+
+    def broken(span: Span) -> bool:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Span, "resident", broken)
+        client.subscribe()
+        assert client.said == ["AttachOk", "SubscribeOk", "Invalid", "Detach"]
+        assert "nput/output error" in client.reasons[0]
+        client.publish("k")
+        client.ping()
+        assert client.confirmed == 1
+        client.send(DetachOk())
+        assert client.parted
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe()
+    assert client.sequences == [1, 2, 3, 4]
+
+
+def test_a_damaged_journal_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = stage.client("prices", credit=PLENTY)
+    client.publish_many(["k"] * 3)
+
+    def damaged(span: Span) -> None:
+        raise JournalError("the log is damaged")
+
+    monkeypatch.setattr(Span, "read", damaged)
+    client.subscribe("k")
+    assert client.said == ["AttachOk", "SubscribeOk", "Invalid", "Detach"]
+    assert "the log is damaged" in client.reasons[0]
+
+
+# Retention
+
+
+def retained(tmp_path: Path, behind: str) -> Stage:
+    policy = Policy(sync="never", segment=2000, batch=1000, keep_octets=4000)
+    return Stage(tmp_path, policy=policy, behind=behind)  # type: ignore[arg-type]
+
+
+@pytest.mark.spec("ZEP-10", "ZEP-11")
+@pytest.mark.parametrize("pattern", ["", "k"])
+def test_a_reader_that_retention_passes_is_told(tmp_path: Path, pattern: str) -> None:
+    with retained(tmp_path, "invalid") as stage:
+        publisher = stage.client("prices")
+        client = stage.client("prices", credit=1)
+        client.subscribe(pattern)
+        for _ in range(20):
+            publisher.publish_many(["k"] * 5, b"x" * 100)
+        stage.tick()
+        oldest = stage.stream("prices").journal.first
+        assert oldest > 2
+        client.credit(PLENTY)
+        assert client.said == ["AttachOk", "SubscribeOk", "Deliver", "Invalid"]
+        assert str(oldest) in client.reasons[0]
+        assert "2" in client.reasons[0]
+        assert stage.engine.counters.fell_behind == 1
+        # It can begin anew, with the credit that it has.
+        publisher.publish("k")
+        assert client.read() == []
+        client.subscribe(pattern, oldest - 1)
+        assert client.sequences == [1, *range(oldest, 102)]
+
+
+@pytest.mark.spec("ZEP-10", "ZEP-11")
+@pytest.mark.parametrize("pattern", ["", "k"])
+def test_a_reader_that_retention_passes_goes_on_at_the_oldest(tmp_path: Path, pattern: str) -> None:
+    with retained(tmp_path, "oldest") as stage:
+        publisher = stage.client("prices")
+        client = stage.client("prices", credit=1)
+        client.subscribe(pattern)
+        for _ in range(20):
+            publisher.publish_many(["k"] * 5, b"x" * 100)
+        stage.tick()
+        oldest = stage.stream("prices").journal.first
+        client.credit(PLENTY)
+        assert client.said == ["AttachOk", "SubscribeOk", *["Deliver"] * (1 + 101 - oldest)]
+        assert client.sequences == [1, *range(oldest, 101)]
+        assert cursor_of(client).skipped == oldest - 2
+        assert stage.engine.counters.fell_behind == 1
+
+
+@pytest.mark.spec("ZEP-10")
+@pytest.mark.parametrize("behind", ["invalid", "oldest"])
+def test_a_subscription_to_what_is_not_kept_any_more(tmp_path: Path, behind: str) -> None:
+    with retained(tmp_path, behind) as stage:
+        publisher = stage.client("prices")
+        for _ in range(20):
+            publisher.publish_many(["k"] * 5, b"x" * 100)
+        stage.tick()
+        oldest = stage.stream("prices").journal.first
+        client = stage.client("prices", credit=PLENTY)
+        client.subscribe("", 1)
+        if behind == "invalid":
+            assert client.said == ["AttachOk", "Invalid"]
+            assert str(oldest) in client.reasons[0]
+            client.subscribe("", 0)  # from the first that there is
+        else:
+            assert cursor_of(client).skipped == oldest - 2
+            assert stage.engine.counters.fell_behind == 1
+        assert client.sequences == list(range(oldest, 101))
+
+
+def test_retention_passes_a_second_subscription_that_is_replayed(tmp_path: Path) -> None:
+    with retained(tmp_path, "invalid") as stage:
+        publisher = stage.client("prices")
+        client = stage.client("prices", credit=PLENTY)
+        client.follow("live")
+        publisher.publish_many(["k"] * 5, b"x" * 100)
+        cursor_of(client).credit = 0
+        client.subscribe("k", 0)
+        for _ in range(20):
+            publisher.publish_many(["k"] * 5, b"x" * 100)
+        stage.tick()
+        oldest = stage.stream("prices").journal.first
+        client.credit(PLENTY)
+        (reason,) = client.reasons
+        assert reason.startswith(f"messages 1 to {oldest - 1} are not kept any more; the oldest is {oldest}:")
+
+
+def test_what_is_on_its_way_outlives_retention(tmp_path: Path) -> None:
+    with retained(tmp_path, "invalid") as stage:
+        publisher = stage.client("prices")
+        for _ in range(4):
+            publisher.publish_many(["k"] * 5, b"x" * 100)
+        client = stage.client("prices")
+        client.subscribe()
+        cursor_of(client).add_credit(PLENTY)
+        span = client.session.pull()
+        assert isinstance(span, Span)
+        for _ in range(20):
+            publisher.publish_many(["k"] * 5, b"x" * 100)
+        stage.tick()
+        assert stage.stream("prices").journal.first > span.last
+        assert span.read().keys == [b"k"] * span.count
+
+
+# Several subscriptions
+
+
+@pytest.mark.spec("ZEP-02", "ZEP-10")
+def test_a_second_subscription_replays_what_the_first_was_not_due(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    publisher.publish_many(["a1", "b2", "c3", "a4", "b5"])
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe("a", 0)
+    assert client.sequences == [1, 4]
+    client.subscribe("b", 0)
+    assert client.sequences == [1, 4, 2, 5]
+    client.subscribe("", 2)
+    assert client.sequences == [1, 4, 2, 5, 3]
+    publisher.publish_many(["a6", "b7", "c8"])
+    client.read()
+    assert client.sequences == [1, 4, 2, 5, 3, 6, 7, 8]
+
+
+@pytest.mark.spec("ZEP-10")
+@pytest.mark.parametrize("after", range(6))
+def test_what_stood_before_the_first_subscription_is_due_to_the_second(stage: Stage, after: int) -> None:
+    publisher = stage.client("prices")
+    publisher.publish_many(["a"] * 5)
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe("a", after)
+    client.subscribe("", 0)
+    assert client.sequences == [*range(after + 1, 6), *range(1, after + 1)]
+
+
+@pytest.mark.spec("ZEP-10")
+def test_the_flow_stops_for_a_second_subscription_and_goes_on_from_there(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    publisher.publish_many(["a", "b"] * 10)
+    client = stage.client("prices", credit=1)
+    client.subscribe("a", 0)  # one message, and the credit is spent
+    assert client.sequences == [1]
+    client.subscribe("b", 0)
+    client.credit(PLENTY)
+    # Nothing of b was before the place where the flow had stopped: there is nothing to replay.
+    assert client.sequences == list(range(1, 21))
+    client.subscribe("a", 5)
+    publisher.publish("a")
+    client.read()
+    assert client.sequences == list(range(1, 22))
+
+
+def test_the_same_subscription_twice_is_one(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    publisher.publish_many(["a"] * 3)
+    client = stage.client("prices", credit=PLENTY)
+    for _ in range(3):
+        client.subscribe("a", 0)
+    client.subscribe("prefix:a", 0)
+    publisher.publish("a")
+    client.read()
+    assert client.sequences == [1, 2, 3, 4]
+    client.close()
+    assert stage.stream("prices").subscribers == 0
+
+
+class Asked(NamedTuple):
+    pattern: str
+    after: int
+
+
+PATTERNS = ["", "a", "b", "exact:ab", "glob:*b", "regex:a.*a", "prefix:a", "ba"]
+KEYS = ["a", "b", "ab", "ba", "aba", "c"]
+
+
+@pytest.mark.spec("ZEP-02", "ZEP-10")
+@settings(max_examples=120)
+@given(st.data())
+def test_each_message_that_is_due_comes_once(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    draw = data.draw
+    with (
+        Stage(tmp_path_factory.mktemp("several"), policy=SMALL) as stage,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        never_wait_for_the_disk(patch)
+        for name in ("WHOLE", "FILTERED"):
+            patch.setattr(cursors, name, draw(st.sampled_from([1, 300, 3000])))
+        publisher = stage.client("prices")
+        client = stage.client("prices", room=draw(st.sampled_from([1, 100, PLENTY])))
+        published: list[str] = []
+        asked: list[Asked] = []
+        for step in draw(st.lists(st.sampled_from("ppscrt"), max_size=25)):
+            if step == "p":
+                keys = draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=20))
+                publisher.publish_many(keys, b"x" * draw(st.sampled_from([0, 50, 300])))
+                published += keys
+            elif step == "s" and len(asked) < 6:
+                latest = draw(st.integers(0, len(published)) | st.just(LATEST))
+                pattern = draw(st.sampled_from(PATTERNS))
+                asked.append(Asked(pattern, min(latest, len(published))))
+                # Not by `send`, which reads: the client may be in the middle of anything.
+                client.session.receive([Subscribe(pattern, latest).encode()[0]])
+            elif step == "c":
+                client.session.receive([Credit(draw(st.integers(0, 2000))).encode()[0]])
+            elif step == "r":
+                client.read()
+            else:
+                stage.run()
+        client.credit(PLENTY)
+        stage.run()
+        client.read()
+        matchers = Matchers()
+        tests = [(one.after, matchers.parse(one.pattern)) for one in asked]
+        due = [
+            number
+            for number, key in enumerate(published, 1)
+            if any(number > after and test(key.encode()) for after, test in tests)
+        ]
+        assert sorted(client.sequences) == due
+        assert [published[number - 1] for number in client.sequences] == client.keys
+        # The flow goes back only where a subscription made it.
+        backwards = sum(later < sooner for sooner, later in zip(client.sequences, client.sequences[1:], strict=False))
+        assert backwards <= 2 * max(0, len(asked) - 1)
+        assert client.reasons == []
+
+
+def test_credit_is_shared_by_all_subscriptions(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    publisher.publish_many(["a", "b"] * 5)
+    client = stage.client("prices")
+    client.subscribe("a", 0)
+    client.subscribe("b", 0)
+    one = len(Deliver(1, "a", b"").encode()[0])
+    for number in range(1, 11):
+        client.credit(one)
+        assert len(client.sequences) == number
+    client.send(Publish("a", b""))
+    assert len(client.sequences) == 10

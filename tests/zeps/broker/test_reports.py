@@ -1,0 +1,351 @@
+"""zambezi.zeps.broker.reports: what the reserved streams tell, and when."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.zeps.outlet import PLENTY, Client, Stage
+from zambezi.zeps.broker import reports
+from zambezi.zeps.directory import read_clients, read_index, read_streams
+from zambezi.zeps.journal import Journal, Policy
+from zambezi.zeps.messages import Credit, Deliver, Ping, Subscribe
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with Stage(tmp_path) as made:
+        yield made
+
+
+def told(client: Client, start: int = 0) -> dict[str, Any]:
+    """The last that was said of each key; None for what is no more."""
+    return {message.key: json.loads(message.body) if message.body else None for message in client.delivered[start:]}
+
+
+# Streams
+
+
+def test_streams_tells_of_all_streams(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    publisher.publish_many(["k"] * 5, b"body")
+    stage.client("news").subscribe()
+    client = stage.client("$streams", credit=PLENTY)
+    client.subscribe()
+    journal = stage.stream("prices").journal
+    assert client.said == ["AttachOk", "SubscribeOk", "Deliver", "Deliver"]
+    assert told(client)["prices"] == {
+        "stream": "prices",
+        "incarnation": str(journal.incarnation),
+        "first": 1,
+        "last": 5,
+        "octets": journal.octets,
+        "first_time": int(stage.now * 1_000_000),
+        "last_time": int(stage.now * 1_000_000),
+        "sync": "never",
+        "subscribers": 0,
+        "attached": 1,
+        "rate": 0.0,
+        "held": "",
+        "multicast": "",
+    }
+    assert (told(client)["news"]["first"], told(client)["news"]["last"]) == (1, 0)
+    assert told(client)["news"]["subscribers"] == 1
+    assert [info.stream for info in read_streams(message.body for message in client.delivered)] == ["news", "prices"]
+
+
+def test_changes_are_told_as_time_passes_and_nothing_else(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    stage.client("news")
+    client = stage.client("$streams", credit=PLENTY)
+    client.subscribe()
+    stage.tick()
+    stage.tick()
+    assert client.read() == []
+    publisher.publish("k")
+    assert client.read() == []
+    stage.tick()
+    client.read()
+    assert client.keys == ["news", "prices", "prices"]
+    assert told(client)["prices"]["last"] == 1
+    assert client.sequences == [1, 2, 3]
+    stage.client("weather")
+    stage.tick()
+    client.read()
+    assert "weather" in client.keys[3:]
+
+
+def test_a_pattern_chooses_streams_and_latest_leaves_out_what_is_there(stage: Stage) -> None:
+    for name in ("a1", "a2", "b1"):
+        stage.client(name)
+    client = stage.client("$streams", credit=PLENTY)
+    client.subscribe("a")
+    assert client.keys == ["a1", "a2"]
+    live = stage.client("$streams", credit=PLENTY)
+    live.follow("glob:b*")
+    assert live.said == ["AttachOk", "SubscribeOk"]
+    stage.client("b2")
+    stage.client("a3")
+    stage.tick()
+    client.read()
+    live.read()
+    assert client.keys == ["a1", "a2", "a3"]
+    assert live.keys == ["b2"]
+    client.subscribe("regex:(")
+    assert client.said[-1] == "Invalid"
+
+
+def test_names_that_are_no_text_are_told_in_json(stage: Stage) -> None:
+    stage.client("\udcff\n")
+    client = stage.client("$streams", credit=PLENTY)
+    client.subscribe()
+    assert client.keys == ["\udcff\n"]
+    assert json.loads(client.delivered[0].body)["stream"] == "\udcff\n"
+
+
+@pytest.mark.parametrize("name", ["$streams", "$clients"])
+def test_what_has_changed_is_found_once_for_all_readers(
+    stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = stage.client("prices")
+    stage.client("news")
+    readers = [stage.client(name, credit=PLENTY) for _ in range(10)]
+    for reader in readers:
+        reader.subscribe()
+    stage.tick()
+    for reader in readers:
+        reader.read()
+    before = [len(reader.delivered) for reader in readers]
+    publisher.publish("k")
+    made: list[object] = []
+    dumps = json.dumps
+
+    def counted(value: object, **options: Any) -> str:
+        made.append(value)
+        return dumps(value, **options)
+
+    monkeypatch.setattr(json, "dumps", counted)
+    stage.tick()
+    assert len(made) == 1
+    for reader, count in zip(readers, before, strict=True):
+        reader.read()
+        assert [json.loads(message.body)["stream"] for message in reader.delivered[count:]] == ["prices"]
+    assert len({id(reader.session._report._teller._told) for reader in readers}) == 1  # type: ignore[union-attr]
+    stage.tick()
+    assert len(made) == (2 if name == "$streams" else 1)  # the rate falls
+
+
+def test_nothing_is_made_for_nobody(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.client("prices")
+    monkeypatch.setattr(json, "dumps", None)
+    stage.client("$streams", credit=PLENTY)  # it has not subscribed
+    stage.client("$streams").subscribe("")  # and this one has no credit
+    stage.tick()
+    never = stage.client("$streams", credit=PLENTY)
+    never.subscribe("no such stream")  # what is not wanted is not made
+    assert never.said == ["AttachOk", "SubscribeOk"]
+
+
+def test_a_reader_that_missed_some_ticks_is_told_what_it_missed(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    news = stage.client("news")
+    slow, quick = stage.client("$streams", credit=PLENTY, room=50), stage.client("$streams", credit=PLENTY)
+    quick.subscribe()
+    slow.session.receive([Subscribe("", 0).encode()[0]])  # it does not read yet
+    stage.run()
+    for _ in range(3):
+        publisher.publish("k")
+        stage.tick()
+        quick.read()
+    news.publish("k")
+    stage.client("weather")
+    stage.tick()
+    for _ in range(30):  # until the rate of messages has fallen to nothing
+        stage.tick()
+        slow.read()
+        quick.read()
+    assert told(slow) == told(quick)
+    assert told(slow)["prices"]["last"] == 3
+    assert told(slow)["news"]["last"] == 1
+    assert len(slow.delivered) < len(quick.delivered)
+
+
+def test_only_readers_of_reports_are_looked_after_as_time_passes(stage: Stage) -> None:
+    stage.client("prices")
+    stage.client()
+    reader = stage.client("$streams")
+    assert list(stage.engine.readers) == [reader.session]
+    reader.close()
+    assert not stage.engine.readers
+
+
+# PING
+
+
+@pytest.mark.spec("ZEP-06")
+def test_ping_is_answered_when_the_snapshot_has_gone_out(stage: Stage) -> None:
+    for number in range(20):
+        stage.client(f"s{number:02}")
+    client = stage.client("$streams")
+    client.ping()
+    assert client.said == ["AttachOk", "PingOk"]  # nothing was asked for
+    client.send(Subscribe("", 0), Ping(), Ping())
+    assert client.said[2:] == ["SubscribeOk"]
+    client.credit(1)
+    assert client.said[3:] == ["Deliver"]
+    client.credit(1000)
+    assert client.confirmed == 1
+    client.credit(PLENTY)
+    assert client.said[3:] == [*["Deliver"] * 20, "PingOk", "PingOk"]
+    client.ping()
+    assert client.said[-3:] == ["PingOk"] * 3
+
+
+@pytest.mark.spec("ZEP-03")
+def test_reports_spend_credit(stage: Stage) -> None:
+    for number in range(5):
+        stage.client(f"s{number}")
+    client = stage.client("$streams")
+    client.subscribe()
+    for number in range(5):
+        before = client.session._report.credit if client.session._report else 0
+        client.credit(1 - before)
+        assert len(client.delivered) == number + 1
+    client.credit((1 << 64) - 1)
+    client.credit((1 << 64) - 1)
+    assert len(client.delivered) == 5
+
+
+def test_a_reader_of_reports_may_stall_and_leave(stage: Stage) -> None:
+    for number in range(50):
+        stage.client(f"s{number}")
+    client = stage.client("$streams", credit=PLENTY, room=100)
+    client.session.receive([Subscribe("", 0).encode()[0], Ping().encode()[0]])
+    stage.run()
+    assert client.held_for_it < 1000
+    stage.tick()
+    client.read()
+    assert len(client.delivered) == 50
+    assert client.confirmed == 1
+    client.close()
+    stage.tick()
+    assert client.session not in stage.engine.sessions
+
+
+# Clients
+
+
+def test_clients_tells_of_connections_and_of_those_that_are_gone(stage: Stage) -> None:
+    publisher = stage.client("prices", user="ann")
+    publisher.publish_many(["k"] * 3)
+    slow = stage.client("prices", credit=1)
+    slow.subscribe("k")
+    slow.follow("j")
+    client = stage.client("$clients", credit=PLENTY)
+    client.subscribe()
+    by_number = told(client)
+    assert by_number[str(publisher.session.number)] == {
+        "client": publisher.session.number,
+        "address": "test",
+        "user": "ann",
+        "stream": "prices",
+        "published": 3,
+        "gear": "idle",
+    }
+    assert by_number[str(slow.session.number)] == {
+        "client": slow.session.number,
+        "address": "test",
+        "user": "",
+        "stream": "prices",
+        "published": 0,
+        "gear": "history",
+        "patterns": ["j", "k"],
+        "position": 1,
+        "lag": 2,
+        "credit": 1 - len(Deliver(1, "k", b"").encode()[0]),
+        "delivered": 1,
+        "delivered_octets": len(Deliver(1, "k", b"").encode()[0]),
+        "skipped": 0,
+    }
+    assert len(read_clients(message.body for message in client.delivered)) == 3
+    start = len(client.delivered)
+    slow.close()
+    stage.tick()
+    client.read()
+    assert told(client, start) == {str(slow.session.number): None}
+    start = len(client.delivered)
+    stage.tick()
+    client.read()
+    assert told(client, start) == {}
+
+
+# Index
+
+
+def entries(client: Client, start: int = 0) -> list[tuple[int, int]]:
+    return [(entry.first, entry.last) for entry in read_index(message.body for message in client.delivered[start:])]
+
+
+@pytest.mark.parametrize("page", [1, 2, 1000])
+def test_the_index_of_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
+    monkeypatch.setattr(reports, "PAGE", page)
+    with Stage(tmp_path, policy=Policy(sync="never", segment=300)) as stage:
+        publisher = stage.client("prices")
+        for _ in range(5):
+            publisher.publish_many(["k"] * 3, b"x" * 20)
+        client = stage.client("$index/prices", credit=PLENTY)
+        client.send(Subscribe("", 0), Ping())
+        assert entries(client) == [(1, 3), (4, 6), (7, 9), (10, 12), (13, 15)]
+        assert client.said[-1] == "PingOk"
+        assert set(client.keys) == {"prices"}
+        assert len(client.delivered) == max(1, -(-5 // page))
+        # Nothing is told twice, nothing is said to be no more, and nothing is left out.
+        start = len(client.delivered)
+        stage.tick()
+        assert client.read() == []
+        for _ in range(5):
+            publisher.publish_many(["k"] * 3, b"x" * 20)
+        stage.tick()
+        client.read()
+        assert entries(client, start) == [(16, 18), (19, 21), (22, 24), (25, 27), (28, 30)]
+
+
+def test_the_index_from_a_sequence_and_from_now(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    for _ in range(4):
+        publisher.publish_many(["k"] * 3)
+    client = stage.client("$index/prices", credit=PLENTY)
+    client.subscribe("", 4)  # in the middle of a batch
+    assert entries(client) == [(4, 6), (7, 9), (10, 12)]
+    client.subscribe("", 9)
+    assert entries(client, 1) == [(10, 12)]
+    client.subscribe("", 0)
+    assert entries(client, 2) == [(1, 3), (4, 6), (7, 9), (10, 12)]
+    live = stage.client("$index/prices", credit=PLENTY)
+    live.follow()
+    live.ping()
+    assert live.said == ["AttachOk", "SubscribeOk", "PingOk"]
+    publisher.publish("k")
+    stage.tick()
+    live.read()
+    client.read()
+    assert entries(live) == entries(client, 3) == [(13, 13)]
+
+
+def test_an_index_that_cannot_be_read_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.client("prices").publish("k")
+    client = stage.client("$index/prices", credit=PLENTY)
+
+    def broken(journal: Journal, after: int, limit: int) -> list[object]:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "entries", broken)
+        client.send(Subscribe("", 0), Ping(), Credit(1))
+        stage.tick()
+    assert sorted(client.said) == ["AttachOk", "Detach", "Invalid", "PingOk", "SubscribeOk"]
+    client = stage.client("$index/prices", credit=PLENTY)
+    client.subscribe()
+    assert entries(client) == [(1, 1)]

@@ -1,0 +1,754 @@
+"""zambezi.zeps.broker.session: the rules of the protocol, state by state and command by command, with no sockets."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.zeps.outlet import PLENTY, Client, Stage, never_wait_for_the_disk
+from zambezi.zeps.broker.engine import Limits
+from zambezi.zeps.broker.session import State
+from zambezi.zeps.journal import Policy
+from zambezi.zeps.messages import (
+    LATEST,
+    TIME,
+    Attach,
+    AttachOk,
+    Credit,
+    Deliver,
+    Detach,
+    DetachOk,
+    Invalid,
+    Ping,
+    PingOk,
+    Publish,
+    Subscribe,
+    SubscribeOk,
+    Zeps,
+)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with Stage(tmp_path) as made:
+        yield made
+
+
+def filled(stage: Stage, count: int = 10, stream: str = "prices") -> Client:
+    """A client that has published messages 1 to `count`, one in a second, with keys k1, k2, ..."""
+    client = stage.client(stream)
+    for number in range(1, count + 1):
+        stage.now += 1.0
+        client.publish(f"k{number}", b"body")
+    return client
+
+
+# ATTACH
+
+
+@pytest.mark.spec("ZEP-01")
+def test_attach_is_answered(stage: Stage) -> None:
+    client = stage.client("prices")
+    assert client.heard == [AttachOk()]
+    assert stage.engine.names() == ["prices"]
+
+
+@pytest.mark.spec("ZEP-01")
+@pytest.mark.parametrize("message", [Subscribe("", 0), Credit(10), Publish("k", b""), Ping(), DetachOk()])
+def test_anything_before_attach_is_invalid_and_attach_can_still_come(stage: Stage, message: Zeps) -> None:
+    client = stage.client()
+    client.send(message)
+    assert client.said == ["Invalid"]
+    assert not client.parted
+    client.send(Attach("prices"))
+    assert client.said == ["Invalid", "AttachOk"]
+    assert stage.stream("prices").journal.last == 0
+
+
+@pytest.mark.spec("ZEP-01")
+def test_a_second_attach_is_invalid_and_changes_nothing(stage: Stage) -> None:
+    client = stage.client("prices")
+    client.send(Attach("prices"), Attach("others"))
+    assert client.said == ["AttachOk", "Invalid", "Invalid"]
+    client.publish("k", b"v")
+    assert stage.stream("prices").journal.last == 1
+    assert stage.engine.names() == ["prices"]
+
+
+@pytest.mark.spec("ZEP-01", "ZEP-08")
+@pytest.mark.parametrize(
+    "octets",
+    [
+        "aaa501 04 5a455054 0001 0161",
+        "aaa501 04 5a455053 0002 0161",
+        "aaa501 04 5a455053 0000 0161",
+        "aaa501 00 0001 0161",
+    ],
+)
+def test_a_wrong_protocol_or_version_is_invalid_and_a_right_one_can_follow(stage: Stage, octets: str) -> None:
+    client = stage.client()
+    client.send(bytes.fromhex(octets))
+    assert client.said == ["Invalid"]
+    assert stage.engine.names() == []
+    client.send(Attach("a"))
+    assert client.said == ["Invalid", "AttachOk"]
+
+
+@pytest.mark.spec("ZEP-01")
+@pytest.mark.parametrize("name", ["", "$nothing", "$index/nothing", "$", "$index/"])
+def test_names_that_are_no_streams(stage: Stage, name: str) -> None:
+    client = stage.client()
+    client.send(Attach(name))
+    assert client.said == ["Invalid"]
+    assert stage.engine.names() == []
+    client.send(Attach("prices"))
+    assert client.said == ["Invalid", "AttachOk"]
+
+
+def test_streams_are_made_only_where_that_is_allowed(tmp_path: Path) -> None:
+    with Stage(tmp_path, create=False, streams=["prices"]) as stage:
+        client = stage.client("others")
+        assert client.said == ["Invalid"]
+        client.send(Attach("prices"))
+        assert client.said == ["Invalid", "AttachOk"]
+        assert stage.engine.names() == ["prices"]
+
+
+def test_the_number_of_streams_is_limited(tmp_path: Path) -> None:
+    with Stage(tmp_path, limits=Limits(streams=2)) as stage:
+        for name in ("a", "b"):
+            assert stage.client(name).said == ["AttachOk"]
+        client = stage.client("c")
+        assert client.said == ["Invalid"]
+        assert "limit" in client.reasons[0]
+        client.send(Attach("b"))
+        assert client.said == ["Invalid", "AttachOk"]
+        assert stage.engine.names() == ["a", "b"]
+
+
+@pytest.mark.spec("ZEP-12")
+@pytest.mark.parametrize("name", ["a/b", "../up", ".", "..", "a b", "\udcff", "x" * 255, "%2e", "é", "a\0b", "\n"])
+def test_any_name_is_a_stream_of_its_own(tmp_path: Path, name: str) -> None:
+    with Stage(tmp_path / "data") as stage:
+        client = stage.client(name)
+        client.publish("k", b"v")
+        assert client.said == ["AttachOk"]
+        assert stage.engine.names() == [name]
+        assert stage.stream(name).journal.last == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    with Stage(tmp_path / "data") as stage:
+        assert stage.engine.names() == [name]
+        assert stage.stream(name).journal.last == 1
+
+
+# SUBSCRIBE
+
+
+@pytest.mark.spec("ZEP-02", "ZEP-10")
+@pytest.mark.parametrize(
+    ("latest", "first"),
+    [(0, 1), (1, 2), (9, 10), (10, 11), (LATEST, 11)],
+)
+def test_where_a_subscription_begins(stage: Stage, latest: int, first: int) -> None:
+    publisher = filled(stage)
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe("", latest)
+    publisher.publish("k11", b"body")
+    publisher.publish("k12", b"body")
+    client.read()
+    assert client.said[:2] == ["AttachOk", "SubscribeOk"]
+    assert client.delivered == [Deliver(number, f"k{number}", b"body") for number in range(first, 13)]
+
+
+@pytest.mark.spec("ZEP-02", "ZEP-10")
+@pytest.mark.parametrize(
+    ("seconds", "first"),
+    [(0, 1), (0.5, 1), (1, 1), (1.001, 2), (2, 2), (5.5, 6), (9.999, 10), (10, 10)],
+)
+def test_a_subscription_from_a_time_that_is_past(stage: Stage, seconds: float, first: int) -> None:
+    start = stage.now
+    filled(stage)
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe_since(start + seconds)
+    assert client.sequences == list(range(first, 11))
+
+
+@pytest.mark.spec("ZEP-10")
+def test_a_subscription_from_a_time_to_come(stage: Stage) -> None:
+    publisher = filled(stage)
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe_since(stage.now + 2.5)
+    for number in range(11, 15):
+        stage.now += 1.0
+        publisher.publish(f"k{number}")
+        client.read()
+    assert client.said[:2] == ["AttachOk", "SubscribeOk"]
+    assert client.sequences == [13, 14]
+
+
+@pytest.mark.spec("ZEP-10")
+def test_a_time_in_the_far_future_never_comes(stage: Stage) -> None:
+    publisher = filled(stage)
+    client = stage.client("prices", credit=PLENTY)
+    client.send(Subscribe("", TIME | ((1 << 63) - 1)))
+    publisher.publish("k11")
+    assert client.read() == []
+    client.follow("k12")
+    publisher.publish("k12")
+    publisher.publish("k13")
+    client.read()
+    assert client.said == ["AttachOk", "SubscribeOk", "SubscribeOk", "Deliver"]
+
+
+@pytest.mark.spec("ZEP-10")
+def test_a_time_in_a_stream_that_is_empty(stage: Stage) -> None:
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe_since(0.0)
+    client.publish("a")
+    late = stage.client("prices", credit=PLENTY)
+    late.subscribe_since(stage.now + 1)
+    client.publish("b")
+    stage.now += 1
+    client.publish("c")
+    client.read()
+    late.read()
+    assert client.sequences == [1, 2, 3]
+    assert late.sequences == [3]
+
+
+@pytest.mark.spec("ZEP-02", "ZEP-08")
+@pytest.mark.parametrize("latest", [11, 12, LATEST - 1])
+def test_a_number_past_the_end_is_invalid_and_the_end_is_named(stage: Stage, latest: int) -> None:
+    filled(stage)
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe("", latest)
+    assert client.said == ["AttachOk", "Invalid"]
+    assert "10" in client.reasons[0]
+    client.subscribe("", 10)
+    assert client.said == ["AttachOk", "Invalid", "SubscribeOk"]
+
+
+@pytest.mark.spec("ZEP-02", "ZEP-13")
+def test_a_pattern_that_cannot_be_understood_is_invalid_and_leaves_all_as_it_was(stage: Stage) -> None:
+    publisher = filled(stage, 3)
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe("k1")
+    client.subscribe("regex:(")
+    client.subscribe("glob:[b-a]")
+    publisher.publish("k12")
+    client.read()
+    assert client.said == ["AttachOk", "SubscribeOk", "Deliver", "Invalid", "Invalid", "Deliver"]
+    assert client.sequences == [1, 4]
+
+
+def test_the_subscriptions_of_a_connection_are_limited(tmp_path: Path) -> None:
+    with Stage(tmp_path, limits=Limits(subscriptions=3)) as stage:
+        client = stage.client("prices")
+        for number in range(5):
+            client.subscribe(f"k{number}")
+        assert client.said == ["AttachOk", *["SubscribeOk"] * 3, *["Invalid"] * 2]
+        assert stage.engine.counters.invalid["limit"] == 2
+
+
+@pytest.mark.spec("ZEP-13")
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [
+        ("", [1, 2, 3, 4]),
+        ("temp.", [1, 2]),
+        ("exact:wind", [3]),
+        ("glob:*.kitchen", [2, 4]),
+        ("regex:^w.*n$", [4]),
+        ("prefix:w", [3, 4]),
+        ("nothing", []),
+    ],
+)
+@pytest.mark.parametrize("when", ["replayed", "live"])
+def test_patterns_choose_what_is_replayed_and_what_is_live(
+    stage: Stage, pattern: str, wanted: list[int], when: str
+) -> None:
+    publisher = stage.client("prices")
+    client = stage.client("prices", credit=PLENTY)
+    if when == "live":
+        client.subscribe(pattern)
+    publisher.publish_many(["temp.attic", "temp.kitchen", "wind", "wind.kitchen"])
+    if when == "replayed":
+        client.subscribe(pattern)
+    client.read()
+    assert client.sequences == wanted
+
+
+# CREDIT
+
+
+def cost(messages: list[Deliver]) -> int:
+    return sum(len(message.encode()[0]) for message in messages)
+
+
+@pytest.mark.spec("ZEP-03")
+@pytest.mark.parametrize("pattern", ["", "k"])
+@pytest.mark.parametrize("when", ["replayed", "live"])
+def test_without_credit_nothing_is_sent(stage: Stage, pattern: str, when: str) -> None:
+    publisher = stage.client("prices")
+    client = stage.client("prices")
+    if when == "live":
+        client.subscribe(pattern)
+    publisher.publish_many(["k"] * 20, b"x" * 100)
+    if when == "replayed":
+        client.subscribe(pattern)
+    assert client.said == ["AttachOk", "SubscribeOk"]
+    client.credit(0)
+    assert client.sequences == []
+
+
+@pytest.mark.spec("ZEP-03")
+@pytest.mark.parametrize("pattern", ["", "k"])
+@pytest.mark.parametrize("when", ["replayed", "live"])
+def test_the_last_message_may_overdraw_by_itself_alone(stage: Stage, pattern: str, when: str) -> None:
+    publisher = stage.client("prices")
+    client = stage.client("prices")
+    one = len(Deliver(1, "k", b"x" * 100).encode()[0])
+    if when == "live":
+        client.subscribe(pattern, LATEST)
+    publisher.publish_many(["k"] * 20, b"x" * 100)
+    if when == "replayed":
+        client.subscribe(pattern)
+    client.credit(1)
+    assert client.sequences == [1]  # for one octet of credit
+    client.credit(one - 1)
+    assert client.sequences == [1]  # the debt is paid, and nothing is left
+    client.credit(1)
+    assert client.sequences == [1, 2]
+    client.credit(one - 1 + 3 * one)
+    assert client.sequences == [1, 2, 3, 4, 5]
+    client.credit(3 * one + 1)
+    assert client.sequences == list(range(1, 10))
+    client.credit(PLENTY)
+    assert client.sequences == list(range(1, 21))
+
+
+@pytest.mark.spec("ZEP-03")
+def test_a_message_larger_than_the_credit_gets_through(stage: Stage) -> None:
+    client = stage.client("prices", credit=10)
+    client.subscribe()
+    client.publish("k", b"x" * 5_000_000)
+    client.publish("k", b"small")
+    client.read()
+    assert client.sequences == [1]
+    client.credit(4_000_000)
+    assert client.sequences == [1]
+    client.credit(2_000_000)
+    assert client.sequences == [1, 2]
+
+
+@pytest.mark.spec("ZEP-03")
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(0, 400), min_size=1, max_size=40),
+    st.lists(st.integers(0, 900), max_size=40),
+    st.sampled_from(["", "k", "exact:k1"]),
+    st.data(),
+)
+def test_credit_is_never_overdrawn_by_more_than_one_message(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], amounts: list[int], pattern: str, data: st.DataObject
+) -> None:
+    with pytest.MonkeyPatch.context() as patch, Stage(tmp_path_factory.mktemp("credit")) as stage:
+        never_wait_for_the_disk(patch)
+        publisher = stage.client("prices")
+        client = stage.client("prices")
+        client.subscribe(pattern)
+        steps = data.draw(st.permutations(["publish"] * len(sizes) + ["credit"] * len(amounts)))
+        waiting = [(f"k{size % 3}", b"x" * size) for size in sizes]
+        published: list[Deliver] = []
+        given_ = 0
+        for step in steps:
+            if step == "publish":
+                key, body = waiting.pop()
+                publisher.publish(key, body)
+                message = Deliver(stage.stream("prices").journal.last, key, body)
+                if pattern != "exact:k1" or key == "k1":
+                    published.append(message)
+            else:
+                amount = amounts.pop()
+                given_ += amount
+                client.credit(amount)
+            client.read()
+            due: list[Deliver] = []
+            for message in published:
+                if cost(due) >= given_:
+                    break
+                due.append(message)
+            assert client.delivered == due
+
+
+@pytest.mark.spec("ZEP-03")
+def test_credit_adds_up_before_and_after_the_subscription_and_has_no_end(stage: Stage) -> None:
+    client = stage.client("prices")
+    for _ in range(4):
+        client.credit((1 << 64) - 1)
+    client.subscribe()
+    client.publish("k")
+    client.read()
+    assert client.said == ["AttachOk", "SubscribeOk", "Deliver"]
+    assert client.session.cursor is not None
+    assert client.session.cursor.credit < 1 << 63
+
+
+# PUBLISH
+
+
+@pytest.mark.spec("ZEP-04", "ZEP-05", "ZEP-09")
+def test_what_is_published_is_sequenced_journalled_and_delivered(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe()
+    publisher.publish_many(["gold", "silver"], b"\0\xff")
+    publisher.publish("", b"")
+    client.read()
+    wanted = [Deliver(1, "gold", b"\0\xff"), Deliver(2, "silver", b"\0\xff"), Deliver(3, "", b"")]
+    assert client.delivered == wanted
+    assert publisher.said == ["AttachOk"]  # no confirmation
+    span = stage.stream("prices").journal.reader(0).peek(1 << 20)
+    assert span is not None
+    assert [Zeps.decode(body) for body in span.read().bodies] == wanted
+
+
+@pytest.mark.spec("ZEP-14")
+def test_a_client_subscribes_and_publishes_on_one_connection(stage: Stage) -> None:
+    client = stage.client("prices", credit=PLENTY)
+    client.send(Subscribe("a", 0), Publish("a", b"1"), Publish("b", b"2"), Ping(), Publish("a", b"3"))
+    client.read()
+    assert client.delivered == [Deliver(1, "a", b"1"), Deliver(3, "a", b"3")]
+    assert client.confirmed == 1
+
+
+@pytest.mark.spec("ZEP-12")
+def test_streams_are_apart(stage: Stage) -> None:
+    one, other = stage.client("one", credit=PLENTY), stage.client("other", credit=PLENTY)
+    one.subscribe()
+    other.subscribe()
+    one.publish("a")
+    one.publish("b")
+    other.publish("c")
+    assert one.delivered == [Deliver(1, "a", b""), Deliver(2, "b", b"")]
+    assert other.delivered == [Deliver(1, "c", b"")]
+
+
+@pytest.mark.spec("ZEP-08")
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\xaa",
+        b"\xaa\xa5",
+        b"\xaa\xa5\x00",
+        b"\xaa\xa5\x0d",
+        b"\xaa\xa6\x08",
+        b"GET / HTTP/1.1",
+        b"\xaa\xa5\x08\x00",
+        b"\xaa\xa5\x06\x05abc",
+        b"\xaa\xa5\x06\x01a\x00\x00\x00\x05abc",
+        b"\xaa\xa5\x06\x01a\x00\x00\x00\x01abc",
+        b"\xaa\xa5\x03\x00\x00",
+        b"\xaa\xa5\x05\x00",
+        bytes(1000),
+    ],
+)
+def test_garbage_is_answered_and_what_follows_counts(stage: Stage, frame: bytes) -> None:
+    client = stage.client("prices")
+    client.send(Publish("a", b""), frame, Publish("b", b""), Ping())
+    assert client.said == ["AttachOk", "Invalid", "PingOk"]
+    assert stage.stream("prices").journal.last == 2
+    assert stage.engine.counters.invalid == {"malformed": 1}
+
+
+@pytest.mark.spec("ZEP-08")
+@pytest.mark.parametrize(
+    "message", [AttachOk(), SubscribeOk(), Deliver(1, "k", b""), Invalid("so are you"), DetachOk()]
+)
+def test_what_only_servers_say_is_invalid(stage: Stage, message: Zeps) -> None:
+    client = stage.client("prices")
+    client.send(message)
+    assert client.said == ["AttachOk", "Invalid"]
+    client.ping()
+    assert client.said[-1] == "PingOk"
+
+
+@pytest.mark.spec("ZEP-08")
+def test_a_message_of_several_frames_is_invalid(stage: Stage) -> None:
+    client = stage.client("prices")
+    client.session.receive_multipart()
+    client.ping()
+    assert client.said == ["AttachOk", "Invalid", "PingOk"]
+    client.detach()
+    client.session.receive_multipart()
+    client.read()
+    assert client.said == ["AttachOk", "Invalid", "PingOk", "DetachOk"]
+
+
+@pytest.mark.spec("ZEP-08")
+@settings(max_examples=200)
+@given(st.lists(st.binary(max_size=300) | st.binary(max_size=280).map(lambda rest: b"\xaa\xa5" + rest), max_size=20))
+def test_whatever_comes_reasons_are_printable_and_short(
+    tmp_path_factory: pytest.TempPathFactory, frames: list[bytes]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        never_wait_for_the_disk(patch)
+        stage = Stage(tmp_path_factory.mktemp("garbage"), limits=Limits(streams=5))
+        for start in ([], [Attach("prices")], [Attach("$streams")]):
+            client = stage.client()
+            client.send(*start)
+            client.send(*frames)
+            for frame in frames:
+                client.send(frame)
+            for reason in client.reasons:
+                assert reason.isprintable()
+                assert 0 < len(reason.encode()) <= 255
+        stage.close()
+
+
+@pytest.mark.spec("ZEP-08")
+@pytest.mark.parametrize(
+    "message",
+    [
+        Attach("$" + "\udcff\n" * 100),
+        Attach("$\u00e9" * 80),
+        Subscribe("regex:(" + "\udcff\u20ac\n" * 40, 0),
+        Subscribe("glob:[b-a]" + "\u00e9" * 110, 0),
+    ],
+)
+def test_reasons_that_quote_odd_names_are_printable_and_short(stage: Stage, message: Zeps) -> None:
+    client = stage.client("prices" if isinstance(message, Subscribe) else "")
+    client.send(message)
+    (reason,) = client.reasons
+    assert reason.isprintable()
+    assert len(reason.encode()) <= 255
+
+
+# Who may
+
+
+def test_users_do_what_they_may(tmp_path: Path) -> None:
+    def allow(user: str, action: str, stream: str) -> bool:
+        return (user, action) in {("ann", "create"), ("ann", "publish"), ("bob", "subscribe")} and stream != "secret"
+
+    with Stage(tmp_path, allow=allow) as stage:
+        bob = stage.client("prices", user="bob", credit=PLENTY)
+        assert bob.said[0] == "Invalid"  # he may not make a stream
+        ann = stage.client("prices", user="ann", credit=PLENTY)
+        bob = stage.client("prices", user="bob", credit=PLENTY)
+        ann.publish("a")
+        ann.subscribe()
+        bob.subscribe()
+        bob.publish_many(["b"] * 20)
+        bob.read()
+        assert ann.said == ["AttachOk", "Invalid"]
+        assert bob.said == ["AttachOk", "SubscribeOk", "Deliver", *["Invalid"] * 20]
+        assert stage.stream("prices").journal.last == 1
+        assert stage.engine.counters.invalid["forbidden"] == 21
+        assert stage.client("secret", user="ann").said == ["Invalid"]
+        assert stage.client("$index/prices", user="bob").said == ["AttachOk"]
+        assert stage.client("$index/prices", user="ann").said == ["Invalid"]
+
+
+# PING
+
+
+@pytest.mark.spec("ZEP-06")
+@pytest.mark.parametrize("sync", ["never", "interval"])
+def test_ping_is_answered_when_all_before_it_is_in_the_journal(tmp_path: Path, sync: str) -> None:
+    with Stage(tmp_path, policy=Policy(sync=sync)) as stage:  # type: ignore[arg-type]
+        client = stage.client("prices")
+        client.ping()
+        assert client.said == ["AttachOk", "PingOk"]
+        stage.stream("prices").journal.wake()
+        client.session.receive([Publish("a", b"").encode()[0], Publish("b", b"").encode()[0], Ping().encode()[0]])
+        client.read()
+        assert client.confirmed == 2
+        assert stage.stream("prices").journal.last == 2  # with no turn of the loop in between
+        assert stage.syncs == 0
+
+
+@pytest.mark.spec("ZEP-06")
+def test_with_sync_always_ping_is_answered_when_the_disk_has_it(tmp_path: Path) -> None:
+    with Stage(tmp_path, policy=Policy(sync="always")) as stage:
+        client, other = stage.client("prices"), stage.client("prices")
+        client.ping()
+        assert client.confirmed == 1  # there is nothing to bring onto the disk
+        client.send(Publish("a", b""), Ping())
+        assert client.confirmed == 1
+        other.send(Publish("b", b""), Ping())
+        assert stage.stream("prices").journal.last == 2
+        stage.write_back()
+        client.read()
+        other.read()
+        assert client.confirmed == 2
+        assert other.confirmed == 1
+        assert stage.syncs == 1  # one for both
+        assert stage.stream("prices").journal.synced == 2
+
+
+@pytest.mark.spec("ZEP-06")
+def test_a_sync_that_began_too_early_confirms_nothing_that_came_later(tmp_path: Path) -> None:
+    with Stage(tmp_path, policy=Policy(sync="always")) as stage:
+        client, other = stage.client("prices"), stage.client("prices")
+        client.send(Publish("a", b""), Ping())
+        stream = stage.stream("prices")
+        stage.syncing.clear()
+        stream.journal.sync()  # on its thread; while it was on its way, more came
+        other.send(Publish("b", b""), Ping())
+        stream.settle()
+        client.read()
+        other.read()
+        assert client.confirmed == 1
+        assert other.confirmed == 0
+        stage.write_back()
+        other.read()
+        assert other.confirmed == 1
+
+
+@pytest.mark.spec("ZEP-06")
+def test_pings_are_answered_one_for_one_and_in_order_with_what_else_is_said(stage: Stage) -> None:
+    client = stage.client("prices")
+    client.send(Ping(), Subscribe("", 0), Ping(), bytes(3), Ping())
+    assert client.said == ["AttachOk", "PingOk", "SubscribeOk", "PingOk", "Invalid", "PingOk"]
+
+
+@pytest.mark.spec("ZEP-06")
+def test_an_answer_to_a_ping_is_no_news(stage: Stage) -> None:
+    client = stage.client()
+    client.send(PingOk(), Attach("prices"), PingOk())
+    assert client.said == ["AttachOk"]
+
+
+# DETACH
+
+
+@pytest.mark.spec("ZEP-07")
+def test_a_client_detaches(stage: Stage) -> None:
+    watcher = stage.client("prices", credit=PLENTY)
+    watcher.subscribe()
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe()
+    stage.stream("prices").journal.wake()
+    client.send(Publish("a", b""), Detach(), Publish("b", b""), Ping())
+    assert client.said == ["AttachOk", "SubscribeOk", "Deliver", "DetachOk"]
+    assert client.parted
+    assert client.session.state is State.CLOSED
+    watcher.publish("c")
+    client.read()
+    watcher.read()
+    assert watcher.keys == ["a", "c"]
+    assert client.sequences == [1]
+    assert list(stage.engine.sessions) == [watcher.session]
+    assert stage.stream("prices").attached == 1
+    assert stage.stream("prices").subscribers == 1
+
+
+@pytest.mark.spec("ZEP-07")
+def test_a_client_that_never_attached_detaches(stage: Stage) -> None:
+    client = stage.client()
+    client.detach()
+    assert client.said == ["DetachOk"]
+    assert client.parted
+    assert not stage.engine.sessions
+
+
+@pytest.mark.spec("ZEP-07")
+def test_the_broker_detaches(stage: Stage) -> None:
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe()
+    stage.engine.detach()
+    client.read()
+    assert client.said == ["AttachOk", "SubscribeOk", "Detach"]
+    stage.stream("prices").journal.wake()
+    # What the client has to say still is heard, but nothing is delivered to it.
+    client.send(Publish("a", b""), Ping(), Subscribe("", 0), Credit(10), Attach("x"), DetachOk())
+    assert client.said == ["AttachOk", "SubscribeOk", "Detach", "PingOk", "Invalid"]
+    assert stage.stream("prices").journal.last == 1
+    assert client.parted
+    assert not stage.engine.sessions
+
+
+def test_nothing_is_confirmed_to_who_is_gone(stage: Stage) -> None:
+    """Or barriers without number, that were asked for and not waited for, would be answered one by one to nobody."""
+    client = stage.client("prices")
+    client.close()
+    client.session.confirm(1 << 60)
+    assert client.said == ["AttachOk"]
+
+
+@pytest.mark.spec("ZEP-07")
+def test_both_detach_at_once(stage: Stage) -> None:
+    client = stage.client("prices")
+    stage.engine.detach()
+    client.detach()
+    assert client.said == ["AttachOk", "Detach", "DetachOk"]
+    assert client.parted
+    assert not stage.engine.sessions
+
+
+def test_a_connection_that_is_lost_leaves_nothing_behind(stage: Stage) -> None:
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe("a")
+    client.follow("b")
+    client.subscribe_since(stage.now + 100)
+    client.send(Publish("a", b""))
+    client.close()
+    client.close()
+    stream = stage.stream("prices")
+    assert not stage.engine.sessions
+    assert (stream.attached, stream.subscribers, len(stream.dated), stream.waiting) == (0, 0, 0, set())
+    assert stream.journal.last == 1
+
+
+@pytest.mark.parametrize("stream", ["prices", "$streams", "$index/prices"])
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [Subscribe("", 0)],
+        [Subscribe("", LATEST)],
+        [Subscribe("regex:(", 0)],
+        [Ping(), Ping()],
+        [Publish("k", b""), Ping()],
+        [Publish("k", b""), Subscribe("", 0)],
+        [Publish("k", b""), Detach()],
+        [Detach()],
+        [b"garbage", Subscribe("k", 0), Ping()],
+    ],
+)
+@pytest.mark.parametrize("subscribed", [False, True])
+def test_a_connection_may_be_found_broken_at_any_answer(
+    stage: Stage, stream: str, messages: list[Zeps | bytes], subscribed: bool
+) -> None:
+    filled(stage, 3).close()
+    client = stage.client(stream, credit=PLENTY)
+    if subscribed:
+        client.subscribe("", LATEST)
+    client.send(Publish("k", b""))  # so that what follows is not appended at once
+    client.broken = True
+    client.send(*messages)
+    assert client.gone
+    assert not stage.engine.sessions
+    prices = stage.stream("prices")
+    assert (prices.attached, prices.subscribers, prices.waiting, len(prices.dated)) == (0, 0, set(), 0)
+    stage.tick()
+    other = stage.client("prices", credit=PLENTY)
+    other.subscribe()
+    other.publish("k")
+    assert other.sequences == list(range(1, prices.journal.last + 1))
+
+
+# The reserved streams
+
+
+@pytest.mark.spec("ZEP-08")
+@pytest.mark.parametrize("name", ["$streams", "$clients", "$index/prices"])
+def test_nobody_publishes_to_a_reserved_stream(stage: Stage, name: str) -> None:
+    filled(stage, 1)
+    client = stage.client(name)
+    client.publish_many(["k"] * 20)
+    assert client.said == ["AttachOk", *["Invalid"] * 20]
+    assert stage.engine.names() == ["prices"]

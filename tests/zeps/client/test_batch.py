@@ -1,0 +1,107 @@
+"""zambezi.zeps.client.batch: messages and batches are what the grammar says, however they are cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zambezi.zeps.client.batch import Message, MessageBatch, below, examine
+from zambezi.zeps.layout import sequence_of
+from zambezi.zeps.messages import Deliver
+
+KEYS = st.binary(max_size=6).map(lambda key: key.decode("utf-8", "surrogateescape"))
+BODIES = st.binary(max_size=30) | st.just(b"\xaa\xa5\x07" * 5)
+ALIKE = st.tuples(st.integers(0, 4), st.integers(0, 30), st.integers(1, 40)).flatmap(
+    lambda chosen: st.lists(
+        st.tuples(
+            st.text("abc", min_size=chosen[0], max_size=chosen[0]),
+            st.binary(min_size=chosen[1], max_size=chosen[1]),
+        ),
+        min_size=chosen[2],
+        max_size=chosen[2],
+    )
+)
+CONTENTS = ALIKE | st.lists(st.tuples(KEYS, BODIES), min_size=1, max_size=40)
+
+
+def frames_of(messages: list[Message]) -> list[bytes]:
+    return [Deliver(one.sequence, one.key, one.body).encode()[0] for one in messages]
+
+
+def batch_of(messages: list[Message]) -> MessageBatch:
+    frames = frames_of(messages)
+    after = examine(frames)
+    assert after is not None
+    return MessageBatch("s", frames, after)
+
+
+@given(CONTENTS, st.integers(0, 1 << 63), st.integers(1, 3))
+def test_a_batch_is_its_messages(contents: list[tuple[str, bytes]], first: int, step: int) -> None:
+    messages = [Message(first + index * step, key, body, "s") for index, (key, body) in enumerate(contents)]
+    batch = batch_of(messages)
+    assert list(batch) == messages
+    assert len(batch) == len(messages)
+    assert (batch.first, batch.last) == (messages[0].sequence, messages[-1].sequence)
+    assert batch.sequences() == [one.sequence for one in messages]
+    assert batch.keys() == [one.key for one in messages]
+    assert batch.bodies() == [one.body for one in messages]
+    assert batch.raw_keys() == [one.key.encode("utf-8", "surrogateescape") for one in messages]
+    assert batch.octets == sum(map(len, frames_of(messages)))
+    middle = len(messages) // 2
+    assert batch[middle] == messages[middle]
+    assert list(batch[middle:]) == messages[middle:]
+    assert batch[-1] == messages[-1]
+
+
+def test_a_message_is_a_small_value() -> None:
+    message = Message(1, "k", b"body", "s")
+    assert message == Message(1, "k", b"body", "s")
+    with pytest.raises(AttributeError):
+        message.body = b""  # type: ignore[misc]
+    assert not hasattr(message, "__dict__")
+
+
+def test_a_batch_says_what_it_is() -> None:
+    assert repr(batch_of([Message(4, "k", b"", "s"), Message(9, "k", b"", "s")])) == (
+        "<MessageBatch of 2 messages of 's', 4 to 9>"
+    )
+    assert repr(MessageBatch("s", [])) == "<MessageBatch of 0 messages of 's'>"
+
+
+@given(CONTENTS, st.data())
+def test_what_is_not_whole_is_found(contents: list[tuple[str, bytes]], data: st.DataObject) -> None:
+    frames = frames_of([Message(index, key, body, "s") for index, (key, body) in enumerate(contents)])
+    which = data.draw(st.integers(0, len(frames) - 1))
+    frame = frames[which]
+    change = data.draw(st.sampled_from(["longer", "shorter", "length", "key", "command"]))
+    if change == "longer":
+        frames[which] = frame + b"x"
+    elif change == "shorter":
+        frames[which] = frame[:-1]
+    elif change == "length":
+        place = 12 + frame[11]
+        frames[which] = frame[:place] + (len(frame) + 1).to_bytes(4) + frame[place + 4 :]
+    elif change == "key":
+        frames[which] = frame[:11] + b"\xff" + frame[12:]
+    else:
+        frames[which] = frame[:2] + b"\x0c" + frame[3:]
+    assert examine(frames) is None
+
+
+def test_what_is_out_of_order_is_found() -> None:
+    frames = frames_of([Message(sequence, "k", b"", "s") for sequence in (1, 2, 3)])
+    assert examine(frames[::-1]) is None
+    assert examine([frames[0], frames[2], frames[1]]) is None
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=10))
+def test_no_octets_make_it_raise(frames: list[bytes]) -> None:
+    examine(frames)
+    examine([b"\xaa\xa5\x07" + frame for frame in frames])
+
+
+def test_octets_sort_by_their_sequences() -> None:
+    frames = frames_of([Message(sequence, "k", b"", "s") for sequence in (1, 255, 256, 1 << 40)])
+    assert [frame < below(256) for frame in frames] == [True, True, False, False]
+    assert [sequence_of(frame) for frame in frames] == [1, 255, 256, 1 << 40]

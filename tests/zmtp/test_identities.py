@@ -1,0 +1,65 @@
+"""zambezi.zmtp.identities: identities that are claimed, given, refused and taken over."""
+
+import random
+
+import pytest
+
+from zambezi.zmtp.errors import ProtocolError
+from zambezi.zmtp.identities import Identities
+from zambezi.zmtp.patterns import Dealer
+from zambezi.zmtp.peer import Peer
+from zambezi.zmtp.testing import Simulation
+
+
+def peer(user: str = "") -> Peer:
+    made = Peer(Dealer(Simulation()).transport, "inproc://nowhere")
+    made.user = user
+    return made
+
+
+def test_a_peer_has_the_identity_that_it_claims() -> None:
+    identities = Identities(random.Random(1))
+    ann = peer()
+    assert identities.identify(ann, b"ann")
+    identities.add(ann)
+    assert identities.peers == {b"ann": ann}
+    identities.remove(ann)
+    assert identities.peers == {}
+
+
+def test_a_peer_that_claims_none_is_given_one_and_keeps_it() -> None:
+    identities = Identities(random.Random(1))
+    ann, bob = peer(), peer()
+    for one in (ann, bob):
+        assert identities.identify(one, b"")
+    assert ann.identity != bob.identity
+    assert {ann.identity[:1], bob.identity[:1]} == {b"\0"}
+    before = ann.identity
+    assert identities.identify(ann, b"")
+    assert ann.identity == before
+
+
+def test_an_identity_in_use_is_refused_in_the_handshake_and_after_it() -> None:
+    identities = Identities(random.Random(1))
+    ann = peer()
+    assert identities.identify(ann, b"ann")
+    identities.add(ann)
+    with pytest.raises(ProtocolError, match="in use"):
+        identities.admit({"identity": b"ann"})
+    identities.admit({"identity": b"bob"})
+    identities.admit({})
+    assert not identities.identify(peer(), b"ann")
+
+
+def test_a_handover_can_depend_on_who_asks() -> None:
+    identities = Identities(random.Random(1), handover=True, may_take=lambda old, new: old.user == new.user)
+    ann = peer("ann")
+    assert identities.identify(ann, b"desk")
+    identities.add(ann)
+    identities.admit({"identity": b"desk"})
+    assert not identities.identify(peer("eve"), b"desk")
+    again = peer("ann")
+    assert identities.identify(again, b"desk")
+    identities.add(again)
+    identities.remove(ann)  # the older one goes when its connection has ended, and takes nothing with it
+    assert identities.peers == {b"desk": again}
