@@ -19,8 +19,8 @@ import pytest
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi import cli
 from zambezi.cli.peer import GOODBYE, Chat
-from zambezi.cli.terminal import shown
 from zambezi.p2p import PeerSocket
+from zambezi.wire.text import printable
 
 COMMAND = [sys.executable, "-X", "dev", "-W", "error", "-m", "zambezi", "peer", "chat"]
 
@@ -322,8 +322,8 @@ def test_the_help_says_how_two_meet(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_isshown() -> None:
-    assert shown("häßlich 水".encode()) == "häßlich 水"
-    assert shown(b"a\tb\r\n\x00\x07\xfe") == "a\\tb\\r\\n\\x00\\x07\\xfe"
+    assert printable("häßlich 水".encode()) == "häßlich 水"
+    assert printable(b"a\tb\r\n\x00\x07\xfe") == "a\\tb\\r\\n\\x00\\x07\\xfe"
 
 
 def test_a_chat_closes_its_socket_and_leaves_no_thread(capsys: pytest.CaptureFixture[str]) -> None:

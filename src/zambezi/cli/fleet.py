@@ -27,7 +27,7 @@ from rich.table import Table
 from zambezi import __version__
 from zambezi.cli.middleware import add_middleware_options, connector_options
 from zambezi.cli.node import seconds
-from zambezi.cli.terminal import Console, say, shown
+from zambezi.cli.terminal import Console, say
 from zambezi.mcollective import agents
 from zambezi.mcollective.agents import action, agent
 from zambezi.mcollective.asyncio import Connector as AsyncConnector
@@ -36,6 +36,7 @@ from zambezi.mcollective.events import Complaint, SessionLost, SessionReady
 from zambezi.mcollective.fleet import COLLECTIVE, Call, Outcome, Reply, Request, agents_of
 from zambezi.mcollective.host import AgentHost
 from zambezi.mcollective.sync import Connector, Fleet
+from zambezi.wire.text import printable
 from zambezi.zmtp.events import SocketEvent
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ async def _serve(arguments: argparse.Namespace, served: list[object]) -> None:
     host = AgentHost(connector, served, node=arguments.name, collective=arguments.collective, on_request=_asked)
     telling = asyncio.create_task(_tell(connector))
     try:
-        say(f"* {shown(host.node)} serves {', '.join(host.agents)}; looking for {arguments.connect}")
+        say(f"* {printable(host.node)} serves {', '.join(host.agents)}; looking for {arguments.connect}")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if math.isinf(arguments.seconds) else arguments.seconds):
                 await host.serve()
@@ -142,16 +143,16 @@ def _told(event: SocketEvent) -> str:
         case SessionReady(endpoint, again):
             return f"{'back' if again else 'connected'} at {endpoint}"
         case SessionLost(_, reason):
-            return f"the middleware is gone: {shown(reason)}; trying again until it is back"
+            return f"the middleware is gone: {printable(reason)}; trying again until it is back"
         case Complaint(_, text):
-            return f"the middleware says: {shown(text)}"
+            return f"the middleware says: {printable(text)}"
     return ""
 
 
 def _asked(request: Request, reply: Reply) -> None:
-    what = f"{shown(request.agent)}.{shown(request.action)}"
-    why = f": {shown(reply.error)}" if reply.error else ""
-    say(f"{shown(request.caller)} asked for {what}: {reply.status}{why} ({reply.took * 1000:.1f} ms)")
+    what = f"{printable(request.agent)}.{printable(request.action)}"
+    why = f": {printable(reply.error)}" if reply.error else ""
+    say(f"{printable(request.caller)} asked for {what}: {reply.status}{why} ({reply.took * 1000:.1f} ms)")
 
 
 def load(source: str) -> Iterator[object]:
@@ -223,7 +224,7 @@ def run_ping(arguments: argparse.Namespace) -> int:
         Console().print(table)
     else:
         for node, reply in outcome.replies.items():
-            say(f"{shown(node)}\t{times[node] * 1000:.1f} ms\t{shown(', '.join(agents_of(reply)))}")
+            say(f"{printable(node)}\t{times[node] * 1000:.1f} ms\t{printable(', '.join(agents_of(reply)))}")
     return _verdict(outcome)
 
 
@@ -295,12 +296,12 @@ def run_call(arguments: argparse.Namespace) -> int:
         Console().print(table)
     else:
         for node, reply in outcome.replies.items():
-            say(f"{shown(node)}\t{reply.status}\t{shown(_answer(reply))}")
+            say(f"{printable(node)}\t{reply.status}\t{printable(_answer(reply))}")
         for node in outcome.silent:
-            say(f"{shown(node)}\tsilent\tno answer in time")
+            say(f"{printable(node)}\tsilent\tno answer in time")
     if not outcome.replies and not outcome.silent:
         raise McollectiveError(
-            f"nobody has the agent {shown(arguments.agent)!r}; zambezi fleet ping shows who has what"
+            f"nobody has the agent {printable(arguments.agent)!r}; zambezi fleet ping shows who has what"
         )
     return _verdict(outcome)
 
@@ -354,4 +355,4 @@ def _new_table(title: str, *headings: str) -> Table:
 
 def _plain(text: str) -> str:
     """Strangers' text: no commands to the terminal, and no markup."""
-    return shown(text).replace("[", r"\[")
+    return printable(text).replace("[", r"\[")

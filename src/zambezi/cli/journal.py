@@ -19,7 +19,8 @@ from rich.table import Table
 
 from zambezi.cli.quantity import count, start
 from zambezi.cli.streams import size
-from zambezi.cli.terminal import Console, say, shown
+from zambezi.cli.terminal import Console, say
+from zambezi.wire.text import as_bytes, printable
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import Journal, Store
@@ -91,8 +92,8 @@ def _journals(store: Store, names: list[str]) -> Iterator[Journal]:
 
 
 def _missing(store: Store, name: str, known: list[str]) -> str:
-    told = ", ".join(shown(one) for one in known[:10]) + (", ..." if len(known) > 10 else "")
-    return f"there is no stream {shown(name)!r} in {store.path}: there are {told}" if known else _empty(store)
+    told = ", ".join(printable(one) for one in known[:10]) + (", ..." if len(known) > 10 else "")
+    return f"there is no stream {printable(name)!r} in {store.path}: there are {told}" if known else _empty(store)
 
 
 def _empty(store: Store) -> str:
@@ -143,7 +144,7 @@ def run_info(arguments: argparse.Namespace) -> int:
                 console.print(_segment_table(journal))
         problems = [*store.problems, *[problem for journal in journals for problem in journal.problems]]
         for problem in problems:
-            print(f"zambezi: {shown(problem)}", file=sys.stderr)
+            print(f"zambezi: {printable(problem)}", file=sys.stderr)
     return 1 if problems else 0
 
 
@@ -172,7 +173,7 @@ def _table(title: str, *columns: tuple[str, Literal["left", "right"]]) -> Table:
 
 
 def _plain(text: str) -> str:
-    return shown(text).replace("[", r"\[")
+    return printable(text).replace("[", r"\[")
 
 
 def _stream_table(journals: list[Journal], path: Path) -> Table:
@@ -246,7 +247,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
         if not arguments.streams:
             for problem in store.problems:
                 damages += 1
-                say(f"damage: {shown(problem)}")
+                say(f"damage: {printable(problem)}")
             if not journals and not damages:
                 say(_empty(store))
         with _progress() as progress:
@@ -270,13 +271,13 @@ def _verify(journal: Journal, advance: Callable[[int], None]) -> int:
                     done = 0
             case Damage():
                 damages += 1
-                say(f"damage: {shown(journal.name)}: {shown(str(found))}")
+                say(f"damage: {printable(journal.name)}: {printable(str(found))}")
             case _:
-                say(f"note: {shown(journal.name)}: {shown(str(found))}")
+                say(f"note: {printable(journal.name)}: {printable(str(found))}")
     advance(done)
     verdict = f"damage in {damages:,} {'place' if damages == 1 else 'places'}" if damages else "all is well"
     good = f"{_messages(message_count)} good, in {batch_count:,} {'batch' if batch_count == 1 else 'batches'}"
-    say(f"{shown(journal.name)}: {good}; {verdict}")
+    say(f"{printable(journal.name)}: {good}; {verdict}")
     return damages
 
 
@@ -331,7 +332,7 @@ def _as_json(message: Stored) -> bytes:
         body = {"body": message.body.decode("utf-8")}
     except UnicodeDecodeError:
         body = {"body_hex": message.body.hex()}
-    told = {"sequence": message.sequence, "time": _moment(message.time, "microseconds"), "key": shown(message.key)}
+    told = {"sequence": message.sequence, "time": _moment(message.time, "microseconds"), "key": printable(message.key)}
     return json.dumps({**told, **body}).encode() + b"\n"
 
 
@@ -344,7 +345,7 @@ def _as_hex(message: Stored) -> bytes:
 
 
 def _as_text(message: Stored) -> bytes:
-    told = f"{message.sequence} {_moment(message.time)} {shown(message.key)} {shown(message.body)}\n"
+    told = f"{message.sequence} {_moment(message.time)} {printable(message.key)} {printable(message.body)}\n"
     return told.encode(sys.stdout.encoding or "utf-8", "backslashreplace")
 
 
@@ -372,7 +373,7 @@ def run_dump(arguments: argparse.Namespace) -> int:
     with Store(arguments.data, write=False) as store:
         (journal,) = _journals(store, [arguments.stream])
         after, last = _bounds(journal, arguments)
-        prefix = arguments.pattern.encode(errors="surrogateescape")
+        prefix = as_bytes(arguments.pattern)
         for number, message in enumerate(messages(journal, after, last, prefix), 1):
             sys.stdout.buffer.write(form(message))
             if number == arguments.count:
@@ -406,7 +407,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     with Store(arguments.data, write=False) as store:
         (journal,) = _journals(store, [arguments.stream])
         after, last = _bounds(journal, arguments)
-        prefix = arguments.pattern.encode(errors="surrogateescape")
+        prefix = as_bytes(arguments.pattern)
         with _output(arguments.out, arguments.force) as out, _progress() as progress:
             task = progress.add_task(_plain(journal.name), total=_octets(journal, after, last))
             advance = partial(progress.advance, task)
@@ -420,7 +421,7 @@ def run_export(arguments: argparse.Namespace) -> int:
                     written += 1
             out.flush()
     where = "" if arguments.out == "-" else f" to {arguments.out}"
-    print(f"{_messages(written)} of {shown(journal.name)} written{where}", file=sys.stderr)
+    print(f"{_messages(written)} of {printable(journal.name)} written{where}", file=sys.stderr)
     return 0
 
 
@@ -490,7 +491,7 @@ def run_truncate(arguments: argparse.Namespace) -> int:
         raise JournalError(f"{arguments.data} is no data directory: there is no such directory")
     with Store(arguments.data) as store:
         (journal,) = _journals(store, [arguments.stream])
-        name, after = shown(journal.name), arguments.after
+        name, after = printable(journal.name), arguments.after
         doomed = journal.last - after
         if doomed == 0:
             say(f"{name} ends with sequence {after} already: nothing to do")

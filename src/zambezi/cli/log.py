@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zambezi.cli.node import add_node_options, next_event, node_of, seconds
-from zambezi.cli.terminal import say, shown
+from zambezi.cli.terminal import say
+from zambezi.wire.text import printable
 from zambezi.zmtp.errors import TimedOut
 from zambezi.zre.log import Record, hash_of
 from zambezi.zre.sync import LogService, Node
@@ -123,12 +124,11 @@ def told(record: Record, names: dict[int, str]) -> str:
     log = record.log
 
     def who(key: int) -> str:
-        return f"{key:04x}" + (f" ({shown(names[key])})" if names.get(key) else "")
+        return f"{key:04x}" + (f" ({printable(names[key])})" if names.get(key) else "")
 
     peer = who(log.peer) if log.peer else "-"
-    return (
-        f"{_moment(log.time)} {log.level.name:7} {log.event.name:5} {who(log.node)} {peer} {shown(log.data)}".rstrip()
-    )
+    head = f"{_moment(log.time)} {log.level.name:7} {log.event.name:5} {who(log.node)} {peer}"
+    return f"{head} {printable(log.data)}".rstrip()
 
 
 def stored(record: Record, received: datetime) -> dict[str, str]:

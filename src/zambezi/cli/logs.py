@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
-from zambezi.cli.terminal import shown
+from zambezi.wire.text import printable
 
 _USUAL: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -36,7 +36,7 @@ class Lines(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is of the standard library
-        record.message = shown(record.message)  # strangers have a part in what is logged
+        record.message = printable(record.message)  # strangers have a part in what is logged
         return super().formatMessage(record)
 
 

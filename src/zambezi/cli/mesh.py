@@ -21,7 +21,8 @@ from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
 from zambezi.cli.node import Patience, add_node_options, called, next_event, node_of, seconds
-from zambezi.cli.terminal import Console, say, shown
+from zambezi.cli.terminal import Console, say
+from zambezi.wire.text import printable
 from zambezi.zre.errors import NodeStopped, ZreError
 from zambezi.zre.events import Enter, Evasive, Event, Exit, Join, Leave, Shout, Silent, Whisper
 from zambezi.zre.node import PeerInfo
@@ -93,28 +94,30 @@ def run_watch(arguments: argparse.Namespace) -> int:
 
 
 def _watch_lines(node: Node, deadline: float) -> None:
-    say(f"{_clock()} watching as {shown(node.name)} at {node.endpoint}")
+    say(f"{_clock()} watching as {printable(node.name)} at {node.endpoint}")
     while time.monotonic() < deadline:
         event = next_event(node, min(deadline, time.monotonic() + 3600))
         if event is not None:
-            say(f"{_clock()} {shown(event.name)} ({event.peer.hex[:8]}) {_told(event)}")
+            say(f"{_clock()} {printable(event.name)} ({event.peer.hex[:8]}) {_told(event)}")
 
 
 def _told(event: Event) -> str:
     match event:
         case Enter():
-            services = "".join(f", {shown(name)}: {shown(value)}" for name, value in sorted(event.headers.items()))
-            return f"is here at {shown(event.endpoint)}{services}"
+            services = "".join(
+                f", {printable(name)}: {printable(value)}" for name, value in sorted(event.headers.items())
+            )
+            return f"is here at {printable(event.endpoint)}{services}"
         case Exit():
-            return f"is gone: {shown(event.reason)}"
+            return f"is gone: {printable(event.reason)}"
         case Join():
-            return f"joined {shown(event.group)}"
+            return f"joined {printable(event.group)}"
         case Leave():
-            return f"left {shown(event.group)}"
+            return f"left {printable(event.group)}"
         case Whisper():
-            return f"whispered: {shown(event.data)}"
+            return f"whispered: {printable(event.data)}"
         case Shout():
-            return f"shouted to {shown(event.group)}: {shown(event.data)}"
+            return f"shouted to {printable(event.group)}: {printable(event.data)}"
         case Evasive():
             return "is silent, and was sent a PING"
         case Silent():
@@ -131,7 +134,7 @@ def _watch_table(node: Node, deadline: float) -> None:
             event = next_event(node, min(deadline, time.monotonic() + REFRESH))
             while event is not None:
                 _note(event, states, since)
-                last = f"{shown(event.name)} {_told(event)}"
+                last = f"{printable(event.name)} {_told(event)}"
                 event = next_event(node, 0)
             live.update(_table(node, states, since, last), refresh=True)
 
@@ -162,7 +165,7 @@ def _table(node: Node, states: dict[UUID, str], since: dict[UUID, float], last: 
         table.add_column(heading, overflow="fold", justify="right" if heading == "for" else "left")
     now = time.monotonic()
     for peer in peers:
-        services = "\n".join(f"{shown(name)} {shown(value)}" for name, value in sorted(peer.headers.items()))
+        services = "\n".join(f"{printable(name)} {printable(value)}" for name, value in sorted(peer.headers.items()))
         table.add_row(
             _plain(peer.name),
             peer.uuid.hex[:8],
@@ -177,7 +180,7 @@ def _table(node: Node, states: dict[UUID, str], since: dict[UUID, float], last: 
 
 def _plain(text: str) -> str:
     """Strangers' text: no commands to the terminal, and no markup."""
-    return "\n".join(map(shown, text.split("\n"))).replace("[", r"\[")
+    return "\n".join(map(printable, text.split("\n"))).replace("[", r"\[")
 
 
 def _age(passed: float) -> str:
@@ -207,7 +210,7 @@ def _add_chat(commands: Subparsers) -> None:
 def run_chat(arguments: argparse.Namespace) -> int:
     group: str = arguments.group
     with node_of(arguments, [group]) as node:
-        say(f"* you are {shown(node.name)} in {shown(group)}, at {node.endpoint}")
+        say(f"* you are {printable(node.name)} in {printable(group)}, at {node.endpoint}")
         speaker = threading.Thread(target=_speak, args=(node, group, arguments.timeout), daemon=True)
         speaker.start()
         members: set[UUID] = set()
@@ -224,7 +227,7 @@ def _speak(node: Node, group: str, timeout: float) -> None:
         for line in _lines(STANDARD_INPUT):
             text = line.rstrip(b"\r\n")
             if text and not node.shout(group, text):
-                say(f"* nobody else is in {shown(group)} yet: that went to nobody")
+                say(f"* nobody else is in {printable(group)} yet: that went to nobody")
         deadline = time.monotonic() + timeout
         while node.unsent and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -249,18 +252,18 @@ def _lines(descriptor: int) -> Iterator[bytes]:
 def _heard(event: Event, group: str, members: set[UUID]) -> str:
     match event:
         case Shout() if event.group == group:
-            return f"{shown(event.name)}: {shown(event.data)}"
+            return f"{printable(event.name)}: {printable(event.data)}"
         case Whisper():
-            return f"{shown(event.name)} whispers: {shown(event.data)}"
+            return f"{printable(event.name)} whispers: {printable(event.data)}"
         case Join() if event.group == group:
             members.add(event.peer)
-            return f"* {shown(event.name)} is here"
+            return f"* {printable(event.name)} is here"
         case Leave() if event.group == group:
             members.discard(event.peer)
-            return f"* {shown(event.name)} left {shown(group)}"
+            return f"* {printable(event.name)} left {printable(group)}"
         case Exit() if event.peer in members:
             members.discard(event.peer)
-            return f"* {shown(event.name)} is gone: {shown(event.reason)}"
+            return f"* {printable(event.name)} is gone: {printable(event.reason)}"
     return ""
 
 
@@ -291,9 +294,9 @@ def run_whisper(arguments: argparse.Namespace) -> int:
 
 
 def _find(node: Node, wanted: str, patience: Patience) -> PeerInfo:
-    found = patience.wait_for(node, lambda: _matches(node.peers, wanted), f"no peer {shown(wanted)!r}")
+    found = patience.wait_for(node, lambda: _matches(node.peers, wanted), f"no peer {printable(wanted)!r}")
     if len(found) > 1:
-        raise ZreError(f"{shown(wanted)!r} is more than one peer: {', '.join(sorted(map(called, found)))}")
+        raise ZreError(f"{printable(wanted)!r} is more than one peer: {', '.join(sorted(map(called, found)))}")
     return found[0]
 
 
@@ -323,14 +326,14 @@ def run_shout(arguments: argparse.Namespace) -> int:
     patience = Patience(arguments.timeout)
     group: str = arguments.group
     with node_of(arguments) as node:
-        patience.wait_for(node, lambda: _members(node, group), f"nobody in {shown(group)}")
+        patience.wait_for(node, lambda: _members(node, group), f"nobody in {printable(group)}")
         while next_event(node, min(patience.deadline, time.monotonic() + QUIET)) is not None:
             pass
         members = _members(node, group)
         count = node.shout(group, os.fsencode(arguments.text))
         patience.send_off(node)
     names = ", ".join(sorted(map(called, members)))
-    say(f"shouted to {count} {'peer' if count == 1 else 'peers'} in {shown(group)}: {names}")
+    say(f"shouted to {count} {'peer' if count == 1 else 'peers'} in {printable(group)}: {names}")
     return 0
 
 
@@ -366,7 +369,7 @@ def run_ping(arguments: argparse.Namespace) -> int:
             return node.peers if arguments.peer is None else _matches(node.peers, arguments.peer)
 
         found = _greeted(node, look, patience)
-        whom = "nobody" if arguments.peer is None else f"no peer {shown(arguments.peer)!r}"
+        whom = "nobody" if arguments.peer is None else f"no peer {printable(arguments.peer)!r}"
         for peer in sorted(patience.wait_for(node, look, whom), key=lambda peer: (peer.name, peer.uuid)):
             after = (
                 f"found after {(found[peer.uuid] - patience.began) * 1000:.0f} ms" if peer.uuid in found else "found"
@@ -390,14 +393,14 @@ def _greeted(node: Node, look: Callable[[], list[PeerInfo]], patience: Patience)
 def _round_trip(peer: PeerInfo, count: int) -> str:
     target = urlsplit(peer.endpoint)
     if target.scheme != "tcp" or not target.hostname or not target.port:
-        return f"and its mailbox {shown(peer.endpoint)} is not on TCP"
+        return f"and its mailbox {printable(peer.endpoint)} is not on TCP"
     times = []
     for _ in range(count):
         began = time.perf_counter()
         try:
             socket.create_connection((target.hostname, target.port), timeout=2).close()
         except OSError as error:
-            return f"and its mailbox {shown(peer.endpoint)} cannot be reached: {error.strerror or error}"
+            return f"and its mailbox {printable(peer.endpoint)} cannot be reached: {error.strerror or error}"
         times.append((time.perf_counter() - began) * 1000)
     return f"connects in {statistics.median(times):.2f} ms (best {min(times):.2f}, worst {max(times):.2f})"
 

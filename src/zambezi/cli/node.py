@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from zambezi.cli.terminal import shown
+from zambezi.wire.text import printable
 from zambezi.zmtp.errors import TimedOut
 from zambezi.zmtp.keys import read_pair
 from zambezi.zre.discovery import PORT
@@ -87,7 +87,7 @@ def next_event(node: Node, deadline: float) -> Event | None:
 
 def called(peer: PeerInfo) -> str:
     """A peer as people are told of it."""
-    return f"{shown(peer.name)} ({peer.uuid.hex[:8]})"
+    return f"{printable(peer.name)} ({peer.uuid.hex[:8]})"
 
 
 def those_present(peers: Iterable[PeerInfo]) -> str:

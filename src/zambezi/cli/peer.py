@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from zambezi.cli.terminal import shown
 from zambezi.p2p import NoSuchPeer, PeerConnected, PeerDisconnected, PeerSocket
+from zambezi.wire.text import printable
 from zambezi.zmtp import (
     Authenticator,
     CurveClient,
@@ -191,7 +191,7 @@ class Chat:
             if data == GOODBYE:
                 self._goodbye(peer)
             else:
-                self._print(f"[{peer}] {shown(data)}")
+                self._print(f"[{peer}] {printable(data)}")
 
     def _goodbye(self, peer: int) -> None:
         with self._parting:

@@ -25,8 +25,9 @@ from rich.text import Text
 from zambezi.cli.quantity import moment, seconds
 from zambezi.cli.results import console as result_console
 from zambezi.cli.results import result_view
-from zambezi.cli.terminal import Console, shown
+from zambezi.cli.terminal import Console
 from zambezi.errors import ZambeziError
+from zambezi.wire.text import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -369,7 +370,7 @@ def _restore(arguments: argparse.Namespace, spark: SparkSession) -> int:
     table.add_column("stream")
     table.add_column("messages", justify="right")
     for name, count in counts.items():
-        table.add_row(shown(name), f"{count:,}")
+        table.add_row(printable(name), f"{count:,}")
     Console().print(table)
     return 0
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from zambezi.cli.client import OptionsError, add_client_options, client_of
 from zambezi.cli.quantity import seconds
+from zambezi.wire.text import as_bytes, as_text
 
 if TYPE_CHECKING:
     import argparse
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _messages(arguments: argparse.Namespace) -> Iterator[list[tuple[str, bytes]]]:
     if arguments.body is not None:
-        yield [(arguments.key, arguments.body.encode("utf-8", "surrogateescape"))]
+        yield [(arguments.key, as_bytes(arguments.body))]
         return
     batch: list[tuple[str, bytes]] = []
     for number, line in enumerate(sys.stdin.buffer, 1):
@@ -66,7 +67,7 @@ def _messages(arguments: argparse.Namespace) -> Iterator[list[tuple[str, bytes]]
             key, tab, text = text.partition(b"\t")
             if not tab:
                 raise OptionsError(f"line {number} of standard input has no tab between the key and the body")
-            batch.append((key.decode("utf-8", "surrogateescape"), text))
+            batch.append((as_text(key), text))
         else:
             batch.append((arguments.key, text))
         # Somebody who types wants each line to go out; a file goes by the thousand.

@@ -15,7 +15,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from zambezi.cli.terminal import Console, shown
+from zambezi.cli.terminal import Console
+from zambezi.wire.text import printable
 
 if TYPE_CHECKING:
     from zambezi.spark.pipelines.results import Result
@@ -40,12 +41,12 @@ def result_view(result: Result, most: int) -> RenderableType:
     if left or found.more:
         notes.append(f"{left:,}{' or more' if found.more else ''} other rows: see the files")
     day = _day(rows)
-    title = Text(shown(result.title), "bold")
+    title = Text(printable(result.title), "bold")
     if day:
         title.append(f"  {day}", "not bold dim")
     parts: list[RenderableType] = [_table(found.columns, found.numbers, rows, day) if rows else Text("none", "dim")]
     if notes:
-        parts.append(Text(shown("; ".join(notes)), "dim"))
+        parts.append(Text(printable("; ".join(notes)), "dim"))
     return Group(title, Padding(Group(*parts), (0, 0, 1, 2), expand=False))
 
 
@@ -77,4 +78,4 @@ def _cell(value: Any, day: str) -> str:
     text = str(value)
     if day and _TIME.fullmatch(text):
         return text.removeprefix(f"{day} ")
-    return text[:8] if _UUID.fullmatch(text) else shown(text)
+    return text[:8] if _UUID.fullmatch(text) else printable(text)

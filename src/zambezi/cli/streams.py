@@ -13,7 +13,8 @@ from rich.table import Table
 
 from zambezi.cli.client import add_client_options, client_of
 from zambezi.cli.quantity import seconds
-from zambezi.cli.terminal import Console, shown
+from zambezi.cli.terminal import Console
+from zambezi.wire.text import printable
 from zambezi.zeps.directory import ClientInfo, StreamInfo
 
 if TYPE_CHECKING:
@@ -82,14 +83,14 @@ def stream_table(streams: Sequence[StreamInfo]) -> Table:
         table.add_column(name, justify=justify)
     for one in streams:
         table.add_row(
-            shown(one.stream),
+            printable(one.stream),
             f"{one.messages:,}",
             f"{one.last:,}" if one.messages else "-",
             size(one.octets),
             f"{one.rate:,.0f}",
             str(one.subscribers),
             _ago(one.last_at),
-            f"held: {shown(one.held)}" if one.held else one.sync,
+            f"held: {printable(one.held)}" if one.held else one.sync,
             *(_group(one) if grouped else ()),
         )
     return table
@@ -100,7 +101,7 @@ def _group(one: StreamInfo) -> tuple[str, str, str]:
     if not one.multicast:
         return "-", "-", "-"
     seal = " (sealed)" if one.sealed else ""
-    return f"{shown(one.multicast)}{seal}", f"{one.feed.get('messages', 0):,}", f"{one.feed.get('withheld', 0):,}"
+    return f"{printable(one.multicast)}{seal}", f"{one.feed.get('messages', 0):,}", f"{one.feed.get('withheld', 0):,}"
 
 
 def client_table(clients: Sequence[ClientInfo]) -> Table:
@@ -121,10 +122,10 @@ def client_table(clients: Sequence[ClientInfo]) -> Table:
     for one in clients:
         table.add_row(
             str(one.client),
-            shown(one.address),
-            shown(one.user) or "-",
-            shown(one.stream),
-            ", ".join(shown(pattern) or "all" for pattern in one.patterns),
+            printable(one.address),
+            printable(one.user) or "-",
+            printable(one.stream),
+            ", ".join(printable(pattern) or "all" for pattern in one.patterns),
             one.gear,
             f"{one.lag:,}",
             size(max(0, one.credit)),

@@ -13,7 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from zambezi.cli.client import add_client_options, client_of
 from zambezi.cli.quantity import count, start
-from zambezi.cli.terminal import say, shown
+from zambezi.cli.terminal import say
+from zambezi.wire.text import printable
 from zambezi.zeps.client.batch import Message
 from zambezi.zmtp.keys import read_pair
 
@@ -127,7 +128,7 @@ def _progress(arguments: argparse.Namespace) -> Progress:
 
 
 def _text(message: Message) -> None:
-    say(f"{message.sequence} {shown(message.key)} {shown(message.body)}")
+    say(f"{message.sequence} {printable(message.key)} {printable(message.body)}")
 
 
 def _json(message: Message) -> None:
@@ -135,7 +136,7 @@ def _json(message: Message) -> None:
         body: dict[str, str] = {"body": message.body.decode("utf-8")}
     except UnicodeDecodeError:
         body = {"body_hex": message.body.hex()}
-    say(json.dumps({"stream": message.stream, "sequence": message.sequence, "key": shown(message.key), **body}))
+    say(json.dumps({"stream": message.stream, "sequence": message.sequence, "key": printable(message.key), **body}))
 
 
 def _raw(message: Message) -> None:

@@ -17,12 +17,6 @@ class Console(console.Console):
         raise BrokenPipeError
 
 
-def shown(data: bytes | str) -> str:
-    """What a stranger sent, fit for a terminal: control characters would be commands to it."""
-    text = data.decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
 def say(text: str) -> None:
     """Print a line, whole, from any thread; what the encoding does not have is escaped."""
     encoding = sys.stdout.encoding or "utf-8"

@@ -24,8 +24,9 @@ from rich.text import Text
 
 from zambezi.cli.quantity import seconds
 from zambezi.cli.streams import size
-from zambezi.cli.terminal import Console, shown
+from zambezi.cli.terminal import Console
 from zambezi.errors import ZambeziError
+from zambezi.wire.text import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -138,7 +139,7 @@ def ask(url: str, token: str) -> dict[str, Any]:
 
 
 def _said(reason: object) -> str:
-    return shown(getattr(reason, "strerror", None) or str(reason) or type(reason).__name__)
+    return printable(getattr(reason, "strerror", None) or str(reason) or type(reason).__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +202,13 @@ class Screen:
             rates = self._rates[one["stream"]] = before.get(one["stream"]) or deque(maxlen=KEPT)
             rates.append(one["rate"])
             row: Row = [
-                shown(one["stream"]),
+                printable(one["stream"]),
                 f"{max(0, one['last'] - one['first'] + 1):,}",
                 size(one["octets"]),
                 f"{one['rate']:,.0f}",
                 Text(sparkline(rates), "cyan", no_wrap=True, overflow="crop"),
                 str(one["subscribers"]),
-                Text(shown(one["held"]), "red", no_wrap=True, overflow="ellipsis") if one["held"] else one["sync"],
+                Text(printable(one["held"]), "red", no_wrap=True, overflow="ellipsis") if one["held"] else one["sync"],
             ]
             rows.append((float("inf") if one["held"] else one["rate"], row))
         columns = ["stream~", "messages#", "size#", "per s#", "rate~", "readers#", "state~"]
@@ -240,9 +241,9 @@ def _overview(state: dict[str, Any], trouble: str = "") -> Text:
         f"{process['descriptors']}   loop lag {process['loop_lag'] * 1000:.1f} ms\n",
         "bold",
     )
-    head.append(", ".join(map(shown, state["endpoints"])) or "nothing runs")
+    head.append(", ".join(map(printable, state["endpoints"])) or "nothing runs")
     for problem in [*([trouble] if trouble else []), *state.get("problems", [])[:3]]:
-        head.append("\n" + shown(problem), "red")
+        head.append("\n" + printable(problem), "red")
     head.append("\n")
     return head
 
@@ -268,9 +269,9 @@ def _subscribers(clients: Iterable[dict[str, Any]]) -> Section:
             one["lag"],
             [
                 str(one["client"]),
-                shown(one["user"] or one["address"]) or "this process",
-                shown(one["stream"]),
-                ", ".join(shown(pattern) or "all" for pattern in one["patterns"]),
+                printable(one["user"] or one["address"]) or "this process",
+                printable(one["stream"]),
+                ", ".join(printable(pattern) or "all" for pattern in one["patterns"]),
                 Text(one["gear"], _GEARS.get(one["gear"], "")),
                 f"{one['lag']:,}",
                 f"{one['delivered']:,}",
@@ -284,7 +285,7 @@ def _subscribers(clients: Iterable[dict[str, Any]]) -> Section:
 
 def _peers(peers: Iterable[dict[str, Any]]) -> Section:
     rows: list[tuple[float, Row]] = [
-        (0.0, [shown(one["name"]), shown(", ".join(one["groups"])), shown(one["endpoint"])])
+        (0.0, [printable(one["name"]), printable(", ".join(one["groups"])), printable(one["endpoint"])])
         for one in sorted(peers, key=lambda peer: (peer["name"], peer["uuid"]))
     ]
     return Section("mesh", ["node~", "groups~", "endpoint~"], rows)
@@ -294,7 +295,7 @@ def _topics(topics: Iterable[dict[str, Any]]) -> Section:
     rows: list[tuple[float, Row]] = [
         (
             one["messages"],
-            [shown(one["topic"]), f"{len(one['subscribers']):,}", f"{one['messages']:,}", f"{one['deliveries']:,}"],
+            [printable(one["topic"]), f"{len(one['subscribers']):,}", f"{one['messages']:,}", f"{one['deliveries']:,}"],
         )
         for one in topics
     ]

@@ -16,9 +16,10 @@ from rich.table import Table
 
 from zambezi.cli.middleware import add_middleware_options, connector_options
 from zambezi.cli.node import seconds
-from zambezi.cli.terminal import Console, say, shown
+from zambezi.cli.terminal import Console, say
 from zambezi.mcollective.errors import McollectiveError
 from zambezi.mcollective.sync import Connector
+from zambezi.wire.text import printable
 from zambezi.zmtp.errors import TimedOut
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         for topic in topics:
             named = [", ".join(_clients(topic))] if arguments.clients else []
             figures = [str(topic[key]) for key in ("subscribers", "messages", "deliveries")]
-            say("\t".join([shown(str(topic["topic"])), *figures, *named]))
+            say("\t".join([printable(str(topic["topic"])), *figures, *named]))
     return 0
 
 
@@ -106,11 +107,11 @@ def _table(topics: list[dict[str, Any]], report: dict[str, Any], clients: bool) 
 
 
 def _clients(topic: dict[str, Any]) -> list[str]:
-    names = [shown(f"{identity} ({user})" if user else identity) for identity, user in topic["clients"]]
+    names = [printable(f"{identity} ({user})" if user else identity) for identity, user in topic["clients"]]
     more = int(topic["subscribers"]) - len(names)
     return [*names, f"and {more} more"] if more > 0 else names
 
 
 def _plain(text: str) -> str:
     """Strangers' text: no commands to the terminal, and no markup."""
-    return shown(text).replace("[", r"\[")
+    return printable(text).replace("[", r"\[")

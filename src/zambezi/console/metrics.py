@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from zambezi.server.state import state_of
+from zambezi.wire.text import as_bytes
 
 if TYPE_CHECKING:
     from zambezi.server import Server
@@ -89,7 +90,7 @@ def _queues(queues: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
 
 def label(text: str) -> str:
     """A name as a label: octets that are no UTF-8 are escaped, for they could not be written."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return as_bytes(text).decode("utf-8", "backslashreplace")
 
 
 def _zeps(zeps: Mapping[str, Any]) -> Iterator[Metric]:

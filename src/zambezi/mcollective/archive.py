@@ -16,7 +16,8 @@ from datetime import datetime
 from typing import Protocol, TypeAlias
 
 from zambezi.mcollective.errors import ArchiveError, Malformed
-from zambezi.mcollective.messages import Frames, shown
+from zambezi.mcollective.messages import Frames
+from zambezi.wire.text import quoted
 
 Since: TypeAlias = int | datetime
 """After this sequence (0: from the first), or at this time and later."""
@@ -67,7 +68,7 @@ def read_since(value: bytes) -> Since:
     if time is None or time.tzinfo is None:
         raise Malformed(
             f"X-SINCE is the last sequence that you have, or a time with its zone such as 2026-11-15T08:00:00Z, "
-            f"not {shown(value)}"
+            f"not {quoted(value)}"
         )
     return time
 

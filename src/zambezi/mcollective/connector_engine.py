@@ -45,6 +45,7 @@ from zambezi.mcollective.messages import (
     Frames,
 )
 from zambezi.mcollective.middleware_engine import BEAT, GRACE
+from zambezi.wire.text import as_bytes, as_text, quoted
 
 SPOKEN: Final = b"0.2"
 PATIENCE: Final = 10.0  # seconds for the answer to CONNECT and to the first SUB, if the TTL is not shorter
@@ -275,12 +276,12 @@ class ConnectorEngine:
         sequence = command.headers.get(SEQUENCE, b"")
         if sequence.isdigit() and self._wanted.get(topic) is not None:
             self._wanted[topic] = int(sequence)
-        headers = {_text(key): _text(value) for key, value in command.headers.items() if key.startswith(b"X-")}
-        self._out.append(Message(_text(topic), command.positional, headers))
+        headers = {as_text(key): as_text(value) for key, value in command.headers.items() if key.startswith(b"X-")}
+        self._out.append(Message(as_text(topic), command.positional, headers))
 
     def _answer(self, command: Command, now: float) -> None:
         id = command.id  # noqa: A001 - the header's own name
-        refusal = _text(command.headers.get(DESCRIPTION, b"no reason given")) if command.verb == ERROR else ""
+        refusal = as_text(command.headers.get(DESCRIPTION, b"no reason given")) if command.verb == ERROR else ""
         if command.verb == ERROR and command.headers.get(EXPECTED) == CONNECT and self.state is not State.CONNECTING:
             self._lose(refusal)
             self._connect(now)
@@ -339,13 +340,13 @@ class ConnectorEngine:
             del self._unsaid[ticket.id]
         if since is not None and not asked:
             # The archive is not the one that we knew. What comes from now on is better than nothing.
-            self._out.append(Complained(f"what was missed of {messages.shown(name)} is not to be had: {refusal}"))
+            self._out.append(Complained(f"what was missed of {quoted(name)} is not to be had: {refusal}"))
             self._wanted[name] = None
             self._join((name,), None, now)
             return
         self._wanted.pop(name, None)
         if not asked:
-            self._out.append(Complained(f"no longer subscribed to {messages.shown(name)}: {refusal}"))
+            self._out.append(Complained(f"no longer subscribed to {quoted(name)}: {refusal}"))
 
     def _perhaps_ready(self) -> None:
         if self._joining or self.state is not State.SUBSCRIBING:
@@ -417,10 +418,6 @@ def _since_value(since: Since) -> bytes:
     return b"%d" % since
 
 
-def _text(octets: bytes) -> str:
-    return octets.decode("utf-8", "surrogateescape")
-
-
 def put_headers(reply_to: str | None, headers: Mapping[str, str] | None) -> dict[bytes, bytes]:
     """The X- headers of a PUT, as octets."""
     found: dict[bytes, bytes] = {}
@@ -436,6 +433,6 @@ def put_headers(reply_to: str | None, headers: Mapping[str, str] | None) -> dict
 def octets_of(text: str) -> bytes:
     """A topic or a header, as it goes out."""
     try:
-        return text.encode("utf-8", "surrogateescape")
+        return as_bytes(text)
     except UnicodeEncodeError:
         raise McollectiveError(f"{text!r} has a surrogate that stands for no octet") from None

@@ -9,6 +9,7 @@ from zambezi.mcollective.errors import McollectiveError
 from zambezi.mcollective.messages import Frames
 from zambezi.mcollective.middleware import DEFAULT_BOUND, DEFAULT_HEARTBEAT, DEFAULT_LIMITS
 from zambezi.mcollective.rules import Rule, Rules
+from zambezi.wire.text import as_text
 from zambezi.zmtp.face import Sendable, SocketArguments, as_message
 from zambezi.zmtp.frames import parts_of
 from zambezi.zmtp.options import Options
@@ -45,7 +46,4 @@ def body_of(body: Sendable) -> Frames:
 
 def texts_of(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     """Headers as they are shown to programs."""
-    return {
-        key.decode("utf-8", "surrogateescape"): value.decode("utf-8", "surrogateescape")
-        for key, value in headers.items()
-    }
+    return {as_text(key): as_text(value) for key, value in headers.items()}

@@ -14,8 +14,9 @@ from zambezi.mcollective import messages
 from zambezi.mcollective.archive import Archive, Kept, read_since
 from zambezi.mcollective.bounds import Counters
 from zambezi.mcollective.errors import ArchiveError, Malformed
-from zambezi.mcollective.messages import MESSAGE, SEQUENCE, TOPIC, Frames, shown
+from zambezi.mcollective.messages import MESSAGE, SEQUENCE, TOPIC, Frames
 from zambezi.mcollective.session import Replay, Session
+from zambezi.wire.text import quoted
 
 _BREATHS: Final = 10  # long stretches without a message for the client, in one step
 
@@ -49,7 +50,7 @@ class Keeper:
         names = set(topics)
         for name in names:
             if not self.keeps(name):
-                raise Malformed(f"the topic {shown(name)} is not kept: SUB to it without X-SINCE")
+                raise Malformed(f"the topic {quoted(name)} is not kept: SUB to it without X-SINCE")
         assert self._archive is not None
         return Replay(names, self._archive.replay(names, read_since(since)))
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from zambezi.mcollective.errors import Malformed
+from zambezi.wire.text import quoted
 
 Frames: TypeAlias = tuple[bytes, ...]
 
@@ -44,8 +45,6 @@ EXPECTED: Final = b"X-EXPECTED"
 
 # The text's example has the first, the real connector says the second, the text's title has the third.
 VERSIONS: Final = (b"0.1", b"0.2", b"0.3")
-
-_SHOWN: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ def decode(frames: Sequence[bytes]) -> Command:
     while at < len(frames) and frames[at]:
         if at + 1 == len(frames):
             raise Malformed(
-                f"{shown(verb)}: the header {shown(frames[at])} has no value: headers are pairs of frames, and an "
+                f"{quoted(verb)}: the header {quoted(frames[at])} has no value: headers are pairs of frames, and an "
                 "empty frame stands before what follows them",
                 headers.get(ID),
             )
@@ -127,13 +126,13 @@ def check(command: Command, said_by: Literal["client", "middleware"]) -> None:
     grammar = VERBS.get(verb)
     if grammar is None:
         known = ", ".join(name.decode() for name, each in VERBS.items() if each.said_by in (said_by, "both"))
-        raise Malformed(f"{shown(verb)} is no verb; there are {known}", command.id)
+        raise Malformed(f"{quoted(verb)} is no verb; there are {known}", command.id)
     if grammar.said_by not in (said_by, "both"):
         raise Malformed(f"{verb.decode()} is said by the {grammar.said_by} only", command.id)
     for key in headers:
         if key not in grammar.headers and key != ID and not key.startswith(b"X-"):
             raise Malformed(
-                f"{verb.decode()} has no header {shown(key)}: all that do not begin with X- are reserved", command.id
+                f"{verb.decode()} has no header {quoted(key)}: all that do not begin with X- are reserved", command.id
             )
     for key in grammar.required:
         if not headers.get(key):
@@ -198,10 +197,3 @@ def quick_topic(frames: Sequence[bytes]) -> bytes:
     ):
         return frames[3]
     return b""
-
-
-def shown(octets: bytes) -> str:
-    """What a stranger sent, fit for one line of an error."""
-    text = octets[:_SHOWN].decode("utf-8", "backslashreplace")
-    text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-    return f"{text!r}{'...' if len(octets) > _SHOWN else ''}"

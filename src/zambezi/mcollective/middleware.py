@@ -21,11 +21,12 @@ from typing import Final
 from zambezi.mcollective.archive import Archive
 from zambezi.mcollective.bounds import Bounds
 from zambezi.mcollective.events import ClientGone, SlowSubscriber
-from zambezi.mcollective.messages import NOOP, shown
+from zambezi.mcollective.messages import NOOP
 from zambezi.mcollective.middleware_engine import Engine
 from zambezi.mcollective.outputs import Deliver, Drop, Happened, Send
 from zambezi.mcollective.rules import Rules
 from zambezi.mcollective.session import Session
+from zambezi.wire.text import quoted
 from zambezi.zmtp.alarm import Alarm
 from zambezi.zmtp.connection import Heartbeat, Limits
 from zambezi.zmtp.events import SocketEvent
@@ -226,7 +227,7 @@ class MiddlewareShell:
         event = output.event
         if isinstance(event, SlowSubscriber):
             _log.warning(
-                "%s does not read, and misses messages, of %s first", _name(output.session), shown(event.topic)
+                "%s does not read, and misses messages, of %s first", _name(output.session), quoted(event.topic)
             )
         elif isinstance(event, ClientGone):
             _log.info("%s is gone: %s", _name(output.session), event.reason)
@@ -264,5 +265,5 @@ def _peer(session: Session) -> Peer:
 
 
 def _name(session: Session) -> str:
-    name = shown(session.identity)
+    name = quoted(session.identity)
     return f"{name} ({session.user})" if session.user else name

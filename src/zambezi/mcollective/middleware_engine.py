@@ -49,13 +49,13 @@ from zambezi.mcollective.messages import (
     Command,
     Frames,
     quick_topic,
-    shown,
 )
 from zambezi.mcollective.outputs import Deliver, Drop, Happened, Output, Send
 from zambezi.mcollective.report import Reporter, TopicReport, report
 from zambezi.mcollective.rules import Deed, Rules
 from zambezi.mcollective.session import Owed, Session, State, Topic
 from zambezi.mcollective.vigil import Vigil
+from zambezi.wire.text import quoted
 from zambezi.zmtp.frames import Shared
 
 BEAT: Final = 0.95
@@ -217,7 +217,7 @@ class Engine:
         version = command.headers.get(VERSION, VERSIONS[0])
         if version not in VERSIONS:
             raise Malformed(
-                f"VERSION {shown(version)} is not spoken here: 0.1, 0.2 and 0.3 are (they do not differ)", command.id
+                f"VERSION {quoted(version)} is not spoken here: 0.1, 0.2 and 0.3 are (they do not differ)", command.id
             )
         ttl = _read_ttl(command)
         session.state = State.CONNECTED
@@ -303,7 +303,7 @@ class Engine:
             raise self._denied(session, deed, name, command)
         if name.startswith(b"$"):
             raise Malformed(
-                f"topics that begin with $ are the middleware's own, and there is no {shown(name)} to {deed}; "
+                f"topics that begin with $ are the middleware's own, and there is no {quoted(name)} to {deed}; "
                 "PUT to $topics, with X-REPLY-TO, tells what topics there are",
                 command.id,
             )
@@ -317,12 +317,12 @@ class Engine:
             _log.warning(
                 "%s (%s) may not %s %s (%d times denied)",
                 who,
-                session.address or shown(session.identity),
+                session.address or quoted(session.identity),
                 deed,
-                shown(name),
+                quoted(name),
                 session.denied,
             )
-        return _Denied(f"no rule allows {session.user or 'you'} to {deed} {shown(name)}", command.id)
+        return _Denied(f"no rule allows {session.user or 'you'} to {deed} {quoted(name)}", command.id)
 
     def replace_rules(self, rules: Rules) -> None:
         """Let other rules hold from now on: who may not be subscribed any more is not, and is told."""
@@ -333,7 +333,7 @@ class Engine:
             for name in lost:
                 self._leave(session, name)
             if lost:
-                which = shown(lost[0]) + (f" and {len(lost) - 1} more" if len(lost) > 1 else "")
+                which = quoted(lost[0]) + (f" and {len(lost) - 1} more" if len(lost) > 1 else "")
                 self._complain(session, f"the rules have changed: you are no longer subscribed to {which}", None)
 
     def _check_room(self, session: Session, names: Frames, command: Command) -> None:
@@ -531,7 +531,7 @@ class Engine:
             problem = f"not kept, and delivered to nobody: {error}"
             self._settle(session, owed, problem)
             if len(run) > len(owed):
-                self._complain(session, f"{len(run) - len(owed)} of {shown(name)} {problem}", None)
+                self._complain(session, f"{len(run) - len(owed)} of {quoted(name)} {problem}", None)
             return []
 
     def feed(self, session: Session, room: int) -> None:
@@ -608,7 +608,7 @@ def _read_ttl(command: Command) -> float | None:
     ttl = int(value) / 1000 if value.isdigit() and len(value) < 12 else 0.0
     if not LEAST_TTL <= ttl <= GREATEST_TTL:
         raise Malformed(
-            f"TTL is {LEAST_TTL * 1000:.0f} to {GREATEST_TTL * 1000:.0f} milliseconds, not {shown(value)}; "
+            f"TTL is {LEAST_TTL * 1000:.0f} to {GREATEST_TTL * 1000:.0f} milliseconds, not {quoted(value)}; "
             "leave it out for a session without heartbeats",
             command.id,
         )

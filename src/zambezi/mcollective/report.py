@@ -11,6 +11,7 @@ from zambezi.mcollective.bounds import Counters
 from zambezi.mcollective.errors import Malformed
 from zambezi.mcollective.messages import MESSAGE, REPLY_TO, TOPIC, Command, Frames
 from zambezi.mcollective.session import Topic
+from zambezi.wire.text import printable
 
 REPORTED_TOPICS: Final = 250  # in one MESSAGE
 REPORTED_CLIENTS: Final = 100  # by name, of one topic
@@ -86,14 +87,10 @@ class Reporter:
 
 def _as_json(told: TopicReport) -> dict[str, object]:
     return {
-        "topic": _text(told.topic),
+        "topic": printable(told.topic),
         "subscribers": len(told.subscribers),
-        "clients": [[_text(identity), user] for identity, user in told.subscribers[:REPORTED_CLIENTS]],
+        "clients": [[printable(identity), user] for identity, user in told.subscribers[:REPORTED_CLIENTS]],
         "messages": told.messages,
         "deliveries": told.deliveries,
         "kept": told.kept,
     }
-
-
-def _text(octets: bytes) -> str:
-    return octets.decode("utf-8", "backslashreplace")

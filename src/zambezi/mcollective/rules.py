@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from zambezi.mcollective.errors import RuleError
+from zambezi.wire.text import as_text
 
 Deed: TypeAlias = Literal["PUT", "SUB"]
 
@@ -67,7 +68,7 @@ class Rules:
         answer = self._decided.get(asked)
         if answer is None:
             pattern = self._patterns(user)[deed]
-            answer = pattern is not None and pattern.fullmatch(_text(topic)) is not None
+            answer = pattern is not None and pattern.fullmatch(as_text(topic)) is not None
             if len(self._decided) >= _REMEMBERED:
                 self._decided.clear()
             self._decided[asked] = answer
@@ -87,10 +88,6 @@ class Rules:
                 self._by_user.clear()
             self._by_user[user] = known
         return known
-
-
-def _text(topic: bytes) -> str:
-    return topic.decode("utf-8", "surrogateescape")
 
 
 def _compile(patterns: Iterable[str], user: str = "") -> re.Pattern[str]:

@@ -35,6 +35,7 @@ from zambezi.mcollective.messages import PUT, TOPIC, Frames
 from zambezi.mcollective.middleware import MiddlewareShell
 from zambezi.mcollective.report import TopicReport
 from zambezi.mcollective.rules import Rule, Rules
+from zambezi.wire.text import as_text
 from zambezi.zmtp.errors import SocketClosed, TimedOut
 from zambezi.zmtp.face import NO_MESSAGE, YIELD_AFTER, Sendable, SocketArguments
 from zambezi.zmtp.options import Options
@@ -131,7 +132,7 @@ class Connector(BaseSocket):
     @property
     def subscriptions(self) -> list[str]:
         """The topics that the program subscribed to, whether there is a session or not."""
-        return [topic.decode("utf-8", "surrogateescape") for topic in self._waiter.call(self._shell.engine.topics)]
+        return [as_text(topic) for topic in self._waiter.call(self._shell.engine.topics)]
 
     @property
     def missed(self) -> int:

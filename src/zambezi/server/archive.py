@@ -15,6 +15,7 @@ from typing import Final
 
 from zambezi.mcollective.archive import Kept, Since
 from zambezi.mcollective.errors import ArchiveError
+from zambezi.wire.text import as_text
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.directory import microseconds_of
@@ -36,7 +37,7 @@ class StreamArchive:
         self.keeps: Callable[[bytes], bool] = lru_cache(maxsize=65_536)(self._keeps)
 
     def _keeps(self, topic: bytes) -> bool:
-        shown = topic.decode("utf-8", "surrogateescape")
+        shown = as_text(topic)
         return any(fnmatchcase(shown, pattern) for pattern in self._topics)
 
     def append(

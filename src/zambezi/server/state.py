@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from zambezi.server.queues import queues_of
+from zambezi.wire.text import printable
 from zambezi.zeps.broker.reports import describe_session, describe_stream
 from zambezi.zre.log import hash_of
 
@@ -69,8 +70,8 @@ def _mcollective(server: Server) -> dict[str, Any] | None:
         "clients": middleware.clients,
         "topics": [
             {
-                "topic": _text(report.topic),
-                "subscribers": [{"identity": _text(who), "user": user} for who, user in report.subscribers],
+                "topic": printable(report.topic),
+                "subscribers": [{"identity": printable(who), "user": user} for who, user in report.subscribers],
                 "messages": report.messages,
                 "deliveries": report.deliveries,
                 "kept": report.kept,
@@ -132,7 +133,3 @@ def recent_logs(server: Server) -> list[dict[str, Any]]:
         }
         for record in server.logs.recent
     ]
-
-
-def _text(octets: bytes) -> str:
-    return octets.decode("utf-8", "backslashreplace")

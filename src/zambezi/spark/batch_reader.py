@@ -28,6 +28,7 @@ from zambezi.spark.garbage import spare_imports
 from zambezi.spark.journal_backend import JournalBackend
 from zambezi.spark.options import EARLIEST, LATEST, Options, Where
 from zambezi.spark.plan import Part, cores, cut, even
+from zambezi.wire.text import as_bytes
 from zambezi.zeps.matchers import Matchers
 
 if TYPE_CHECKING:
@@ -83,11 +84,7 @@ class Reader:
         if names is not None:
             return self.origin.streams(names)
         is_wanted = Matchers().parse(self.options["streamPattern"])
-        return {
-            name: known
-            for name, known in self.origin.streams().items()
-            if is_wanted(name.encode("utf-8", "surrogateescape"))
-        }
+        return {name: known for name, known in self.origin.streams().items() if is_wanted(as_bytes(name))}
 
     def lose(self, loss: DataLoss) -> None:
         """Messages are gone: fail, or say so and go on, as `failOnDataLoss` says."""

@@ -18,6 +18,7 @@ from struct import Struct, error
 from typing import Generic, TypeAlias, TypeVar, final
 
 from zambezi.wire.errors import BadValue, Truncated, Unencodable, shown
+from zambezi.wire.text import as_bytes, as_text
 
 Octets: TypeAlias = bytes | bytearray | memoryview
 """What decoding accepts. Values never refer to it afterwards."""
@@ -107,7 +108,7 @@ class Text(OctetType[str]):
         if not isinstance(value, str):
             raise Unencodable(f"{shown(value)} is no text")
         try:
-            octets = value.encode("utf-8", "surrogateescape")
+            octets = as_bytes(value)
         except UnicodeEncodeError as problem:
             raise Unencodable(f"{shown(value)} has no octets: character {problem.start} is a lone surrogate") from None
         if len(octets) > self._length.greatest:
@@ -118,7 +119,7 @@ class Text(OctetType[str]):
 
     def read(self, octets: bytes, offset: int) -> tuple[str, int]:
         begin, end = self._length.read_length(octets, offset)
-        return octets[begin:end].decode("utf-8", "surrogateescape"), end
+        return as_text(octets[begin:end]), end
 
 
 @final

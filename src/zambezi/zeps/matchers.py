@@ -28,6 +28,7 @@ from typing import Final, TypeAlias
 
 import re2  # type: ignore[import-untyped]
 
+from zambezi.wire.text import as_bytes
 from zambezi.zeps.answers import Memory
 from zambezi.zeps.errors import PatternError
 
@@ -59,7 +60,7 @@ class Matchers:
         name, colon, rest = pattern.partition(":")
         if not colon or name not in self._makers:
             name, rest = "prefix", pattern
-        return name, rest.encode("utf-8", "surrogateescape")
+        return name, as_bytes(rest)
 
     def parse(self, pattern: str) -> Test:
         """The test of keys that a pattern stands for; `PatternError` if it stands for none."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeAlias
 
+from zambezi.wire.text import printable
 from zambezi.zmtp import commands, greeting
 from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.errors import ProtocolError, ZmtpError
@@ -258,7 +259,7 @@ class Connection:
         theirs = properties.get("socket-type")
         # libzmq lets a peer in that does not say what it is, so we do.
         if theirs is not None and theirs.decode("ascii", "replace") not in COMPATIBLE[self.socket_type]:
-            raise Incompatible(f"a {_shown(theirs)} cannot talk to a {self.socket_type}")
+            raise Incompatible(f"a {printable(theirs)} cannot talk to a {self.socket_type}")
         identity = properties.get("identity", b"")
         if len(identity) > 255 or identity[:1] == b"\0":
             raise ProtocolError("the identity is longer than 255 octets or begins with a zero octet")
@@ -437,7 +438,3 @@ class Connection:
     def _fall_silent(self, reason: str) -> Closed:
         self.state = State.CLOSED
         return Closed(reason)
-
-
-def _shown(octets: bytes) -> str:
-    return octets.decode("ascii", "backslashreplace")

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from zambezi.wire.text import printable
 from zambezi.zmtp.frames import Batch, Message, size_of
 from zambezi.zmtp.source import Framed, Source
 
@@ -389,5 +390,5 @@ class Peer:
             self._link.pause()
 
     def __repr__(self) -> str:
-        who = self.identity.decode("utf-8", "backslashreplace") or self.address
+        who = printable(self.identity) or self.address
         return f"<Peer {who} at {self.endpoint}, {self.queued} bytes queued>"

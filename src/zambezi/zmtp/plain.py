@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zambezi.wire.text import as_text
 from zambezi.zmtp import commands
 from zambezi.zmtp.authenticator import Claim
 from zambezi.zmtp.errors import ProtocolError
@@ -75,8 +76,8 @@ class PlainServer(Mechanism):
             Claim(
                 "PLAIN",
                 self.address,
-                username.decode("utf-8", "surrogateescape"),
-                password.decode("utf-8", "surrogateescape"),
+                as_text(username),
+                as_text(password),
             )
         )
         self.state = "wait for INITIATE"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from zambezi.wire.text import as_bytes
 from zambezi.zmtp import curve, mechanism, plain
 from zambezi.zmtp.errors import ZmtpError
 from zambezi.zmtp.keys import KeyPair
@@ -34,14 +35,14 @@ class PlainClient:
 
     def __post_init__(self) -> None:
         for name, text in (("user name", self.username), ("password", self.password)):
-            if len(text.encode("utf-8", "surrogateescape")) > 255:
+            if len(as_bytes(text)) > 255:
                 raise ZmtpError(f"a PLAIN {name} has at most 255 octets; use a shorter one")
 
     def mechanism(self, terms: Terms) -> mechanism.Mechanism:
         return plain.PlainClient(
             terms,
-            self.username.encode("utf-8", "surrogateescape"),
-            self.password.encode("utf-8", "surrogateescape"),
+            as_bytes(self.username),
+            as_bytes(self.password),
         )
 
 

@@ -36,6 +36,7 @@ from typing import Final
 from uuid import UUID
 
 from zambezi.wire import Message, WireError, string
+from zambezi.wire.text import as_bytes
 from zambezi.zre import dialect as dialects
 from zambezi.zre import events, gossip, messages
 from zambezi.zre.beacon import Beacon
@@ -747,7 +748,7 @@ def _content(content: Frames) -> Frames:
 
 def _checked(what: str, text: str) -> str:
     """A text that is to travel as a string, with one octet for its length."""
-    size = len(text.encode("utf-8", "surrogateescape"))
+    size = len(as_bytes(text))
     if size > _LONGEST_STRING:
         raise ZreError(f"{what} has at most {_LONGEST_STRING} octets, not {size}: {text[:20]}...")
     return text

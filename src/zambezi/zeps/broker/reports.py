@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
 
+from zambezi.wire.text import as_bytes
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.directory import CLIENTS, INDEX, STREAMS
@@ -194,7 +195,7 @@ def _changes(before: Mapping[str, bytes], now: Mapping[str, bytes]) -> Iterator[
 
 
 def _matches(wanted: Filter, key: str) -> bool:
-    return wanted(key.encode("utf-8", "surrogateescape"))
+    return wanted(as_bytes(key))
 
 
 class Reports:

@@ -13,6 +13,7 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Final, NamedTuple, overload
 
+from zambezi.wire.text import as_text
 from zambezi.zeps.layout import BODY_LENGTH, DELIVER, DELIVER_LEAST, SEQUENCE, SEQUENCE_AT, key_of, sequence_of
 from zambezi.zeps.layout import DELIVER_KEY as KEY
 
@@ -42,7 +43,7 @@ class _Texts(dict[bytes, str]):
     def __missing__(self, octets: bytes) -> str:
         if len(self) >= _KEYS_KNOWN:
             self.clear()
-        text = self[octets] = octets.decode("utf-8", "surrogateescape")
+        text = self[octets] = as_text(octets)
         return text
 
 

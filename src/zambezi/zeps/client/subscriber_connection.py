@@ -14,6 +14,7 @@ from collections.abc import Callable
 from time import time as wall_clock
 from typing import Final
 
+from zambezi.wire.text import as_bytes
 from zambezi.zeps.client.batch import MessageBatch
 from zambezi.zeps.client.connection import PART, BrokerConnection, ClientOptions, Locate
 from zambezi.zeps.client.questions import Probe, Question
@@ -78,7 +79,7 @@ class SubscriberConnection(BrokerConnection):
     def _ask_for_stream(self, answer: Callable[[Question], object]) -> None:
         exact = f"exact:{self.stream}"
         # A name that is too long to be told as a pattern is looked for among all.
-        fits = len(exact.encode("utf-8", "surrogateescape")) <= LONGEST
+        fits = len(as_bytes(exact)) <= LONGEST
         self._ask(Question(*self._same, STREAMS, answer, exact if fits else ""))
 
     @property

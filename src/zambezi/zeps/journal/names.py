@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
+from zambezi.wire.text import as_bytes, as_text
 from zambezi.zeps.errors import JournalError
 
 LIMIT: Final = 200
@@ -20,14 +21,14 @@ _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ
 
 def name_of(directory: str) -> str | None:
     """The name of the stream of a directory, if that alone tells it."""
-    name = unquote_to_bytes(directory).decode("utf-8", "surrogateescape")
+    name = as_text(unquote_to_bytes(directory))
     return name if name and directory_of(name) == directory else None
 
 
 def directory_of(name: str) -> str:
     """The name of the directory of the stream `name`."""
     try:
-        octets = name.encode("utf-8", "surrogateescape")
+        octets = as_bytes(name)
     except UnicodeEncodeError:
         raise JournalError(f"stream {name!a}: the name has no octets: it has a lone surrogate") from None
     if not octets:
