@@ -15,6 +15,7 @@ from typing import Final
 from bench.brokers.body import END, KEY, Case, delays, paced, paced_blocking
 from bench.brokers.drain import CHUNK, Counted, connect, expect
 from bench.brokers.system import System
+from zambezi.server.process import keep_memory
 from zambezi.zeps import sync
 from zambezi.zeps.asyncio import Client, Stream, Subscription
 from zambezi.zeps.broker import Broker
@@ -206,6 +207,7 @@ def patterns_of(case: Case) -> list[list[str]]:
 
 
 async def _serve(directory: Path) -> None:
+    keep_memory()  # as `zambezi serve` does
     async with Broker(directory / "data", limits=Limits(subscriptions=SUBSCRIPTIONS)) as broker:
         port = broker.bind("tcp://127.0.0.1:*").rpartition(":")[2]
         (directory / "port.new").write_text(port)
