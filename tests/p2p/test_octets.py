@@ -148,7 +148,7 @@ def test_multipart_octets_end_the_connection_and_no_part_arrives() -> None:
         peer.say(MULTIPART, b"\x00\x05after")
         left = wait_for(us, PeerDisconnected)
         assert left.routing_id == connected.routing_id
-        assert left.reason == "a multipart message came, and sockets of this type have none"
+        assert left.reason == "the peer sent a multipart message, and sockets of this type accept only single frames"
         peer.hear_the_end()
         assert us.peers == []
 

@@ -399,7 +399,7 @@ def test_a_batch_of_single_frames() -> None:
     assert len(batch) == 2
     assert list(batch) == [[b"a"], [b"b"]]
     assert list(batch.addressed()) == [[b"id", b"a"], [b"id", b"b"]]
-    assert repr(batch) == "<Batch of 2 messages, 6 octets>"
+    assert repr(batch) == "<Batch of 2 messages, 6 bytes>"
 
 
 def test_a_batch_with_multipart_messages() -> None:
