@@ -164,5 +164,5 @@ def test_a_peer_that_promises_to_be_heard_is_held_to_it(ours: Ours) -> None:
     with ByHand.connect(us.bind()) as peer:
         peer.shake_hands(b"DEALER")
         peer.say(command(b"PING", b"\x00\x01"))
-        assert "promised" in us.wait_for(Disconnected).reason
+        assert "time to live" in us.wait_for(Disconnected).reason
         assert peer.hear_the_end() == command(b"PONG")

@@ -229,7 +229,7 @@ def test_an_incoming_peer_takes_its_queues_with_it(sim: Simulation, name: str) -
     assert not bob.peers
     assert received(bob) == []
     assert bob.transport.counters.abandoned == queued + 1
-    with pytest.raises(NoSuchPeer, match=f"{to_ann}: it disconnected"):
+    with pytest.raises(NoSuchPeer, match=f"{to_ann}: the peer disconnected"):
         bob.try_send(to_ann, b"x")
 
 

@@ -115,7 +115,7 @@ async def test_what_cannot_be_sent_is_told_at_once() -> None:
             await pub.recv()
         with pytest.raises(EndpointError, match="is no endpoint"):
             router.bind("somewhere")
-        with pytest.raises(EndpointError, match="connecting needs one host"):
+        with pytest.raises(EndpointError, match="connect needs one host"):
             router.connect("tcp://*:5555")
 
 

@@ -80,7 +80,7 @@ def test_a_key_of_a_wrong_length_is_refused(guard: Authenticator, length: int) -
 
 
 def test_a_listed_key_must_be_a_key() -> None:
-    with pytest.raises(InvalidKeyError, match="'alice' has 40 octets, not 32"):
+    with pytest.raises(InvalidKeyError, match="'alice' has 40 bytes, not 32"):
         Authenticator(keys={"alice": ALICE.public_z85.encode()})
 
 

@@ -115,12 +115,12 @@ def test_the_last_nonces_can_be_used() -> None:
 def test_a_nonce_must_go_up() -> None:
     one = opener(5)
     for nonce in (0, 4, 5):
-        with pytest.raises(ProtocolError, match="did not go up"):
+        with pytest.raises(ProtocolError, match="did not grow"):
             unboxed(one, message(b"\0x", nonce))
     assert unboxed(one, message(b"\0x", 6)) == [(0, b"x")]
     assert unboxed(one, message(b"\0y", 1000)) == [(0, b"y")]
     for nonce in (6, 7, 999, 1000):
-        with pytest.raises(ProtocolError, match="did not go up"):
+        with pytest.raises(ProtocolError, match="did not grow"):
             unboxed(one, message(b"\0x", nonce))
     assert unboxed(one, message(b"\0z", 2**63)) == [(0, b"z")]
     assert unboxed(one, message(b"\0z", LAST)) == [(0, b"z")]
@@ -137,7 +137,7 @@ def test_what_is_before_the_first_that_is_wrong_is_there() -> None:
         with pytest.raises(ProtocolError):
             fresh.open([message(b"\1a", 1), message(b"\0b", 2), wrong, message(b"\0c", 10)], flags, payloads)
         assert (flags, payloads) == ([MORE, 0], [b"a", b"b"])
-        with pytest.raises(ProtocolError, match="did not go up"):
+        with pytest.raises(ProtocolError, match="did not grow"):
             unboxed(fresh, message(b"\0b", 2))
     assert unboxed(one) == []
 

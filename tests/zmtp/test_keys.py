@@ -90,9 +90,9 @@ def test_pairs_compare_by_both_keys_and_hash_alike() -> None:
 @pytest.mark.parametrize("length", [0, 31, 33, 40])
 def test_keys_of_a_wrong_length(length: int) -> None:
     wrong = bytes(length)
-    with pytest.raises(InvalidKeyError, match=f"public key has 32 octets, not {length}"):
+    with pytest.raises(InvalidKeyError, match=f"public key has 32 bytes, not {length}"):
         KeyPair(wrong, PAIR.secret)
-    with pytest.raises(InvalidKeyError, match=f"secret key has 32 octets, not {length}"):
+    with pytest.raises(InvalidKeyError, match=f"secret key has 32 bytes, not {length}"):
         KeyPair(PAIR.public, wrong)
     with pytest.raises(InvalidKeyError):
         KeyPair.from_secret(wrong)
@@ -390,7 +390,7 @@ def test_what_is_no_text(tmp_path: Path) -> None:
 def test_what_is_too_large(tmp_path: Path) -> None:
     path = tmp_path / "large.pub"
     path.write_text("#" * 65_537)
-    with pytest.raises(KeyFileError, match="larger than 65536 octets"):
+    with pytest.raises(KeyFileError, match="larger than 65536 bytes"):
         read_public(path)
 
 

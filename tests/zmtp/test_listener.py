@@ -176,7 +176,7 @@ def test_what_is_no_socket_is_not_touched(hub: Router, tmp_path: Path, kind: str
         path.mkdir()
     else:
         path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(EndpointError, match="is no socket"):
+    with pytest.raises(EndpointError, match="is not a socket"):
         hub.bind(f"ipc://{path}")
     assert os.path.lexists(path)
     assert kind != "file" or path.read_text() == "data"

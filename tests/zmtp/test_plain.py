@@ -69,7 +69,7 @@ def test_whoever_is_not_a_user_is_refused(username: bytes, password: bytes) -> N
     assert not other.complete
     assert other.user == ""
     assert "sesame" not in str(refusal.value)
-    with pytest.raises(ProtocolError, match="does not belong here"):
+    with pytest.raises(ProtocolError, match="is not allowed now"):
         other.receive(INITIATE, 0.0)
 
 
@@ -118,7 +118,7 @@ def test_a_malformed_hello(data: bytes) -> None:
 
 @pytest.mark.parametrize("name", [b"INITIATE", b"WELCOME", b"READY", b"MESSAGE", b"hello"])
 def test_a_server_wants_hello_first(name: bytes) -> None:
-    with pytest.raises(ProtocolError, match="does not belong here"):
+    with pytest.raises(ProtocolError, match="is not allowed now"):
         server(guard("PLAIN")).receive(command(name), 0.0)
 
 
@@ -126,7 +126,7 @@ def test_a_server_wants_hello_first(name: bytes) -> None:
 def test_a_server_wants_initiate_next(name: bytes) -> None:
     other = server(guard("PLAIN"))
     other.receive(client().begin(), 0.0)
-    with pytest.raises(ProtocolError, match="does not belong here"):
+    with pytest.raises(ProtocolError, match="is not allowed now"):
         other.receive(command(name, b"\x03ali\x0bopen sesame"), 0.0)
     assert not other.complete
 
@@ -134,7 +134,7 @@ def test_a_server_wants_initiate_next(name: bytes) -> None:
 @pytest.mark.parametrize("name", [b"READY", b"HELLO", b"INITIATE"])
 def test_a_client_wants_welcome_first(name: bytes) -> None:
     one = client()
-    with pytest.raises(ProtocolError, match="does not belong here"):
+    with pytest.raises(ProtocolError, match="is not allowed now"):
         one.receive(command(name), 0.0)
     assert not one.complete
 
@@ -143,7 +143,7 @@ def test_a_client_wants_welcome_first(name: bytes) -> None:
 def test_a_client_wants_ready_next(name: bytes) -> None:
     one = client()
     one.receive(command(b"WELCOME"), 0.0)
-    with pytest.raises(ProtocolError, match="does not belong here"):
+    with pytest.raises(ProtocolError, match="is not allowed now"):
         one.receive(command(name), 0.0)
 
 

@@ -64,13 +64,13 @@ def test_the_connections_of_a_curve_server_share_one_cookie_key() -> None:
 
 @pytest.mark.parametrize("size", [0, 31, 33, 40])
 def test_a_server_key_has_32_octets(size: int) -> None:
-    with pytest.raises(ZmtpError, match="32 octets"):
+    with pytest.raises(ZmtpError, match="32 bytes"):
         CurveClient(bytes(size))
 
 
 @pytest.mark.parametrize(("username", "password"), [("u" * 256, "p"), ("u", "p" * 256), ("ü" * 128, "p")])
 def test_names_and_passwords_have_at_most_255_octets(username: str, password: str) -> None:
-    with pytest.raises(ZmtpError, match="255 octets") as failure:
+    with pytest.raises(ZmtpError, match="255 bytes") as failure:
         PlainClient(username, password)
     assert password not in str(failure.value) or password == "p"
     PlainClient("u" * 255, "ü" * 127)

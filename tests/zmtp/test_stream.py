@@ -446,7 +446,7 @@ def test_a_peer_that_answers_no_ping_is_gone(sim: Simulation) -> None:
         sim.advance(0.2)
         assert not hub.peers
         assert isinstance(events[-1], Disconnected)
-        assert events[-1].reason == "nothing came from the peer for 3 s after a PING"
+        assert events[-1].reason == "the peer sent nothing for 3 s after a PING"
         silent.listen_to_the_end()
         assert silent.commands.count(b"PING") == 3
     hub.close(0)
@@ -477,7 +477,7 @@ def test_a_peer_that_breaks_its_promise_of_a_ping_is_gone(sim: Simulation) -> No
         sim.advance(0.2)
         assert not hub.peers
         assert isinstance(events[-1], Disconnected)
-        assert "silent for the 2 s" in events[-1].reason
+        assert "sent nothing for 2 s" in events[-1].reason
     hub.close(0)
 
 

@@ -49,7 +49,7 @@ def test_any_text_is_decoded_exactly_or_refused(text: str) -> None:
 
 
 def test_octets_of_a_bad_length() -> None:
-    with pytest.raises(z85.Z85Error, match="6 octets are not a multiple of 4: incomplete group at position 4"):
+    with pytest.raises(z85.Z85Error, match="6 bytes are not a multiple of 4: incomplete group at position 4"):
         z85.encode(bytes(6))
 
 
