@@ -3,7 +3,6 @@
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator
 from typing import TypeVar
 
 import pytest
@@ -22,13 +21,6 @@ from zambezi.zmtp.testing import Simulation, closed, history
 _names = itertools.count()
 
 E = TypeVar("E", bound=SocketEvent)
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
 
 
 @pytest.fixture

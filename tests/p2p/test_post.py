@@ -61,7 +61,7 @@ class Scene:
         assert self.peer.busy
 
     def read_the_first(self) -> None:
-        """Have the guest read the first message: then the link sends the mailbox, or, if it is empty, is not pending."""
+        """Have the guest read the first message: the link then sends the mailbox or, if it is empty, is not pending."""
         posted = bool(self.peer._mailbox)
         assert self.guest.recv(PATIENCE)[1] == b"first"
         # Only now is the first message acknowledged. With the lock held, the second cannot have arrived yet.

@@ -15,13 +15,6 @@ from zambezi.zmtp.testing import Simulation, closed, history, received
 
 
 @pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
-
-
-@pytest.fixture
 def closed_port() -> Iterator[int]:
     """A port that is taken, and that nobody listens on."""
     with socket.socket() as sock:

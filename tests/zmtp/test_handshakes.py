@@ -1,9 +1,6 @@
 """zambezi.zmtp.handshakes: one timer ends all handshakes that take too long, each in its time."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
-
-import pytest
 
 from tests.zmtp.stranger import Stranger, hello
 from zambezi.zmtp.connection import Limits
@@ -12,18 +9,11 @@ from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Router
 from zambezi.zmtp.testing import Simulation, history
 
-START = 1000.0
 PATIENT = Options(limits=Limits(handshake_time=2.0))
 
 
-@pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation(START)
-    yield simulation
-    simulation.close()
-
-
 def test_one_timer_serves_all_and_each_has_its_own_time(sim: Simulation) -> None:
+    start = sim.now
     hub = Router(sim, PATIENT)
     events = history(hub)
     endpoint = hub.bind("tcp://127.0.0.1:*")
@@ -31,7 +21,7 @@ def test_one_timer_serves_all_and_each_has_its_own_time(sim: Simulation) -> None
         for count in (1, 2, 3):
             strangers.enter_context(Stranger.calling(endpoint))
             sim.until(lambda count=count: len(hub.transport.links) == count)  # type: ignore[misc]
-            assert sim.alarms == [START + 2.0]
+            assert sim.alarms == [start + 2.0]
             sim.advance(0.5)
         sim.advance(0.25)
         assert hub.counters.handshakes_failed == 0

@@ -19,13 +19,6 @@ from zambezi.zmtp.testing import Simulation, history, received
 
 
 @pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
-
-
-@pytest.fixture
 def hub(sim: Simulation) -> Iterator[Router]:
     core = Router(sim, Options())
     yield core

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,13 +16,6 @@ from zambezi.zmtp.patterns import Dealer, Router
 from zambezi.zmtp.testing import Simulation, closed, history, received
 
 _names = itertools.count()
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
 
 
 @pytest.fixture

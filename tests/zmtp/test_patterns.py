@@ -2,7 +2,6 @@
 
 import itertools
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,13 +12,6 @@ from zambezi.zmtp.patterns import Dealer, Pub, Router, Sub, Unroutables, XPub, X
 from zambezi.zmtp.testing import Simulation, history, received
 
 _names = itertools.count()
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
 
 
 @pytest.fixture

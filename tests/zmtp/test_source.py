@@ -2,10 +2,7 @@
 
 import socket
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.zmtp.engines import CLIENT_KEYS, SERVER_KEYS
 from tests.zmtp.stranger import Stranger, hello
@@ -18,13 +15,6 @@ from zambezi.zmtp.security import CurveClient, CurveServer
 from zambezi.zmtp.source import SLICE, Framed, Stored
 from zambezi.zmtp.stream import StreamLink
 from zambezi.zmtp.testing import Simulation, received
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
 
 
 class Messages:

@@ -25,13 +25,6 @@ from zambezi.zmtp.stream import StreamLink
 from zambezi.zmtp.testing import Simulation, closed, history, received
 
 
-@pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
-
-
 class Server:
     """A bare listening socket that hands out strangers."""
 

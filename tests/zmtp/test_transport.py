@@ -4,7 +4,6 @@ import itertools
 import logging
 import random
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,13 +31,6 @@ from zambezi.zmtp.security import CurveClient, CurveServer, PlainClient, PlainSe
 from zambezi.zmtp.testing import Simulation, closed, history, received
 
 _names = itertools.count()
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
 
 
 @pytest.fixture
