@@ -1,6 +1,7 @@
 """zambezi.p2p.asyncio and zambezi.p2p.sync: everything that both faces have in common.
 
-`test_asyncio` has the tests of tasks and their cancellation, `test_sync` those of threads and processes.
+`test_asyncio` has the tests of tasks and their cancellation, `test_sync` those of threads and processes. The tests here
+also cover `zambezi.p2p.errors` and `zambezi.p2p.events`: the error and the events that a program meets.
 """
 
 import asyncio

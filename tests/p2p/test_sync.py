@@ -2,15 +2,13 @@
 
 import contextlib
 import itertools
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.zmtp.programs import run
 from tests.zmtp.stranger import Stranger, hello
 from tests.zmtp.waiting import PATIENCE, wait_for, wait_until
 from zambezi.p2p import PeerConnected, PeerSocket
@@ -120,7 +118,7 @@ def test_closing_while_many_threads_use_the_socket() -> None:
 
 
 def test_a_forked_child_cannot_use_the_sockets_of_its_parent() -> None:
-    program = """
+    ended = run("""
         import os
         from zambezi.p2p import PeerSocket
         from zambezi.zmtp import ZmtpError
@@ -150,14 +148,7 @@ def test_a_forked_child_cannot_use_the_sockets_of_its_parent() -> None:
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
             ann.send(to_bob, b"after")
             print(bob.recv(20)[1])
-    """
-    ended = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        timeout=2 * PATIENCE,
-        check=False,
-    )
+    """)
     assert (ended.stderr, ended.stdout) == ("", "b'before'\nb'after'\n")
 
 

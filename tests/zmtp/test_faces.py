@@ -1,6 +1,7 @@
 """zambezi.zmtp.asyncio and zambezi.zmtp.sync: everything that both faces have in common.
 
-`test_asyncio` has the tests of tasks and their cancellation, `test_sync` those of threads and processes.
+`test_asyncio` has the tests of tasks and their cancellation, `test_sync` those of threads and processes. The tests here
+also cover `zambezi.zmtp.errors` and `zambezi.zmtp.events`: the errors and the events that a program meets.
 """
 
 import asyncio

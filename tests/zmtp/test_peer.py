@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zambezi.zmtp.errors import ZmtpError
 from zambezi.zmtp.frames import Batch, Message, Shared
 from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.patterns import Dealer
@@ -76,12 +75,6 @@ def drained(peer: Peer) -> bool:
 
 
 # Out
-
-
-@pytest.mark.parametrize(("messages", "octets"), [(0, 1), (1, 0), (-1, 5)])
-def test_a_bound_has_room_for_something(messages: int, octets: int) -> None:
-    with pytest.raises(ZmtpError, match="at least one message of one byte"):
-        Bound(messages, octets)
 
 
 def test_the_queue_is_full_by_messages_or_by_octets() -> None:

@@ -2,9 +2,6 @@
 
 import contextlib
 import itertools
-import subprocess
-import sys
-import textwrap
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.zmtp.programs import run
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi.zmtp.errors import SocketClosed
 from zambezi.zmtp.io_thread import io_loop
@@ -150,17 +148,6 @@ def test_closed_sockets_leave_no_descriptor_and_no_thread(tmp_path: Path) -> Non
             nowhere.send(b"x")
     wait_until(lambda: descriptors() <= before)
     assert threading.active_count() <= threads
-
-
-def run(program: str) -> subprocess.CompletedProcess[str]:
-    """Run a program, with all of Python's warnings on."""
-    return subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        timeout=2 * PATIENCE,
-        check=False,
-    )
 
 
 def test_a_program_that_ends_prints_no_warnings() -> None:

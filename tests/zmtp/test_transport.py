@@ -13,7 +13,7 @@ from tests.zmtp.stranger import Stranger, hello
 from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Limits
-from zambezi.zmtp.errors import EndpointError, ZmtpError
+from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.events import (
     Connected,
     Disconnected,
@@ -45,12 +45,7 @@ def of(kind: type[E], events: list[SocketEvent]) -> list[E]:
     return [event for event in events if isinstance(event, kind)]
 
 
-# Options and endpoints
-
-
-def test_a_policy_is_one_of_three() -> None:
-    with pytest.raises(ZmtpError, match="on_full"):
-        Options(on_full="explode")  # type: ignore[arg-type]
+# Endpoints
 
 
 def test_what_is_not_bound_or_connected_cannot_be_left(sim: Simulation, name: str) -> None:
