@@ -1,4 +1,4 @@
-"""zambezi.zmtp.handshakes: one timer ends all handshakes that take too long, each in its time."""
+"""zambezi.zmtp.handshakes: one timer ends all handshakes that take too long, each at its own time."""
 
 from contextlib import ExitStack
 
@@ -36,7 +36,7 @@ def test_one_timer_serves_all_and_each_has_its_own_time(sim: Simulation) -> None
     hub.close(0)
 
 
-def test_those_that_are_complete_or_lost_are_not_looked_at_again(sim: Simulation) -> None:
+def test_complete_and_lost_handshakes_are_forgotten(sim: Simulation) -> None:
     hub = Router(sim, PATIENT)
     endpoint = hub.bind("tcp://127.0.0.1:*")
     with Stranger.calling(endpoint) as stranger:
@@ -45,7 +45,7 @@ def test_those_that_are_complete_or_lost_are_not_looked_at_again(sim: Simulation
         with Stranger.calling(endpoint):
             sim.until(lambda: len(hub.transport.links) == 2)
         sim.until(lambda: len(hub.transport.links) == 1)
-        assert hub.counters.handshakes_failed == 1  # it hung up
+        assert hub.counters.handshakes_failed == 1  # the peer closed the connection
         sim.advance(60.0)
         assert hub.counters.handshakes_failed == 1
         assert list(hub.peers) == [b"s"]
