@@ -30,13 +30,15 @@ LOW_ORDER = [
 ]
 
 
-def client(server_key: bytes = SERVER_KEYS.public) -> CurveClient:
-    return CurveClient(Terms({"Socket-Type": b"DEALER"}, message_limit=LIMIT), CLIENT_KEYS, server_key)
+def client(server_key: bytes = SERVER_KEYS.public, limit: int = LIMIT) -> CurveClient:
+    return CurveClient(Terms({"Socket-Type": b"DEALER"}, message_limit=limit), CLIENT_KEYS, server_key)
 
 
-def server(authenticator: Authenticator | None = None, cookie_key: CookieKey | None = None) -> CurveServer:
+def server(
+    authenticator: Authenticator | None = None, cookie_key: CookieKey | None = None, limit: int = LIMIT
+) -> CurveServer:
     metadata = {"Socket-Type": b"ROUTER"}
-    return CurveServer(Terms(metadata, "192.0.2.1", authenticator, LIMIT), SERVER_KEYS, cookie_key or CookieKey())
+    return CurveServer(Terms(metadata, "192.0.2.1", authenticator, limit), SERVER_KEYS, cookie_key or CookieKey())
 
 
 def answer(mechanism: Mechanism, body: bytes, now: float = 0.0) -> bytes:
@@ -46,8 +48,7 @@ def answer(mechanism: Mechanism, body: bytes, now: float = 0.0) -> bytes:
 
 
 def established(limit: int = LIMIT) -> tuple[CurveClient, CurveServer]:
-    one, other = client(), server()
-    one._assembler.message_limit = other._assembler.message_limit = limit
+    one, other = client(limit=limit), server(limit=limit)
     ready = answer(other, answer(one, answer(other, one.begin())))
     assert one.receive(ready, 0.0) is None
     return one, other

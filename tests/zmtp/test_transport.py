@@ -374,7 +374,7 @@ def test_the_limit_of_connections(sim: Simulation) -> None:
     strangers = [Stranger.calling(endpoint) for _ in range(3)]
     sim.until(lambda: hub.counters.refused)
     strangers[2].listen_to_the_end()
-    assert "2 connections already" in of(Refused, ours)[0].reason
+    assert "the socket has 2 connections" in of(Refused, ours)[0].reason
     strangers[0].close()
     sim.until(lambda: len(hub.transport.links) == 1)
     with Stranger.calling(endpoint) as late:

@@ -319,7 +319,7 @@ class Connection:
         # A PONG needs no action: that it arrived is enough. Unknown commands are ignored, as in libzmq.
 
     def _subscriptions(self, batch: Batch, events: list[Event]) -> None:
-        """Split what a publisher receives from a ZMTP 3.0 peer into subscriptions and upstream messages.
+        """Split the messages of a ZMTP 3.0 peer to a publisher into subscriptions and upstream messages.
 
         A subscription is a message of one frame that begins with the byte 1 or 0.
         """

@@ -95,7 +95,7 @@ class CookieKey:
         if not self._current or now - self._made >= 2 * self._lifetime:
             self._previous, self._current, self._made = b"", self._random(32), now
         elif now - self._made >= self._lifetime:
-            # As if the key had changed on time: the previous key must not live longer because no client came by then.
+            # As if the key had changed on time: the previous key must not live longer just because no client connected.
             self._previous, self._current = self._current, self._random(32)
             self._made += self._lifetime
 

@@ -55,7 +55,7 @@ class Retrying(SocketEvent):
 
 @dataclass(frozen=True, slots=True)
 class Refused(SocketEvent):
-    """A connection was closed before the handshake: its address is not allowed, or there are too many connections."""
+    """A connection was closed before the handshake: its address is not allowed, or the limit is reached."""
 
     address: str
     reason: str

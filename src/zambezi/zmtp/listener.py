@@ -63,7 +63,7 @@ class StreamListener:
         transport = self._transport
         reason = ""
         if len(transport.links) >= transport.options.limits.connections:
-            reason = f"there are {len(transport.links)} connections already, the limit"
+            reason = f"the socket has {len(transport.links)} connections, which is its limit"
         elif transport.options.authenticator is not None:
             verdict = transport.options.authenticator.judge_address(address)
             reason = "" if verdict.allowed else verdict.reason

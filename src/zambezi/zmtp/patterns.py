@@ -186,7 +186,7 @@ class Dealer(Pattern):
                 turn.append(turn.pop(0))
             if peer.try_send(message):
                 return True
-        return self.transport.apply_policy("every peer's queue is full" if turn else "there is no peer to send to")
+        return self.transport.apply_policy("every peer's queue is full" if turn else "the socket has no peer")
 
     def try_send_batch(self, messages: Sequence[Frames], start: int) -> int:
         if len(self._turn) != 1 or any(type(message) is not bytes for message in messages):

@@ -163,7 +163,7 @@ class Peer:
             link.nudge()
 
     def try_send(self, message: Message) -> bool:
-        """Queue a message if there is room; return whether there was."""
+        """Queue a message if the queue has room; return whether it had."""
         transport = self._transport
         if self._mailbox:
             self._collect()
