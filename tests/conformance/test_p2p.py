@@ -1,4 +1,4 @@
-"""51/P2P, rule by rule, on the sockets that programs use. The details are in tests/p2p."""
+"""51/P2P, rule by rule, on the public sockets. The details are in tests/p2p."""
 
 import contextlib
 import itertools
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.interop.octets import ByHand, Listening, command, greeting, message, ready
-from tests.zmtp.waiting import PATIENCE, wait_for, wait_until
+from tests.zmtp.waiting import PATIENCE, wait_for, wait_until, waiting_calls
 from zambezi.p2p import NoSuchPeer, PeerConnected, PeerDisconnected, PeerSocket
 from zambezi.zmtp import Backoff, Bound, HandshakeFailed, QueueFull, Retrying, TimedOut, ZmtpError
 from zambezi.zmtp.errors import MessageError
@@ -27,7 +27,7 @@ def place(transport: str = "inproc") -> str:
 
 
 def nobody(socket: PeerSocket) -> int:
-    """A peer that never comes."""
+    """Connect to a peer that never binds; return its routing id."""
     return socket.connect(place())
 
 
@@ -54,7 +54,7 @@ def test_any_number_of_peers_accepted_and_connected_to(transport: str) -> None:
 @pytest.mark.spec("P2P-02")
 @given(st.lists(st.booleans(), max_size=30))
 def test_sending_and_receiving_in_any_order(turns: list[bool]) -> None:
-    """No lockstep: any side speaks whenever it likes, and what it has not read waits."""
+    """There is no lockstep: each side sends whenever it likes, and unread messages wait."""
     with PeerSocket() as ann, PeerSocket() as bob:
         to_bob = ann.connect(bob.bind(place()))
         to_ann = wait_for(bob, PeerConnected).routing_id
@@ -89,7 +89,7 @@ def test_messages_are_neither_filtered_nor_modified(messages: list[bytes]) -> No
 
 @pytest.mark.spec("P2P-04")
 def test_the_queues_of_peers_and_of_directions_are_independent() -> None:
-    """Three peers: to one the way out is full, from one the way in is full; all else flows."""
+    """Three peers: the outgoing queue of one is full, the incoming queue of another is full; all other queues work."""
     bound = Bound(3, 1 << 20)
     with (
         PeerSocket(send_bound=bound, receive_bound=bound, linger=0) as hub,
@@ -122,7 +122,7 @@ def test_the_queues_of_peers_and_of_directions_are_independent() -> None:
 def test_an_outgoing_connection_has_its_queue_from_the_call_on_and_keeps_it() -> None:
     with Listening() as port, PeerSocket(backoff=EAGER, linger=0) as ann:
         to_bob = ann.connect(port.endpoint)
-        ann.send(to_bob, b"before the connection")  # nobody has said a word yet
+        ann.send(to_bob, b"before the connection")  # no connection exists yet
         for text in (b"before the connection", b"after a loss", b"after another"):
             with port.accept() as bob:
                 bob.shake_hands(b"PEER")
@@ -198,7 +198,7 @@ def test_what_was_queued_for_an_incoming_peer_is_not_sent_to_the_next() -> None:
 def test_routing_ids_are_unique_and_not_zero_and_have_32_bits() -> None:
     with PeerSocket(linger=0) as hub, PeerSocket(linger=0) as other:
         endpoint = hub.bind(place())
-        hub._shell._last_id = 0xFFFFFFFF - 50  # close to where they wrap around
+        hub._shell._last_id = 0xFFFFFFFF - 50  # close to the wrap-around
         for _ in range(100):
             nobody(hub)
             other.connect(endpoint)
@@ -213,7 +213,7 @@ def test_routing_ids_are_unique_and_not_zero_and_have_32_bits() -> None:
 
 @pytest.mark.spec("P2P-08")
 def test_connect_returns_the_id_before_anybody_else_can_meet_the_peer() -> None:
-    """Many threads connect at once: each gets the id of its own connection, and it works there and then."""
+    """Many threads connect at once: each gets the id of its own connection, and can use it at once."""
     with PeerSocket() as hub, PeerSocket() as ann, ThreadPoolExecutor(8) as pool:
         endpoints = [hub.bind(TCP), hub.bind(place())]
         start = threading.Barrier(8)
@@ -252,7 +252,7 @@ def test_a_peer_cannot_choose_its_routing_id(identity: bytes) -> None:
                 wait_for(us, HandshakeFailed)
                 return
             ids = [wait_for(us, PeerConnected).routing_id for _ in range(2)]
-            assert ids == expected  # the same identity twice, and ids as ever
+            assert ids == expected  # the same identity twice, and the usual ids
             one.say(message(b"one"))
             other.say(message(b"other"))
             assert len({us.recv(PATIENCE)[0] for _ in range(2)}) == 2
@@ -282,7 +282,7 @@ def test_queues_are_limited_in_both_directions_as_configured(bound: Bound) -> No
                 wait_until(lambda said=said: bob._shell._inbox.waiting(peer) == said)  # type: ignore[misc]
             assert said <= 5
             loud.say(message(b"x") * 1000)
-            for _ in range(10):  # others are read meanwhile, and this one is not
+            for _ in range(10):  # meanwhile the socket reads from other peers, but not from this one
                 other.say(command(b"PING", b"\0\0"))
                 other.expect(command(b"PONG"))
             assert bob._shell._inbox.waiting(peer) == said
@@ -295,7 +295,7 @@ def test_queues_are_limited_in_both_directions_as_configured(bound: Bound) -> No
 @pytest.mark.spec("P2P-11")
 @TRANSPORTS
 def test_incoming_messages_are_fair_queued(transport: str) -> None:
-    """One floods, three say a little: while all have something waiting, each is heard as often as the others."""
+    """One peer floods, three send a little: while messages of all wait, the socket receives from them in turn."""
     with PeerSocket() as hub, contextlib.ExitStack() as stack:
         endpoint = hub.bind(place(transport))
         senders = [stack.enter_context(PeerSocket(linger=0)) for _ in range(4)]
@@ -394,7 +394,7 @@ def test_sending_to_a_full_queue_blocks_unless_configured_otherwise() -> None:
         for number in range(2):
             patient.send(to_bob, b"%d" % number)
         blocked = pool.submit(patient.send, to_bob, b"2")
-        wait_until(lambda: patient._writable.waiting == 1)
+        wait_until(lambda: waiting_calls(patient) == 1)
         assert not blocked.done()
         with pytest.raises(TimedOut):
             patient.send(to_bob, b"never", timeout=0.01)
@@ -413,7 +413,7 @@ def test_sending_to_a_full_queue_blocks_unless_configured_otherwise() -> None:
 @pytest.mark.spec("P2P-17")
 @TRANSPORTS
 def test_what_cannot_be_queued_is_told_and_what_was_queued_is_delivered(transport: str) -> None:
-    """Sent against a queue that is full most of the time: each message either raised or arrives, in order."""
+    """The queue is full most of the time: each send either raises, or its message arrives, in order."""
     with (
         PeerSocket(send_bound=Bound(7, 1 << 20), on_full="error") as ann,
         PeerSocket(receive_bound=Bound(3, 1 << 20)) as bob,
@@ -453,7 +453,7 @@ def test_multipart_messages_are_never_sent() -> None:
                 us.send(to_peer, parts)  # type: ignore[arg-type]
         us.send(to_peer, b"whole")
         us.send(to_peer, b"x" * 300)
-        # No flag says that more follows, and nothing stands before the message.
+        # No flag says that more frames follow, and no other frame comes before the message.
         peer.expect(b"\x00\x05whole", b"\x02\0\0\0\0\0\0\x01\x2c" + b"x" * 300)
         assert peer.hears_nothing()
 
@@ -464,7 +464,7 @@ def test_multipart_messages_are_never_sent() -> None:
 @pytest.mark.spec("P2P-19")
 @TRANSPORTS
 def test_sending_and_receiving_are_atomic_from_any_thread(transport: str) -> None:
-    """Eight threads send, eight receive, on two sockets: each message once, whole, and in the order of its sender."""
+    """Eight threads send, eight receive, on two sockets: each message arrives once, whole, in its sender's order."""
     each = 600
 
     def text(sender: int, number: int) -> bytes:

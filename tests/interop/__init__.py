@@ -1,1 +1,1 @@
-"""Zambezi against software that others wrote: libzmq, through pyzmq, and octets as old peers send them."""
+"""Zambezi and other software: libzmq, through pyzmq, and the bytes of old peers."""

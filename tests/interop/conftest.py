@@ -1,4 +1,4 @@
-"""The two sides of every test here: our sockets, with either face, and libzmq's."""
+"""The two sides of every test here: our sockets, of either face, and the sockets of libzmq."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Our sockets, asyncio's and the blocking ones alike, for tests that block as libzmq does on the other side."""
+"""Our sockets of both faces, called in the same way by tests that block, because libzmq blocks on the other side."""
 
 import asyncio
 import contextlib
@@ -23,16 +23,16 @@ FaceName = Literal["asyncio", "sync"]
 
 
 class Face(Protocol):
-    """Where our sockets live."""
+    """The place where our sockets are called."""
 
     def do(self, call: Callable[[], T | Coroutine[Any, Any, T]]) -> T:
-        """Make a call, and wait for what comes of it."""
+        """Make a call, and return its result; if that is a coroutine, wait for it."""
 
     def end(self) -> None: ...
 
 
 class Here:
-    """Blocking sockets are called from the thread of the test."""
+    """The thread of the test, for blocking sockets."""
 
     def do(self, call: Callable[[], T | Coroutine[Any, Any, T]]) -> T:
         return cast("T", call())
@@ -42,7 +42,7 @@ class Here:
 
 
 class Loop:
-    """asyncio's sockets live in a loop of another thread, which runs while the test waits for libzmq."""
+    """A loop in another thread, for asyncio sockets: it runs while the test waits for libzmq."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -82,7 +82,7 @@ class Our:
         self._face.do(lambda: self.socket.send(message, PATIENCE))
 
     def send_each(self, messages: Sequence[Sendable]) -> None:
-        """One `send` after the other."""
+        """Send messages one by one."""
 
         def here(socket: sync.Socket) -> None:
             for message in messages:
@@ -106,14 +106,14 @@ class Our:
         return self._face.do(lambda: self.socket.recv(timeout))
 
     def polled(self) -> list[bytes] | None:
-        """The next message, or None."""
+        """Return the next message, or None."""
         try:
             return self.recv(0.01)
         except TimedOut:
             return None
 
     def recv_each(self, count: int) -> list[list[bytes]]:
-        """One `recv` after the other."""
+        """Receive messages one by one."""
 
         def here(socket: sync.Socket) -> list[list[bytes]]:
             return [socket.recv(PATIENCE) for _ in range(count)]
@@ -124,7 +124,7 @@ class Our:
         return self._face.do(lambda: _either(self.socket, here, inside))
 
     def recv_batches(self, count: int) -> list[list[bytes]]:
-        """At least so many messages, by `recv_batch`, without the identities that a ROUTER would put in front."""
+        """Receive at least `count` messages with `recv_batch`, without the identities that a ROUTER adds."""
         messages: list[list[bytes]] = []
         while len(messages) < count:
             messages += self._face.do(lambda: self.socket.recv_batch(PATIENCE))
@@ -141,14 +141,14 @@ class Our:
         self._face.do(lambda: socket.unsubscribe(prefix))
 
     def wait_for(self, kind: type[E]) -> E:
-        """The next event of a kind; others are passed over."""
+        """Return the next event of a type; ignore others."""
         while True:
             event = self._face.do(lambda: self.socket.next_event(PATIENCE))
             if isinstance(event, kind):
                 return event
 
     def events_so_far(self) -> list[SocketEvent]:
-        """All events that are there, without waiting."""
+        """Return all events that have happened, without waiting."""
         events: list[SocketEvent] = []
         with contextlib.suppress(TimedOut):
             while True:
@@ -172,7 +172,7 @@ def _either(
 
 
 class Ours:
-    """Makes our sockets, all with one face, and closes them at the end."""
+    """A maker of our sockets, all of one face, which it closes at the end."""
 
     def __init__(self, name: FaceName) -> None:
         self._package = aio if name == "asyncio" else sync

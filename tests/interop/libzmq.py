@@ -1,4 +1,4 @@
-"""libzmq, by way of pyzmq, on the other side: sockets that never wait for ever, and what their monitors tell."""
+"""The sockets of libzmq, through pyzmq, with timeouts; and their monitors."""
 
 import errno
 import time
@@ -20,14 +20,14 @@ HANDSHAKE_FAILED = (
 
 
 class Theirs:
-    """A context of libzmq's. Its sockets give up after `PATIENCE`, and do not linger."""
+    """A context of libzmq. Its sockets have the timeout `PATIENCE`, and do not linger."""
 
     def __init__(self) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._kept: list[zmq.Socket[bytes]] = []  # the context would let go of them before they are closed
+        self._kept: list[zmq.Socket[bytes]] = []  # the context alone would not keep them alive
 
     def socket(self, kind: int, **options: int | bytes) -> zmq.Socket[bytes]:
-        """A socket; options by their names in pyzmq, in lower case."""
+        """Return a socket. Options have their names in pyzmq, in lower case."""
         sock = self.context.socket(kind)
         self._kept.append(sock)
         sock.linger = 0
@@ -37,7 +37,7 @@ class Theirs:
         return sock
 
     def bind(self, sock: zmq.Socket[bytes], endpoint: str = "tcp://127.0.0.1:*") -> str:
-        """Bind; the endpoint as bound. One that a socket closed a moment ago is waited for."""
+        """Bind, and return the endpoint as bound. If the address is still in use, wait until it is free."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -59,13 +59,13 @@ class Theirs:
 
 
 class Monitor:
-    """What happens to the connections of a socket of theirs. To be made before it binds or connects."""
+    """The events of a libzmq socket. Create the monitor before the socket binds or connects."""
 
     def __init__(self, sock: zmq.Socket[bytes]) -> None:
         self._pair = sock.get_monitor_socket()
 
     def wait_for(self, *wanted: zmq.Event) -> tuple[zmq.Event, int]:
-        """The next of these events and its value; others are passed over."""
+        """Return the next of these events and its value; ignore others."""
         deadline = time.monotonic() + PATIENCE
         seen = []
         while (left := deadline - time.monotonic()) > 0 and self._pair.poll(int(left * 1000)):
@@ -73,10 +73,10 @@ class Monitor:
             if event in wanted:
                 return event, value
             seen.append(event)
-        raise AssertionError(f"{wanted} did not happen, but {seen}")
+        raise AssertionError(f"none of {wanted} happened, only {seen}")
 
     def so_far(self) -> list[zmq.Event]:
-        """All events that are there, without waiting."""
+        """Return all events that have happened, without waiting."""
         events = []
         while self._pair.poll(0):
             events.append(self._next()[0])
@@ -88,9 +88,10 @@ class Monitor:
 
 
 def subscribed(publish: Callable[[bytes], object], subscriber: Callable[[], list[bytes] | None]) -> None:
-    """Publish `MARK` until the subscriber, which subscribed to it last, gets it: all its subscriptions are there then.
+    """Publish `MARK` until the subscriber receives it.
 
-    `subscriber` gives a message, or None if there is none within a few milliseconds.
+    The subscriber subscribed to `MARK` last, so the publisher has all its subscriptions by then. `subscriber` returns a
+    message, or None if none arrives within a few milliseconds.
     """
     deadline = time.monotonic() + PATIENCE
     number = 0
@@ -102,26 +103,26 @@ def subscribed(publish: Callable[[bytes], object], subscriber: Callable[[], list
         if message is not None:
             break
         assert time.monotonic() < deadline, "the subscription did not arrive"
-    # Older marks may be under way still; the newest is the end of them.
+    # Older marks may still be under way; the newest is the last one.
     while message != [last]:
         message = subscriber()
         assert message is None or message[0].startswith(MARK)
         assert time.monotonic() < deadline, "the last mark was lost"
 
 
-# The last prefix in the order in which libzmq tells its subscriptions to a publisher.
+# The last prefix in the order in which libzmq sends its subscriptions to a publisher.
 MARK = b"\xff\xffmark"
 
 
 def polled(sock: zmq.Socket[bytes]) -> list[bytes] | None:
-    """The next message of a socket of theirs, or None."""
+    """Return the next message of a libzmq socket, or None."""
     return sock.recv_multipart() if sock.poll(10) else None
 
 
 def told(publisher: Callable[[], list[bytes] | None], sock: zmq.Socket[bytes]) -> list[bytes]:
-    """The next subscription that our publisher hears of.
+    """Return the next subscription that our publisher receives.
 
-    A SUB of theirs subscribes at a new connection when the program next uses it, and not before.
+    A SUB of libzmq sends its subscriptions to a new connection only when the program uses the socket again.
     """
     deadline = time.monotonic() + PATIENCE
     while (message := publisher()) is None:

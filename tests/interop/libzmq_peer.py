@@ -1,6 +1,6 @@
 """libzmq's own ZMQ_PEER, through ctypes: pyzmq's wheels have no draft sockets.
 
-It needs a libzmq that was built with drafts. Where it is, is told by the environment variable ZAMBEZI_LIBZMQ.
+It needs a libzmq that was built with drafts. The environment variable ZAMBEZI_LIBZMQ names its file.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ _Result = TypeVar("_Result")
 
 
 class LibzmqError(Exception):
-    """What libzmq says went wrong; `number` is its errno."""
+    """An error of libzmq; `number` is its errno."""
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__(text)
@@ -35,7 +35,7 @@ class _Message(ctypes.Structure):
 
 
 def missing() -> str:
-    """Why there is no ZMQ_PEER to talk to; empty if there is one."""
+    """Return why no ZMQ_PEER is available, or an empty text if one is."""
     path = os.environ.get(VARIABLE)
     if not path:
         return f"{VARIABLE} does not name a libzmq that has the draft sockets"
@@ -48,13 +48,13 @@ def missing() -> str:
 
 
 class LibzmqPeer:
-    """One ZMQ_PEER in a context of its own. It gives up after `PATIENCE`, where no other time is said."""
+    """A ZMQ_PEER in a context of its own. The default of its timeouts is `PATIENCE`."""
 
     def __init__(self, library: str, linger: float = 0.0) -> None:
         zmq = self._zmq = _declared(ctypes.CDLL(library, use_errno=True))
         self._message = _Message()
         self._by_reference = ctypes.byref(self._message)
-        self._wait = -1.0  # what the socket's own timeout was set to last
+        self._wait = -1.0  # the last timeout that was set on the socket
         self._context = self._checked(zmq.zmq_ctx_new())
         self._socket = self._checked(zmq.zmq_socket(self._context, _PEER))
         for option, value in (
@@ -66,7 +66,7 @@ class LibzmqPeer:
             self._set(option, value)
 
     def bind(self, endpoint: str = "tcp://127.0.0.1:*") -> str:
-        """Bind; the endpoint as bound. One that a socket closed a moment ago is waited for."""
+        """Bind, and return the endpoint as bound. If the address is still in use, wait until it is free."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -82,7 +82,7 @@ class LibzmqPeer:
         return bound.value.decode()
 
     def connect(self, endpoint: str) -> int:
-        """Connect; the routing id of the peer."""
+        """Connect, and return the routing id of the peer."""
         routing_id: int = self._checked(self._zmq.zmq_connect_peer(self._socket, endpoint.encode()))
         return routing_id
 
@@ -96,7 +96,7 @@ class LibzmqPeer:
             raise error
 
     def recv(self, timeout: float = PATIENCE) -> tuple[int, bytes]:
-        """The next message and the routing id of who sent it."""
+        """Return the routing id of the next message's sender, and the message."""
         if timeout != self._wait:
             self._set(_RECEIVE_TIME, int(timeout * 1000))
             self._wait = timeout
@@ -112,7 +112,7 @@ class LibzmqPeer:
         return routing_id, data
 
     def close(self) -> None:
-        """Close; what is queued has the `linger` of the socket to go out."""
+        """Close; queued messages have the `linger` of the socket to go out."""
         if self._socket is not None:
             self._zmq.zmq_close(self._socket)
             self._zmq.zmq_ctx_term(self._context)

@@ -1,4 +1,4 @@
-"""A peer made by hand, octet by octet: for versions and habits that no library here has any more."""
+"""A peer made by hand, byte by byte: for versions and habits that current libraries do not have."""
 
 import socket
 from types import TracebackType
@@ -10,7 +10,7 @@ NULL_MECHANISM = b"NULL".ljust(20, b"\0")
 
 
 def greeting(minor: int = 1) -> bytes:
-    """The greeting of a ZMTP 3 peer with NULL security."""
+    """Return the greeting of a ZMTP 3 peer with NULL security."""
     return b"\xff" + bytes(8) + b"\x7f\x03" + bytes([minor]) + NULL_MECHANISM + bytes(32)
 
 
@@ -42,7 +42,7 @@ class ByHand:
         self._sock.sendall(b"".join(octets))
 
     def hear(self, count: int) -> bytes:
-        """Exactly so many octets."""
+        """Read and return exactly `count` bytes."""
         heard = b""
         while len(heard) < count:
             data = self._sock.recv(count - len(heard))
@@ -51,7 +51,7 @@ class ByHand:
         return heard
 
     def expect(self, *octets: bytes) -> None:
-        """Exactly these octets."""
+        """Read exactly these bytes."""
         wanted = b"".join(octets)
         assert self.hear(len(wanted)) == wanted
 
@@ -61,14 +61,14 @@ class ByHand:
         return self.hear(size)
 
     def hear_the_end(self) -> bytes:
-        """All that comes until the other side closes."""
+        """Return all bytes that arrive until the other side closes."""
         heard = b""
         while data := self._sock.recv(65536):
             heard += data
         return heard
 
     def hears_nothing(self) -> bool:
-        """Whether there is nothing to read at this moment."""
+        """Return whether nothing can be read at this moment."""
         self._sock.setblocking(False)
         try:
             self._sock.recv(1, socket.MSG_PEEK)
@@ -79,7 +79,7 @@ class ByHand:
         return False
 
     def shake_hands(self, socket_type: bytes, minor: int = 1) -> bytes:
-        """NULL's handshake; the metadata of the other side."""
+        """Do the handshake of NULL; return the READY of the other side."""
         self.say(greeting(minor), ready(socket_type))
         assert self.hear(64)[:12] == b"\xff" + bytes(7) + b"\x01\x7f\x03\x01"
         return self.hear_command()
@@ -94,7 +94,7 @@ class ByHand:
 
 
 class Listening:
-    """A port that our sockets can connect to, to be answered by hand."""
+    """A port that our sockets can connect to; the test accepts the connections."""
 
     def __init__(self) -> None:
         self._sock = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Our sockets and libzmq's: which may talk to which, and every message arrives as it was sent, in order."""
+"""Our sockets and those of libzmq: which types can talk, and every message arrives unchanged and in order."""
 
 import random
 from pathlib import Path
@@ -45,7 +45,7 @@ def join(we_bind: bool, us: Our, them: zmq.Socket[bytes], theirs: Theirs, addres
         us.connect(theirs.bind(them, address))
 
 
-# Who talks to whom
+# Pairs of socket types
 
 
 def test_our_dealer_and_their_router(ours: Ours, theirs: Theirs, we_bind: bool, address: str) -> None:
@@ -124,7 +124,7 @@ def test_a_type_that_cannot_talk_to_ours_is_refused(ours: Ours, theirs: Theirs, 
     assert "cannot talk to a ROUTER" in us.wait_for(HandshakeFailed).reason
 
 
-# What they say
+# Messages
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -198,10 +198,10 @@ def test_a_router_sends_many_messages_to_one_of_theirs(ours: Ours, theirs: Their
     assert not other.poll(0)
 
 
-# Who they are
+# Identities
 
 
-def test_an_identity_that_they_do_not_give_is_made_up(ours: Ours, theirs: Theirs) -> None:
+def test_a_peer_without_an_identity_is_assigned_one(ours: Ours, theirs: Theirs) -> None:
     us = ours.router()
     endpoint = us.bind()
     names = set()
@@ -220,7 +220,7 @@ def test_an_identity_that_they_do_not_give_is_made_up(ours: Ours, theirs: Theirs
 
 @one_face
 @pytest.mark.parametrize("identity", [b"a", b"\x01", b"n" * 255])
-def test_an_identity_is_what_the_other_side_sees(ours: Ours, theirs: Theirs, identity: bytes) -> None:
+def test_the_other_side_sees_our_identity(ours: Ours, theirs: Theirs, identity: bytes) -> None:
     our_router, their_dealer = ours.router(), theirs.socket(zmq.DEALER, routing_id=identity)
     their_dealer.connect(our_router.bind())
     their_dealer.send(b"")
@@ -243,7 +243,7 @@ def test_a_second_peer_of_the_same_identity_is_refused(ours: Ours, theirs: Their
     assert "in use" in us.wait_for(HandshakeFailed).reason
     us.send([b"same", b"for the first"])
     assert first.recv() == b"for the first"
-    # Once the identity is free, the second gets its turn: it was not told to stay away for ever.
+    # Once the identity is free, the second peer is accepted: it was not refused for ever.
     first.close()
     us.wait_for(Connected)
     us.send([b"same", b"for the second"])
@@ -269,7 +269,7 @@ def test_a_newer_peer_takes_an_identity_over(ours: Ours, theirs: Theirs) -> None
 
 
 @one_face
-def test_what_cannot_be_routed_is_dropped_or_an_error(ours: Ours, theirs: Theirs) -> None:
+def test_unroutable_messages_are_dropped_or_raise(ours: Ours, theirs: Theirs) -> None:
     dropping, strict = ours.router(), ours.router(unroutable="error")
     for us in (dropping, strict):
         them = theirs.socket(zmq.DEALER, routing_id=b"them")
@@ -372,7 +372,7 @@ def test_their_subscriptions_come_and_go(ours: Ours, theirs: Theirs) -> None:
 
 
 @one_face
-def test_a_subscription_of_two_of_theirs_is_told_once(ours: Ours, theirs: Theirs) -> None:
+def test_a_subscription_of_two_of_theirs_is_received_once(ours: Ours, theirs: Theirs) -> None:
     us = ours.xpub()
     endpoint = us.bind()
     first, second = (theirs.socket(zmq.SUB, subscribe=b"a") for _ in range(2))
@@ -384,7 +384,7 @@ def test_a_subscription_of_two_of_theirs_is_told_once(ours: Ours, theirs: Theirs
     for one in (first, second):
         subscribed(us.send, lambda one=one: polled(one))  # type: ignore[misc]
     first.close()
-    # Had it been told twice, or taken back with the first, that would stand before this.
+    # A second report, or a cancellation with the first subscriber, would have come before this.
     second.subscribe(b"b")
     assert us.recv_each(2) == [[b"\x01" + MARK], [b"\x01b"]]
     us.send(b"a")

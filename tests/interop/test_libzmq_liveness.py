@@ -1,4 +1,4 @@
-"""Connections to libzmq that stay, end, come back, and are many."""
+"""Connections to libzmq: heartbeats, restarts, and many at once."""
 
 import resource
 import threading
@@ -30,7 +30,7 @@ one_face = pytest.mark.parametrize("ours", ["sync"], indirect=True)
 
 
 class Overheard:
-    """Counts the commands that our engines receive, by name."""
+    """A counter of the commands that our engines receive, by name."""
 
     def __init__(self) -> None:
         self._counts: Counter[bytes] = Counter()
@@ -92,7 +92,7 @@ def there_and_back(us: Our, them: zmq.Socket[bytes]) -> None:
 
 @pytest.mark.parametrize("mechanism", ["NULL", "CURVE"])
 def test_their_heartbeats_are_answered(ours: Ours, theirs: Theirs, overheard: Overheard, mechanism: str) -> None:
-    """If they were not, the silence would end the connection after half a second: before the twenty-fifth PING."""
+    """Without answers, libzmq would end the connection after half a second: before the twenty-fifth PING."""
     us, them, monitor = join(ours, theirs, mechanism, heartbeat_ivl=40, heartbeat_timeout=500, heartbeat_ttl=60_000)
     overheard.wait_for(b"PING", 25)
     there_and_back(us, them)
@@ -213,7 +213,7 @@ def test_we_connect_before_they_bind(ours: Ours, theirs: Theirs) -> None:
     assert them.recv_multipart() == [b"us", b"early"]
 
 
-def test_what_is_queued_goes_out_before_we_close(ours: Ours, theirs: Theirs) -> None:
+def test_queued_messages_go_out_before_we_close(ours: Ours, theirs: Theirs) -> None:
     us, them = ours.dealer(), theirs.socket(zmq.DEALER, rcvhwm=0)
     us.connect(theirs.bind(them))
     us.send_batch([b"%d" % number for number in range(5000)])

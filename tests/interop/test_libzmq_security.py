@@ -1,4 +1,4 @@
-"""NULL, PLAIN and CURVE between us and libzmq: who comes in, who does not, and how each side learns of it."""
+"""NULL, PLAIN and CURVE between us and libzmq: accepted peers, refused peers, and how each side learns of it."""
 
 import contextlib
 import random
@@ -28,7 +28,7 @@ from zambezi.zmtp.face import SocketArguments
 SERVER, CLIENT, STRANGER = (KeyPair.generate(seed=bytes([number]) * 32) for number in (1, 2, 3))
 USERS = {"alice": "swordfish"}
 
-# A MESSAGE has 33 octets around its payload: up to 222 octets it goes into a short frame.
+# A MESSAGE has 33 bytes around its payload: a payload of up to 222 bytes goes into a short frame.
 SIZES = [0, 1, 221, 222, 223, 254, 255, 256, 65_502, 65_503, 65_535, 65_536, 1 << 20]
 MANY = 10_000
 FAST = Backoff(first=0.02, longest=0.1)
@@ -40,7 +40,7 @@ Options = dict[str, int | bytes]
 
 
 class Allowed:
-    """What pyzmq asks whether a key may come in."""
+    """The credentials provider that pyzmq asks about a key."""
 
     def callback(self, domain: str, key: bytes) -> bool:
         return key == CLIENT.public_z85.encode()
@@ -109,7 +109,7 @@ def two_dealers(ours: Ours, theirs: Theirs, mechanism: str, we_serve: bool) -> t
     return us, them
 
 
-# Those who may come in
+# Accepted peers
 
 
 @both_roles
@@ -228,11 +228,11 @@ def test_one_message_boxed_for_each_of_many_subscribers(ours: Ours, theirs: Thei
         assert message[1:] == [b"body"]
 
 
-# Those who may not
+# Refused peers
 
 
 def nobody_but_a_friend_is_heard(us: Our, theirs: Theirs, endpoint: str, mechanism: str) -> None:
-    """What a refused client sent would be heard before what somebody says who came later."""
+    """Check that a refused client is not heard: its message would arrive before that of a later client."""
     friend = theirs.socket(zmq.DEALER, **their_client(mechanism))
     friend.connect(endpoint)
     friend.send(b"a friend")
@@ -240,7 +240,7 @@ def nobody_but_a_friend_is_heard(us: Our, theirs: Theirs, endpoint: str, mechani
 
 
 def try_to_send(them: zmq.Socket[bytes]) -> None:
-    """libzmq gives a connection up for good when its handshake breaks the rules; it may have done so by now."""
+    """libzmq gives a connection up for good if its handshake violates the protocol; it may have done so by now."""
     with contextlib.suppress(zmq.Again):
         them.send(b"secret", zmq.NOBLOCK)
 
@@ -303,7 +303,7 @@ def test_their_password_is_wrong(ours: Ours, theirs: Theirs) -> None:
     them.connect(endpoint)
     try_to_send(them)
     assert us.wait_for(HandshakeFailed).reason == "wrong user or password"
-    # Not AUTH: libzmq 4.3.5 writes PLAIN's ERROR as "^RROR", and does not know the right form when it reads it.
+    # Not AUTH: libzmq 4.3.5 writes the ERROR of PLAIN as "^RROR", and does not understand the right form.
     assert monitor.wait_for(*HANDSHAKE_FAILED)[0] == zmq.Event.HANDSHAKE_FAILED_PROTOCOL
     nobody_but_a_friend_is_heard(us, theirs, endpoint, "PLAIN")
 
@@ -358,7 +358,7 @@ def test_mechanisms_that_differ(
 @one_face
 @pytest.mark.parametrize("mechanism", ["PLAIN", "CURVE"])
 def test_two_servers_do_not_talk(ours: Ours, theirs: Theirs, zap: ThreadAuthenticator, mechanism: str) -> None:
-    """Each waits for the other's HELLO: libzmq does not say in its greeting that it is a server."""
+    """Each waits for the HELLO of the other: the greeting of libzmq does not say that it is a server."""
     arguments = our_server(mechanism)
     arguments["limits"] = Limits(handshake_time=0.2)
     us = ours.router(**arguments)
@@ -372,8 +372,10 @@ def test_two_servers_do_not_talk(ours: Ours, theirs: Theirs, zap: ThreadAuthenti
 @one_face
 @pytest.mark.parametrize("mechanism", ["PLAIN", "CURVE"])
 def test_an_identity_in_use_does_not_keep_its_peer_away_for_ever(ours: Ours, theirs: Theirs, mechanism: str) -> None:
-    """ERROR is fatal (37/ZMTP, "Error Handling"): who gets it does not come back. A peer must not get it whose old
-    connection is not known to be dead yet."""
+    """A peer that receives ERROR does not come back (37/ZMTP, "Error Handling").
+
+    So a peer must not receive it because this side has not noticed yet that its old connection is dead.
+    """
     us = ours.router(**our_server(mechanism))
     endpoint = us.bind()
     first, second = (

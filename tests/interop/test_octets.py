@@ -1,4 +1,4 @@
-"""The octets themselves: older peers, what a publisher sends and what it does not, and heartbeats."""
+"""The bytes on the wire: older peers, subscriptions, and heartbeats."""
 
 import pytest
 
@@ -89,7 +89,7 @@ def test_an_old_peer_is_refused(ours: Ours, first: bytes, version: str) -> None:
     assert us.counters.handshakes_failed == 1
 
 
-def test_a_peer_of_a_later_version_is_spoken_to(ours: Ours) -> None:
+def test_a_peer_of_a_later_version_is_accepted(ours: Ours) -> None:
     us = ours.router()
     with ByHand.connect(us.bind()) as peer:
         peer.shake_hands(b"DEALER", minor=9)
@@ -98,7 +98,7 @@ def test_a_peer_of_a_later_version_is_spoken_to(ours: Ours) -> None:
 
 
 @one_face
-def test_a_handshake_in_single_octets(ours: Ours) -> None:
+def test_a_handshake_in_single_bytes(ours: Ours) -> None:
     us = ours.router()
     with ByHand.connect(us.bind()) as peer:
         for octet in greeting() + ready(b"DEALER") + message(b"hello"):
@@ -106,17 +106,17 @@ def test_a_handshake_in_single_octets(ours: Ours) -> None:
         assert us.recv()[1] == b"hello"
 
 
-# What a publisher sends, and what it does not
+# Publishing
 
 
 @pytest.mark.parametrize("kind", ["pub", "xpub"])
-def test_only_what_was_subscribed_to_is_sent(ours: Ours, kind: str) -> None:
+def test_only_subscribed_messages_are_sent(ours: Ours, kind: str) -> None:
     us = ours.pub() if kind == "pub" else ours.xpub()
     with ByHand.connect(us.bind()) as peer:
         peer.shake_hands(b"SUB")
 
         def tell(*commands: bytes) -> None:
-            # What follows the answer to a PING was published after the commands before it had come.
+            # Messages after the answer to a PING were published after the commands before the PING had arrived.
             peer.say(*commands, command(b"PING", b"\0\0now"))
             peer.expect(command(b"PONG", b"now"))
 
@@ -159,10 +159,10 @@ def test_a_peer_that_does_not_answer_is_dropped(ours: Ours) -> None:
 
 
 @one_face
-def test_a_peer_that_promises_to_be_heard_is_held_to_it(ours: Ours) -> None:
+def test_a_peer_that_is_silent_for_its_time_to_live_is_dropped(ours: Ours) -> None:
     us = ours.router()
     with ByHand.connect(us.bind()) as peer:
         peer.shake_hands(b"DEALER")
         peer.say(command(b"PING", b"\x00\x01"))
-        assert "promised" in us.wait_for(Disconnected).reason
+        assert "time to live" in us.wait_for(Disconnected).reason
         assert peer.hear_the_end() == command(b"PONG")

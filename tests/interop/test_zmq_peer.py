@@ -1,4 +1,4 @@
-"""Our PEER and libzmq's ZMQ_PEER talk, whoever binds. Needs a libzmq with the draft sockets: see libzmq_peer."""
+"""Our PEER and libzmq's ZMQ_PEER, bound on either side. Needs a libzmq with the draft sockets: see libzmq_peer."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ Make = Callable[[], LibzmqPeer]
 
 @pytest.fixture
 def them() -> Iterator[Make]:
-    """Makes peers of theirs, and closes them at the end."""
+    """A function that makes peers of libzmq, which are closed at the end."""
     made: list[LibzmqPeer] = []
 
     def make() -> LibzmqPeer:
@@ -48,7 +48,7 @@ def us() -> Iterator[PeerSocket]:
 
 
 def meet(us: PeerSocket, theirs: LibzmqPeer, who_binds: str, endpoint: str) -> tuple[int, int]:
-    """What we call them, and what they call us."""
+    """Return our routing id of them, and theirs of us."""
     if who_binds == "we":
         to_us = theirs.connect(us.bind(endpoint))
         theirs.send(to_us, b"hello")
@@ -150,7 +150,7 @@ def test_their_routing_id_survives_a_restart_of_ours(them: Make) -> None:
 
 
 @needs_peer
-def test_when_theirs_goes_its_queue_goes(us: PeerSocket, them: Make) -> None:
+def test_when_theirs_leaves_its_queue_is_removed(us: PeerSocket, them: Make) -> None:
     theirs = them()
     to_them, _ = meet(us, theirs, "we", "tcp://127.0.0.1:*")
     theirs.close()
@@ -160,7 +160,7 @@ def test_when_theirs_goes_its_queue_goes(us: PeerSocket, them: Make) -> None:
 
 
 @needs_peer
-def test_when_we_disconnect_their_queue_goes(us: PeerSocket, them: Make) -> None:
+def test_when_we_disconnect_their_queue_is_removed(us: PeerSocket, them: Make) -> None:
     theirs = them()
     to_them, to_us = meet(us, theirs, "they", "tcp://127.0.0.1:*")
     us.disconnect(to_them)
@@ -211,7 +211,7 @@ def test_our_pings_are_answered(them: Make) -> None:
         assert us.recv(PATIENCE) == (to_them, b"still here")
 
 
-# Who is refused
+# Refused peers
 
 
 def test_their_dealer_is_refused(us: PeerSocket) -> None:
@@ -231,7 +231,7 @@ def test_we_are_refused_by_their_router(us: PeerSocket) -> None:
 
 
 @needs_peer
-def test_what_is_no_peer_is_refused_by_theirs(them: Make) -> None:
+def test_theirs_refuses_other_socket_types(them: Make) -> None:
     endpoint = them().bind("tcp://127.0.0.1:*")
     with Dealer(backoff=EAGER, linger=0) as dealer:
         dealer.connect(endpoint)
@@ -241,7 +241,7 @@ def test_what_is_no_peer_is_refused_by_theirs(them: Make) -> None:
 @needs_peer
 @pytest.mark.parametrize("socket_type", [b"DEALER", b"ROUTER", b"peer"])
 def test_they_refuse_another_type_as_we_do(them: Make, socket_type: bytes) -> None:
-    """By closing, without a word. We close, too, and say why."""
+    """They just close. We close, too, and tell the reason."""
     with ByHand.connect(them().bind("tcp://127.0.0.1:*")) as pretender:
         pretender.say(greeting())
         assert pretender.hear(64 + len(ready(b"PEER")))[64:] == ready(b"PEER")
@@ -249,7 +249,7 @@ def test_they_refuse_another_type_as_we_do(them: Make, socket_type: bytes) -> No
         assert pretender.hear_the_end() == b""
 
 
-# What they never do, and what we make of it
+# Multipart messages, and recorded bytes
 
 
 @needs_peer
@@ -266,7 +266,7 @@ def test_they_send_no_multipart_either(us: PeerSocket, them: Make) -> None:
 
 
 @needs_peer
-def test_their_octets_are_those_that_were_recorded(them: Make) -> None:
+def test_their_bytes_are_those_that_were_recorded(them: Make) -> None:
     from tests.p2p.test_octets import GREETING, PING, PONG, READY
 
     with ByHand.connect(them().bind("tcp://127.0.0.1:*")) as peer:

@@ -1,4 +1,4 @@
-"""What libzmq's ZMQ_PEER says, octet for octet as it was recorded from libzmq 4.3.6, and what we answer."""
+"""The bytes of libzmq's ZMQ_PEER, as they were recorded from libzmq 4.3.6, and our answers."""
 
 import pytest
 from hypothesis import given
@@ -15,18 +15,18 @@ from zambezi.zmtp.frames import Batch
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.testing import Simulation
 
-# Of a libzmq PEER, in the order in which it says them.
+# The bytes of a libzmq PEER, in the order in which it sends them.
 GREETING = bytes.fromhex("ff00000000000000017f 0301 4e554c4c" + "00" * 16 + "00" + "00" * 31)
 READY = bytes.fromhex("04 1a 05 5245414459 0b 536f636b65742d54797065 00000004 50454552")
 PING = bytes.fromhex("04 0b 04 50494e47 000a 63747831")
 PONG = bytes.fromhex("04 09 04 504f4e47 63747831")
 
-# A DEALER of libzmq's: the octets before its version are not those of a PEER, and it has an Identity.
+# A DEALER of libzmq: the bytes before its version differ from those of a PEER, and it has an Identity.
 DEALER_GREETING = bytes.fromhex("ff00000000000000127f 0301 4e554c4c" + "00" * 16 + "00" + "00" * 31)
 DEALER_READY = bytes.fromhex(
     "04 3a 05 5245414459 0b 536f636b65742d54797065 00000006 4445414c4552 08 4964656e74697479 00000011 01" + "5a" * 16
 )
-# What a PEER of libzmq's must never get from us, and would drop.
+# A message that we must never send to a PEER of libzmq, which would drop it.
 MULTIPART = bytes.fromhex("01 01 61 00 01 62")
 
 
@@ -42,8 +42,8 @@ def shaken(identity: bytes = b"") -> Connection:
 
 
 @pytest.mark.parametrize("identity", [b"", b"a name of ours"])
-def test_our_handshake_is_theirs_octet_for_octet(identity: bytes) -> None:
-    """The Socket-Type and nothing else: no Identity, even if one was set."""
+def test_our_handshake_has_the_same_bytes(identity: bytes) -> None:
+    """It contains the Socket-Type and nothing else: no Identity, even if the socket has one."""
     connection = engine(identity)
     assert connection.take_output() == GREETING
     connection.receive(GREETING, 0.0)
@@ -59,7 +59,7 @@ def test_their_handshake_is_understood() -> None:
     assert dict(ready.properties) == {"socket-type": b"PEER"}
 
 
-def test_their_ping_is_answered_octet_for_octet() -> None:
+def test_their_ping_is_answered_with_the_same_bytes() -> None:
     connection = shaken()
     assert connection.receive(PING, 0.0) == []
     assert connection.take_output() == PONG
@@ -85,7 +85,7 @@ def test_a_message_is_one_frame_with_nothing_in_front(data: bytes, head: str) ->
 
 
 @given(READS, st.lists(st.binary(max_size=300), max_size=5))
-def test_the_exchange_means_the_same_however_it_is_cut(sizes: list[int], messages: list[bytes]) -> None:
+def test_the_exchange_does_not_depend_on_the_reads(sizes: list[int], messages: list[bytes]) -> None:
     connection = engine()
     said = connection.take_output()
     talk = GREETING + READY + PING + shaken().encode(messages) + PING
@@ -105,7 +105,7 @@ def test_a_dealer_of_theirs_is_refused() -> None:
     assert connection.take_output().startswith(READY)
 
 
-def test_a_peer_that_does_not_say_what_it_is_is_let_in_as_libzmq_lets_it_in() -> None:
+def test_a_peer_without_a_socket_type_is_accepted_as_by_libzmq() -> None:
     connection = engine()
     (ready,) = connection.receive(GREETING + bytes.fromhex("04 06 05 5245414459"), 0.0)
     assert isinstance(ready, Ready)
@@ -141,14 +141,14 @@ def test_the_recorded_exchange_with_a_socket_that_connected() -> None:
             assert us.recv(PATIENCE) == (to_them, b"hello")
 
 
-def test_multipart_octets_end_the_connection_and_no_part_arrives() -> None:
+def test_a_multipart_message_ends_the_connection_and_no_part_arrives() -> None:
     with PeerSocket() as us, ByHand.connect(us.bind("tcp://127.0.0.1:*")) as peer:
         peer.say(GREETING, READY)
         connected = wait_for(us, PeerConnected)
         peer.say(MULTIPART, b"\x00\x05after")
         left = wait_for(us, PeerDisconnected)
         assert left.routing_id == connected.routing_id
-        assert left.reason == "a multipart message came, and sockets of this type have none"
+        assert left.reason == "the peer sent a multipart message, and sockets of this type accept only single frames"
         peer.hear_the_end()
         assert us.peers == []
 

@@ -1,9 +1,8 @@
-"""zambezi.p2p.pattern: the rules of 51/P2P on a clock that is moved by hand, in memory and over loopback."""
+"""zambezi.p2p.pattern: the rules of 51/P2P on a simulated clock, in memory and over loopback."""
 
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator
 from typing import TypeVar
 
 import pytest
@@ -25,13 +24,6 @@ E = TypeVar("E", bound=SocketEvent)
 
 
 @pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
-
-
-@pytest.fixture
 def name() -> str:
     return f"inproc://peer-{next(_names)}"
 
@@ -50,7 +42,7 @@ def received(engine: PeerPattern) -> list[tuple[int, bytes]]:
 def pair(
     sim: Simulation, endpoint: str, receive_bound: Bound | None = None
 ) -> tuple[PeerPattern, int, PeerPattern, int]:
-    """One that bound and one that connected, and what each calls the other."""
+    """Return a socket that bound and one that connected, each with its routing id of the other."""
     options = Options(receive_bound=receive_bound or Bound())
     bound, connected = PeerPattern(sim, options), PeerPattern(sim, options)
     to_bound = connected.connect(bound.bind(endpoint))
@@ -130,7 +122,7 @@ def test_the_first_id_is_random_and_the_next_is_the_next(sim: Simulation, name: 
     assert engine.connect(name) not in {PeerPattern(sim, Options()).connect(name) for _ in range(3)}
 
 
-def test_ids_wrap_around_zero_and_pass_over_those_in_use(sim: Simulation, name: str) -> None:
+def test_ids_wrap_around_zero_and_skip_those_in_use(sim: Simulation, name: str) -> None:
     engine = PeerPattern(sim, Options())
     engine._last_id = 0xFFFFFFFD
     assert [engine.connect(name) for _ in range(3)] == [0xFFFFFFFE, 0xFFFFFFFF, 1]
@@ -138,7 +130,7 @@ def test_ids_wrap_around_zero_and_pass_over_those_in_use(sim: Simulation, name: 
     assert [engine.connect(name) for _ in range(2)] == [2, 3]
 
 
-def test_an_id_is_not_given_again_while_there_are_others(sim: Simulation, name: str) -> None:
+def test_an_id_is_not_used_again_while_others_are_free(sim: Simulation, name: str) -> None:
     engine = PeerPattern(sim, Options())
     seen = set()
     for _ in range(200):
@@ -148,7 +140,7 @@ def test_an_id_is_not_given_again_while_there_are_others(sim: Simulation, name: 
         engine.disconnect(routing_id, 0)
 
 
-def test_a_peer_has_no_say_in_its_id(sim: Simulation) -> None:
+def test_a_peer_cannot_choose_its_id(sim: Simulation) -> None:
     engine = PeerPattern(sim, Options())
     events = history(engine)
     endpoint = engine.bind("tcp://127.0.0.1:*")
@@ -165,7 +157,7 @@ def test_a_peer_has_no_say_in_its_id(sim: Simulation) -> None:
 # Queues that connect makes
 
 
-def test_a_connecting_peer_has_its_queue_at_once(sim: Simulation, name: str) -> None:
+def test_an_outgoing_peer_has_its_queue_at_once(sim: Simulation, name: str) -> None:
     ann = PeerPattern(sim, Options())
     to_bob = ann.connect(name)
     assert list(ann.peers) == [to_bob]
@@ -179,7 +171,7 @@ def test_a_connecting_peer_has_its_queue_at_once(sim: Simulation, name: str) -> 
 
 
 @pytest.mark.parametrize("transport", ["tcp", "inproc"])
-def test_it_keeps_queue_and_id_across_reconnects(sim: Simulation, name: str, transport: str) -> None:
+def test_an_outgoing_peer_keeps_its_queue_and_id_across_reconnects(sim: Simulation, name: str, transport: str) -> None:
     ann = PeerPattern(sim, Options())
     events = history(ann)
     endpoint = name if transport == "inproc" else "tcp://127.0.0.1:*"
@@ -203,7 +195,7 @@ def test_it_keeps_queue_and_id_across_reconnects(sim: Simulation, name: str, tra
     ann.close(0)
 
 
-def test_what_was_received_before_the_connection_was_lost_can_still_be_read(sim: Simulation, name: str) -> None:
+def test_messages_from_before_a_lost_connection_can_still_be_received(sim: Simulation, name: str) -> None:
     bob, to_ann, ann, to_bob = pair(sim, name)
     bob.try_send(to_ann, b"last words")
     sim.run()
@@ -229,7 +221,7 @@ def test_an_incoming_peer_takes_its_queues_with_it(sim: Simulation, name: str) -
     assert not bob.peers
     assert received(bob) == []
     assert bob.transport.counters.abandoned == queued + 1
-    with pytest.raises(NoSuchPeer, match=f"{to_ann}: it disconnected"):
+    with pytest.raises(NoSuchPeer, match=f"{to_ann}: the peer disconnected"):
         bob.try_send(to_ann, b"x")
 
 
@@ -248,7 +240,7 @@ def test_the_queues_of_the_others_stay(sim: Simulation, name: str) -> None:
     assert received(hub) == [(to_second, b"from the second")]
 
 
-def test_half_of_a_batch_that_was_begun_goes_too(sim: Simulation, name: str) -> None:
+def test_the_rest_of_a_batch_is_discarded_too(sim: Simulation, name: str) -> None:
     bob, to_ann, ann, to_bob = pair(sim, name)
     for number in range(10):
         ann.try_send(to_bob, b"%d" % number)
@@ -263,7 +255,7 @@ def test_half_of_a_batch_that_was_begun_goes_too(sim: Simulation, name: str) -> 
 # Disconnecting
 
 
-def test_disconnecting_sends_what_is_queued_and_ends_the_id(sim: Simulation, name: str) -> None:
+def test_disconnecting_sends_queued_messages_and_ends_the_id(sim: Simulation, name: str) -> None:
     bob, _, ann, to_bob = pair(sim, name, receive_bound=Bound(1, 1000))
     for number in range(5):
         ann.try_send(to_bob, b"%d" % number)
@@ -292,12 +284,12 @@ def test_disconnecting_an_incoming_peer_closes_its_connection(sim: Simulation, n
     sim.run()
     assert of(PeerDisconnected, told)[0].routing_id == to_bob
     sim.advance(1.0)
-    (again,) = bob.peers  # ann connected, and so comes back: as somebody new
+    (again,) = bob.peers  # ann reconnects, and is a new peer
     assert again != to_ann
     assert list(ann.peers) == [to_bob]
 
 
-def test_disconnecting_discards_what_was_not_received(sim: Simulation, name: str) -> None:
+def test_disconnecting_discards_messages_that_were_not_received(sim: Simulation, name: str) -> None:
     bob, to_ann, ann, to_bob = pair(sim, name, receive_bound=Bound(2, 1000))
     for number in range(6):
         bob.try_send(to_ann, b"%d" % number)
@@ -306,7 +298,7 @@ def test_disconnecting_discards_what_was_not_received(sim: Simulation, name: str
         sim.run()
     assert ann.try_recv() == (to_bob, b"0")
     ann.disconnect(to_bob, None)
-    assert ann.transport.links  # there is something left to send, so that the connection lasts a little longer
+    assert ann.transport.links  # a message is left to send, so the connection lasts a little longer
     assert received(ann) == []
     sim.advance(10)
     assert received(ann) == []
@@ -315,13 +307,13 @@ def test_disconnecting_discards_what_was_not_received(sim: Simulation, name: str
     assert not ann.transport.links
 
 
-def test_what_comes_while_a_disconnect_lingers_is_discarded(sim: Simulation, name: str) -> None:
+def test_messages_that_arrive_while_a_disconnect_lingers_are_discarded(sim: Simulation, name: str) -> None:
     bob, to_ann, ann, to_bob = pair(sim, name, receive_bound=Bound(1, 1000))
     for number in range(4):
         ann.try_send(to_bob, b"%d" % number)
         sim.run()
     ann.disconnect(to_bob, None)
-    assert ann.transport.links  # there is something left to send
+    assert ann.transport.links  # a message is left to send
     for _ in range(3):
         bob.try_send(to_ann, b"too late")
         sim.run()
@@ -359,7 +351,9 @@ def test_the_outgoing_queue_is_bounded_per_peer(
     bob = PeerPattern(sim, Options())
     bob.bind(name)
     sim.run()
-    assert [text for _, text in received(bob)] == [data] * fit  # what was refused was not queued, and nothing was lost
+    assert [text for _, text in received(bob)] == [
+        data
+    ] * fit  # refused messages were not queued, and no other was lost
     assert ann.try_send(first, data)
 
 
@@ -371,7 +365,7 @@ def test_the_policy_error_raises_and_names_the_peer(sim: Simulation, name: str) 
         ann.try_send(to_nobody, b"x")
 
 
-def test_there_is_no_policy_to_drop(sim: Simulation) -> None:
+def test_no_policy_drops_messages(sim: Simulation) -> None:
     with pytest.raises(ZmtpError, match="never drops"):
         PeerPattern(sim, Options(on_full="drop"))
 
@@ -387,7 +381,7 @@ def test_the_incoming_queue_is_bounded_and_nothing_is_lost(sim: Simulation, name
         sim.run()
     (peer,) = bob.peers.values()
     assert bob._inbox.waiting(peer) == 5
-    # Five in the inbox, the one that is under way and not acknowledged among them, and five in the outbox.
+    # Five in the inbox, including the one that is not acknowledged yet, and five in the outbox.
     assert sent == 10
     got = []
     while messages := received(bob):
@@ -409,7 +403,7 @@ def test_a_full_queue_of_one_peer_does_not_keep_another_from_sending(sim: Simula
     assert len(received(other)) == 10
 
 
-def test_who_waits_for_room_is_woken_by_room_and_by_the_end_of_the_queue(sim: Simulation, name: str) -> None:
+def test_waiting_senders_are_woken_by_room_and_by_the_end_of_the_queue(sim: Simulation, name: str) -> None:
     ann = PeerPattern(sim, Options(send_bound=Bound(1, 1000)))
     woken: list[str] = []
     to_bob = ann.connect(name)
@@ -443,7 +437,7 @@ def test_a_flood_from_one_peer_does_not_starve_the_others(sim: Simulation, name:
         message = hub.try_recv()
         assert message is not None
         order.append(message[0])
-    # While all four have something, each has its turn in every round of four.
+    # While messages of all four wait, each peer has its turn in every round of four.
     for start in range(0, 80, 4):
         assert len(set(order[start : start + 4])) == 4
     assert set(Counter(order).values()) == {20}
@@ -461,7 +455,7 @@ def test_a_peer_that_comes_in_during_a_flood_has_its_turn_at_once(sim: Simulatio
     assert b"a word" in [message[1] for message in (hub.try_recv(), hub.try_recv()) if message]
 
 
-# What is refused
+# Refused messages and peers
 
 
 def test_a_multipart_message_is_discarded_whole_and_its_sender_disconnected(sim: Simulation) -> None:
@@ -543,7 +537,7 @@ def test_both_sides_tell_the_story_of_a_connection(sim: Simulation) -> None:
 # The end
 
 
-def test_closing_delivers_what_was_accepted(sim: Simulation, name: str) -> None:
+def test_closing_delivers_accepted_messages(sim: Simulation, name: str) -> None:
     ann = PeerPattern(sim, Options())
     to_bob = ann.connect(name)
     for number in range(5):
@@ -554,7 +548,7 @@ def test_closing_delivers_what_was_accepted(sim: Simulation, name: str) -> None:
     bob = PeerPattern(sim, Options(receive_bound=Bound(1, 1000)))
     bob.bind(name)
     sim.run()
-    assert not closed(ann)  # it waits for room at the other side
+    assert not closed(ann)  # it waits until the other side has room
     assert [text for _, text in received(bob)] == [b"0", b"1", b"2", b"3", b"4"]
     sim.run()
     assert closed(ann)
@@ -573,7 +567,7 @@ def test_closing_gives_up_after_its_linger_and_counts(sim: Simulation, name: str
     assert ann.transport.counters.abandoned == 1
 
 
-def test_what_is_abandoned_over_a_connection_is_counted_once(sim: Simulation, name: str) -> None:
+def test_abandoned_messages_are_counted_once(sim: Simulation, name: str) -> None:
     _, _, ann, to_bob = pair(sim, name, receive_bound=Bound(1, 1000))
     for number in range(6):
         ann.try_send(to_bob, b"%d" % number)

@@ -1,8 +1,8 @@
-"""Sending without the lock (`Peer.post`), with every other thread let in at the worst moment.
+"""`Peer.post`, sending without the lock, while another thread does something at the worst moment.
 
-A message is in doubt for an instant: between the look whether somebody will come for it, its way into the mailbox, and
-the second look. Here that instant is made long enough for the queue to be emptied, disconnected, lost or closed. What
-must hold is always the same: `send` returns, and the message arrives once; or `send` raises, and it never arrives.
+`post` checks that the link will look into the mailbox, appends the message, and checks again. These tests make the time
+between the two checks long enough for another thread to empty, disconnect, lose or close the queue. The rule is always
+the same: either `send` returns, and the message arrives once; or `send` raises, and the message never arrives.
 """
 
 import itertools
@@ -24,7 +24,7 @@ _names = itertools.count()
 
 
 class Moment(list[bytes]):
-    """A mailbox in which something happens just before, or just after, a thread posts: between its two looks."""
+    """A mailbox that calls a function just before, or just after, a thread appends: between the thread's two checks."""
 
     def __init__(self) -> None:
         self.before: Callable[[], object] | None = None
@@ -43,10 +43,10 @@ class Moment(list[bytes]):
 
 
 class Scene:
-    """A host that bound and a guest that connected, whose queue so outlives the host's.
+    """A host that binds, and a guest that connects to it.
 
-    The guest has room for one message, and has not read the first: what the host sends now is looked after, by the
-    guest's acknowledgement of the first.
+    The guest has room for one message, and has not read the first. So the host's link is `pending`: when the guest
+    acknowledges the first message, the link looks into the mailbox.
     """
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
@@ -61,11 +61,11 @@ class Scene:
         assert self.peer.busy
 
     def read_the_first(self) -> None:
-        """The guest reads: what is in the mailbox is sent, or, if nothing is, nobody looks after the queue any more."""
+        """Have the guest read the first message: the link then sends the mailbox or, if it is empty, is not pending."""
         posted = bool(self.peer._mailbox)
         assert self.guest.recv(PATIENCE)[1] == b"first"
-        with pytest.raises(TimedOut):  # now the first message is done with, and acknowledged
-            self.guest.recv(0)
+        # Only now is the first message acknowledged. With the lock held, the second cannot have arrived yet.
+        assert self.guest._waiter.call(self.guest._shell.try_recv) is None
         wait_until(lambda: not (self.peer._mailbox if posted else self.peer.busy))
 
     def begin_to_close(self) -> None:
@@ -87,7 +87,7 @@ class Scene:
         self.host.send(self.to_guest, b"second", PATIENCE)
 
     def arrived(self) -> list[bytes]:
-        """All that the guest gets until the host is gone."""
+        """Return the messages that the guest receives until the host is closed."""
         self.pool.submit(self.host.close)
         got = []
         wait_until(lambda: self.host.closed)
@@ -114,14 +114,14 @@ def scene() -> Iterator[Scene]:
         one.host.close(0)
 
 
-def test_nothing_happens_meanwhile(scene: Scene, moment: Moment) -> None:
+def test_a_message_is_posted_if_nothing_happens_meanwhile(scene: Scene, moment: Moment) -> None:
     scene.send()
     assert moment.posted == 1
     assert scene.arrived() == [b"first", b"second"]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_whoever_looked_after_the_queue_has_just_been_there(scene: Scene, moment: Moment, when: str) -> None:
+def test_the_link_has_just_emptied_the_mailbox(scene: Scene, moment: Moment, when: str) -> None:
     setattr(moment, when, scene.read_the_first)
     scene.send()
     assert moment.posted == 1
@@ -171,8 +171,8 @@ def test_the_queue_is_emptied_and_the_socket_closed(scene: Scene, moment: Moment
 
 
 @pytest.mark.parametrize("ending", ["begin_to_close", "disconnect"])
-def test_the_end_waits_for_the_message_alone_and_it_is_taken_back(scene: Scene, moment: Moment, ending: str) -> None:
-    """Whoever takes the last message back must end what has waited for it; or a close would hang for ever."""
+def test_a_message_that_is_taken_back_does_not_keep_the_peer_open(scene: Scene, moment: Moment, ending: str) -> None:
+    """The thread that takes the last message back must also end the peer; else a close would hang for ever."""
     moment.before = scene.read_the_first
     moment.after = getattr(scene, ending)
     with pytest.raises((SocketClosed, NoSuchPeer)):
@@ -193,7 +193,7 @@ def test_the_guest_leaves(scene: Scene, moment: Moment, when: str) -> None:
 
 @pytest.mark.parametrize("kind", [StreamLink, MemoryLink])
 @pytest.mark.parametrize("ending", ["close", "disconnect"])
-def test_the_message_comes_between_the_last_look_into_the_mailbox_and_the_end(
+def test_a_message_is_posted_after_the_last_look_into_the_mailbox(
     monkeypatch: pytest.MonkeyPatch, ending: str, kind: type[StreamLink | MemoryLink]
 ) -> None:
     transport = "tcp://127.0.0.1:*" if kind is StreamLink else f"inproc://peer-post-{next(_names)}"
@@ -215,7 +215,7 @@ def test_the_message_comes_between_the_last_look_into_the_mailbox_and_the_end(
         guest.connect(host.bind(transport))
         to_guest = wait_for(host, PeerConnected).routing_id
         peer = host._shell.peers[to_guest]
-        monkeypatch.setattr(kind, "pending", True)  # the loop is about to come round once more, for nothing
+        monkeypatch.setattr(kind, "pending", True)  # as if the link would look into the mailbox once more
         monkeypatch.setattr(kind, "finish", ends)
         monkeypatch.setattr(Peer, "post", late)
         sending = pool.submit(host.send, to_guest, b"in between")

@@ -1,8 +1,8 @@
-"""Many threads, and peers that come and go: nothing twice, nothing lost that was promised, nothing out of order.
+"""Many threads, and peers that come and go: no message arrives twice, is lost against the rules, or out of order.
 
-What is promised (51/P2P): a message that `send` took is delivered once, in the order of the calls of its thread, as
-long as its queue exists; a queue that is closed or disconnected with a linger is emptied first. A peer that connected
-and goes takes its queue with it, so that of what it sent, and of what was sent to it, a beginning arrives.
+The rules (51/P2P): a message that `send` accepted is delivered once, in the order of the calls of its thread, as long
+as its queue exists; a queue that is closed or disconnected with a linger is sent first. When a peer that connected to
+us leaves, its queue is removed; so of the messages from it and to it, only the first ones arrive.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ TRANSPORTS = ["tcp", "inproc"]
 
 @pytest.fixture(autouse=True)
 def restless() -> Iterator[None]:
-    """Threads take turns after microseconds, so that they meet in the middle of things."""
+    """Make Python switch threads after microseconds, so that they interrupt each other everywhere."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -45,7 +45,7 @@ def results(working: list[Future[int]]) -> list[int]:
     return [one.result(PATIENCE) for one in working]
 
 
-# Numbered messages: who says it, which one it is, and something behind it, so that not all go the same way.
+# Numbered messages: the sender, the number, and padding, because large messages are not posted.
 
 
 def numbered(sender: int, number: int) -> bytes:
@@ -58,7 +58,7 @@ def read(text: bytes) -> tuple[int, int]:
 
 
 def flood(socket: PeerSocket, to_peer: int, sender: int, start: int = 0) -> int:
-    """Send until the queue or the socket is gone; the number of the message that was refused."""
+    """Send until the queue or the socket is gone; return the number of the message that was refused."""
     for number in itertools.count(start):
         try:
             socket.send(to_peer, numbered(sender, number))
@@ -68,11 +68,11 @@ def flood(socket: PeerSocket, to_peer: int, sender: int, start: int = 0) -> int:
 
 
 def collect(socket: PeerSocket, enough: Callable[[list[tuple[int, int]]], bool]) -> list[tuple[int, int]]:
-    """All that comes, until it is enough."""
+    """Receive until `enough` returns True; return the messages."""
     got: list[tuple[int, int]] = []
     deadline = time.monotonic() + PATIENCE
     while not enough(got):
-        assert time.monotonic() < deadline, f"{len(got)} messages came, and no more"
+        assert time.monotonic() < deadline, f"only {len(got)} messages arrived"
         with contextlib.suppress(TimedOut):
             got.append(read(socket.recv(0.05)[1]))
     return got
@@ -89,7 +89,7 @@ def by_sender(got: list[tuple[int, int]]) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_those_who_stay_lose_nothing_while_others_come_and_go(transport: str) -> None:
+def test_peers_that_stay_lose_nothing_while_others_come_and_go(transport: str) -> None:
     each, senders, visits, words = 5000, 4, 25, 30
     visitor_ids = itertools.count(1000)
     seen_by_hub: list[list[tuple[int, int, int]]] = [[] for _ in range(4)]
@@ -149,14 +149,14 @@ def test_those_who_stay_lose_nothing_while_others_come_and_go(transport: str) ->
     everything = Counter(itertools.product(range(senders), range(each)))
     assert Counter(pair for seen in seen_by_ann for pair in seen) == everything
     assert Counter(tuple(pair) for seen in seen_by_hub for _, *pair in seen if pair[0] < 1000) == everything
-    # A thread that receives sees what one thread sent in the order in which it was sent.
+    # A receiving thread sees the messages of one thread in the order in which they were sent.
     for at_ann in seen_by_ann:
         for numbers in by_sender(at_ann).values():
             assert numbers == sorted(numbers)
     for at_hub in seen_by_hub:
         for numbers in by_sender([(sender, number) for _, sender, number in at_hub]).values():
             assert numbers == sorted(numbers)
-    # Of those who went: a beginning, each word once; and what they heard was said by them, once.
+    # Of the visitors: the first messages, each once; and each answer is to a message of the visitor, once.
     connections: dict[tuple[int, int], list[int]] = defaultdict(list)
     for routing_id, sender, number in itertools.chain.from_iterable(seen_by_hub):
         if sender >= 1000:
@@ -176,8 +176,8 @@ ROUNDS = 30
 
 @pytest.mark.parametrize("ending", ["close", "disconnect"])
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_what_send_took_before_the_end_arrives_and_what_it_refused_does_not(transport: str, ending: str) -> None:
-    """The one who floods bound, so that the queue of the one who receives, who connected, outlives it."""
+def test_accepted_messages_arrive_and_refused_ones_do_not(transport: str, ending: str) -> None:
+    """The flooding socket binds, so the queue of the receiver, which connects, outlives the connection."""
     for turn in range(ROUNDS):
         bound = Bound(100 + 10 * turn, 1 << 20)
         host = PeerSocket(send_bound=bound, linger=None)
@@ -194,7 +194,7 @@ def test_what_send_took_before_the_end_arrives_and_what_it_refused_does_not(tran
             collecting = pool.submit(collect, guest, enough)
             wait_until(lambda collecting=collecting, guest=guest: guest._shell.readable or collecting.done())  # type: ignore[misc]
             if ending == "close":
-                host.close()  # lingers for ever: it hangs if a message is forgotten
+                host.close()  # it has no time limit: it hangs if a message is forgotten
             else:
                 host.disconnect(to_guest)
             sent += results(flooding)
@@ -204,7 +204,7 @@ def test_what_send_took_before_the_end_arrives_and_what_it_refused_does_not(tran
             got = collecting.result(2 * PATIENCE)
             wait_for(guest, PeerDisconnected)
             with pytest.raises(TimedOut):
-                guest.recv(0)  # nothing that was refused
+                guest.recv(0)  # no refused message
         assert dict(by_sender(got)) == {sender: list(range(count)) for sender, count in enumerate(sent) if count}, (
             f"{sent} were accepted, and {[len(numbers) for numbers in by_sender(got).values()]} came"
         )
@@ -212,7 +212,7 @@ def test_what_send_took_before_the_end_arrives_and_what_it_refused_does_not(tran
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_to_a_peer_that_goes_a_beginning_is_delivered_and_the_rest_to_nobody(transport: str) -> None:
+def test_a_peer_that_leaves_receives_the_first_messages_only(transport: str) -> None:
     with PeerSocket(send_bound=Bound(200, 1 << 20), linger=0) as host, ThreadPoolExecutor(5) as pool:
         endpoint = host.bind(where(transport))
         start = [0, 0, 0, 0]
@@ -222,7 +222,7 @@ def test_to_a_peer_that_goes_a_beginning_is_delivered_and_the_rest_to_nobody(tra
                 to_guest = wait_for(host, PeerConnected).routing_id
                 flooding = [pool.submit(flood, host, to_guest, sender, number) for sender, number in enumerate(start)]
                 got = collect(guest, lambda got: len(got) >= 500)
-            refused = results(flooding)  # they end by the end of the queue, and nothing else
+            refused = results(flooding)  # only the end of the queue ends them
             for sender, numbers in by_sender(got).items():
                 first = start[sender]
                 assert numbers == list(range(first, first + len(numbers)))
@@ -231,8 +231,8 @@ def test_to_a_peer_that_goes_a_beginning_is_delivered_and_the_rest_to_nobody(tra
             wait_until(lambda: not host.peers)
 
 
-def test_across_restarts_of_the_other_side_nothing_comes_twice_and_the_rest_in_order() -> None:
-    """What the kernel had, and nobody read, is lost: so each connection has an unbroken piece, and a later one."""
+def test_across_restarts_messages_arrive_once_and_in_order() -> None:
+    """Bytes in the kernel that were not read are lost: each connection has an unbroken run of later messages."""
     restarts, last = 6, b"the last"
     with PeerSocket(send_bound=Bound(200, 1 << 20), backoff=EAGER) as ann, ThreadPoolExecutor(5) as pool:
         over = threading.Event()

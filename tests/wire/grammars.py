@@ -1,7 +1,7 @@
-"""Declarations of the protocols that the wire layer must suit, as its tests need them.
+"""Declarations of real protocols, for the tests of the wire layer.
 
-They are written from the specifications and stand here on their own: the packages of the protocols have
-their own, and the tests of this layer must not depend on what is above it.
+They are written from the specifications. The packages of the protocols have their own declarations, but the tests of
+this layer must not depend on the layers above it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""zambezi.wire.errors"""
+"""zambezi.wire.errors: one base class, and texts that say what was wrong and where."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""zambezi.wire.message: the recorded octets, the declaration's rules, and the properties that always hold."""
+"""zambezi.wire.message: recorded bytes, the rules of declarations, and properties of encoding and decoding."""
 
 import copy
 import dataclasses
@@ -57,7 +57,7 @@ from zambezi.wire import (
 
 FAMILIES: list[type[Message]] = [Zre, Draft, ZreLog, Zeps, Everything]
 
-# As zyre and pyre send them; the frames are without ZMTP's headers.
+# Messages as zyre and pyre send them, without the headers of ZMTP frames.
 RECORDED: list[tuple[Message, list[str]]] = [
     (
         Hello(1, "tcp://10.77.0.1:49152", ["CHAT"], 1, "zy", {"X-ROLE": "test"}),
@@ -74,7 +74,7 @@ RECORDED: list[tuple[Message, list[str]]] = [
     (PingOk(6), ["aaa1 07 02 0006"]),
 ]
 
-# From the grammars, by hand.
+# Messages that were written by hand, from the grammars.
 WRITTEN: list[tuple[Message, list[str]]] = [
     (
         DraftHello(1, "10.0.0.1", 0xC000, ["G"], 1, {"K": "V"}),
@@ -93,7 +93,7 @@ def family_of(message: Message) -> type[Message]:
 
 
 @pytest.mark.parametrize(("message", "frames"), RECORDED + WRITTEN, ids=repr)
-def test_octet_for_octet(message: Message, frames: list[str]) -> None:
+def test_messages_encode_to_these_bytes_and_decode_from_them(message: Message, frames: list[str]) -> None:
     octets = tuple(map(bytes.fromhex, frames))
     assert message.encode() == octets
     for family in (family_of(message), type(message)):
@@ -103,7 +103,7 @@ def test_octet_for_octet(message: Message, frames: list[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_any_kind_of_octets_is_decoded(kind: Any) -> None:
+def test_any_type_of_bytes_is_decoded(kind: Any) -> None:
     for message, frames in RECORDED:
         octets = [kind(bytes.fromhex(frame)) for frame in frames]
         assert Zre.decode(octets) == message
@@ -111,7 +111,7 @@ def test_any_kind_of_octets_is_decoded(kind: Any) -> None:
             assert Zre.decode(octets[0]) == message
 
 
-def test_values_do_not_refer_to_the_octets_that_were_decoded() -> None:
+def test_decoded_values_do_not_refer_to_the_input() -> None:
     body, content = bytearray(Deliver(1, "k", b"body").encode()[0]), bytearray(b"content")
     delivered, whispered = Zeps.decode(memoryview(body)), Zre.decode([Whisper(1, ()).encode()[0], content])
     body[:], content[:] = bytes(len(body)), bytes(len(content))
@@ -119,7 +119,7 @@ def test_values_do_not_refer_to_the_octets_that_were_decoded() -> None:
     assert whispered == Whisper(1, [b"content"])
 
 
-# What a declaration gives
+# Valid declarations
 
 
 def test_a_message_is_a_frozen_value() -> None:
@@ -171,11 +171,11 @@ def test_a_part_of_a_family_decodes_its_own_commands_only() -> None:
     assert Membership.decode(Leave(1, "g", 1).encode()) == Leave(1, "g", 1)
     with pytest.raises(UnknownCommand):
         Membership.decode(Ping(1).encode())
-    with pytest.raises(UnknownCommand, match="command 4 is not one of Leave"):
+    with pytest.raises(UnknownCommand, match="Leave has no command 4"):
         Leave.decode(Join(1, "g", 1).encode())
 
 
-# What a declaration must not be
+# Invalid declarations
 
 
 def test_a_field_needs_a_wire_type() -> None:
@@ -194,7 +194,7 @@ def test_a_msg_is_the_last_field() -> None:
 
 
 def test_an_id_is_used_once_in_a_family() -> None:
-    with pytest.raises(TypeError, match="id 6 is taken by Ping"):
+    with pytest.raises(TypeError, match="Ping already has the id 6"):
 
         class Again(Zre, id=6):
             pass
@@ -209,37 +209,37 @@ def test_an_id_needs_a_family() -> None:
             pass
 
 
-def test_a_family_is_not_inside_another() -> None:
-    with pytest.raises(TypeError, match="inside another"):
+def test_a_family_does_not_derive_from_another() -> None:
+    with pytest.raises(TypeError, match="derive from another"):
 
         class Inner(Zre, signature=0xAAA9):
             pass
 
 
 @pytest.mark.parametrize("signature", [-1, 0x10000])
-def test_a_signature_has_two_octets(signature: int) -> None:
-    with pytest.raises(TypeError, match="two octets"):
+def test_a_signature_has_two_bytes(signature: int) -> None:
+    with pytest.raises(TypeError, match="two bytes"):
 
         class Wide(Message, signature=signature):
             pass
 
 
 @pytest.mark.parametrize("number", [-1, 256])
-def test_an_id_has_one_octet(number: int) -> None:
-    with pytest.raises(TypeError, match="one octet"):
+def test_an_id_has_one_byte(number: int) -> None:
+    with pytest.raises(TypeError, match="one byte"):
 
         class Wide(Zre, id=number):
             pass
 
 
-def test_only_commands_are_made_and_only_families_decode() -> None:
+def test_only_commands_can_be_instantiated_and_only_families_decode() -> None:
     with pytest.raises(TypeError, match="not a command"):
         Membership(1, "g", 1)
     with pytest.raises(TypeError, match="no signature"):
         Message.decode(b"")
 
 
-# What is refused, with its place
+# Refused messages, and the place in the error
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,9 @@ def test_only_commands_are_made_and_only_families_decode() -> None:
         ("aaa1 02 02 0001 68", TrailingOctets, 6, ("Whisper", None)),
     ],
 )
-def test_bad_octets(octets: str, error: type[WireError], offset: int, place: tuple[str | None, str | None]) -> None:
+def test_bytes_that_do_not_fit_the_grammar(
+    octets: str, error: type[WireError], offset: int, place: tuple[str | None, str | None]
+) -> None:
     with pytest.raises(error) as caught:
         Zre.decode(bytes.fromhex(octets))
     assert type(caught.value) is error
@@ -267,12 +269,12 @@ def test_bad_octets(octets: str, error: type[WireError], offset: int, place: tup
     assert f"at offset {offset}" in str(caught.value)
 
 
-def test_no_frames_at_all() -> None:
+def test_a_message_without_frames_is_truncated() -> None:
     with pytest.raises(Truncated):
         Zre.decode([])
 
 
-def test_frames_that_the_grammar_does_not_have() -> None:
+def test_frames_after_the_last_field_are_refused() -> None:
     with pytest.raises(TrailingOctets, match="1 frames are left"):
         Zre.decode([*Ping(1).encode(), b""])
 
@@ -283,24 +285,24 @@ def test_an_unknown_command_tells_its_id() -> None:
     assert caught.value.id == 10
 
 
-def test_a_choice_that_the_grammar_does_not_list() -> None:
-    with pytest.raises(BadValue, match=r"Log\.level: 4 is no Level \(at offset 3\)"):
+def test_a_number_that_the_grammar_does_not_list_is_refused() -> None:
+    with pytest.raises(BadValue, match=r"Log\.level: 4 is not a Level \(at offset 3\)"):
         ZreLog.decode(bytes.fromhex("aaa2 01 04 06 1234 0000 0000000000000001 00"))
 
 
-def test_a_value_that_does_not_fit_is_an_error_with_the_fields_name() -> None:
-    with pytest.raises(Unencodable, match=r"^Join\.status: 256 is no number-1") as caught:
+def test_the_error_of_a_value_that_does_not_fit_names_the_field() -> None:
+    with pytest.raises(Unencodable, match=r"^Join\.status: 256 is not a number-1") as caught:
         Join(1, "g", 256).encode()
     assert (caught.value.command, caught.value.field, caught.value.offset) == ("Join", "status", None)
-    with pytest.raises(Unencodable, match=r"^Hello\.groups: 'CHAT' is no list of texts"):
+    with pytest.raises(Unencodable, match=r"^Hello\.groups: 'CHAT' is not a list of str"):
         Hello(1, "e", groups="CHAT")
 
 
-# What always holds
+# Properties
 
-octets_up_to_8 = st.binary(max_size=8)
-# Texts as they come from octets: surrogates that happen to spell UTF-8 would come back as characters.
-texts = st.one_of(st.text(max_size=40), octets_up_to_8.map(lambda o: o.decode("utf-8", "surrogateescape")))
+up_to_8_bytes = st.binary(max_size=8)
+# Texts that were decoded from bytes: other texts can have surrogates that spell UTF-8, and decode to characters.
+texts = st.one_of(st.text(max_size=40), up_to_8_bytes.map(lambda o: o.decode("utf-8", "surrogateescape")))
 VALUES: list[tuple[Any, type, st.SearchStrategy[Any]]] = [
     (number_1, int, st.integers(0, 2**8 - 1)),
     (number_2, int, st.integers(0, 2**16 - 1)),
@@ -312,12 +314,12 @@ VALUES: list[tuple[Any, type, st.SearchStrategy[Any]]] = [
     (dictionary, dict, st.dictionaries(texts, texts, max_size=5)),
     (chunk, bytes, st.binary(max_size=300)),
 ]
-MSG = (msg, tuple, st.lists(octets_up_to_8, max_size=3))
+MSG = (msg, tuple, st.lists(up_to_8_bytes, max_size=3))
 
 
 @st.composite
 def declared_messages(draw: st.DrawFn) -> tuple[type[Message], Message]:
-    """A new family with a new command of random fields, some of them constant, and a message of it."""
+    """Return a new family that has a command of random fields, some of them constant, and a message of it."""
     kinds = draw(st.lists(st.sampled_from(VALUES), max_size=6))
     if draw(st.booleans()):
         kinds.append(MSG)
@@ -341,7 +343,7 @@ def declared_messages(draw: st.DrawFn) -> tuple[type[Message], Message]:
 
 
 @given(declared_messages())
-def test_what_was_encoded_is_decoded(declared: tuple[type[Message], Message]) -> None:
+def test_decoding_reverses_encoding(declared: tuple[type[Message], Message]) -> None:
     family, message = declared
     frames = message.encode()
     decoded = family.decode(frames)
@@ -359,9 +361,9 @@ def decoded_or_none(family: type[Message], frames: list[bytes]) -> Message | Non
         return None
 
 
-@given(st.sampled_from(FAMILIES), st.binary(max_size=100), st.lists(octets_up_to_8, max_size=2))
+@given(st.sampled_from(FAMILIES), st.binary(max_size=100), st.lists(up_to_8_bytes, max_size=2))
 @example(Zre, b"\xaa\xa1\x01\x02" + b"\xff" * 20, [])
-def test_octets_that_are_no_message_are_a_wire_error(
+def test_bytes_that_are_no_message_raise_a_wire_error(
     family: type[Message], octets: bytes, content: list[bytes]
 ) -> None:
     command = next(iter(family.commands.values()))
@@ -380,7 +382,7 @@ VALID = [message.encode() for message, _ in RECORDED + WRITTEN] + [
 
 
 @given(st.sampled_from(VALID), st.data())
-def test_a_damaged_message_is_a_message_or_a_wire_error(frames: tuple[bytes, ...], data: st.DataObject) -> None:
+def test_a_damaged_message_decodes_or_raises_a_wire_error(frames: tuple[bytes, ...], data: st.DataObject) -> None:
     first = bytearray(frames[0])
     for _ in range(data.draw(st.integers(1, 3))):
         begin = data.draw(st.integers(0, len(first)))
@@ -389,19 +391,19 @@ def test_a_damaged_message_is_a_message_or_a_wire_error(frames: tuple[bytes, ...
     for family in FAMILIES:
         decoded = decoded_or_none(family, [bytes(first), *frames[1:]])
         if decoded is not None:
-            # Equal names in a dictionary become one, so the octets may differ; the message may not.
+            # Equal names in a dictionary become one, so the bytes can differ; the message cannot.
             assert family.decode(decoded.encode()) == decoded
 
 
 @pytest.mark.parametrize("frames", VALID, ids=lambda frames: frames[0][:3].hex())
-def test_a_message_cut_anywhere_is_a_wire_error(frames: tuple[bytes, ...]) -> None:
+def test_a_message_cut_anywhere_raises_a_wire_error(frames: tuple[bytes, ...]) -> None:
     for family in FAMILIES:
         for end in range(len(frames[0])):
             with pytest.raises(WireError):
                 family.decode([frames[0][:end], *frames[1:]])
 
 
-# What a stranger can make us allocate
+# The memory that a peer can make us allocate
 
 
 def peak_of_decoding(family: type[Message], octets: bytes) -> int:
@@ -439,7 +441,7 @@ class OneChunk(Single, id=5):
     value: bytes = field(chunk)
 
 
-LARGEST_PER_OCTET = 64
+LARGEST_PER_BYTE = 64
 LARGEST_AT_LEAST = 32 * 1024
 
 
@@ -463,6 +465,6 @@ def test_a_huge_declaration_in_a_small_message_allocates_little(command: Any, de
     ],
     ids=["empty strings", "short strings", "dictionary", "no UTF-8", "wide", "chunk"],
 )
-def test_a_whole_message_allocates_in_proportion_to_its_octets(octets: bytes) -> None:
-    assert peak_of_decoding(Single, octets) < LARGEST_AT_LEAST + LARGEST_PER_OCTET * len(octets)
-    assert peak_of_decoding(Single, octets + b"\x00") < LARGEST_AT_LEAST + LARGEST_PER_OCTET * len(octets)
+def test_a_whole_message_allocates_in_proportion_to_its_size(octets: bytes) -> None:
+    assert peak_of_decoding(Single, octets) < LARGEST_AT_LEAST + LARGEST_PER_BYTE * len(octets)
+    assert peak_of_decoding(Single, octets + b"\x00") < LARGEST_AT_LEAST + LARGEST_PER_BYTE * len(octets)

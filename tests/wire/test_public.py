@@ -1,4 +1,4 @@
-"""zambezi.wire: what the package exports, and the examples that its documentation shows."""
+"""zambezi.wire: the public names of the package, and the examples in its documentation."""
 
 import doctest
 import re

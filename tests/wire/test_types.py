@@ -54,7 +54,7 @@ class Colour(IntEnum):
         (choice(number_1, Colour), Colour.GREEN, "02"),
     ],
 )
-def test_a_value_and_its_octets(kind: OctetType[Any], value: object, octets: str) -> None:
+def test_a_value_and_its_bytes(kind: OctetType[Any], value: object, octets: str) -> None:
     wire = bytes.fromhex(octets)
     assert kind.encode(value) == wire
     assert kind.read(b"??" + wire + b"!", 2) == (value, 2 + len(wire))
@@ -82,7 +82,7 @@ def test_a_value_and_its_octets(kind: OctetType[Any], value: object, octets: str
         (dictionary, "ffffffff 00 00000000"),
     ],
 )
-def test_too_few_octets_are_truncated(kind: OctetType[Any], octets: str) -> None:
+def test_too_few_bytes_are_truncated(kind: OctetType[Any], octets: str) -> None:
     with pytest.raises(Truncated) as caught:
         kind.read(b"??" + bytes.fromhex(octets), 2)
     assert caught.value.offset is not None
@@ -90,7 +90,7 @@ def test_too_few_octets_are_truncated(kind: OctetType[Any], octets: str) -> None
 
 
 def test_a_truncation_names_the_offset_of_the_declaration() -> None:
-    with pytest.raises(Truncated, match=r"length 9 is declared, 1 octets are left \(at offset 9\)"):
+    with pytest.raises(Truncated, match=r"declared length is 9, but 1 bytes are left \(at offset 9\)"):
         strings.read(bytes.fromhex("00000002 00000001 61 00000009 62"), 0)
 
 
@@ -102,7 +102,7 @@ def test_a_truncation_names_the_offset_of_the_declaration() -> None:
     ],
 )
 def test_a_count_is_refused_before_its_elements_are_read(kind: OctetType[Any], octets: str) -> None:
-    with pytest.raises(Truncated, match=r"count \d is declared") as caught:
+    with pytest.raises(Truncated, match=r"declared count is \d") as caught:
         kind.read(bytes.fromhex(octets), 0)
     assert caught.value.offset == 0
 
@@ -130,17 +130,17 @@ def test_a_count_is_refused_before_its_elements_are_read(kind: OctetType[Any], o
         (dictionary, {"name": 1}),
     ],
 )
-def test_what_does_not_fit_is_not_encoded(kind: OctetType[Any], value: object) -> None:
+def test_values_that_do_not_fit_are_not_encoded(kind: OctetType[Any], value: object) -> None:
     with pytest.raises(Unencodable):
         kind.encode(value)
 
 
 def test_a_number_too_large_to_print_is_not_encoded() -> None:
-    with pytest.raises(Unencodable, match="a huge int is no number-8"):
+    with pytest.raises(Unencodable, match="a huge int is not a number-8"):
         number_8.encode(10**5000)
 
 
-def test_a_string_of_255_octets_fits() -> None:
+def test_a_string_of_255_bytes_fits() -> None:
     assert string.read(string.encode("é" * 127 + "x"), 0) == ("é" * 127 + "x", 256)
 
 
@@ -150,9 +150,9 @@ def test_the_last_of_two_equal_names_wins() -> None:
 
 
 def test_a_number_outside_the_choice_is_a_bad_value() -> None:
-    with pytest.raises(BadValue, match="3 is no Colour"):
+    with pytest.raises(BadValue, match="3 is not a Colour"):
         choice(number_1, Colour).read(b"\x03", 0)
-    with pytest.raises(Unencodable, match="3 is no Colour"):
+    with pytest.raises(Unencodable, match="3 is not a Colour"):
         choice(number_1, Colour).freeze(3)
     assert choice(number_1, Colour).freeze(1) is Colour.RED
 
@@ -172,7 +172,7 @@ def test_a_number_outside_the_choice_is_a_bad_value() -> None:
         (msg, ["hi"]),
     ],
 )
-def test_what_only_looks_like_a_list_is_refused(kind: Any, value: object) -> None:
+def test_values_that_only_look_like_lists_are_refused(kind: Any, value: object) -> None:
     with pytest.raises(Unencodable):
         kind.freeze(value)
 
@@ -185,13 +185,13 @@ def test_frozen_values_are_copies() -> None:
 
 
 @given(st.binary(max_size=255))
-def test_any_octets_are_text_and_the_same_octets_again(octets: bytes) -> None:
+def test_any_bytes_become_text_and_the_same_bytes_again(octets: bytes) -> None:
     text, _ = string.read(bytes([len(octets)]) + octets, 0)
     assert string.encode(text)[1:] == octets
 
 
 @given(st.binary(max_size=4), st.binary(max_size=4))
-def test_texts_are_equal_exactly_when_their_octets_are(one: bytes, other: bytes) -> None:
+def test_texts_are_equal_exactly_if_their_bytes_are(one: bytes, other: bytes) -> None:
     texts = [string.read(bytes([len(octets)]) + octets, 0)[0] for octets in (one, other)]
     assert (texts[0] == texts[1]) == (one == other)
 

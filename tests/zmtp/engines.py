@@ -1,4 +1,4 @@
-"""What the tests of the engine share: two engines face to face, and octets cut into reads."""
+"""Two engines that are connected to each other, and bytes that are cut into reads."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MECHANISMS = ("NULL", "PLAIN", "CURVE")
 
 Kind = TypeVar("Kind")
 
-# Sizes of reads, used in turn over and over: any way to cut a stream.
+# Sizes of reads, which are used in turn, again and again: any way to cut a stream.
 READS = st.lists(st.integers(1, 30) | st.integers(1, 100_000), min_size=1, max_size=20)
 
 
 def cut(octets: bytes, sizes: Sequence[int]) -> Iterator[bytes]:
-    """The octets in reads of the given sizes, which are used in turn."""
+    """Yield the bytes in reads of the given sizes, which are used in turn."""
     pos = turn = 0
     while pos < len(octets):
         size = sizes[turn % len(sizes)]
@@ -34,12 +34,12 @@ def cut(octets: bytes, sizes: Sequence[int]) -> Iterator[bytes]:
 
 
 def halves(at: int) -> Callable[[bytes], Iterable[bytes]]:
-    """Cuts in two at `at`, where there are so many octets."""
+    """Return a function that cuts bytes in two at `at`."""
     return lambda octets: [piece for piece in (octets[:at], octets[at:]) if piece]
 
 
 def securities(mechanism: str) -> tuple[Security, Security]:
-    """A client's and a server's, that let each other in."""
+    """Return the securities of a client and a server that accept each other."""
     if mechanism == "NULL":
         return Null(), Null()
     if mechanism == "PLAIN":
@@ -48,7 +48,7 @@ def securities(mechanism: str) -> tuple[Security, Security]:
 
 
 def guard(mechanism: str) -> Authenticator:
-    """Lets in those whom `securities` makes."""
+    """Return an authenticator that allows the client of `securities`."""
     if mechanism == "PLAIN":
         return Authenticator(users={"ali": PASSWORD})
     if mechanism == "CURVE":
@@ -70,7 +70,7 @@ def exchange(
     now: float = 0.0,
     into_reads: Callable[[bytes], Iterable[bytes]] = lambda octets: [octets],
 ) -> tuple[list[Event], list[Event]]:
-    """Carry what each has to say to the other, until both are silent; the events of `one` and of `other`."""
+    """Pass the output of each engine to the other, until both have none; return the events of `one` and of `other`."""
     events: tuple[list[Event], list[Event]] = ([], [])
     while one.has_output or other.has_output:
         for sender, receiver, seen in ((one, other, events[1]), (other, one, events[0])):
@@ -83,7 +83,7 @@ def exchange(
 def connected(
     mechanism: str = "NULL", client_type: str = "DEALER", server_type: str = "ROUTER"
 ) -> tuple[Connection, Connection]:
-    """Two engines past their handshake."""
+    """Return two engines after their handshake."""
     client, server = pair(mechanism, client_type, server_type)
     for events in exchange(client, server):
         assert [type(event) for event in events] == [Ready]
@@ -91,7 +91,7 @@ def connected(
 
 
 def flat(items: Iterable[Event | CommandFrame]) -> list[object]:
-    """The same things however they were grouped: each message is the list of its frames."""
+    """Return messages, each as the list of its frames, and commands, however they were grouped into batches."""
     things: list[object] = []
     for item in items:
         if isinstance(item, Batch):
@@ -102,7 +102,7 @@ def flat(items: Iterable[Event | CommandFrame]) -> list[object]:
 
 
 def only(events: Sequence[Event], kind: type[Kind]) -> Kind:
-    """The one event there is, which is of this kind."""
+    """Return the only event, which must be of this type."""
     assert len(events) == 1, events
     event = events[0]
     assert isinstance(event, kind), event

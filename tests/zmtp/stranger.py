@@ -1,4 +1,4 @@
-"""A peer made of a bare socket: it says what a test wants said, and reads only when the test reads."""
+"""A peer made of a bare socket: it sends the bytes of a test, and reads only when the test reads."""
 
 import socket
 import time
@@ -12,7 +12,7 @@ PATIENCE = 20.0
 
 
 def hello(socket_type: str = "DEALER", identity: bytes = b"") -> bytes:
-    """All that a NULL client has to say before its first message."""
+    """Return all bytes that a NULL client sends before its first message."""
     metadata = {commands.SOCKET_TYPE: socket_type.encode(), commands.IDENTITY: identity}
     return Greeting("NULL").encode() + encode_command(
         commands.command(commands.READY, commands.encode_metadata(metadata))
@@ -36,7 +36,7 @@ class Stranger:
 
     @classmethod
     def calling(cls, endpoint: str, small: bool = False) -> Self:
-        """Connect to a TCP endpoint; `small`, with little room in the kernel for what is not read."""
+        """Connect to a TCP endpoint. With `small`, the kernel buffers only few bytes that are not read."""
         sock = socket.socket()
         if small:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -48,7 +48,7 @@ class Stranger:
         self.sock.sendall(octets)
 
     def listen(self, octets: int = 65536) -> bool:
-        """Read once, without waiting; whether anything came."""
+        """Read once, without waiting; return whether anything had arrived."""
         self.sock.setblocking(False)
         try:
             data = self.sock.recv(octets)
@@ -62,7 +62,7 @@ class Stranger:
         return bool(data)
 
     def heard_all(self) -> bool:
-        """Read all that is there, without waiting; True."""
+        """Read all bytes that have arrived, without waiting; return True."""
         while self.listen(1 << 20):
             pass
         return True

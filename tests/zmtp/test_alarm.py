@@ -1,4 +1,4 @@
-"""A timer that is only moved forward."""
+"""zambezi.zmtp.alarm: a timer that only moves to earlier times."""
 
 from collections.abc import Callable
 

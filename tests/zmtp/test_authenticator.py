@@ -1,3 +1,5 @@
+"""zambezi.zmtp.authenticator: rules about addresses, keys and users, and their changes."""
+
 import hmac
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,14 +37,14 @@ def allow(directory: Path, name: str, pair: KeyPair) -> Path:
 # Mechanisms
 
 
-def test_without_rules_null_is_allowed_and_is_nobody() -> None:
+def test_without_rules_null_is_allowed_and_has_no_user() -> None:
     verdict = Authenticator().judge(Claim("NULL", HERE))
     assert verdict.allowed
     assert verdict.user == ""
 
 
 @pytest.mark.parametrize("guard", [Authenticator(keys={}), Authenticator(users={}), Authenticator(users={"a": "b"})])
-def test_null_is_refused_where_peers_must_say_who_they_are(guard: Authenticator) -> None:
+def test_null_is_refused_if_peers_must_authenticate(guard: Authenticator) -> None:
     verdict = guard.judge(Claim("NULL", ""))
     assert not verdict.allowed
     assert "NULL" in verdict.reason
@@ -55,7 +57,7 @@ def test_an_unknown_mechanism_is_refused(mechanism: str) -> None:
     assert verdict.reason.isascii()
 
 
-def test_any_key_is_allowed_where_none_are_listed() -> None:
+def test_any_key_is_allowed_if_none_is_listed() -> None:
     verdict = Authenticator().judge(curve(ALICE.public))
     assert verdict == Verdict(True, ALICE.public_z85, verdict.reason)
 
@@ -80,7 +82,7 @@ def test_a_key_of_a_wrong_length_is_refused(guard: Authenticator, length: int) -
 
 
 def test_a_listed_key_must_be_a_key() -> None:
-    with pytest.raises(InvalidKeyError, match="'alice' has 40 octets, not 32"):
+    with pytest.raises(InvalidKeyError, match="'alice' has 40 bytes, not 32"):
         Authenticator(keys={"alice": ALICE.public_z85.encode()})
 
 
@@ -104,7 +106,7 @@ def test_plain_users() -> None:
 
 
 @pytest.mark.parametrize("guard", [Authenticator(), Authenticator(users={}), Authenticator(keys={})])
-def test_no_plain_user_is_allowed_where_none_are_listed(guard: Authenticator) -> None:
+def test_no_plain_user_is_allowed_if_none_is_listed(guard: Authenticator) -> None:
     assert not guard.judge(plain("alice", "")).allowed
 
 
@@ -185,7 +187,7 @@ def test_peers_without_an_address_pass_the_address_rules() -> None:
 
 
 @pytest.mark.parametrize("address", ["localhost", "192.0.2", "192.0.2.1:5555", "\udc80", " "])
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_an_invalid_address_is_refused(address: str) -> None:
     verdict = Authenticator().judge_address(address)
     assert not verdict.allowed
     assert verdict.reason.isascii()
@@ -212,7 +214,7 @@ def test_bad_rules_are_errors(rule: str) -> None:
     assert issubclass(AddressRuleError, ZambeziError)
 
 
-def test_one_rule_may_be_given_by_itself() -> None:
+def test_a_single_rule_needs_no_list() -> None:
     assert not Authenticator(deny="192.0.2.0/24").judge_address(HERE).allowed
 
 
@@ -252,7 +254,7 @@ def test_refresh_without_a_ring_does_nothing() -> None:
     assert guard.generation == before
 
 
-def test_update_replaces_what_is_given_and_keeps_the_rest() -> None:
+def test_update_replaces_the_given_rules_and_keeps_the_rest() -> None:
     guard = Authenticator(keys={"alice": ALICE.public}, users={"alice": "swordfish"}, allow=["192.0.2.0/24"])
     generation = guard.generation
 
@@ -277,7 +279,7 @@ def test_update_replaces_what_is_given_and_keeps_the_rest() -> None:
     assert guard.judge(Claim("NULL", HERE)).allowed
 
 
-def test_an_update_in_error_changes_nothing() -> None:
+def test_a_failed_update_changes_nothing() -> None:
     guard = Authenticator(users={"alice": "swordfish"})
     generation = guard.generation
     with pytest.raises(AddressRuleError):
@@ -286,7 +288,7 @@ def test_an_update_in_error_changes_nothing() -> None:
     assert guard.judge(plain("alice", "swordfish")).allowed
 
 
-def test_generation_goes_up_when_a_ring_gives_way_to_a_younger_one(tmp_path: Path) -> None:
+def test_generation_grows_when_a_younger_keyring_replaces_one(tmp_path: Path) -> None:
     old, young = tmp_path / "old", tmp_path / "young"
     old.mkdir()
     young.mkdir()
@@ -308,10 +310,10 @@ def test_rules_are_copied() -> None:
     assert not guard.judge(curve(BOB.public)).allowed
 
 
-# What is never shown
+# Secrets
 
 
-def test_no_text_has_a_password() -> None:
+def test_no_text_contains_a_password() -> None:
     guard = Authenticator(users={"alice": "swordfish"}, allow=["192.0.2.0/24"])
     claim = plain("alice", "swordfish")
     texts = [repr(guard), str(guard), repr(claim), str(claim), repr(guard.judge(claim)), repr(vars(guard))]
@@ -320,7 +322,7 @@ def test_no_text_has_a_password() -> None:
 
 
 def test_a_refusal_does_not_repeat_the_user_name() -> None:
-    """People type passwords where the user name belongs."""
+    """Users sometimes type the password in the place of the user name."""
     verdict = Authenticator(users={"alice": "swordfish"}).judge(plain("hunter2", ""))
     assert "hunter2" not in repr(verdict)
 

@@ -1,3 +1,5 @@
+"""zambezi.zmtp.box: the boxes of CURVE, compared with PyNaCl, and their nonces."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ from zambezi.zmtp.frames import COMMAND, MORE, Batch, Decoder
 KEY = shared_key(SERVER_KEYS.public, CLIENT_KEYS.secret)
 PREFIX = b"CurveZMQMESSAGEC"
 LAST = 2**64 - 1
-# Around the sizes at which a boxed frame becomes a long one, and the opener's scratch too small.
+# Sizes around those at which a boxed frame becomes a long one, and the opener's scratch buffer is too small.
 EDGES = (0, 1, 255 - OVERHEAD - 1, 255 - OVERHEAD, 255 - OVERHEAD + 1, 255, 256, 65536 - 18, 65536 - 17, 65536, 70_000)
 
 
@@ -28,7 +30,7 @@ def bodies(octets: bytes) -> list[bytes]:
 
 
 def message(plaintext: bytes, nonce: int, key: bytes = KEY, prefix: bytes = PREFIX) -> bytes:
-    """A MESSAGE as the specification has it, by PyNaCl's own wrapper."""
+    """Return a MESSAGE as in the specification, made with PyNaCl's own wrapper."""
     short = nonce.to_bytes(8, "big")
     return b"\x07MESSAGE" + short + nacl.bindings.crypto_box_easy_afternm(plaintext, prefix + short, key)
 
@@ -68,7 +70,7 @@ def test_a_box_is_what_the_specification_says(size: int) -> None:
     st.lists(st.tuples(st.sampled_from((0, MORE, COMMAND)), st.binary(max_size=300)), max_size=12),
     st.integers(1, LAST - 20),
 )
-def test_what_is_sealed_is_opened_in_order(frames: list[tuple[int, bytes]], nonce: int) -> None:
+def test_sealed_frames_are_opened_in_order(frames: list[tuple[int, bytes]], nonce: int) -> None:
     sealed = sealer(nonce).seal([flags for flags, _ in frames], [payload for _, payload in frames])
     assert unboxed(opener(nonce - 1), *bodies(sealed)) == frames
     one = opener(nonce - 1)
@@ -77,7 +79,7 @@ def test_what_is_sealed_is_opened_in_order(frames: list[tuple[int, bytes]], nonc
 
 @settings(max_examples=30)
 @given(st.lists(st.binary(max_size=300), max_size=12))
-def test_without_flags_all_are_zero(payloads: list[bytes]) -> None:
+def test_without_flags_all_flags_are_zero(payloads: list[bytes]) -> None:
     assert sealer().seal(None, payloads) == sealer().seal([0] * len(payloads), payloads)
 
 
@@ -85,7 +87,7 @@ def nonces(octets: bytes) -> list[int]:
     return [int.from_bytes(body[8:16], "big") for body in bodies(octets)]
 
 
-def test_nonces_go_up_by_one_and_are_never_used_twice() -> None:
+def test_nonces_grow_by_one_and_are_never_used_twice() -> None:
     seal = sealer(5).seal
     assert nonces(seal(None, [b"a", b"b"]) + seal(None, []) + seal([COMMAND], [b"c"]) + seal(None, [b"d"])) == [
         5,
@@ -112,21 +114,21 @@ def test_the_last_nonces_can_be_used() -> None:
         last.seal(None, [b"c"])
 
 
-def test_a_nonce_must_go_up() -> None:
+def test_a_nonce_must_grow() -> None:
     one = opener(5)
     for nonce in (0, 4, 5):
-        with pytest.raises(ProtocolError, match="did not go up"):
+        with pytest.raises(ProtocolError, match="did not grow"):
             unboxed(one, message(b"\0x", nonce))
     assert unboxed(one, message(b"\0x", 6)) == [(0, b"x")]
     assert unboxed(one, message(b"\0y", 1000)) == [(0, b"y")]
     for nonce in (6, 7, 999, 1000):
-        with pytest.raises(ProtocolError, match="did not go up"):
+        with pytest.raises(ProtocolError, match="did not grow"):
             unboxed(one, message(b"\0x", nonce))
     assert unboxed(one, message(b"\0z", 2**63)) == [(0, b"z")]
     assert unboxed(one, message(b"\0z", LAST)) == [(0, b"z")]
 
 
-def test_what_is_before_the_first_that_is_wrong_is_there() -> None:
+def test_frames_before_the_first_wrong_one_are_opened() -> None:
     one = opener()
     flags: list[int] = []
     payloads: list[bytes] = []
@@ -137,19 +139,19 @@ def test_what_is_before_the_first_that_is_wrong_is_there() -> None:
         with pytest.raises(ProtocolError):
             fresh.open([message(b"\1a", 1), message(b"\0b", 2), wrong, message(b"\0c", 10)], flags, payloads)
         assert (flags, payloads) == ([MORE, 0], [b"a", b"b"])
-        with pytest.raises(ProtocolError, match="did not go up"):
+        with pytest.raises(ProtocolError, match="did not grow"):
             unboxed(fresh, message(b"\0b", 2))
     assert unboxed(one) == []
 
 
-def test_a_nonce_counts_only_when_its_box_opened() -> None:
+def test_a_nonce_counts_only_if_its_box_opens() -> None:
     one = opener()
     with pytest.raises(ProtocolError, match="does not open"):
         unboxed(one, message(b"\0x", 50, key=bytes(32)))
     assert unboxed(one, message(b"\0x", 2)) == [(0, b"x")]
 
 
-def test_a_changed_octet_anywhere_is_seen() -> None:
+def test_a_changed_byte_anywhere_is_noticed() -> None:
     body = message(b"\0payload", 1)
     for place in range(len(body)):
         for bit in (1 << place % 8, 0x80, 0xFF):
@@ -165,12 +167,12 @@ def test_a_box_of_the_other_direction_does_not_open(prefix: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", range(len(message(b"\0", 1))))
-def test_what_is_too_short_is_no_message(size: int) -> None:
+def test_a_frame_that_is_too_short_is_refused(size: int) -> None:
     with pytest.raises(ProtocolError, match="CURVE"):
         unboxed(opener(), message(b"\0", 1)[:size])
 
 
-def test_a_box_with_nothing_in_it_is_no_frame() -> None:
+def test_an_empty_box_is_refused() -> None:
     with pytest.raises(ProtocolError, match="too short to hold a box"):
         unboxed(opener(), message(b"", 1))
 
@@ -181,7 +183,7 @@ def test_other_flags_in_a_box_are_refused(flags: int) -> None:
         unboxed(opener(), message(bytes([flags]) + b"payload", 1))
 
 
-def test_the_scratch_does_not_show_what_was_there_before() -> None:
+def test_the_scratch_buffer_does_not_leak_earlier_frames() -> None:
     one = opener()
     assert unboxed(one, message(b"\0" + b"long" * 100, 1)) == [(0, b"long" * 100)]
     assert unboxed(one, message(b"\0s", 2)) == [(0, b"s")]
@@ -191,10 +193,10 @@ def test_the_scratch_does_not_show_what_was_there_before() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from([0, MORE, COMMAND]), st.binary(max_size=400)), max_size=20), st.integers(1, 99)
 )
-def test_what_is_planned_is_sealed_as_if_it_were_not(frames: list[tuple[int, bytes]], nonce: int) -> None:
+def test_a_plan_seals_the_same_boxes(frames: list[tuple[int, bytes]], nonce: int) -> None:
     flags, payloads = [flag for flag, _ in frames], [payload for _, payload in frames]
     plan = Plan(flags, payloads)
-    for start in (nonce, nonce + 1000):  # the second time too: the plan is used for many
+    for start in (nonce, nonce + 1000):  # twice: a plan is used for many peers
         assert sealer(start).seal_plan(plan) == sealer(start).seal(flags, payloads)
 
 

@@ -1,3 +1,5 @@
+"""zambezi.zmtp.commands: commands, metadata, ERROR and PING, as libzmq sends them and malformed."""
+
 from __future__ import annotations
 
 import pytest
@@ -64,7 +66,7 @@ def test_names_are_not_case_sensitive() -> None:
         assert decode_metadata(prop(name, b"PEER")) == {"socket-type": b"PEER"}
 
 
-def test_a_property_given_twice_is_what_it_was_given_last() -> None:
+def test_the_last_of_two_equal_properties_wins() -> None:
     assert decode_metadata(prop(b"X-A", b"1") + prop(b"x-a", b"2")) == {"x-a": b"2"}
 
 
@@ -127,7 +129,7 @@ def test_a_long_reason_is_cut_and_what_is_not_ascii_is_replaced() -> None:
     ("data", "reason"),
     [(b"", ""), (b"\x00", ""), (b"\x05ab", "ab"), (b"\x02abc", "ab"), (b"\x02\xff!", "\\xff!")],
 )
-def test_a_malformed_error_still_says_what_it_can(data: bytes, reason: str) -> None:
+def test_a_malformed_error_still_has_a_reason(data: bytes, reason: str) -> None:
     assert error_reason(data) == reason
 
 

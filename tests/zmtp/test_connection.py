@@ -1,3 +1,5 @@
+"""zambezi.zmtp.connection: the engine, without I/O: handshakes, refusals, limits, heartbeats, subscriptions."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -42,7 +44,7 @@ from zambezi.zmtp.frames import Batch, CommandFrame, Decoder, Message, encode, e
 from zambezi.zmtp.greeting import Greeting
 from zambezi.zmtp.security import CurveClient, CurveServer, Null, PlainClient, PlainServer, Security
 
-# What libzmq 4.3.6 was seen to send.
+# Bytes that were recorded from libzmq 4.3.6.
 LIBZMQ_GREETING = bytes.fromhex("ff00000000000000017f 0301 4e554c4c") + bytes(16) + b"\x00" + bytes(31)
 LIBZMQ_PEER_READY = bytes.fromhex("041a 055245414459 0b536f636b65742d54797065 00000004 50454552")
 LIBZMQ_PING = bytes.fromhex("040b 0450494e47 000a 63747831")
@@ -66,7 +68,7 @@ def in_traffic(
     now: float = 0.0,
     limits: Limits | None = None,
 ) -> Connection:
-    """A NULL connection past its handshake, with a peer of this version."""
+    """Return a NULL connection after its handshake with a peer of this version."""
     connection = Connection(socket_type, now, heartbeat=heartbeat, limits=limits)
     only(connection.receive(greeted(version) + ready(peer_type), now), Ready)
     connection.take_output()
@@ -74,7 +76,7 @@ def in_traffic(
 
 
 def said(octets: bytes) -> list[tuple[bytes, bytes]]:
-    """The commands in what an engine sent."""
+    """Return the commands in the bytes that an engine sent."""
     found = []
     for item in Decoder(1 << 20, 1 << 20).feed(octets):
         assert isinstance(item, CommandFrame)
@@ -83,7 +85,7 @@ def said(octets: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def last_words(connection: Connection) -> str | None:
-    """The reason in the ERROR that a connection says at the end, if it does."""
+    """Return the reason in the ERROR that a connection sent at the end, or None."""
     octets = connection.take_output()
     for name, data in said(octets[64:] if octets[:1] == b"\xff" else octets):
         if name == b"ERROR":
@@ -136,7 +138,7 @@ def test_messages_right_behind_the_handshake_are_not_lost(mechanism: str) -> Non
     while client.state is not State.TRAFFIC:
         server.receive(client.take_output(), 0.0)
         output = server.take_output()
-        if server.state is State.TRAFFIC:  # its last command, and a message behind it in the same read
+        if server.state is State.TRAFFIC:  # its last command, and a message after it in the same read
             events = client.receive(output + server.encode([b"early"]), 0.0)
             assert [type(event) for event in events] == [Ready, Batch]
             assert flat(events[1:]) == [[b"early"]]
@@ -167,7 +169,7 @@ def test_a_recorded_zre_dealer() -> None:
 
 
 @pytest.mark.parametrize("socket_type", COMPATIBLE)
-def test_only_dealer_and_router_tell_their_identity(socket_type: str) -> None:
+def test_only_dealer_and_router_send_their_identity(socket_type: str) -> None:
     connection = Connection(socket_type, 0.0, identity=b"me")
     connection.take_output()
     connection.receive(greeted(), 0.0)
@@ -178,7 +180,7 @@ def test_only_dealer_and_router_tell_their_identity(socket_type: str) -> None:
 
 @pytest.mark.parametrize("one", COMPATIBLE)
 @pytest.mark.parametrize("other", [*COMPATIBLE, "REQ", "REP", "PUSH", "PULL", "PAIR", "CLIENT", "SERVER", "peer", ""])
-def test_which_types_may_talk(one: str, other: str) -> None:
+def test_only_compatible_types_talk(one: str, other: str) -> None:
     allowed = {
         "DEALER": "REP DEALER ROUTER",
         "ROUTER": "REQ DEALER ROUTER",
@@ -198,31 +200,31 @@ def test_which_types_may_talk(one: str, other: str) -> None:
         assert last_words(connection) == event.reason
 
 
-def test_a_peer_that_does_not_say_its_type_is_let_in() -> None:
+def test_a_peer_without_a_socket_type_is_accepted() -> None:
     connection = Connection("PEER", 0.0)
     assert only(connection.receive(greeted() + encode_command(command(b"READY")), 0.0), Ready).socket_type == ""
 
 
-def test_types_are_refused_on_both_sides_and_both_say_so() -> None:
+def test_incompatible_types_are_refused_on_both_sides() -> None:
     for mechanism in MECHANISMS:
         client, server = pair(mechanism, "DEALER", "PEER")
         at_client, at_server = exchange(client, server)
         reason = only(at_server, Failed).reason
         assert reason == "a DEALER cannot talk to a PEER"
-        # With NULL the client hears the server's type first, and refuses it itself.
+        # With NULL the client receives the server's type first, and refuses it itself.
         assert only(at_client, Failed).reason.endswith(
             "a PEER cannot talk to a DEALER" if mechanism == "NULL" else reason
         )
 
 
 @pytest.mark.parametrize("identity", [b"\0abc", b"x" * 256])
-def test_an_identity_that_cannot_be_one(identity: bytes) -> None:
+def test_an_invalid_identity_is_refused(identity: bytes) -> None:
     connection = Connection("ROUTER", 0.0)
     reason = only(connection.receive(greeted() + ready("DEALER", Identity=identity), 0.0), Failed).reason
     assert "identity" in reason
 
 
-def test_the_socket_may_have_rules_of_its_own() -> None:
+def test_a_socket_can_refuse_metadata() -> None:
     def admit(properties: Mapping[str, bytes]) -> None:
         if properties["identity"] == b"double":
             raise ProtocolError("there is one like you already")
@@ -241,7 +243,7 @@ def test_the_socket_may_have_rules_of_its_own() -> None:
         (greeted(mechanism="GSSAPI"), "GSSAPI"),
     ],
 )
-def test_a_greeting_that_does_not_fit(octets: bytes, words: str) -> None:
+def test_an_invalid_greeting_is_refused(octets: bytes, words: str) -> None:
     connection = Connection("DEALER", 0.0)
     connection.take_output()
     assert words in only(connection.receive(octets, 0.0), Failed).reason
@@ -250,15 +252,15 @@ def test_a_greeting_that_does_not_fit(octets: bytes, words: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "CURVE"])
-def test_two_clients_or_two_servers_do_not_meet(mechanism: str) -> None:
-    for security, words in zip(securities(mechanism), ("HELLO does not belong here", "set up as"), strict=True):
+def test_two_clients_or_two_servers_do_not_connect(mechanism: str) -> None:
+    for security, words in zip(securities(mechanism), ("HELLO is not allowed now", "set up as"), strict=True):
         one, other = (Connection("DEALER", 0.0, security=security) for _ in range(2))
         for events in exchange(one, other):
             assert words in only(events, Failed).reason
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "CURVE"])
-def test_libzmq_does_not_say_that_it_is_the_server(mechanism: str) -> None:
+def test_a_server_that_does_not_say_so_is_accepted_as_libzmq(mechanism: str) -> None:
     client, server = pair(mechanism)
     spoken = server.take_output()
     assert spoken == greeted(mechanism=mechanism, as_server=True)
@@ -267,29 +269,29 @@ def test_libzmq_does_not_say_that_it_is_the_server(mechanism: str) -> None:
     only(exchange(client, server)[0], Ready)
 
 
-def test_the_role_of_a_null_peer_says_nothing() -> None:
+def test_the_role_of_a_null_peer_is_ignored() -> None:
     only(Connection("DEALER", 0.0).receive(greeted(as_server=True) + ready(), 0.0), Ready)
 
 
 @pytest.mark.parametrize(("theirs", "spoken"), [((3, 0), (3, 0)), ((3, 1), (3, 1)), ((3, 2), (3, 1)), ((4, 0), (3, 1))])
-def test_the_lower_version_is_spoken(theirs: tuple[int, int], spoken: tuple[int, int]) -> None:
+def test_both_sides_use_the_lower_version(theirs: tuple[int, int], spoken: tuple[int, int]) -> None:
     connection = Connection("DEALER", 0.0)
     assert only(connection.receive(greeted(theirs) + ready(), 0.0), Ready).version == spoken
     assert connection.peer_version == spoken
 
 
 @pytest.mark.parametrize("octets", [b"\x00\x00", b"\x01\x00", b"\x05\x00", b"\x0c\x00", b"\x02" + bytes(8)])
-def test_only_commands_belong_into_a_handshake(octets: bytes) -> None:
+def test_only_commands_are_allowed_in_a_handshake(octets: bytes) -> None:
     connection = Connection("DEALER", 0.0)
-    assert "command was expected" in only(connection.receive(greeted() + octets, 0.0), Failed).reason
+    assert "needs a command" in only(connection.receive(greeted() + octets, 0.0), Failed).reason
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_command_that_does_not_belong_ends_the_handshake(mechanism: str) -> None:
+def test_an_unexpected_command_ends_the_handshake(mechanism: str) -> None:
     for connection, peer in zip(pair(mechanism), (True, False), strict=True):
         as_server = peer and mechanism != "NULL"
         octets = greeted(mechanism=mechanism, as_server=as_server) + encode_command(command(b"PING", b"\0\0"))
-        assert "PING does not belong here" in only(connection.receive(octets, 0.0), Failed).reason
+        assert "PING is not allowed now" in only(connection.receive(octets, 0.0), Failed).reason
         assert connection.state is State.CLOSED
 
 
@@ -299,7 +301,7 @@ def test_a_command_that_does_not_belong_ends_the_handshake(mechanism: str) -> No
 def meet(
     client: Security, server: Security, authenticator: Authenticator | None, address: str = ""
 ) -> tuple[Connection, Connection, str, str]:
-    """Both fail; why, as the client and as the server see it."""
+    """Return the reasons of a handshake that fails on both sides: that of the client, and that of the server."""
     one = Connection("DEALER", 0.0, security=client)
     other = Connection("ROUTER", 0.0, security=server, authenticator=authenticator, address=address)
     at_client, at_server = exchange(one, other)
@@ -325,7 +327,7 @@ def meet(
         ),
     ],
 )
-def test_who_is_refused_hears_400_and_the_reason_stays_here(
+def test_a_refused_peer_receives_400_and_the_reason_stays_here(
     client: Security, server: Security, authenticator: Authenticator | None, address: str, words: str
 ) -> None:
     _, _, at_client, at_server = meet(client, server, authenticator, address)
@@ -348,10 +350,10 @@ def test_a_wrong_server_key_is_not_answered() -> None:
     ("mechanism", "suspicion"),
     [("NULL", "sockets of this type"), ("PLAIN", "the password right"), ("CURVE", "the server key right")],
 )
-def test_a_peer_that_hangs_up_leaves_a_guess_behind(mechanism: str, suspicion: str) -> None:
+def test_the_reason_of_a_lost_handshake_has_a_hint(mechanism: str, suspicion: str) -> None:
     client, _ = pair(mechanism)
     early = client.explain_loss("it closed")
-    assert early.startswith("it closed before it had greeted")
+    assert early.startswith("it closed before it sent a greeting")
     assert mechanism in early
     client.receive(greeted(mechanism=mechanism, as_server=mechanism != "NULL"), 0.0)
     late = client.explain_loss("it closed")
@@ -359,7 +361,7 @@ def test_a_peer_that_hangs_up_leaves_a_guess_behind(mechanism: str, suspicion: s
     assert suspicion in late
 
 
-def test_a_peer_that_leaves_after_the_handshake_is_taken_at_its_word() -> None:
+def test_the_reason_of_a_lost_connection_has_no_hint() -> None:
     client, _ = connected("NULL")
     assert client.explain_loss("it closed") == "it closed"
 
@@ -374,7 +376,7 @@ def test_an_error_is_not_answered_with_an_error() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "CURVE"])
-def test_only_a_server_says_error(mechanism: str) -> None:
+def test_only_a_server_sends_error(mechanism: str) -> None:
     client, server = pair(mechanism, "PUB")
     at_client, at_server = exchange(client, server)
     assert only(at_server, Failed).reason == "a PUB cannot talk to a ROUTER"
@@ -382,7 +384,7 @@ def test_only_a_server_says_error(mechanism: str) -> None:
     assert client.take_output() == b""
 
 
-def test_a_client_that_refuses_its_server_goes_without_a_word() -> None:
+def test_a_client_that_refuses_its_server_sends_no_error() -> None:
     client = pair("PLAIN")[0]
     client.receive(greeted(mechanism="PLAIN", as_server=True) + encode_command(command(b"WELCOME")), 0.0)
     client.take_output()
@@ -391,8 +393,8 @@ def test_a_client_that_refuses_its_server_goes_without_a_word() -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_error_is_for_what_will_not_change(mechanism: str) -> None:
-    """Who gets it does not come back (37/ZMTP, "Error Handling")."""
+def test_only_permanent_failures_send_error(mechanism: str) -> None:
+    """A peer that receives ERROR does not come back (37/ZMTP, "Error Handling")."""
     client, server = pair(mechanism)
     octets = encode_command(command(b"READY", b"\x00"))
     only(client.receive(greeted(mechanism=mechanism, as_server=mechanism != "NULL") + octets, 0.0), Failed)
@@ -404,7 +406,7 @@ def test_error_is_for_what_will_not_change(mechanism: str) -> None:
     assert last_words(late) is None
 
 
-def test_an_error_behind_ready_closes() -> None:
+def test_an_error_after_ready_closes_the_connection() -> None:
     connection = in_traffic()
     octets = encode([b"before"]) + encode_command(error("a DEALER cannot talk to a PEER")) + encode([b"after"])
     events = connection.receive(octets, 0.0)
@@ -413,7 +415,7 @@ def test_an_error_behind_ready_closes() -> None:
     assert connection.take_output() == b""
 
 
-def test_what_a_peer_was_let_in_for_can_be_judged_again() -> None:
+def test_the_claim_of_a_peer_can_be_judged_again() -> None:
     assert connected("PLAIN")[1].claim == Claim("PLAIN", "", "ali", PASSWORD)
     assert connected("CURVE")[1].claim == Claim("CURVE", "", key=CLIENT_KEYS.public)
     assert connected("NULL")[1].claim == Claim("NULL", "")
@@ -468,7 +470,7 @@ def test_a_closed_connection_ignores_everything(close: Callable[[], Connection])
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_violation_in_traffic_delivers_what_came_before_it(mechanism: str) -> None:
+def test_messages_before_a_violation_are_delivered(mechanism: str) -> None:
     client, server = connected(mechanism)
     octets = client.encode([b"good", (b"also", b"good")]) + b"\x00\x03bad\xf8\x00"
     events = flat(server.receive(octets, 0.0))
@@ -481,7 +483,7 @@ def test_a_violation_in_traffic_delivers_what_came_before_it(mechanism: str) -> 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("size", [1, 1000])
-def test_where_there_is_no_multipart_it_is_a_violation(mechanism: str, size: int) -> None:
+def test_a_multipart_message_is_a_violation_if_the_socket_has_none(mechanism: str, size: int) -> None:
     client, security = pair(mechanism, "PEER")[0], securities(mechanism)[1]
     server = Connection("PEER", 0.0, security=security, authenticator=guard(mechanism), multipart=False)
     exchange(client, server)
@@ -495,7 +497,7 @@ def test_where_there_is_no_multipart_it_is_a_violation(mechanism: str, size: int
 
 
 @pytest.mark.parametrize("octets", [b"\x04\x00", b"\x04\x01\x00", b"\x04\x02\x05X", encode_command(b"\x04PING\0")])
-def test_a_malformed_command_in_traffic_closes(octets: bytes) -> None:
+def test_a_malformed_command_closes_the_connection(octets: bytes) -> None:
     connection = in_traffic()
     events = connection.receive(encode([b"before"]) + octets + encode([b"after"]), 0.0)
     assert flat(events[:-1]) == [[b"before"]]
@@ -511,7 +513,7 @@ def test_the_first_violation_is_the_reason() -> None:
 # Limits
 
 
-def test_the_handshake_has_a_limit_in_octets() -> None:
+def test_the_handshake_has_a_limit_in_bytes() -> None:
     for limit, kind in ((299, Failed), (300, Ready)):
         connection = Connection("DEALER", 0.0, limits=Limits(handshake=limit))
         octets = encode_command(command(b"READY", encode_metadata({"X-A": bytes(300 - 6 - 8)})))
@@ -527,7 +529,7 @@ def test_the_limit_of_the_handshake_counts_all_its_commands() -> None:
     hello = encode_command(command(b"HELLO", b"\xc8" + b"u" * 200 + b"\x01p"))
     assert server.receive(greeted(mechanism="PLAIN") + hello, 0.0) == []
     reason = only(server.receive(encode_command(command(b"INITIATE", bytes(60))), 0.0), Failed).reason
-    assert "limit of 255 octets" in reason
+    assert "limit of 255 bytes" in reason
 
 
 def test_a_huge_command_is_refused_by_its_header() -> None:
@@ -589,7 +591,7 @@ def test_a_ping_every_interval() -> None:
         assert pings(connection) == 1
         connection.tick(now + 0.1)
         assert pings(connection) == 0
-    # The first PING was at 102, nothing came since.
+    # The first PING was sent at 102, and nothing has arrived since.
     assert connection.deadline == 107.0
     assert "5 s" in only(connection.tick(107.0), Closed).reason
 
@@ -600,7 +602,7 @@ def test_the_time_to_live_is_asked_for() -> None:
     assert said(connection.take_output()) == [(b"PING", b"\x00\x19")]
 
 
-def test_any_octet_is_a_sign_of_life() -> None:
+def test_any_byte_is_a_sign_of_life() -> None:
     connection = in_traffic(heartbeat=Heartbeat(1.0, timeout=3.0))
     now = 0.0
     octets = iter(encode([b"a message that comes one octet at a time"]) * 2)
@@ -616,7 +618,7 @@ def test_any_octet_is_a_sign_of_life() -> None:
     only(connection.tick(now + 4.0), Closed)
 
 
-def test_the_timeout_is_the_interval_unless_said_otherwise() -> None:
+def test_the_default_timeout_is_the_interval() -> None:
     assert Heartbeat(3.0).timeout == 3.0
     connection = in_traffic(heartbeat=Heartbeat(3.0))
     connection.tick(3.0)
@@ -632,13 +634,13 @@ def test_a_timeout_shorter_than_the_interval() -> None:
 
 
 @pytest.mark.parametrize("values", [(0.0,), (-1.0,), (1.0, -1.0), (1.0, 1.0, -0.1)])
-def test_heartbeats_that_cannot_be(values: tuple[float, ...]) -> None:
+def test_invalid_heartbeats_are_refused(values: tuple[float, ...]) -> None:
     with pytest.raises(ZmtpError, match="heartbeat"):
         Heartbeat(*values)
 
 
 @pytest.mark.parametrize("heartbeat", [None, Heartbeat(100.0)])
-def test_a_peer_that_promised_to_be_heard_is_dropped_when_it_is_not(heartbeat: Heartbeat | None) -> None:
+def test_a_peer_that_is_silent_for_its_time_to_live_is_dropped(heartbeat: Heartbeat | None) -> None:
     connection = in_traffic(heartbeat=heartbeat)
     connection.receive(encode_command(ping(2.0)), 10.0)
     assert connection.deadline == 12.0
@@ -648,7 +650,7 @@ def test_a_peer_that_promised_to_be_heard_is_dropped_when_it_is_not(heartbeat: H
     assert "2 s" in only(connection.tick(13.5), Closed).reason
 
 
-def test_a_promise_is_taken_back_by_the_next_ping() -> None:
+def test_the_next_ping_changes_the_time_to_live() -> None:
     connection = in_traffic()
     connection.receive(encode_command(ping(2.0)), 10.0)
     connection.receive(encode_command(ping(0.0)), 11.0)
@@ -658,13 +660,13 @@ def test_a_promise_is_taken_back_by_the_next_ping() -> None:
     assert connection.deadline == 1e6 + 6553.5
 
 
-def test_while_we_do_not_listen_silence_says_nothing() -> None:
+def test_silence_does_not_count_while_we_do_not_read() -> None:
     connection = in_traffic(heartbeat=Heartbeat(1.0, timeout=2.0))
     connection.receive(encode_command(ping(3.0)), 0.0)
     for now in range(1, 50):
         assert connection.tick(float(now), listening=False) == []
     assert pings(connection) == 49
-    # From here on it is heard again, or not.
+    # From here on, this side reads again.
     assert connection.tick(50.0) == []
     assert connection.state is State.TRAFFIC
     only(connection.tick(53.0), Closed)
@@ -691,7 +693,7 @@ def test_two_engines_keep_each_other_alive(mechanism: str) -> None:
         now = step / 2
         assert one.tick(now) == other.tick(now) == []
         assert exchange(one, other, now) == ([], [])
-    # The wire is cut.
+    # The connection is cut.
     ends: list[Event] = []
     for step in range(30, 40):
         ends += one.tick(step / 2) + other.tick(step / 2)
@@ -709,7 +711,7 @@ def test_a_peer_that_asks_and_does_not_read_does_not_fill_our_memory() -> None:
     assert said(connection.take_output()) == [(b"PONG", b"")]
 
 
-def test_too_much_context_closes() -> None:
+def test_too_much_context_closes_the_connection() -> None:
     connection = in_traffic()
     only(connection.receive(encode_command(ping(0.0, bytes(17))), 0.0), Closed)
     assert connection.take_output() == b""
@@ -756,7 +758,7 @@ def test_a_tick_at_the_deadline_always_makes_progress(
             if not due:
                 assert events == []
                 assert not connection.has_output
-            for _ in range(2):  # a PING, and at once the end of waiting for its answer
+            for _ in range(2):  # a PING, and at once the end of the time for its answer
                 connection.tick(now, what == "tick")
             assert connection.deadline is None or connection.deadline > now
         assert connection.deadline is None or connection.deadline >= start
@@ -787,7 +789,7 @@ def test_subscriptions_reach_the_publisher(mechanism: str, subscriber: str, publ
     assert flat(one.receive(other.encode([b"abc"]), 0.0)) == [[b"abc"]]
 
 
-def test_what_subscriptions_look_like() -> None:
+def test_the_bytes_of_subscriptions() -> None:
     connection = in_traffic("SUB", "PUB")
     connection.subscribe(b"abc")
     connection.cancel(b"abc")
@@ -839,7 +841,7 @@ def test_upstream_messages_keep_their_place_between_subscriptions(mechanism: str
     ]
 
 
-def test_the_octets_of_upstream_messages_are_counted_once() -> None:
+def test_the_bytes_of_upstream_messages_are_counted_once() -> None:
     connection = in_traffic("XPUB", "XSUB")
     upstream: list[Message] = [(b"up", b"1"), b"up2" * 200, b"up3"]
     events = connection.receive(encode([upstream[0], b"\x01a", upstream[1], b"\x01b", upstream[2]]), 0.0)
@@ -847,7 +849,7 @@ def test_the_octets_of_upstream_messages_are_counted_once() -> None:
     assert counted == [len(encode([message])) for message in upstream]
 
 
-def test_others_do_not_understand_subscriptions() -> None:
+def test_other_sockets_ignore_subscriptions() -> None:
     connection = in_traffic("DEALER", "ROUTER")
     assert connection.receive(encode_command(command(b"SUBSCRIBE", b"a")), 0.0) == []
     assert flat(connection.receive(encode([b"\x01a"]), 0.0)) == [[b"\x01a"]]
@@ -886,7 +888,9 @@ def test_a_command_between_the_frames_of_a_message_is_obeyed_at_once() -> None:
     READS,
     st.sampled_from(["XPUB", "ROUTER"]),
 )
-def test_reads_do_not_matter(messages: list[bytes | tuple[bytes, ...]], sizes: list[int], socket_type: str) -> None:
+def test_the_events_do_not_depend_on_the_reads(
+    messages: list[bytes | tuple[bytes, ...]], sizes: list[int], socket_type: str
+) -> None:
     octets = greeted() + ready("SUB" if socket_type == "XPUB" else "DEALER") + encode(messages)
     whole = flat(Connection(socket_type, 0.0).receive(octets, 0.0))
     connection = Connection(socket_type, 0.0)

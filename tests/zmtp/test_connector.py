@@ -1,4 +1,4 @@
-"""zambezi.zmtp.connector: making connections, and making them again."""
+"""zambezi.zmtp.connector: connecting and reconnecting, over TCP, Unix sockets and in memory."""
 
 import socket
 from collections.abc import Iterator
@@ -15,15 +15,8 @@ from zambezi.zmtp.testing import Simulation, closed, history, received
 
 
 @pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
-
-
-@pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port that is taken, and that nobody listens on."""
+    """A port that is bound, but on which no socket listens."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()[1]
@@ -34,7 +27,7 @@ def entry(address: str, port: int) -> tuple[object, ...]:
     return (family, socket.SOCK_STREAM, 0, "", (address, port))
 
 
-def test_nobody_there_is_a_reason(sim: Simulation, closed_port: int, tmp_path: Path) -> None:
+def test_a_failed_connection_has_a_reason(sim: Simulation, closed_port: int, tmp_path: Path) -> None:
     for endpoint, reason in (
         (f"tcp://127.0.0.1:{closed_port}", "connection refused"),
         (f"ipc://{tmp_path}/nothing", "no such file or directory"),
@@ -76,7 +69,7 @@ def test_the_reason_is_that_of_the_last_address(sim: Simulation, closed_port: in
     client.close(0)
 
 
-def test_a_name_that_is_found_too_late_is_not_connected_to(sim: Simulation) -> None:
+def test_a_name_that_is_resolved_too_late_is_ignored(sim: Simulation) -> None:
     hub = Router(sim, Options())
     sim.names["late.example"] = [entry("127.0.0.1", port_of(hub.bind("tcp://127.0.0.1:*")))]
     client = Dealer(sim, Options())
@@ -87,8 +80,8 @@ def test_a_name_that_is_found_too_late_is_not_connected_to(sim: Simulation) -> N
     hub.close(0)
 
 
-def test_no_answer_is_waited_for_until_the_deadline(sim: Simulation) -> None:
-    # A backlog that is full: the kernel lets further attempts wait.
+def test_a_server_that_does_not_answer_has_a_deadline(sim: Simulation) -> None:
+    # The backlog is full: the kernel makes further attempts wait.
     server = socket.socket()
     server.bind(("127.0.0.1", 0))
     server.listen(0)
@@ -113,7 +106,7 @@ def test_no_answer_is_waited_for_until_the_deadline(sim: Simulation) -> None:
         sock.close()
 
 
-def test_closing_while_connecting_lets_go_of_the_socket(sim: Simulation, closed_port: int) -> None:
+def test_closing_while_connecting_closes_the_socket(sim: Simulation, closed_port: int) -> None:
     client = Dealer(sim, Options())
     client.connect(f"tcp://127.0.0.1:{closed_port}")
     client.close(None)
@@ -145,7 +138,7 @@ def test_closing_during_the_handshake(sim: Simulation) -> None:
         assert not sim.watched
 
 
-def test_a_server_that_says_nothing_is_tried_again(sim: Simulation) -> None:
+def test_a_silent_server_is_tried_again(sim: Simulation) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -160,9 +153,7 @@ def test_a_server_that_says_nothing_is_tried_again(sim: Simulation) -> None:
         client.close(0)
 
 
-def test_a_connection_that_is_gone_before_it_is_looked_at_is_tried_again(
-    sim: Simulation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_that_ends_at_once_is_tried_again(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Router(sim, Options())
     client = Dealer(sim, Options(identity=b"c"))
     events = history(client)
@@ -200,7 +191,7 @@ def test_a_socket_does_not_connect_to_itself(sim: Simulation, monkeypatch: pytes
         client.close(0)
 
 
-def test_the_full_backlog_of_a_unix_socket_is_waited_out(sim: Simulation, tmp_path: Path) -> None:
+def test_a_unix_socket_with_a_full_backlog_is_tried_again(sim: Simulation, tmp_path: Path) -> None:
     path = tmp_path / "socket"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))

@@ -1,3 +1,5 @@
+"""zambezi.zmtp.curve: the handshake, forgeries and replays, cookies, and the traffic."""
+
 from __future__ import annotations
 
 import hmac
@@ -16,7 +18,7 @@ from zambezi.zmtp.frames import MORE, Batch, CommandFrame, Decoder, Message, Sha
 from zambezi.zmtp.mechanism import Mechanism, Refused, Rejected, Terms
 
 LIMIT = 1 << 20
-# Points of small order on the curve: no key can be agreed on with them.
+# Points of small order on the curve: two sides cannot agree on a key with them.
 LOW_ORDER = [
     bytes(32),
     b"\x01" + bytes(31),
@@ -28,13 +30,15 @@ LOW_ORDER = [
 ]
 
 
-def client(server_key: bytes = SERVER_KEYS.public) -> CurveClient:
-    return CurveClient(Terms({"Socket-Type": b"DEALER"}, message_limit=LIMIT), CLIENT_KEYS, server_key)
+def client(server_key: bytes = SERVER_KEYS.public, limit: int = LIMIT) -> CurveClient:
+    return CurveClient(Terms({"Socket-Type": b"DEALER"}, message_limit=limit), CLIENT_KEYS, server_key)
 
 
-def server(authenticator: Authenticator | None = None, cookie_key: CookieKey | None = None) -> CurveServer:
+def server(
+    authenticator: Authenticator | None = None, cookie_key: CookieKey | None = None, limit: int = LIMIT
+) -> CurveServer:
     metadata = {"Socket-Type": b"ROUTER"}
-    return CurveServer(Terms(metadata, "192.0.2.1", authenticator, LIMIT), SERVER_KEYS, cookie_key or CookieKey())
+    return CurveServer(Terms(metadata, "192.0.2.1", authenticator, limit), SERVER_KEYS, cookie_key or CookieKey())
 
 
 def answer(mechanism: Mechanism, body: bytes, now: float = 0.0) -> bytes:
@@ -44,8 +48,7 @@ def answer(mechanism: Mechanism, body: bytes, now: float = 0.0) -> bytes:
 
 
 def established(limit: int = LIMIT) -> tuple[CurveClient, CurveServer]:
-    one, other = client(), server()
-    one._assembler.message_limit = other._assembler.message_limit = limit
+    one, other = client(limit=limit), server(limit=limit)
     ready = answer(other, answer(one, answer(other, one.begin())))
     assert one.receive(ready, 0.0) is None
     return one, other
@@ -86,15 +89,15 @@ def test_each_connection_has_keys_of_its_own() -> None:
     assert first[0].encode([b"same"], True) != second[0].encode([b"same"], True)
 
 
-def test_the_clients_key_is_not_sent_in_clear() -> None:
+def test_the_clients_key_is_not_sent_unencrypted() -> None:
     one, other = client(), server()
     hello = one.begin()
     initiate = answer(one, answer(other, hello))
     assert CLIENT_KEYS.public not in hello + initiate
 
 
-def test_the_handshake_by_the_book() -> None:
-    """The client's part done by hand, from the specification."""
+def test_a_client_written_from_the_specification_is_accepted() -> None:
+    """The client's side is written by hand, from the specification."""
     short_public, short_secret = nacl.bindings.crypto_box_keypair()
     box = nacl.bindings.crypto_box_easy
     unbox = nacl.bindings.crypto_box_open_easy
@@ -127,7 +130,7 @@ def test_the_handshake_by_the_book() -> None:
 def forge(
     inside: Callable[[bytes, bytes], bytes], authenticator: Authenticator | None = None
 ) -> tuple[CurveServer, bytes]:
-    """An INITIATE whose box holds `inside(C', S')`: what a client without the right keys could make."""
+    """Return an INITIATE whose box contains `inside(C', S')`: a client without the right keys could make it."""
     short_public, short_secret = nacl.bindings.crypto_box_keypair()
     other = server(authenticator)
     box = nacl.bindings.crypto_box_easy
@@ -157,18 +160,18 @@ def test_a_right_vouch_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("inside", "words"),
     [
-        # Somebody who knows ali's public key but not the secret one.
+        # A client that knows ali's public key, but not the secret key.
         (lambda c, s: CLIENT_KEYS.public + vouch(c + SERVER_KEYS.public, s, OTHER_KEYS.secret), "does not open"),
-        # A vouch that ali gave for another connection, and one for another server.
+        # A vouch of ali for another connection, and one for another server.
         (
             lambda _c, s: CLIENT_KEYS.public + vouch(bytes(32) + SERVER_KEYS.public, s, CLIENT_KEYS.secret),
             "another connection",
         ),
         (lambda c, s: CLIENT_KEYS.public + vouch(c + OTHER_KEYS.public, s, CLIENT_KEYS.secret), "another server"),
-        # A key that no box can be opened with.
+        # A key that opens no box.
         *((lambda _c, _s, key=key: key + bytes(96), "does not open") for key in LOW_ORDER),
         (lambda c, s: CLIENT_KEYS.public + vouch(c + SERVER_KEYS.public, s, CLIENT_KEYS.secret) + b"\x01", "malformed"),
-        (lambda _c, _s: CLIENT_KEYS.public, "cut short"),
+        (lambda _c, _s: CLIENT_KEYS.public, "too short"),
     ],
 )
 def test_a_forged_initiate_is_refused(inside: Callable[[bytes, bytes], bytes], words: str) -> None:
@@ -203,7 +206,7 @@ def test_an_impostor_without_the_servers_secret() -> None:
 
 
 def handshake_until(name: str) -> tuple[Mechanism, bytes]:
-    """Who receives the command, and the command."""
+    """Return the receiver of a handshake command, and the command."""
     one, other = client(), server()
     hello = one.begin()
     if name == "HELLO":
@@ -221,7 +224,7 @@ COMMANDS = ("HELLO", "WELCOME", "INITIATE", "READY")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_changed_octet_anywhere_in_the_handshake_is_seen(name: str) -> None:
+def test_a_changed_byte_anywhere_in_the_handshake_is_noticed(name: str) -> None:
     for place in range(len(handshake_until(name)[1])):
         receiver, body = handshake_until(name)
         changed = body[:place] + bytes([body[place] ^ 1 << place % 7]) + body[place + 1 :]
@@ -230,7 +233,7 @@ def test_a_changed_octet_anywhere_in_the_handshake_is_seen(name: str) -> None:
         assert not receiver.complete
 
 
-def test_the_bit_of_a_key_that_the_curve_ignores_is_seen_in_the_vouch() -> None:
+def test_the_vouch_covers_the_bit_of_a_key_that_the_curve_ignores() -> None:
     one, other = client(), server()
     hello = one.begin()
     initiate = answer(one, answer(other, hello[:111] + bytes([hello[111] ^ 0x80]) + hello[112:]))
@@ -252,13 +255,13 @@ def test_a_command_that_is_cut_or_longer_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("expected", COMMANDS)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_commands_out_of_order_do_not_belong_here(expected: str, name: str) -> None:
+def test_commands_out_of_order_are_refused(expected: str, name: str) -> None:
     receiver, right = handshake_until(expected)
     _, body = handshake_until(name)
     if name == expected:
         receiver.receive(right, 0.0)
         body = right
-    with pytest.raises(ProtocolError, match="does not belong here"):
+    with pytest.raises(ProtocolError, match="is not allowed now"):
         receiver.receive(body, 0.0)
 
 
@@ -277,7 +280,7 @@ def test_a_hello_with_a_key_of_low_order(key: bytes) -> None:
 
 @pytest.mark.parametrize("key", LOW_ORDER)
 def test_a_welcome_with_a_key_of_low_order(key: bytes) -> None:
-    """From a server that has the right secret but means ill."""
+    """The server has the right secret key, but is malicious."""
     one = client()
     public = one.begin()[80:112]
     nonce = b"n" * 16
@@ -294,7 +297,7 @@ def test_a_server_key_of_low_order() -> None:
 # Replay
 
 
-def test_a_recorded_handshake_cannot_be_played_again() -> None:
+def test_a_recorded_handshake_cannot_be_replayed() -> None:
     shared = CookieKey()
     one, first = client(), server(cookie_key=shared)
     hello = one.begin()
@@ -309,10 +312,10 @@ def test_a_recorded_handshake_cannot_be_played_again() -> None:
     assert not recorded.complete
 
 
-def test_an_initiate_cannot_be_played_twice_on_its_own_connection() -> None:
+def test_an_initiate_cannot_be_replayed_on_its_own_connection() -> None:
     receiver, initiate = handshake_until("INITIATE")
     answer(receiver, initiate)
-    with pytest.raises(ProtocolError, match="does not belong here"):
+    with pytest.raises(ProtocolError, match="is not allowed now"):
         receiver.receive(initiate, 0.0)
 
 
@@ -322,7 +325,7 @@ def test_a_hello_with_nonce_zero_is_refused() -> None:
         server().receive(hello[:112] + bytes(8) + hello[120:], 0.0)
 
 
-def test_nonces_go_up_over_the_handshake_and_after_it() -> None:
+def test_nonces_grow_during_the_handshake_and_after_it() -> None:
     one, other = client(), server()
     hello = one.begin()
     initiate = answer(one, answer(other, hello))
@@ -342,7 +345,7 @@ def test_the_nonces_of_the_handshake_cannot_be_used_again() -> None:
             sender._sealer._nonce = nonce
             receiver.failure = None
             assert opened(receiver, sender.encode([b"again"], True)) == []
-            assert "did not go up" in str(receiver.failure)
+            assert "did not grow" in str(receiver.failure)
 
 
 def test_cookies_and_vouches_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,7 +366,7 @@ def test_cookies_and_vouches_are_compared_in_constant_time(monkeypatch: pytest.M
 
 
 def numbered() -> Callable[[int], bytes]:
-    """A random source in which every draw is another."""
+    """A source of random bytes that never returns the same bytes twice."""
     count = 0
 
     def draw(size: int) -> bytes:
@@ -384,7 +387,7 @@ def test_a_cookie_opens_while_its_key_or_the_next_one_is_in_use() -> None:
 
 
 @pytest.mark.parametrize("visits", [(), (1059.0,), (1060.0,), (1119.0,), (1061.0, 1119.0), (1119.9,), (1030.0, 1090.0)])
-def test_no_cookie_opens_after_two_lifetimes_whoever_came_between(visits: tuple[float, ...]) -> None:
+def test_no_cookie_opens_after_two_lifetimes(visits: tuple[float, ...]) -> None:
     key = CookieKey(60.0, numbered())
     cookie = key.seal(b"remember", 1000.0)
     for now in visits:
@@ -454,7 +457,7 @@ def test_messages_of_any_number_of_frames_go_both_ways() -> None:
     assert opened(other, one.encode([b"x", b"y"], True)) == [[b"x"], [b"y"]]
 
 
-def test_what_goes_to_many_is_the_same_for_all_of_them_and_boxed_for_each() -> None:
+def test_shared_messages_are_boxed_for_each_peer() -> None:
     shared = Shared([(b"a", b"", b"c")])
     seen = set()
     for _ in range(4):
@@ -466,7 +469,7 @@ def test_what_goes_to_many_is_the_same_for_all_of_them_and_boxed_for_each() -> N
     assert len(seen) == 4
 
 
-def test_a_command_is_boxed_too_with_the_flag_that_libzmq_has() -> None:
+def test_a_boxed_command_has_the_flag_of_libzmq() -> None:
     one, other = established()
     octets = one.encode_command(b"\x04PING\0\0")
     assert b"PING" not in octets
@@ -474,13 +477,13 @@ def test_a_command_is_boxed_too_with_the_flag_that_libzmq_has() -> None:
     assert opened(other, octets) == [CommandFrame(b"\x04PING\0\0")]
 
 
-def test_a_message_may_come_in_a_command_frame_too() -> None:
+def test_a_message_can_arrive_in_a_command_frame() -> None:
     one, other = established()
     sealed = one.encode([b"hello"], True)
     assert opened(other, b"\x04" + sealed[1:]) == [[b"hello"]]
 
 
-def test_octets_count_the_boxes_of_messages_and_nothing_else() -> None:
+def test_octets_counts_only_the_boxes_of_messages() -> None:
     one, other = established()
     stream = [
         one.encode_command(b"\x04PONG"),
@@ -500,7 +503,7 @@ def test_octets_count_the_boxes_of_messages_and_nothing_else() -> None:
     assert wire_size(part[2:]) == len(part)
 
 
-def test_what_came_before_a_violation_is_delivered() -> None:
+def test_boxes_before_a_violation_are_delivered() -> None:
     one, other = established()
     good, bad = one.encode([b"good", (b"also", b"good")], False), bytearray(one.encode([b"bad"], True))
     bad[-1] ^= 1
@@ -517,7 +520,7 @@ def test_replayed_and_reordered_messages_fail(order: tuple[int, ...]) -> None:
     sealed = [one.encode([bytes([number])], True) for number in range(3)]
     delivered = opened(other, b"".join(sealed[number] for number in order))
     assert other.failure is not None
-    assert "did not go up" in str(other.failure)
+    assert "did not grow" in str(other.failure)
     assert delivered == [[bytes([number])] for number in order[: len(delivered)]]
     assert len(delivered) == len(order) - 1
 
@@ -535,7 +538,7 @@ def test_a_message_of_another_connection_fails() -> None:
 
 
 @pytest.mark.parametrize("octets", [b"\x00\x05clear", b"\x04\x05\x04PING", b"\x00\x00", b"\x04\x08\x07MESSAGE"])
-def test_what_is_not_in_a_box_fails(octets: bytes) -> None:
+def test_frames_without_a_box_fail(octets: bytes) -> None:
     _, other = established()
     assert opened(other, octets) == []
     assert other.failure is not None
@@ -546,7 +549,7 @@ def test_the_more_flag_belongs_inside_the_box() -> None:
     sealed = one.encode([b"a"], True), one.encode([b"b"], True), one.encode([b"c"], True)
     assert opened(other, sealed[0] + b"\x01" + sealed[1][1:] + sealed[2]) == [[b"a"]]
     assert other.failure is not None
-    assert "outside of the boxes" in str(other.failure)
+    assert "header of a box" in str(other.failure)
 
 
 def test_a_message_over_the_limit_fails() -> None:
@@ -554,7 +557,7 @@ def test_a_message_over_the_limit_fails() -> None:
     assert opened(other, one.encode([(b"x" * 900, b"y" * 100)], False)) == []
     assert other.failure is not None
     assert "limit" in str(other.failure)
-    # In a message frame the decoder sees to it; in a command frame it does not know that this is a message.
+    # The decoder checks message frames; it does not know that a command frame contains a message.
     one, other = established(1000)
     octets = one.encode([b"x" * 1000, b"y" * 1001], False)
     first = octets[: len(octets) // 2]

@@ -1,4 +1,4 @@
-"""zambezi.zmtp.endpoint: what people write, and what they are told when it makes no sense."""
+"""zambezi.zmtp.endpoint: valid endpoints, and the errors of invalid ones."""
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ from zambezi.zmtp.errors import EndpointError
         ("inproc://a name, with: anything/in it", Inproc("a name, with: anything/in it")),
     ],
 )
-def test_an_endpoint_is_read_and_written_alike(text: str, endpoint: Endpoint) -> None:
+def test_an_endpoint_is_parsed_and_printed(text: str, endpoint: Endpoint) -> None:
     assert parse(text) == endpoint
     assert str(endpoint) == text
 
@@ -36,10 +36,10 @@ def test_an_endpoint_is_read_and_written_alike(text: str, endpoint: Endpoint) ->
         ("ipc://*", Ipc("*"), "ipc://*"),
     ],
 )
-def test_wildcards_and_ranges_are_for_binding(text: str, endpoint: Endpoint, shown: str) -> None:
+def test_wildcards_and_ranges_are_for_bind_only(text: str, endpoint: Endpoint, shown: str) -> None:
     assert parse(text, binding=True) == endpoint
     assert str(endpoint) == shown
-    with pytest.raises(EndpointError, match="where a socket could bind"):
+    with pytest.raises(EndpointError, match="for bind only"):
         parse(text)
 
 
@@ -50,29 +50,29 @@ def test_wildcards_and_ranges_are_for_binding(text: str, endpoint: Endpoint, sho
         ("127.0.0.1:5555", "is no endpoint"),
         ("udp://127.0.0.1:5555", "is no endpoint"),
         ("TCP://127.0.0.1:5555", "is no endpoint"),
-        ("tcp://", "names nothing"),
-        ("ipc://", "names nothing"),
-        ("inproc://", "names nothing"),
+        ("tcp://", "has no name after"),
+        ("ipc://", "has no name after"),
+        ("inproc://", "has no name after"),
         ("tcp://127.0.0.1", "has no port"),
         ("tcp://:5555", "has no port"),
-        ("tcp://[]:5555", "names no host"),
+        ("tcp://[]:5555", "has no host"),
         ("tcp://::1:5555", "in brackets"),
-        ("tcp://h:http", "is no port number"),
-        ("tcp://h:", "is no port number"),
-        ("tcp://h:80-", "is no port number"),
-        ("tcp://h:-80", "is no port number"),
-        ("tcp://h: 80", "is no port number"),
-        ("tcp://h:8_0", "is no port number"),
-        ("tcp://h:٨٠", "is no port number"),
+        ("tcp://h:http", "is not a port number"),
+        ("tcp://h:", "is not a port number"),
+        ("tcp://h:80-", "is not a port number"),
+        ("tcp://h:-80", "is not a port number"),
+        ("tcp://h: 80", "is not a port number"),
+        ("tcp://h:8_0", "is not a port number"),
+        ("tcp://h:٨٠", "is not a port number"),
         ("tcp://h:65536", "1 to 65535"),
-        ("tcp://h:20-10", "a range goes up"),
+        ("tcp://h:20-10", "begins with its lowest port"),
         ("tcp://h:0-10", "1 to 65535"),
-        ("ipc://" + "x" * 108, "107 octets"),
-        ("ipc://" + "é" * 54, "107 octets"),
-        ("ipc://a\0b", "zero octet"),
+        ("ipc://" + "x" * 108, "107 bytes"),
+        ("ipc://" + "é" * 54, "107 bytes"),
+        ("ipc://a\0b", "zero byte"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, complaint: str) -> None:
+def test_errors_say_what_is_wrong(text: str, complaint: str) -> None:
     for binding in (False, True):
         with pytest.raises(EndpointError, match=complaint) as caught:
             parse(text, binding=binding)
@@ -83,18 +83,18 @@ def test_the_longest_path_fits() -> None:
     assert parse("ipc://" + "x" * 107) == Ipc("x" * 107)
 
 
-def test_an_abstract_name_begins_with_a_zero_octet_for_the_kernel() -> None:
+def test_an_abstract_name_begins_with_a_zero_byte_for_the_kernel() -> None:
     assert Ipc("@name").address == "\0name"
     assert Ipc("name").address == "name"
 
 
 @pytest.mark.parametrize(("host", "numeric"), [("10.0.0.1", True), ("::1", True), ("fe80::1%lo", True), ("a.b", False)])
-def test_a_name_is_told_from_an_address(host: str, numeric: bool) -> None:
+def test_names_and_addresses_are_distinguished(host: str, numeric: bool) -> None:
     assert Tcp(host, 1, 1).numeric is numeric
 
 
 @given(st.text())
-def test_any_text_is_an_endpoint_or_an_endpoint_error(text: str) -> None:
+def test_any_text_is_an_endpoint_or_raises_an_endpoint_error(text: str) -> None:
     for candidate in (text, "tcp://" + text, "ipc://" + text):
         try:
             endpoint = parse(candidate, binding=True)

@@ -1,4 +1,4 @@
-"""zambezi.zmtp.face: how messages are given; and that the two faces are twins."""
+"""zambezi.zmtp.face: the forms of messages; and that both faces have the same methods."""
 
 import inspect
 
@@ -27,7 +27,7 @@ def test_any_buffers_become_a_message(frames: list[bytes]) -> None:
     assert as_message(frames[0]) == bytes(frames[0])
 
 
-def test_what_changes_later_is_copied() -> None:
+def test_mutable_buffers_are_copied() -> None:
     buffer = bytearray(b"before")
     messages = [as_message(buffer), as_message([b"x", buffer]), as_message(memoryview(buffer))]
     buffer[:] = b"after!"
@@ -35,12 +35,12 @@ def test_what_changes_later_is_copied() -> None:
 
 
 @pytest.mark.parametrize("message", ["text", 5, None, {b"a"}, ["text"], [b"a", 5], [None], iter([b"a"])])
-def test_what_is_no_message_is_told(message: object) -> None:
+def test_other_types_are_no_message(message: object) -> None:
     with pytest.raises(MessageError, match=r"not (str|int|NoneType|set|list_iterator)"):
         as_message(message)  # type: ignore[arg-type]
 
 
-def test_a_message_has_a_frame() -> None:
+def test_a_message_has_at_least_one_frame() -> None:
     with pytest.raises(MessageError, match="at least one frame"):
         as_message([])
     assert as_message([b""]) == b""
@@ -83,7 +83,7 @@ def test_the_faces_are_twins(kind: str) -> None:
         assert hasattr(here, twin)
 
 
-def test_the_options_of_the_faces_are_those_of_the_core() -> None:
+def test_both_faces_take_the_same_options() -> None:
     from dataclasses import fields
 
     from zambezi.zmtp.options import Options

@@ -1,3 +1,5 @@
+"""zambezi.zmtp.frames: the decoder and the encoders, compared with slow ones that follow the grammar."""
+
 from __future__ import annotations
 
 import random
@@ -39,7 +41,7 @@ EDGES = (0, 1, 2, 3, 254, 255, 256, 257, 65536)
 
 @dataclass
 class Whole:
-    """A message or a command, and the octets it took."""
+    """A message or a command, and the number of its bytes on the wire."""
 
     thing: object
     octets: int
@@ -61,7 +63,7 @@ def slow_encode(messages: Iterable[Sequence[bytes]]) -> bytes:
 
 
 def slow_decode(octets: bytes, frame_limit: int = LIMIT, message_limit: int = LIMIT) -> tuple[list[Whole], bool]:
-    """What the octets hold, and whether they break the rules after that."""
+    """Return the messages and commands in some bytes, and whether a violation follows them."""
     found: list[Whole] = []
     message: list[bytes] = []
     taken = cost = pos = 0
@@ -99,7 +101,7 @@ def decode(octets: bytes, sizes: Sequence[int] = (1 << 30,), decoder: Decoder | 
 
 
 def check(octets: bytes, sizes: Sequence[int], frame_limit: int = LIMIT, message_limit: int = LIMIT) -> None:
-    """The decoder finds what the reference finds, in order, to the octet."""
+    """Check that the decoder finds the same as the reference, in the same order, and counts the same bytes."""
     expected, broken = slow_decode(octets, frame_limit, message_limit)
     decoder = Decoder(frame_limit, message_limit)
     found = decode(octets, sizes, decoder)
@@ -116,7 +118,7 @@ def check(octets: bytes, sizes: Sequence[int], frame_limit: int = LIMIT, message
 
 
 def body_of(size: int, seed: int) -> bytes:
-    """Octets that look like headers as often as not."""
+    """Return bytes that often look like headers."""
     if seed < 4:
         return (bytes([seed, size & 0xFF]) * (size // 2 + 1))[:size]
     return random.Random(seed).randbytes(size)
@@ -124,7 +126,7 @@ def body_of(size: int, seed: int) -> bytes:
 
 BODIES = st.builds(body_of, st.sampled_from(EDGES) | st.integers(0, 40), st.integers(0, 50))
 MULTIPART = st.lists(BODIES, min_size=1, max_size=6)
-# Now and then a run of equal messages, as long as the windows in which runs are looked for.
+# Now and then a run of equal messages, as long as the windows in which the decoder searches for runs.
 MESSAGES = st.lists(
     st.tuples(MULTIPART, st.just(1)) | st.tuples(st.lists(BODIES, min_size=1, max_size=1), st.integers(1, 80)),
     max_size=12,
@@ -136,7 +138,7 @@ MESSAGES = st.lists(
 
 @settings(max_examples=150)
 @given(MESSAGES, READS)
-def test_the_decoder_finds_what_was_encoded_however_it_is_cut(messages: list[list[bytes]], sizes: list[int]) -> None:
+def test_the_decoder_reverses_the_encoder_however_reads_are_cut(messages: list[list[bytes]], sizes: list[int]) -> None:
     octets = slow_encode(messages)
     assert flat(decode(octets, sizes)) == messages  # type: ignore[arg-type]
     check(octets, sizes)
@@ -147,7 +149,7 @@ FRAMES = st.tuples(st.sampled_from((0, 0, 0, MORE, MORE, COMMAND)), BODIES)
 
 @settings(max_examples=150)
 @given(st.lists(FRAMES, max_size=20), READS)
-def test_commands_stand_between_messages_and_between_the_frames_of_one(
+def test_commands_can_stand_between_messages_and_between_the_frames_of_one(
     stream: list[tuple[int, bytes]], sizes: list[int]
 ) -> None:
     check(b"".join(slow_frame(flags, body) for flags, body in stream), sizes)
@@ -169,7 +171,7 @@ def test_commands_stand_between_messages_and_between_the_frames_of_one(
 @example(b"\x01\xff" + bytes(255) + b"\x00\x00", [1], 255, 264)
 @example(b"\x01\xff" + bytes(255) + b"\x00\x00", [1], 255, 273)
 @example(b"\x01\xff" + bytes(255) + b"\x00\x00", [1], 255, 272)
-def test_any_octets_are_judged_as_the_reference_judges_them(
+def test_the_decoder_agrees_with_the_reference_about_any_bytes(
     octets: bytes, sizes: list[int], frame_limit: int, message_limit: int
 ) -> None:
     check(octets, sizes, frame_limit, message_limit)
@@ -293,7 +295,7 @@ def test_a_message_of_endless_empty_frames_is_bounded() -> None:
     assert fed == 1000 // FRAME_COST + 1
 
 
-# What decoding costs
+# The cost of decoding
 
 
 def test_a_declared_length_allocates_nothing() -> None:
@@ -326,7 +328,7 @@ def test_a_large_frame_is_put_together_once() -> None:
         (batch,) = decoder.feed(read)
         assert (
             tracemalloc.get_traced_memory()[1] - before < size + 65_536
-        )  # the frame, and what `join` notes of its pieces
+        )  # the frame, and the memory that `join` needs for its pieces
     finally:
         tracemalloc.stop()
     assert isinstance(batch, Batch)
@@ -339,7 +341,7 @@ def test_a_message_of_many_frames_is_not_copied_with_every_read() -> None:
     decoder.feed(b"\x01\x00" * 100_000)
     tracemalloc.start()
     try:
-        decoder.feed(b"\x01\x00")  # the list may grow here, by a share of its size
+        decoder.feed(b"\x01\x00")  # the list may grow here, in proportion to its size
         before, _ = tracemalloc.get_traced_memory()
         for _ in range(100):
             tracemalloc.reset_peak()
@@ -399,7 +401,7 @@ def test_a_batch_of_single_frames() -> None:
     assert len(batch) == 2
     assert list(batch) == [[b"a"], [b"b"]]
     assert list(batch.addressed()) == [[b"id", b"a"], [b"id", b"b"]]
-    assert repr(batch) == "<Batch of 2 messages, 6 octets>"
+    assert repr(batch) == "<Batch of 2 messages, 6 bytes>"
 
 
 def test_a_batch_with_multipart_messages() -> None:
@@ -419,7 +421,7 @@ def test_batches_are_equal_when_their_messages_and_senders_are() -> None:
         hash(Batch([b"a"]))
 
 
-def test_the_messages_of_a_batch_are_the_readers_own() -> None:
+def test_the_lists_of_messages_are_copies() -> None:
     batch = Batch([b"a", b"b", b"c"], [2, 3])
     next(iter(batch)).clear()
     assert list(batch) == [[b"a", b"b"], [b"c"]]
@@ -452,13 +454,13 @@ def test_the_assembler_bounds_a_message(count: int, passes: bool) -> None:
     assert passes or "limit" in str(assembler.failure)
 
 
-def test_the_assembler_gives_what_came_before_a_violation() -> None:
+def test_the_assembler_returns_messages_before_a_violation() -> None:
     assembler = Assembler(1000)
     assert flat(assembler.assemble([0, MORE, 0], [b"whole", bytes(990), bytes(10)], 0)) == [[b"whole"]]
     assert assembler.failure is not None
 
 
-def test_the_assembler_counts_what_boxes_add() -> None:
+def test_the_assembler_counts_the_bytes_that_boxes_add() -> None:
     assembler = Assembler(1000, overhead=33)
     bodies = [b"a" * 222, b"b" * 223, b"PING"]
     first, second = assembler.assemble([MORE, 0, COMMAND], bodies, 0)

@@ -1,4 +1,4 @@
-"""Whatever comes, at whatever moment: the engine does not raise, and how octets are cut into reads does not matter."""
+"""Any bytes at any moment: the engine does not raise, and its events do not depend on how reads are cut."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ METADATA = st.dictionaries(
 ).map(encode_metadata)
 DATA = st.binary(max_size=30) | METADATA | st.binary(max_size=40).map(lambda data: data.ljust(160, b"\0"))
 COMMANDS = st.builds(command, NAMES, DATA) | st.binary(max_size=20)
-# From noise to things that get far: nothing else would reach what is behind the first check.
+# From noise to valid pieces: noise alone would never get beyond the first check.
 PIECES = st.one_of(
     st.binary(max_size=40),
     COMMANDS.map(encode_command),
@@ -72,7 +72,7 @@ NOISE = st.lists(PIECES, max_size=8).map(b"".join)
 
 
 def drive(connection: Connection, octets: bytes, sizes: Sequence[int]) -> tuple[list[Event], int]:
-    """Feed it, with all that a shell does around; the events, and how many octets it answered."""
+    """Use an engine as a link does; return its events, and the number of bytes that it answered."""
     events: list[Event] = []
     answered = 0
     now = 1.0
@@ -96,12 +96,12 @@ def drive(connection: Connection, octets: bytes, sizes: Sequence[int]) -> tuple[
     NOISE,
     READS,
 )
-def test_any_octets_at_any_moment(
+def test_any_bytes_at_any_moment(
     mechanism: str, role: str, steps: int, publishes: bool, noise: bytes, sizes: list[int]
 ) -> None:
     types = ("SUB", "XPUB") if publishes else ("DEALER", "ROUTER")
     client, server = pair(mechanism, *types)
-    # Let the handshake come as far as `steps`, then one of the two hears something else.
+    # Do `steps` of the handshake; then one of the two engines receives something else.
     for step in range(steps):
         sender, receiver = (client, server) if step % 2 else (server, client)
         receiver.receive(sender.take_output(), 0.0)
@@ -125,8 +125,8 @@ def test_anything_in_boxes_that_open(inside: list[tuple[int, bytes]], role: str,
     drive(receiver, octets, sizes)
 
 
-# Streams that are right, cut and changed. For CURVE, receivers are made that are all alike, so that what one side
-# sent once can be fed to any number of them.
+# Valid streams, cut and changed. For CURVE, all receivers have the same keys and random numbers, so that any number of
+# them can receive what one side sent once.
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def make(mechanism: str, role: str) -> Connection:
 
 
 def feed(mechanism: str, role: str, octets: bytes, sizes: Sequence[int]) -> tuple[list[object], State, int]:
-    """What a fresh receiver makes of it: events, the state at the end, how many octets it answered."""
+    """Return the events of a new receiver, its state at the end, and the number of bytes that it answered."""
     connection = make(mechanism, role)
     with same_short_keys(11):
         events, answered = drive(connection, octets, sizes)
@@ -158,7 +158,7 @@ def feed(mechanism: str, role: str, octets: bytes, sizes: Sequence[int]) -> tupl
 
 @dataclass(frozen=True)
 class Recording:
-    """What a receiver was sent, from the greeting on: each piece is a greeting, a command or a message."""
+    """The bytes that a receiver was sent, in pieces: each is a greeting, a command or a message."""
 
     mechanism: str
     role: str
@@ -194,7 +194,7 @@ EACH = pytest.mark.parametrize("recording", RECORDINGS.values(), ids=repr)
 
 
 @EACH
-def test_a_recording_is_understood_by_all_who_are_alike(recording: Recording) -> None:
+def test_equal_receivers_understand_the_same_recording(recording: Recording) -> None:
     events, state, answered = feed(recording.mechanism, recording.role, b"".join(recording.pieces), [1 << 20])
     assert answered > 64
     assert state is State.TRAFFIC
@@ -206,14 +206,14 @@ def test_a_recording_is_understood_by_all_who_are_alike(recording: Recording) ->
 @EACH
 @settings(max_examples=40)
 @given(sizes=READS)
-def test_reads_do_not_matter(recording: Recording, sizes: list[int]) -> None:
+def test_the_events_do_not_depend_on_the_reads(recording: Recording, sizes: list[int]) -> None:
     octets = b"".join(recording.pieces)
     whole = feed(recording.mechanism, recording.role, octets, [1 << 20])
     assert feed(recording.mechanism, recording.role, octets, sizes) == whole
 
 
 @EACH
-def test_octet_by_octet(recording: Recording) -> None:
+def test_byte_by_byte(recording: Recording) -> None:
     octets = b"".join(recording.pieces)
     whole = feed(recording.mechanism, recording.role, octets, [1 << 20])
     assert feed(recording.mechanism, recording.role, octets, [1]) == whole
@@ -221,7 +221,7 @@ def test_octet_by_octet(recording: Recording) -> None:
 
 @dataclass(frozen=True)
 class Change:
-    """One thing done to a stream: at a place, which is a share of its length."""
+    """A change of a stream, at a place that is a share of its length."""
 
     kind: str
     place: float
@@ -260,7 +260,7 @@ CHANGES = st.lists(
 @EACH
 @settings(max_examples=80)
 @given(changes=CHANGES, sizes=READS)
-def test_changed_streams_do_not_raise_and_mean_the_same_in_all_reads(
+def test_changed_streams_do_not_raise_and_do_not_depend_on_the_reads(
     recording: Recording, changes: list[Change], sizes: list[int]
 ) -> None:
     octets = b"".join(recording.pieces)
@@ -282,8 +282,8 @@ def test_pieces_in_any_order(recording: Recording, data: st.DataObject, sizes: l
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_no_changed_octet_changes_what_curve_delivers(role: str) -> None:
-    """Each octet of a stream from the handshake's first command on: what is delivered was sent, up to some point."""
+def test_a_changed_byte_never_changes_a_message_in_curve(role: str) -> None:
+    """Change each byte of a stream after the greeting: the delivered messages are always the first of the sent ones."""
     recording = RECORDINGS["CURVE", role]
     octets = b"".join(recording.pieces)
     expected, _, _ = feed("CURVE", role, octets, [1 << 20])
@@ -299,7 +299,7 @@ def test_no_changed_octet_changes_what_curve_delivers(role: str) -> None:
             assert state is not State.TRAFFIC
 
 
-def test_the_secret_keys_are_not_in_what_is_sent() -> None:
+def test_the_secret_keys_are_never_sent() -> None:
     for recording in RECORDINGS.values():
         octets = b"".join(recording.pieces)
         for keys in (CLIENT_KEYS, SERVER_KEYS, *(KeyPair.generate(seed=bytes([number]) * 32) for number in (10, 11))):

@@ -1,3 +1,5 @@
+"""zambezi.zmtp.greeting: the greeting of libzmq, older versions, and invalid bytes."""
+
 from __future__ import annotations
 
 import pytest
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from zambezi.zmtp.errors import ProtocolError
 from zambezi.zmtp.greeting import SIZE, VERSION, Greeting, refuse_early
 
-# What libzmq 4.3.6 sends.
+# The greeting of libzmq 4.3.6.
 LIBZMQ = bytes.fromhex("ff00000000000000017f 0301 4e554c4c") + bytes(16) + b"\x00" + bytes(31)
 
 
@@ -23,7 +25,7 @@ def test_we_greet_as_libzmq_does() -> None:
 @pytest.mark.parametrize("mechanism", ["NULL", "PLAIN", "CURVE", "A-B_C.D+9", "X" * 20])
 @pytest.mark.parametrize("as_server", [False, True])
 @pytest.mark.parametrize("version", [(3, 0), VERSION, (3, 2), (4, 0), (255, 255)])
-def test_what_is_encoded_is_decoded(mechanism: str, as_server: bool, version: tuple[int, int]) -> None:
+def test_decoding_reverses_encoding(mechanism: str, as_server: bool, version: tuple[int, int]) -> None:
     greeting = Greeting(mechanism, as_server, version)
     octets = greeting.encode()
     assert len(octets) == SIZE
@@ -32,18 +34,18 @@ def test_what_is_encoded_is_decoded(mechanism: str, as_server: bool, version: tu
 
 
 @given(st.binary(min_size=8, max_size=8), st.binary(min_size=31, max_size=31))
-def test_padding_and_filler_are_not_looked_at(padding: bytes, filler: bytes) -> None:
+def test_padding_and_filler_are_ignored(padding: bytes, filler: bytes) -> None:
     octets = LIBZMQ[:1] + padding + LIBZMQ[9:33] + filler
     assert Greeting.decode(octets) == Greeting("NULL")
 
 
-def test_the_padding_of_a_dealer_with_an_identity_of_17_octets() -> None:
+def test_the_padding_of_a_dealer_with_an_identity_of_17_bytes() -> None:
     octets = bytes.fromhex("ff00000000000000127f") + LIBZMQ[10:]
     assert Greeting.decode(octets) == Greeting("NULL")
 
 
 def refused_after(octets: bytes) -> int:
-    """How many octets it takes to refuse; 0: all of them are not enough."""
+    """Return the number of bytes after which a greeting is refused; 0 if it never is."""
     for size in range(1, len(octets) + 1):
         try:
             refuse_early(octets[:size])
@@ -60,10 +62,10 @@ def refused_after(octets: bytes) -> int:
         (LIBZMQ, 0),
         (Greeting("NULL", version=(3, 0)).encode(), 0),
         (Greeting("NULL", version=(9, 9)).encode(), 0),
-        # ZMTP 1.0 with a short identity, and with a long one: the flags octet after its length is even.
+        # ZMTP 1.0 with a short identity, and with a long one: the flags byte after its length is even.
         (changed(LIBZMQ, 0, 0x01, 0x00), 1),
         (changed(LIBZMQ, 9, 0x00), 10),
-        # ZMTP 2.0: revision 0 or 1 after the signature; 2 is taken, too.
+        # ZMTP 2.0: revision 0 or 1 after the signature, and also 2.
         (changed(LIBZMQ, 10, 0x00), 11),
         (changed(LIBZMQ, 10, 0x01), 11),
         (changed(LIBZMQ, 10, 0x02), 11),
@@ -72,7 +74,7 @@ def refused_after(octets: bytes) -> int:
         (changed(LIBZMQ, 9, 0x7D), 10),
     ],
 )
-def test_older_peers_are_refused_as_early_as_they_show(octets: bytes, size: int) -> None:
+def test_older_peers_are_refused_as_early_as_possible(octets: bytes, size: int) -> None:
     assert refused_after(octets) == size
 
 
@@ -95,13 +97,13 @@ def test_older_peers_are_refused_as_early_as_they_show(octets: bytes, size: int)
         (changed(LIBZMQ, 31, *b"a"), "mechanism"),
     ],
 )
-def test_what_is_refused_and_why(octets: bytes, words: str) -> None:
+def test_refused_greetings_and_the_reasons(octets: bytes, words: str) -> None:
     with pytest.raises(ProtocolError, match=words):
         Greeting.decode(octets)
 
 
 @given(st.lists(st.tuples(st.sampled_from([0, 9, 10, 11, 12, 32]), st.integers(0, 255)), max_size=4))
-def test_the_reason_does_not_depend_on_how_much_is_there(changes: list[tuple[int, int]]) -> None:
+def test_the_reason_does_not_depend_on_how_much_has_arrived(changes: list[tuple[int, int]]) -> None:
     octets = LIBZMQ
     for place, value in changes:
         octets = changed(octets, place, value)
@@ -115,7 +117,7 @@ def test_the_reason_does_not_depend_on_how_much_is_there(changes: list[tuple[int
 
 
 @given(st.binary(max_size=80))
-def test_any_octets_are_decoded_or_refused(octets: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(octets: bytes) -> None:
     try:
         greeting = Greeting.decode(octets)
     except ProtocolError:

@@ -1,4 +1,4 @@
-"""zambezi.zmtp.identities: identities that are claimed, given, refused and taken over."""
+"""zambezi.zmtp.identities: identities that are claimed, assigned, refused and taken over."""
 
 import random
 
@@ -27,7 +27,7 @@ def test_a_peer_has_the_identity_that_it_claims() -> None:
     assert identities.peers == {}
 
 
-def test_a_peer_that_claims_none_is_given_one_and_keeps_it() -> None:
+def test_a_peer_without_an_identity_is_assigned_one_and_keeps_it() -> None:
     identities = Identities(random.Random(1))
     ann, bob = peer(), peer()
     for one in (ann, bob):
@@ -51,7 +51,7 @@ def test_an_identity_in_use_is_refused_in_the_handshake_and_after_it() -> None:
     assert not identities.identify(peer(), b"ann")
 
 
-def test_a_handover_can_depend_on_who_asks() -> None:
+def test_a_handover_can_depend_on_the_peers() -> None:
     identities = Identities(random.Random(1), handover=True, may_take=lambda old, new: old.user == new.user)
     ann = peer("ann")
     assert identities.identify(ann, b"desk")
@@ -61,5 +61,5 @@ def test_a_handover_can_depend_on_who_asks() -> None:
     again = peer("ann")
     assert identities.identify(again, b"desk")
     identities.add(again)
-    identities.remove(ann)  # the older one goes when its connection has ended, and takes nothing with it
+    identities.remove(ann)  # the end of the older connection does not remove the newer peer
     assert identities.peers == {b"desk": again}

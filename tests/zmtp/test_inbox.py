@@ -1,4 +1,4 @@
-"""zambezi.zmtp.inbox: bounded for each peer, fair between peers, one by one or in bulk."""
+"""zambezi.zmtp.inbox: bounds for each peer, turns between peers, single messages and batches."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def test_a_full_inbox_pauses_the_peer_and_half_an_inbox_resumes_it() -> None:
     paused = []
     while inbox.next_batch() is not None:
         paused.append((ann.paused, bob.paused))
-    # bob's turn first; then one batch of ann's, and with the second half of hers are left.
+    # bob has the first turn; then ann's batches: with the second, half of hers are left.
     assert paused == [(True, False), (True, False), (False, False), (False, False), (False, False)]
 
 
@@ -44,7 +44,7 @@ def test_bytes_pause_the_peer_too() -> None:
     assert (ann.paused, inbox.octets) == (False, 0)
 
 
-def test_messages_taken_one_by_one_make_room_too() -> None:
+def test_messages_received_one_by_one_make_room_too() -> None:
     inbox, ann = inbox_of(messages=2), peer()
     inbox.add(ann, batch_of(b"a", b"b"))
     assert ann.paused
@@ -61,7 +61,7 @@ def test_peers_take_turns() -> None:
     assert got == [[b"a1"], [b"b1"], [b"a2"], [b"a3"], [b"a4"]]
 
 
-def test_what_is_discarded_is_counted_and_its_peer_goes_on() -> None:
+def test_discarded_messages_are_counted_and_the_peer_is_resumed() -> None:
     inbox, ann, bob = inbox_of(messages=4), peer(), peer()
     inbox.add(ann, batch_of(b"1", b"2", b"3"))
     inbox.add(ann, batch_of(b"4"))
@@ -73,7 +73,7 @@ def test_what_is_discarded_is_counted_and_its_peer_goes_on() -> None:
     assert inbox.peers == [bob]
 
 
-def test_what_one_peer_sent_can_be_taken_with_what_is_left_of_it() -> None:
+def test_the_messages_of_one_peer_can_be_taken_even_in_part() -> None:
     inbox, ann, bob = inbox_of(), peer(), peer()
     inbox.add(ann, batch_of(b"1", b"2"))
     inbox.add(ann, batch_of(b"3"))

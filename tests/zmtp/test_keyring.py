@@ -1,3 +1,5 @@
+"""zambezi.zmtp.keyring: a directory of keys that changes, and files that cannot be used."""
+
 import errno
 import os
 from pathlib import Path
@@ -10,7 +12,7 @@ from zambezi.zmtp.keyring import Keyring
 from zambezi.zmtp.keys import KeyPair, read_key_file, read_public, write_pair
 
 ALICE, BOB, CAROL = (KeyPair.generate(seed=bytes([number]) * 32) for number in (1, 2, 3))
-# Long after any file of these tests was written, so that fingerprints are relied on.
+# Long after any file of these tests was written, so that the keyring trusts fingerprints.
 LATER = 1 << 62
 
 
@@ -47,7 +49,7 @@ def test_an_unknown_key_has_no_name(tmp_path: Path) -> None:
     assert BOB.public not in ring
 
 
-def test_scan_tells_what_changed(tmp_path: Path) -> None:
+def test_scan_returns_whether_keys_changed(tmp_path: Path) -> None:
     ring = Keyring(tmp_path)
     assert ring.scan() is False
     assert ring.generation == 0
@@ -192,7 +194,7 @@ def test_symlinks_are_followed(tmp_path: Path) -> None:
     assert link in ring.problems
 
 
-def test_what_is_no_regular_file_is_reported_and_never_waited_for(tmp_path: Path) -> None:
+def test_other_files_than_regular_ones_are_reported_and_never_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.pub")
     (tmp_path / "folder.pub").mkdir()
     ring = Keyring(tmp_path)
@@ -210,7 +212,7 @@ def test_a_name_that_cannot_be_printed_is_reported(tmp_path: Path, name: bytes) 
     assert problem.isprintable()
 
 
-# What is read again
+# Files that are read again
 
 
 @pytest.fixture
@@ -241,7 +243,7 @@ def test_an_unchanged_file_is_read_once(tmp_path: Path, reads: list[str]) -> Non
 
 
 def test_a_file_that_was_just_written_is_read_again(tmp_path: Path, reads: list[str]) -> None:
-    """A second write of the same size in the same tick of the clock leaves no trace."""
+    """A second write of the same size in the same tick of the clock does not change the fingerprint."""
     path = allow(tmp_path, "alice.pub", ALICE)
     ring = Keyring(tmp_path)
     reads.clear()
@@ -265,7 +267,7 @@ def test_a_change_that_keeps_time_and_size_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_a_machine_without_descriptors_keeps_the_ring(
+def test_a_machine_without_descriptors_keeps_its_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     allow(tmp_path, "alice.pub", ALICE)
@@ -283,7 +285,7 @@ def test_a_machine_without_descriptors_keeps_the_ring(
     assert ring.problems == {}
 
 
-def test_a_directory_that_may_not_be_listed_allows_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_may_not_be_listed_allows_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     allow(tmp_path, "alice.pub", ALICE)
     ring = Keyring(tmp_path)
 

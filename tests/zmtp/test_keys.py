@@ -1,3 +1,5 @@
+"""zambezi.zmtp.keys: key pairs, and the files that hold them."""
+
 import os
 import stat
 from collections.abc import Iterator
@@ -25,7 +27,7 @@ OTHER = KeyPair.generate(seed=bytes(range(1, 33)))
 
 @pytest.fixture
 def open_umask() -> Iterator[None]:
-    """The most careless umask: what is private now is private by our own doing."""
+    """The most permissive umask: only this module can make a file private."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -56,7 +58,7 @@ def test_a_seed_gives_the_same_pair() -> None:
     assert PAIR != OTHER
 
 
-def test_the_secret_gives_the_pair() -> None:
+def test_a_pair_is_computed_from_its_secret_key() -> None:
     assert KeyPair.from_secret(PAIR.secret) == PAIR
 
 
@@ -90,9 +92,9 @@ def test_pairs_compare_by_both_keys_and_hash_alike() -> None:
 @pytest.mark.parametrize("length", [0, 31, 33, 40])
 def test_keys_of_a_wrong_length(length: int) -> None:
     wrong = bytes(length)
-    with pytest.raises(InvalidKeyError, match=f"public key has 32 octets, not {length}"):
+    with pytest.raises(InvalidKeyError, match=f"public key has 32 bytes, not {length}"):
         KeyPair(wrong, PAIR.secret)
-    with pytest.raises(InvalidKeyError, match=f"secret key has 32 octets, not {length}"):
+    with pytest.raises(InvalidKeyError, match=f"secret key has 32 bytes, not {length}"):
         KeyPair(PAIR.public, wrong)
     with pytest.raises(InvalidKeyError):
         KeyPair.from_secret(wrong)
@@ -369,7 +371,7 @@ def test_a_key_file_hides_its_secret(tmp_path: Path) -> None:
     assert repr(PAIR.secret) not in repr(content)
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_other_files_than_regular_ones_are_refused(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match="cannot be read: No such file or directory"):
         read_public(tmp_path / "missing.pub")
     with pytest.raises(KeyFileError):
@@ -380,17 +382,17 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         read_public(pipe)
 
 
-def test_what_is_no_text(tmp_path: Path) -> None:
+def test_files_that_are_not_text_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "binary.pub"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(KeyFileError, match="not UTF-8"):
         read_public(path)
 
 
-def test_what_is_too_large(tmp_path: Path) -> None:
+def test_large_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "large.pub"
     path.write_text("#" * 65_537)
-    with pytest.raises(KeyFileError, match="larger than 65536 octets"):
+    with pytest.raises(KeyFileError, match="larger than 65536 bytes"):
         read_public(path)
 
 

@@ -19,13 +19,6 @@ from zambezi.zmtp.testing import Simulation, history, received
 
 
 @pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
-
-
-@pytest.fixture
 def hub(sim: Simulation) -> Iterator[Router]:
     core = Router(sim, Options())
     yield core
@@ -33,7 +26,7 @@ def hub(sim: Simulation) -> Iterator[Router]:
 
 
 def exchange(sim: Simulation, hub: Pattern, endpoint: str) -> None:
-    """A message goes through."""
+    """Send a message to an endpoint, and wait until it arrives."""
     client = Dealer(sim, Options(identity=b"c"))
     client.connect(endpoint)
     client.try_send(b"hello")
@@ -47,7 +40,7 @@ def exchange(sim: Simulation, hub: Pattern, endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost"])
-def test_an_ephemeral_port_is_told(sim: Simulation, hub: Router, host: str) -> None:
+def test_bind_returns_the_port_that_the_system_chose(sim: Simulation, hub: Router, host: str) -> None:
     events = history(hub)
     endpoint = hub.bind(f"tcp://{host}:*")
     assert port_of(endpoint) > 0
@@ -62,7 +55,7 @@ def test_the_wildcard_is_every_interface(sim: Simulation, hub: Router, host: str
     exchange(sim, hub, f"tcp://127.0.0.1:{port_of(endpoint)}")
 
 
-def test_the_wildcard_of_ipv6_is_for_both(sim: Simulation, hub: Router) -> None:
+def test_the_wildcard_of_ipv6_accepts_ipv4_too(sim: Simulation, hub: Router) -> None:
     port = port_of(hub.bind("tcp://[::]:*"))
     exchange(sim, hub, f"tcp://127.0.0.1:{port}")
     exchange(sim, hub, f"tcp://[::1]:{port}")
@@ -83,7 +76,7 @@ def test_a_port_can_be_bound_again_at_once(sim: Simulation, hub: Router) -> None
 
 
 def free_range(length: int) -> tuple[int, list[socket.socket]]:
-    """Ports in a row that are free, held by sockets that do not listen: the tests of other processes stay away."""
+    """Reserve consecutive free ports, with sockets that do not listen: so tests of other processes do not use them."""
     while True:
         held = [socket.socket()]
         held[0].bind(("127.0.0.1", 0))
@@ -114,7 +107,7 @@ def test_a_range_gives_each_a_port_until_it_is_exhausted(sim: Simulation) -> Non
         hub.close(0)
 
 
-def test_a_port_that_another_takes_between_bind_and_listen_is_passed_over(
+def test_a_port_that_is_taken_between_bind_and_listen_is_skipped(
     sim: Simulation, hub: Router, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, held = free_range(2)
@@ -136,7 +129,7 @@ def test_a_port_that_another_takes_between_bind_and_listen_is_passed_over(
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "a..b", "[2001:db8::1]"])
-def test_an_address_of_somebody_else_cannot_be_bound(hub: Router, host: str) -> None:
+def test_an_address_of_another_machine_cannot_be_bound(hub: Router, host: str) -> None:
     with pytest.raises(EndpointError, match="cannot bind tcp://"):
         hub.bind(f"tcp://{host}:*")
     assert not hub.transport.listeners
@@ -145,7 +138,7 @@ def test_an_address_of_somebody_else_cannot_be_bound(hub: Router, host: str) -> 
 # Unix sockets
 
 
-def test_a_socket_file_is_there_while_it_is_bound(sim: Simulation, hub: Router, tmp_path: Path) -> None:
+def test_a_socket_file_exists_while_it_is_bound(sim: Simulation, hub: Router, tmp_path: Path) -> None:
     path = tmp_path / "socket"
     endpoint = hub.bind(f"ipc://{path}")
     assert endpoint == f"ipc://{path}"
@@ -168,7 +161,7 @@ def test_a_stale_socket_file_is_removed_and_a_live_one_is_not(sim: Simulation, h
 
 
 @pytest.mark.parametrize("kind", ["file", "directory", "link"])
-def test_what_is_no_socket_is_not_touched(hub: Router, tmp_path: Path, kind: str) -> None:
+def test_other_files_than_sockets_are_not_removed(hub: Router, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "precious"
     if kind == "file":
         path.write_text("data")
@@ -176,13 +169,13 @@ def test_what_is_no_socket_is_not_touched(hub: Router, tmp_path: Path, kind: str
         path.mkdir()
     else:
         path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(EndpointError, match="is no socket"):
+    with pytest.raises(EndpointError, match="is not a socket"):
         hub.bind(f"ipc://{path}")
     assert os.path.lexists(path)
     assert kind != "file" or path.read_text() == "data"
 
 
-def test_a_path_that_leads_nowhere_is_told(hub: Router, tmp_path: Path) -> None:
+def test_a_path_without_a_directory_is_an_error(hub: Router, tmp_path: Path) -> None:
     with pytest.raises(EndpointError, match="does its directory exist"):
         hub.bind(f"ipc://{tmp_path}/missing/socket")
     (tmp_path / "file").write_text("")
@@ -221,7 +214,7 @@ def test_an_address_that_is_denied_is_refused_at_accept(sim: Simulation) -> None
     with Stranger.calling(endpoint) as stranger:
         sim.until(lambda: hub.counters.refused)
         assert events[-1] == Refused(endpoint, "127.0.0.1", "address 127.0.0.1 is denied by 127.0.0.1/32")
-        # Not one octet was said.
+        # No byte was sent.
         assert stranger.sock.recv(1) == b""
     hub.close(0)
 
@@ -232,7 +225,7 @@ def test_ipc_peers_have_no_address_to_deny(sim: Simulation, tmp_path: Path) -> N
     hub.close(0)
 
 
-def test_without_descriptors_those_who_knock_wait(
+def test_without_descriptors_new_connections_wait(
     sim: Simulation, hub: Router, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = history(hub)
@@ -258,7 +251,7 @@ def test_without_descriptors_those_who_knock_wait(
         sim.until(lambda: b"patient" in hub.peers)
 
 
-def test_closing_while_accepting_is_on_hold(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_while_accepting_is_paused(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Router(sim, Options())
     endpoint = hub.bind("tcp://127.0.0.1:*")
 

@@ -1,3 +1,5 @@
+"""zambezi.zmtp.mechanism: the state machine of a handshake, with NULL."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -19,7 +21,7 @@ def null(authenticator: Authenticator | None = None, address: str = "") -> Null:
     return Null(Terms({"Socket-Type": b"DEALER", "Identity": b"me"}, address, authenticator))
 
 
-def test_null_says_ready_and_is_complete_when_it_hears_it() -> None:
+def test_null_is_complete_when_both_sides_have_sent_ready() -> None:
     mechanism = null()
     assert mechanism.begin() == command(b"READY", encode_metadata({"Socket-Type": b"DEALER", "Identity": b"me"}))
     assert mechanism.state == "wait for READY"
@@ -35,17 +37,17 @@ def test_the_worked_example_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize("name", [b"HELLO", b"PING", b"MESSAGE", b"ready", b"READYX", b"\xff"])
-def test_another_command_than_ready_does_not_belong_here(name: bytes) -> None:
+def test_another_command_than_ready_is_refused(name: bytes) -> None:
     mechanism = null()
-    with pytest.raises(ProtocolError, match="does not belong here"):
+    with pytest.raises(ProtocolError, match="is not allowed now"):
         mechanism.receive(command(name, b""), 0.0)
     assert not mechanism.complete
 
 
-def test_a_second_ready_does_not_belong_here() -> None:
+def test_a_second_ready_is_refused() -> None:
     mechanism = null()
     mechanism.receive(READY, 0.0)
-    with pytest.raises(ProtocolError, match="does not belong here"):
+    with pytest.raises(ProtocolError, match="is not allowed now"):
         mechanism.receive(READY, 0.0)
 
 
@@ -62,12 +64,12 @@ def test_malformed_commands(body: bytes) -> None:
     [
         ("300", "try again later"),
         ("400", "does not let us in"),
-        ("500", "failed while it checked us"),
+        ("500", "failed while it authenticated us"),
         ("go away", "refused the handshake: go away"),
         ("", "no reason given"),
     ],
 )
-def test_an_error_says_in_words_what_the_status_means(status: str, words: str) -> None:
+def test_the_status_of_an_error_is_explained(status: str, words: str) -> None:
     with pytest.raises(Rejected, match=words):
         null().receive(error(status), 0.0)
 
@@ -86,7 +88,7 @@ def test_metadata_is_checked_before_the_handshake_is_complete() -> None:
     assert mechanism.peer == {}
 
 
-def test_null_asks_the_authenticator_about_the_address_before_it_says_anything() -> None:
+def test_null_asks_the_authenticator_about_the_address_first() -> None:
     with pytest.raises(Refused, match=r"192\.0\.2\.1"):
         null(Authenticator(deny=["192.0.2.0/24"]), "192.0.2.1").begin()
     with pytest.raises(Refused, match="NULL"):

@@ -1,9 +1,8 @@
-"""zambezi.zmtp.memory: inproc, within one reactor and between threads."""
+"""zambezi.zmtp.memory: inproc connections within one reactor, and between threads."""
 
 import asyncio
 import itertools
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,13 +19,6 @@ _names = itertools.count()
 
 
 @pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
-
-
-@pytest.fixture
 def name() -> str:
     return f"inproc://memory-{next(_names)}"
 
@@ -40,7 +32,7 @@ def test_a_name_is_bound_once(sim: Simulation, name: str) -> None:
     assert second.bind(name) == name
 
 
-def test_who_connects_first_waits_for_who_binds(sim: Simulation, name: str) -> None:
+def test_a_connect_before_the_bind_waits_for_it(sim: Simulation, name: str) -> None:
     clients = [Dealer(sim, Options(identity=b"%d" % number)) for number in range(3)]
     for client in clients:
         client.connect(name)
@@ -52,7 +44,7 @@ def test_who_connects_first_waits_for_who_binds(sim: Simulation, name: str) -> N
     assert sorted(received(hub)) == [[b"%d" % number, b"x"] for number in range(3)]
 
 
-def test_who_waits_and_closes_is_not_waited_for(sim: Simulation, name: str) -> None:
+def test_a_socket_that_closes_while_it_waits_is_forgotten(sim: Simulation, name: str) -> None:
     client = Dealer(sim, Options())
     client.connect(name)
     client.close(0)
@@ -63,7 +55,7 @@ def test_who_waits_and_closes_is_not_waited_for(sim: Simulation, name: str) -> N
 
 
 @pytest.mark.parametrize("leave", ["close", "disconnect"])
-def test_who_leaves_while_it_is_being_accepted_is_gone(sim: Simulation, name: str, leave: str) -> None:
+def test_a_socket_that_leaves_while_it_is_accepted_is_gone(sim: Simulation, name: str, leave: str) -> None:
     hub = Router(sim, Options())
     hub.bind(name)
     client = Dealer(sim, Options())
@@ -81,7 +73,7 @@ def test_who_leaves_while_it_is_being_accepted_is_gone(sim: Simulation, name: st
     assert not [event for event in events if isinstance(event, Connected)]
 
 
-def test_who_closes_while_it_is_accepting_is_found_again_later(sim: Simulation, name: str) -> None:
+def test_a_listener_that_closes_while_it_accepts_is_found_again_later(sim: Simulation, name: str) -> None:
     first, second = Router(sim, Options()), Router(sim, Options())
     first.bind(name)
     client = Dealer(sim, Options(identity=b"c"))
@@ -93,7 +85,7 @@ def test_who_closes_while_it_is_accepting_is_found_again_later(sim: Simulation, 
     assert received(second) == [[b"c", b"x"]]
 
 
-def test_without_room_at_the_receiver_the_sender_fills_up(sim: Simulation, name: str) -> None:
+def test_a_receiver_without_room_fills_the_queue_of_the_sender(sim: Simulation, name: str) -> None:
     hub = Router(sim, Options(receive_bound=Bound(3, 1000)))
     hub.bind(name)
     client = Dealer(sim, Options(identity=b"c", send_bound=Bound(5, 1000)))
@@ -125,7 +117,7 @@ def test_a_message_over_the_bound_goes_through_an_empty_queue(sim: Simulation, n
         assert received(hub) == [[b"c", b"x" * 1000]]
 
 
-def test_what_was_delivered_can_be_read_after_the_sender_has_gone(sim: Simulation, name: str) -> None:
+def test_delivered_messages_can_be_read_after_the_sender_has_gone(sim: Simulation, name: str) -> None:
     hub = Router(sim, Options())
     hub.bind(name)
     events = history(hub)

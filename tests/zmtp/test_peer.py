@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zambezi.zmtp.errors import ZmtpError
 from zambezi.zmtp.frames import Batch, Message, Shared
 from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.patterns import Dealer
@@ -17,7 +16,7 @@ from zambezi.zmtp.transport import Transport
 
 
 class QuietLink:
-    """Notes what it is told."""
+    """A link that records the calls of its peer."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -66,7 +65,7 @@ def batch_of(*messages: bytes) -> Batch:
     return Batch(list(messages), None, sum(map(len, messages)))
 
 
-# Asked anew each time: of an attribute, a type checker believes that nobody changes it.
+# Functions, because a type checker would assume that an attribute does not change.
 def full(peer: Peer) -> bool:
     return peer.full
 
@@ -75,16 +74,10 @@ def drained(peer: Peer) -> bool:
     return peer.drained
 
 
-# Out
+# Sending
 
 
-@pytest.mark.parametrize(("messages", "octets"), [(0, 1), (1, 0), (-1, 5)])
-def test_a_bound_has_room_for_something(messages: int, octets: int) -> None:
-    with pytest.raises(ZmtpError, match="at least one message of one byte"):
-        Bound(messages, octets)
-
-
-def test_the_queue_is_full_by_messages_or_by_octets() -> None:
+def test_the_queue_is_full_by_messages_or_by_bytes() -> None:
     peer = peer_of(Bound(2, 100))
     assert not full(peer)
     peer.send(b"a")
@@ -102,7 +95,7 @@ def test_one_message_always_fits_into_an_empty_queue() -> None:
     assert full(peer)
 
 
-def test_a_link_is_nudged_when_there_is_something_to_send() -> None:
+def test_a_link_is_nudged_when_a_message_is_queued() -> None:
     peer = peer_of(Bound(2, 100))
     link = peer._link = QuietLink()
     peer.send(b"a")
@@ -119,13 +112,13 @@ def test_a_link_is_nudged_when_there_is_something_to_send() -> None:
     st.integers(0, 5),
     st.lists(st.binary(max_size=20), max_size=20),
 )
-def test_many_at_once_are_accepted_like_one_by_one(
+def test_send_many_accepts_as_many_as_single_sends(
     messages: list[bytes], count: int, octets: int, start: int, before: list[bytes]
 ) -> None:
     start = min(start, len(messages))
     bulk, single = peer_of(Bound(count, octets)), peer_of(Bound(count, octets))
     for peer in (bulk, single):
-        peer._put_back(list(before))  # a broken link may give back more than the bound
+        peer._put_back(list(before))  # a broken link can put back more than the bound
     stop = start
     while stop < len(messages) and not single.full:
         single.send(messages[stop])
@@ -136,13 +129,13 @@ def test_many_at_once_are_accepted_like_one_by_one(
     if all(messages):
         assert accepted == stop
     else:
-        # Empty messages cost no octets, so that a queue which is just full by octets may take them.
+        # Empty messages have no bytes, so a queue that is just full by bytes may accept them.
         assert stop <= accepted
         assert len(bulk._outbox) <= max(count, len(before))
 
 
 @given(st.lists(st.one_of(st.binary(max_size=TAKE // 3), st.tuples(st.binary(max_size=9), st.binary(max_size=9)))))
-def test_what_is_taken_is_all_in_order_and_in_portions(messages: list[Message]) -> None:
+def test_a_link_takes_all_messages_in_order_and_in_portions(messages: list[Message]) -> None:
     peer = peer_of(Bound(1000, 1 << 30))
     for message in messages:
         peer.send(message)
@@ -166,7 +159,7 @@ def test_singles_are_known_to_be_singles_again_after_others_have_gone() -> None:
     assert peer._take() == ([b"c"], True)
 
 
-def test_what_is_put_back_goes_out_first() -> None:
+def test_messages_that_are_put_back_go_out_first() -> None:
     peer = peer_of()
     peer.send(b"1")
     peer.send((b"2", b"2"))
@@ -177,7 +170,7 @@ def test_what_is_put_back_goes_out_first() -> None:
     assert peer._take() == ([b"1", (b"2", b"2"), b"3"], False)
 
 
-def test_an_encoded_message_counts_by_its_octets() -> None:
+def test_an_encoded_message_counts_by_its_bytes() -> None:
     peer = peer_of(Bound(10, 6))
     peer.send(Shared([(b"abc", b"def")]))
     assert peer.queued == 6
@@ -185,14 +178,14 @@ def test_an_encoded_message_counts_by_its_octets() -> None:
     assert not peer._singles
 
 
-def test_clearing_tells_how_many_were_lost() -> None:
+def test_abandoning_returns_how_many_messages_were_lost() -> None:
     peer = peer_of()
     peer.send_many([b"a", b"b", b"c"], 0)
     assert peer._abandon() == 3
     assert (peer._outbox, peer.queued) == ([], 0)
 
 
-def test_drained_means_that_nothing_is_left_on_this_side() -> None:
+def test_drained_means_that_nothing_is_left_in_this_process() -> None:
     peer = peer_of()
     assert drained(peer)
     peer.send(b"a")
@@ -205,11 +198,11 @@ def test_drained_means_that_nothing_is_left_on_this_side() -> None:
     assert drained(peer)
 
 
-# In
+# Receiving
 
 
 class Listener:
-    """A protocol that notes what it is told."""
+    """A protocol that records the calls of its transport."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -233,7 +226,7 @@ def heard() -> tuple[Peer, QuietLink, Listener]:
     return peer, link, listener
 
 
-def test_what_comes_after_a_pause_is_held_and_comes_first_afterwards() -> None:
+def test_messages_after_a_pause_are_held_and_delivered_first() -> None:
     peer, link, listener = heard()
     peer._deliver(batch_of(b"1"))
     peer.pause()
@@ -262,7 +255,7 @@ def test_with_slack_a_little_more_is_read_of_a_paused_peer() -> None:
     assert len(listener.batches) == 2
 
 
-def test_a_protocol_may_pause_again_while_it_is_given_what_was_held() -> None:
+def test_a_protocol_may_pause_again_while_it_receives_held_messages() -> None:
     peer, link, listener = heard()
     peer.pause()
     for number in range(3):
@@ -277,10 +270,10 @@ def test_a_protocol_may_pause_again_while_it_is_given_what_was_held() -> None:
     assert [*map(list, listener.batches)] == [[[b"0"]], [[b"1"]], [[b"2"]]]
 
 
-# First things first
+# send_first
 
 
-def test_what_is_sent_first_overtakes_what_waits_and_keeps_its_own_order() -> None:
+def test_send_first_overtakes_waiting_messages_in_its_own_order() -> None:
     peer, link, _ = heard()
     peer.send_first(b"alone")
     peer.send(b"message")
@@ -292,7 +285,7 @@ def test_what_is_sent_first_overtakes_what_waits_and_keeps_its_own_order() -> No
     assert (peer.queued, peer.drained) == (0, True)
 
 
-def test_what_is_sent_first_stays_behind_what_a_broken_link_put_back() -> None:
+def test_send_first_stays_behind_messages_that_were_put_back() -> None:
     peer, _, _ = heard()
     peer.send_first(b"0")
     peer.send(b"1")
@@ -303,7 +296,7 @@ def test_what_is_sent_first_stays_behind_what_a_broken_link_put_back() -> None:
     assert peer.take_queue() == [b"0", b"1", b"2", b"3"]
 
 
-def test_what_is_sent_first_keeps_its_place_when_a_part_was_taken() -> None:
+def test_send_first_keeps_its_place_when_a_part_was_taken() -> None:
     peer, _, _ = heard()
     peer.send_first(b"f" * TAKE)
     peer.send_first(b"g")
@@ -321,10 +314,10 @@ def test_the_queue_can_be_taken_away_whole() -> None:
     assert (peer.queued, peer.drained) == (0, True)
 
 
-# Out, without the lock
+# Sending without the lock
 
 
-def test_nothing_is_posted_to_a_pipe_that_nobody_looks_after() -> None:
+def test_nothing_is_posted_unless_the_link_is_pending() -> None:
     peer = peer_of()
     assert not peer.post(b"no link")
     link = peer._link = QuietLink()
@@ -336,7 +329,7 @@ def test_nothing_is_posted_to_a_pipe_that_nobody_looks_after() -> None:
     assert link.told == []
 
 
-def test_what_was_posted_goes_out_before_what_is_sent_after_it() -> None:
+def test_posted_messages_go_out_before_messages_that_are_sent_later() -> None:
     peer = peer_of()
     link = peer._link = QuietLink()
     link.pending = True
@@ -352,7 +345,7 @@ def test_what_was_posted_goes_out_before_what_is_sent_after_it() -> None:
     assert (peer._mailbox, peer.queued) == ([], 0)
 
 
-def test_collecting_counts_the_octets() -> None:
+def test_collecting_counts_the_bytes() -> None:
     peer = peer_of()
     link = peer._link = QuietLink()
     link.pending = True
@@ -364,7 +357,7 @@ def test_collecting_counts_the_octets() -> None:
     assert (peer._outbox, peer.queued, peer._singles) == ([(b"aa", b"b"), b"cccc"], 7, False)
 
 
-def test_what_is_posted_keeps_a_pipe_from_being_drained() -> None:
+def test_a_peer_with_a_posted_message_is_not_drained() -> None:
     peer = peer_of()
     link = peer._link = QuietLink()
     assert drained(peer)
@@ -385,8 +378,8 @@ def test_posts_respect_the_bound_in_messages() -> None:
     assert not peer.post(b"x")
 
 
-def test_posts_respect_the_bound_in_octets() -> None:
-    """Each post may have `POST` octets, so that near the bound everything takes the way that counts."""
+def test_posts_respect_the_bound_in_bytes() -> None:
+    """Each post can have `POST` bytes, so near the bound every message must take the lock, and is counted exactly."""
     peer = peer_of(Bound(1_000_000, POSTS * POST + 100))
     link = peer._link = QuietLink()
     link.pending = True
@@ -409,7 +402,7 @@ def test_posts_are_few_and_small() -> None:
     assert peer.post(b"x")
 
 
-def test_what_is_taken_back_is_the_last_of_its_kind() -> None:
+def test_the_last_of_equal_posts_is_taken_back() -> None:
     peer = peer_of()
     link = peer._link = QuietLink()
     link.pending = True
@@ -418,12 +411,12 @@ def test_what_is_taken_back_is_the_last_of_its_kind() -> None:
         peer.post(message)
     assert peer._take_back(same)
     assert peer._mailbox == [same, other, other]
-    assert not peer._take_back(bytes(bytearray(b"same")))  # as long as one post waits, its object is that of no other
+    assert not peer._take_back(bytes(bytearray(b"same")))  # an equal object, but not the same
     peer._collect()
     assert not peer._take_back(same)
 
 
-def test_what_is_cleared_can_still_be_taken_back_by_who_posted_it() -> None:
+def test_an_abandoned_post_can_still_be_taken_back() -> None:
     peer = peer_of()
     link = peer._link = QuietLink()
     link.pending = True
@@ -437,7 +430,7 @@ def test_what_is_cleared_can_still_be_taken_back_by_who_posted_it() -> None:
 
 
 class LateLink(QuietLink):
-    """Has just looked into the mailbox, between the two looks of a thread that posts."""
+    """A link that has just looked into the mailbox, between the two checks of a thread that posts."""
 
     def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         super().__init__()
@@ -497,17 +490,17 @@ def test_a_post_that_was_collected_in_time_counts_as_sent(attached: bool, closin
     assert (link.told, peer._outbox) == (["nudge"], [b"just in time"])
 
 
-def test_the_end_of_a_peer_does_not_wait_for_what_was_taken_back() -> None:
+def test_the_end_of_a_peer_does_not_wait_for_a_post_that_was_taken_back() -> None:
     def leave(peer: Peer) -> None:
         peer.close()
-        assert link.told == []  # it waits: there is something in the mailbox
+        assert link.told == []  # the end waits for the message in the mailbox
 
     _, peer, link = late(leave)
     assert not peer.post(b"too late")
     assert link.told == ["finish"]
 
 
-def test_closing_does_not_wait_for_what_was_taken_back() -> None:
+def test_closing_does_not_wait_for_a_post_that_was_taken_back() -> None:
     def close(peer: Peer) -> None:
         peer._transport._leaving[peer] = None
         peer._transport.close(None)

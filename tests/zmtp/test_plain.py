@@ -1,3 +1,5 @@
+"""zambezi.zmtp.plain: users and passwords, and malformed handshakes."""
+
 from __future__ import annotations
 
 import hmac
@@ -62,14 +64,14 @@ def test_the_whole_handshake() -> None:
         (b"\xff", b"\xfe\xff"),
     ],
 )
-def test_whoever_is_not_a_user_is_refused(username: bytes, password: bytes) -> None:
+def test_a_wrong_user_or_password_is_refused(username: bytes, password: bytes) -> None:
     other = server(guard("PLAIN"))
     with pytest.raises(Refused) as refusal:
         other.receive(hello(username, password), 0.0)
     assert not other.complete
     assert other.user == ""
     assert "sesame" not in str(refusal.value)
-    with pytest.raises(ProtocolError, match="does not belong here"):
+    with pytest.raises(ProtocolError, match="is not allowed now"):
         other.receive(INITIATE, 0.0)
 
 
@@ -79,7 +81,7 @@ def test_a_right_password_from_a_wrong_address_is_refused() -> None:
         server(rules, "192.0.2.1").receive(client().begin(), 0.0)
 
 
-def test_without_an_authenticator_nobody_gets_in() -> None:
+def test_without_an_authenticator_every_client_is_refused() -> None:
     with pytest.raises(Refused, match="no authenticator"):
         server().receive(client().begin(), 0.0)
 
@@ -118,7 +120,7 @@ def test_a_malformed_hello(data: bytes) -> None:
 
 @pytest.mark.parametrize("name", [b"INITIATE", b"WELCOME", b"READY", b"MESSAGE", b"hello"])
 def test_a_server_wants_hello_first(name: bytes) -> None:
-    with pytest.raises(ProtocolError, match="does not belong here"):
+    with pytest.raises(ProtocolError, match="is not allowed now"):
         server(guard("PLAIN")).receive(command(name), 0.0)
 
 
@@ -126,7 +128,7 @@ def test_a_server_wants_hello_first(name: bytes) -> None:
 def test_a_server_wants_initiate_next(name: bytes) -> None:
     other = server(guard("PLAIN"))
     other.receive(client().begin(), 0.0)
-    with pytest.raises(ProtocolError, match="does not belong here"):
+    with pytest.raises(ProtocolError, match="is not allowed now"):
         other.receive(command(name, b"\x03ali\x0bopen sesame"), 0.0)
     assert not other.complete
 
@@ -134,7 +136,7 @@ def test_a_server_wants_initiate_next(name: bytes) -> None:
 @pytest.mark.parametrize("name", [b"READY", b"HELLO", b"INITIATE"])
 def test_a_client_wants_welcome_first(name: bytes) -> None:
     one = client()
-    with pytest.raises(ProtocolError, match="does not belong here"):
+    with pytest.raises(ProtocolError, match="is not allowed now"):
         one.receive(command(name), 0.0)
     assert not one.complete
 
@@ -143,7 +145,7 @@ def test_a_client_wants_welcome_first(name: bytes) -> None:
 def test_a_client_wants_ready_next(name: bytes) -> None:
     one = client()
     one.receive(command(b"WELCOME"), 0.0)
-    with pytest.raises(ProtocolError, match="does not belong here"):
+    with pytest.raises(ProtocolError, match="is not allowed now"):
         one.receive(command(name), 0.0)
 
 
@@ -157,13 +159,13 @@ def test_a_client_learns_that_it_was_refused() -> None:
         client().receive(error("400"), 0.0)
 
 
-def test_a_client_learns_it_from_libzmq_too_which_misspells_error() -> None:
+def test_a_client_learns_from_libzmqs_misspelled_error_that_it_was_refused() -> None:
     with pytest.raises(Rejected, match="400"):
         client().receive(b"^RROR\x03400", 0.0)
 
 
 def test_the_error_of_a_libzmq_server_is_understood() -> None:
-    """Its first two octets, the length of the name and the E, are one by mistake."""
+    """By mistake, its first two bytes, the length of the name and the E, are one byte."""
     with pytest.raises(Rejected, match="400"):
         client().receive(b"^RROR\x03400", 0.0)
     waiting = client()

@@ -1,4 +1,4 @@
-"""zambezi.zmtp.reactor: the two reactors keep the same promises, from the loop's own thread and from others."""
+"""zambezi.zmtp.reactor: both reactors behave the same, called from the thread of the loop and from others."""
 
 import asyncio
 import socket
@@ -29,7 +29,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 class Watched:
-    """A callback that notes whether it was called under the lock, and in which thread."""
+    """A callback that records whether the lock was held, and in which thread it ran."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self.lock = lock
@@ -39,7 +39,7 @@ class Watched:
         self.calls.append((self.lock.locked(), threading.current_thread().name))
 
 
-def test_callbacks_come_in_the_io_thread_under_the_lock(
+def test_callbacks_run_in_the_io_thread_with_the_lock_held(
     io: IoThread, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     lock = threading.Lock()
@@ -68,7 +68,7 @@ def test_callbacks_come_in_the_io_thread_under_the_lock(
     wait_until(lambda: left.fileno() < 0)
 
 
-def test_a_timer_cancelled_under_the_lock_does_not_fire(io: IoThread) -> None:
+def test_a_timer_cancelled_with_the_lock_held_does_not_fire(io: IoThread) -> None:
     lock = threading.Lock()
     reactor = ThreadReactor(io.loop, lock)
     fired, marks = Watched(lock), Watched(lock)
@@ -82,7 +82,7 @@ def test_a_timer_cancelled_under_the_lock_does_not_fire(io: IoThread) -> None:
     assert fired.calls == []
 
 
-def test_what_is_released_is_let_go_of_in_every_order(io: IoThread, pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_socket_can_be_released_in_any_order(io: IoThread, pair: tuple[socket.socket, socket.socket]) -> None:
     reactor = ThreadReactor(io.loop, threading.Lock())
     left, right = pair
     called = Watched(threading.Lock())
@@ -98,7 +98,7 @@ def test_what_is_released_is_let_go_of_in_every_order(io: IoThread, pair: tuple[
     assert called.calls == []
 
 
-def test_settle_waits_for_what_was_asked_before(io: IoThread) -> None:
+def test_settle_waits_for_earlier_callbacks(io: IoThread) -> None:
     done: list[int] = []
     for number in range(100):
         io.loop.call_soon_threadsafe(done.append, number)
@@ -111,7 +111,7 @@ def test_the_thread_ends_when_it_is_stopped() -> None:
     assert any(one.name == "zambezi-io" for one in threading.enumerate())
     thread.stop()
     assert thread.loop.is_closed()
-    # Nobody is called by a loop that is closed, and nobody is hurt.
+    # A closed loop runs no callbacks, and raises no error.
     ThreadReactor(thread.loop, threading.Lock()).call_soon(pytest.fail, "called")
     AsyncioReactor(thread.loop).call_soon(pytest.fail, "called")
 
@@ -145,7 +145,7 @@ async def test_an_asyncio_reactor_watches_and_releases() -> None:
 
 
 @in_loop
-async def test_names_are_found_without_blocking() -> None:
+async def test_names_are_resolved_without_blocking() -> None:
     loop = asyncio.get_running_loop()
     reactor = AsyncioReactor(loop)
     for host, good in (("localhost", True), ("127.0.0.1", True), ("a..b", False)):
@@ -157,7 +157,7 @@ async def test_names_are_found_without_blocking() -> None:
             assert all(entry[4][1] == 5555 for entry in result)
 
 
-def test_names_are_found_under_the_lock(io: IoThread) -> None:
+def test_names_are_resolved_with_the_lock_held(io: IoThread) -> None:
     lock = threading.Lock()
     reactor = ThreadReactor(io.loop, lock)
     called = Watched(lock)

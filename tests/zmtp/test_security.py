@@ -1,3 +1,5 @@
+"""zambezi.zmtp.security: the choices of security, and that no repr shows a secret."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -35,7 +37,7 @@ METADATA = {"Socket-Type": b"DEALER"}
         (CurveServer(SERVER_KEYS), curve.CurveServer, "CURVE", True),
     ],
 )
-def test_each_makes_its_mechanism_fresh(
+def test_each_security_makes_a_new_mechanism(
     security: Security, made: type[mechanism.Mechanism], name: str, as_server: bool
 ) -> None:
     rules = guard(name)
@@ -63,20 +65,20 @@ def test_the_connections_of_a_curve_server_share_one_cookie_key() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 31, 33, 40])
-def test_a_server_key_has_32_octets(size: int) -> None:
-    with pytest.raises(ZmtpError, match="32 octets"):
+def test_a_server_key_has_32_bytes(size: int) -> None:
+    with pytest.raises(ZmtpError, match="32 bytes"):
         CurveClient(bytes(size))
 
 
 @pytest.mark.parametrize(("username", "password"), [("u" * 256, "p"), ("u", "p" * 256), ("ü" * 128, "p")])
-def test_names_and_passwords_have_at_most_255_octets(username: str, password: str) -> None:
-    with pytest.raises(ZmtpError, match="255 octets") as failure:
+def test_names_and_passwords_have_at_most_255_bytes(username: str, password: str) -> None:
+    with pytest.raises(ZmtpError, match="255 bytes") as failure:
         PlainClient(username, password)
     assert password not in str(failure.value) or password == "p"
     PlainClient("u" * 255, "ü" * 127)
 
 
-def test_they_are_values() -> None:
+def test_securities_are_values() -> None:
     assert PlainClient("ali", "x") == PlainClient("ali", "x") != PlainClient("ali", "y")
     assert CurveServer(SERVER_KEYS) == CurveServer(SERVER_KEYS)
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -87,7 +89,7 @@ def test_they_are_values() -> None:
 
 
 def reachable(start: object) -> Iterator[object]:
-    """The object, and all of ours that can be reached from it by attributes and containers."""
+    """Yield an object, and all objects of Zambezi that its attributes and containers lead to."""
     seen: set[int] = set()
     waiting = [start]
     while waiting:

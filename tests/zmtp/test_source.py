@@ -1,11 +1,8 @@
-"""zambezi.zmtp.source: messages that are octets already, from memory or from a file, past the outbox."""
+"""zambezi.zmtp.source: encoded messages from memory or from a file, which bypass the outbox."""
 
 import socket
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.zmtp.engines import CLIENT_KEYS, SERVER_KEYS
 from tests.zmtp.stranger import Stranger, hello
@@ -20,15 +17,8 @@ from zambezi.zmtp.stream import StreamLink
 from zambezi.zmtp.testing import Simulation, received
 
 
-@pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
-
-
 class Messages:
-    """Some messages, framed once."""
+    """Messages that are encoded once."""
 
     def __init__(self, *bodies: bytes) -> None:
         self.bodies = list(bodies)
@@ -36,7 +26,7 @@ class Messages:
 
 
 class File:
-    """Messages in a file, with other octets before and after."""
+    """Messages in a file, with other bytes before and after them."""
 
     def __init__(self, path: Path, *bodies: bytes) -> None:
         self.messages = Messages(*bodies)
@@ -57,7 +47,7 @@ class File:
 
 
 class Supply:
-    """A source with things to send."""
+    """A source with a list of things to send."""
 
     def __init__(self) -> None:
         self.things: deque[Framed | Stored] = deque()
@@ -90,7 +80,7 @@ class Hub(Router):
 
 
 def with_a_stranger(sim: Simulation) -> tuple[Hub, Stranger]:
-    """A hub, and a peer that reads only when it is told to, with little room in between."""
+    """Return a hub and a peer that reads only when the test reads; the kernel buffers only few bytes."""
     hub = Hub(sim)
     stranger = Stranger.calling(hub.bind("tcp://127.0.0.1:*"), small=True)
     stranger.say(hello(identity=b"s"))
@@ -100,7 +90,7 @@ def with_a_stranger(sim: Simulation) -> tuple[Hub, Stranger]:
 
 
 def drained(sim: Simulation, stranger: Stranger, count: int) -> None:
-    """Let the stranger read until it has so many messages."""
+    """Have the stranger read until it has `count` messages."""
 
     def enough() -> bool:
         stranger.heard_all()
@@ -110,7 +100,7 @@ def drained(sim: Simulation, stranger: Stranger, count: int) -> None:
 
 
 def fill(sim: Simulation, hub: Hub) -> int:
-    """Offer until the kernel takes no more; how many messages were taken."""
+    """Offer messages until the kernel accepts no more; return how many were accepted."""
     taken = 0
     while hub.peer.offer(Messages(b"%08d" % taken + b"f" * 10_000)):
         taken += 1
@@ -128,10 +118,10 @@ def test_a_source_is_asked_when_it_is_woken_and_until_it_has_no_more(sim: Simula
         asked = hub.supply.asked
         hub.supply.things += [Messages(b"a", b"b"), Messages(b"c" * 300)]
         sim.run()
-        assert hub.supply.asked == asked  # nobody told it
+        assert hub.supply.asked == asked  # the source was not woken
         hub.peer.wake()
         hub.peer.wake()
-        assert hub.supply.asked == asked  # when the loop comes round
+        assert hub.supply.asked == asked  # the link asks when the loop turns
         drained(sim, stranger, 3)
         assert stranger.messages == [[b"a"], [b"b"], [b"c" * 300]]
         assert hub.supply.asked == asked + 3
@@ -149,7 +139,7 @@ def test_the_outbox_goes_first(sim: Simulation) -> None:
     hub.close(0)
 
 
-def test_what_is_sent_meanwhile_goes_out_between_messages(sim: Simulation) -> None:
+def test_sent_messages_go_out_between_those_of_a_source(sim: Simulation) -> None:
     hub, stranger = with_a_stranger(sim)
     with stranger:
         large = [bytes([number]) * 400_000 for number in range(6)]
@@ -174,7 +164,7 @@ def test_a_file_goes_out_as_it_is(sim: Simulation, tmp_path: Path) -> None:
         hub.peer.wake()
         drained(sim, stranger, 10_001)
         assert stranger.messages == [[body] for body in [*bodies, b"in between", *bodies]]
-        assert file.reads == 0  # not by way of this process
+        assert file.reads == 0  # sendfile: the process did not read it
     hub.close(0)
     file.close()
 
@@ -187,7 +177,7 @@ def test_nothing_gets_into_the_middle_of_a_file(sim: Simulation, tmp_path: Path)
         hub.supply.things += [file.stored(), file.stored()]
         hub.peer.wake()
         sim.run()
-        # A heartbeat is to be answered, and a message to be sent, while the file is under way.
+        # A heartbeat must be answered, and a message sent, while the file is under way.
         stranger.say(encode_command(commands.command(commands.PING, bytes(2) + b"context")))
         hub.try_send((b"s", b"answer"))
         assert not hub.peer.offer(Messages(b"offered"))
@@ -214,19 +204,19 @@ def test_a_file_that_ends_too_soon_ends_the_connection(sim: Simulation, tmp_path
     file.close()
 
 
-def test_a_source_gets_no_more_than_its_turn(sim: Simulation) -> None:
+def test_a_source_has_no_more_than_its_turn(sim: Simulation) -> None:
     hub, stranger = with_a_stranger(sim)
     hub.stream._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     with stranger:
         hub.supply.things += [Messages(b"%d" % number) for number in range(100)]
         hub.stream.flush()
-        assert len(hub.supply.things) > 50  # others wait for the loop to come round
+        assert len(hub.supply.things) > 50  # the rest waits until the loop turns
         drained(sim, stranger, 100)
         assert stranger.messages == [[b"%d" % number] for number in range(100)]
     hub.close(0)
 
 
-def test_an_offer_is_taken_at_once(sim: Simulation) -> None:
+def test_an_offer_is_accepted_at_once(sim: Simulation) -> None:
     hub, stranger = with_a_stranger(sim)
     with stranger:
         assert hub.peer.offer(Messages(b"a", b"b"))
@@ -235,7 +225,7 @@ def test_an_offer_is_taken_at_once(sim: Simulation) -> None:
     hub.close(0)
 
 
-def test_what_is_queued_goes_before_an_offer(sim: Simulation) -> None:
+def test_queued_messages_go_out_before_an_offer(sim: Simulation) -> None:
     hub, stranger = with_a_stranger(sim)
     with stranger:
         hub.try_send((b"s", b"first"))
@@ -246,7 +236,7 @@ def test_what_is_queued_goes_before_an_offer(sim: Simulation) -> None:
     hub.close(0)
 
 
-def test_an_offer_that_the_kernel_takes_in_part_was_taken(sim: Simulation) -> None:
+def test_an_offer_that_the_kernel_accepts_in_part_has_succeeded(sim: Simulation) -> None:
     hub, stranger = with_a_stranger(sim)
     with stranger:
         body = b"large" * 1_000_000
@@ -264,7 +254,7 @@ def test_an_offer_that_the_kernel_takes_in_part_was_taken(sim: Simulation) -> No
     hub.close(0)
 
 
-def test_an_offer_that_is_refused_is_followed_by_a_question(sim: Simulation) -> None:
+def test_after_a_refused_offer_the_source_is_asked(sim: Simulation) -> None:
     hub, stranger = with_a_stranger(sim)
     with stranger:
         taken = fill(sim, hub)
@@ -284,7 +274,7 @@ def test_nothing_is_offered_to_a_connection_that_is_gone(sim: Simulation) -> Non
     assert not hub.peer.offer(Messages(b"too late"))
     hub.peer.wake()
     sim.run()
-    assert hub.peer.take_queue() == []  # who offered it knows where it is kept
+    assert hub.peer.take_queue() == []  # its owner can read it again
     hub.close(0)
 
 
@@ -321,7 +311,7 @@ def gathered(sim: Simulation, client: Dealer, count: int) -> list[bytes]:
     return got
 
 
-def test_what_is_sealed_goes_out_in_boxes(sim: Simulation, tmp_path: Path) -> None:
+def test_a_source_goes_out_in_boxes(sim: Simulation, tmp_path: Path) -> None:
     hub, client = sealed(sim)
     bodies = [b"%06d" % number + b"x" * (number % 500) for number in range(3000)]
     file = File(tmp_path / "log", *bodies)
@@ -335,11 +325,11 @@ def test_what_is_sealed_goes_out_in_boxes(sim: Simulation, tmp_path: Path) -> No
     file.close()
 
 
-def test_a_sealed_offer_that_was_begun_goes_out(sim: Simulation) -> None:
+def test_a_sealed_offer_goes_out_even_if_the_kernel_accepts_nothing(sim: Simulation) -> None:
     hub, client = sealed(sim)
     offers: list[bytes] = []
     wanted: list[bytes] = []
-    # The client does not read until its queue is full: then the kernel's is.
+    # The client does not read until its queue is full: then the buffers of the kernel are full, too.
     for number in range(2000):
         body = b"%06d" % number + b"x" * 5000
         offers.append(body)
@@ -398,7 +388,7 @@ def test_a_source_in_memory_waits_for_a_reader_that_stalls(sim: Simulation) -> N
     hub.supply.things += [Messages(*[b"%d" % number] * 1000) for number in range(100)]
     hub.peer.wake()
     sim.run()
-    assert len(hub.supply.things) > 80  # the queue of the reader is bounded, and what does not fit stays here
+    assert len(hub.supply.things) > 80  # the queue of the reader is bounded, and the rest stays in the source
     assert gathered(sim, client, 100_000) == [b"%d" % number for number in range(100) for _ in range(1000)]
     client.close(0)
     hub.close(0)

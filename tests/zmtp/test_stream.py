@@ -1,4 +1,4 @@
-"""zambezi.zmtp.stream: octets between the kernel and the engine, what a broken connection gives back, and farewells."""
+"""zambezi.zmtp.stream: bytes between the kernel and the engine, broken connections, and farewells."""
 
 import fcntl
 import itertools
@@ -25,19 +25,12 @@ from zambezi.zmtp.stream import StreamLink
 from zambezi.zmtp.testing import Simulation, closed, history, received
 
 
-@pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
-
-
 class Server:
-    """A bare listening socket that hands out strangers."""
+    """A bare listening socket that accepts strangers."""
 
     def __init__(self) -> None:
         self.sock = socket.socket()
-        # Inherited by what is accepted: the kernel holds little of what is not read.
+        # Accepted sockets inherit it: the kernel buffers only few bytes that are not read.
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.sock.bind(("127.0.0.1", 0))
         self.sock.listen()
@@ -92,7 +85,7 @@ def test_messages_of_all_sizes_arrive_in_order(sim: Simulation) -> None:
 
 
 class Writes(list[bytes]):
-    """What goes out, write by write."""
+    """Record the writes of all sockets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -105,7 +98,9 @@ class Writes(list[bytes]):
         monkeypatch.setattr(socket.socket, "send", noted)
 
 
-def test_a_greeting_that_is_there_is_answered_with_one_write(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_greeting_that_has_arrived_is_answered_with_one_write(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub = Router(sim, Options())
     with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as stranger:
         stranger.say(Greeting("NULL").encode())
@@ -116,7 +111,7 @@ def test_a_greeting_that_is_there_is_answered_with_one_write(sim: Simulation, mo
     hub.close(0)
 
 
-def test_a_greeting_that_is_not_there_is_not_waited_for(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_greeting_is_sent_without_waiting_for_the_other(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Router(sim, Options())
     with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as stranger:
         writes = Writes(monkeypatch)
@@ -128,7 +123,7 @@ def test_a_greeting_that_is_not_there_is_not_waited_for(sim: Simulation, monkeyp
     hub.close(0)
 
 
-def test_what_waited_for_the_handshake_goes_out_with_its_end(
+def test_messages_that_waited_go_out_with_the_end_of_the_handshake(
     sim: Simulation, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writes = Writes(monkeypatch)
@@ -148,7 +143,7 @@ def test_what_waited_for_the_handshake_goes_out_with_its_end(
 
 
 def delivered(sock: socket.socket) -> bool:
-    """Whether the other side's kernel has all that was sent."""
+    """Return whether the kernel of the other side has everything that was sent."""
     return fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)) == bytes(4)
 
 
@@ -169,7 +164,7 @@ def test_a_message_after_a_quiet_moment_goes_out_at_once(sim: Simulation) -> Non
     hub.close(0)
 
 
-def test_a_full_inbox_stops_reading_until_there_is_room(sim: Simulation) -> None:
+def test_a_full_inbox_stops_reading_until_it_has_room(sim: Simulation) -> None:
     hub = Router(sim, Options(receive_bound=Bound(100, 1 << 20)))
     client = Dealer(sim, Options(identity=b"c", send_bound=Bound(1000, 1 << 16)))
     client.connect(hub.bind("tcp://127.0.0.1:*"))
@@ -183,7 +178,7 @@ def test_a_full_inbox_stops_reading_until_there_is_room(sim: Simulation) -> None
                 break
         sent += 1
         sim.run()
-    # One read may go over the bound, and no more.
+    # One read can exceed the bound, but no more than one.
     assert hub.inbox.octets < (1 << 20) + (1 << 18)
     got = 0
 
@@ -209,10 +204,10 @@ def curve_or_null(mechanism: str) -> tuple[Options, Options]:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 5000, 100_000])
-def test_what_the_kernel_did_not_take_whole_is_sent_again_and_nothing_twice(
+def test_messages_that_the_kernel_did_not_accept_whole_are_sent_again(
     sim: Simulation, server: Server, cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accepted: list[int] = []  # by the kernel, in octets, for each connection of the client
+    accepted: list[int] = []  # by the kernel, in bytes, for each connection of the client
     senders: list[socket.socket] = []
     send = socket.socket.send
 
@@ -236,13 +231,13 @@ def test_what_the_kernel_did_not_take_whole_is_sent_again_and_nothing_twice(
         greeted = accepted[0]
         for message in messages:
             client.try_send(message)
-        # The stranger reads nothing, so that the kernel takes what it can, and then no more; or it makes a little room.
+        # The stranger reads nothing, so the kernel accepts bytes until it is full; or the stranger makes a little room.
         sim.run(0.05)
         if cut:
             stranger.listen(cut)
         sim.run()
         assert greeted < accepted[0] < greeted + ends[-1]
-        # All that was accepted is heard, and the connection ends in the middle of a message.
+        # The stranger reads all accepted bytes, and the connection ends in the middle of a message.
         wait_until(lambda: stranger.heard_all() and stranger.octets == accepted[0])
         first = [message[0] for message in stranger.messages]
     sim.until(lambda: any(isinstance(event, Disconnected) for event in events))
@@ -252,14 +247,14 @@ def test_what_the_kernel_did_not_take_whole_is_sent_again_and_nothing_twice(
         stranger.say(hello("ROUTER"))
         sim.until(lambda: stranger.heard_all() and stranger.messages and stranger.messages[-1] == [messages[-1]])
         second = [message[0] for message in stranger.messages]
-    # None twice, none out of order, and none missing but what went into a connection that was closing already.
+    # No message twice, none out of order, and none missing, except those sent to a connection that was closing already.
     assert second == messages[whole:]
     assert first == messages[: len(first)]
     assert 0 < len(first) <= whole
     client.close(0)
 
 
-def test_what_is_put_back_is_exact_under_curve_too(sim: Simulation) -> None:
+def test_curve_puts_back_the_same_messages(sim: Simulation) -> None:
     clients, servers = curve_or_null("CURVE")
     hub = Router(sim, servers)
     client = Dealer(sim, clients)
@@ -274,14 +269,14 @@ def test_what_is_put_back_is_exact_under_curve_too(sim: Simulation) -> None:
         link._inflight = messages
         whole = next(index for index in range(4, -1, -1) if sum(sizes[:index]) <= gone)
         assert link._unfinished(block[gone:]) == messages[whole:]
-    # Commands stand before the messages of a block: while they are not gone, no message is.
+    # Commands precede the messages of a block: while they have not gone out, no message has.
     assert link._unfinished(memoryview(bytes(sum(sizes) + 10))) == messages
     link._inflight = []
     client.close(0)
     hub.close(0)
 
 
-def test_a_reset_is_told_with_its_reason(sim: Simulation) -> None:
+def test_a_reset_has_a_reason(sim: Simulation) -> None:
     hub = Router(sim, Options())
     events = history(hub)
     stranger = Stranger.calling(hub.bind("tcp://127.0.0.1:*"))
@@ -295,7 +290,7 @@ def test_a_reset_is_told_with_its_reason(sim: Simulation) -> None:
     hub.close(0)
 
 
-def test_a_peer_that_breaks_the_protocol_is_cut_after_what_it_said_before(sim: Simulation) -> None:
+def test_messages_before_a_violation_are_received(sim: Simulation) -> None:
     hub = Router(sim, Options())
     events = history(hub)
     with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as stranger:
@@ -308,11 +303,11 @@ def test_a_peer_that_breaks_the_protocol_is_cut_after_what_it_said_before(sim: S
     hub.close(0)
 
 
-# Those who mean no good
+# Malicious peers
 
 
 @pytest.mark.parametrize("word", [b"", b"\xff", hello()[:63], hello()[:70]])
-def test_a_handshake_that_does_not_end_is_ended(sim: Simulation, word: bytes) -> None:
+def test_a_handshake_that_takes_too_long_is_ended(sim: Simulation, word: bytes) -> None:
     hub = Router(sim, Options(limits=Limits(handshake_time=2.0)))
     events = history(hub)
     endpoint = hub.bind("tcp://127.0.0.1:*")
@@ -333,7 +328,7 @@ def test_a_handshake_that_does_not_end_is_ended(sim: Simulation, word: bytes) ->
     hub.close(0)
 
 
-def test_an_octet_at_a_time_does_not_win_time(sim: Simulation) -> None:
+def test_single_bytes_do_not_extend_the_handshake(sim: Simulation) -> None:
     hub = Router(sim, Options(limits=Limits(handshake_time=2.0)))
     with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as slow:
         for octet in hello():
@@ -351,7 +346,7 @@ def test_an_octet_at_a_time_does_not_win_time(sim: Simulation) -> None:
     "garbage",
     [b"GET / HTTP/1.1\r\n\r\n", bytes(64), b"\xff" * 64, hello()[:64] + b"\x00\x05hello", b"\x16\x03\x01" * 99],
 )
-def test_garbage_is_an_event_and_hurts_nobody(sim: Simulation, garbage: bytes) -> None:
+def test_garbage_is_an_event_and_does_not_affect_other_peers(sim: Simulation, garbage: bytes) -> None:
     hub = Router(sim, Options())
     events = history(hub)
     endpoint = hub.bind("tcp://127.0.0.1:*")
@@ -407,14 +402,14 @@ def test_a_peer_that_pings_and_never_reads_does_not_fill_the_memory(sim: Simulat
                     sim.run()
                     rest = rest[deaf.sock.send(rest) :]
             except BlockingIOError:
-                break  # it is not read from until it reads: as good an answer
+                break  # this side stops reading until the peer reads: that bounds the memory, too
             sim.run()
         assert not link.idle
         assert len(link.connection.take_output()) < 1 << 20
     hub.close(0)
 
 
-def test_handing_over_again_and_again_does_not_get_round_the_bound(sim: Simulation) -> None:
+def test_repeated_handovers_do_not_exceed_the_bound(sim: Simulation) -> None:
     hub = Router(sim, Options(receive_bound=Bound(10, 1 << 20)), handover=True)
     endpoint = hub.bind("tcp://127.0.0.1:*")
     with ExitStack() as strangers:
@@ -435,7 +430,7 @@ def test_handing_over_again_and_again_does_not_get_round_the_bound(sim: Simulati
 # Silence
 
 
-def test_a_peer_that_answers_no_ping_is_gone(sim: Simulation) -> None:
+def test_a_peer_that_does_not_answer_a_ping_is_disconnected(sim: Simulation) -> None:
     hub = Router(sim, Options(heartbeat=Heartbeat(1.0, timeout=3.0)))
     events = history(hub)
     with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as silent:
@@ -446,7 +441,7 @@ def test_a_peer_that_answers_no_ping_is_gone(sim: Simulation) -> None:
         sim.advance(0.2)
         assert not hub.peers
         assert isinstance(events[-1], Disconnected)
-        assert events[-1].reason == "nothing came from the peer for 3 s after a PING"
+        assert events[-1].reason == "the peer sent nothing for 3 s after a PING"
         silent.listen_to_the_end()
         assert silent.commands.count(b"PING") == 3
     hub.close(0)
@@ -466,7 +461,7 @@ def test_heartbeats_keep_idle_peers_together(sim: Simulation) -> None:
     hub.close(0)
 
 
-def test_a_peer_that_breaks_its_promise_of_a_ping_is_gone(sim: Simulation) -> None:
+def test_a_peer_that_is_silent_for_its_time_to_live_is_disconnected(sim: Simulation) -> None:
     hub = Router(sim, Options())
     events = history(hub)
     with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as silent:
@@ -477,11 +472,11 @@ def test_a_peer_that_breaks_its_promise_of_a_ping_is_gone(sim: Simulation) -> No
         sim.advance(0.2)
         assert not hub.peers
         assert isinstance(events[-1], Disconnected)
-        assert "silent for the 2 s" in events[-1].reason
+        assert "sent nothing for 2 s" in events[-1].reason
     hub.close(0)
 
 
-def test_a_peer_is_not_silent_while_we_do_not_listen(sim: Simulation) -> None:
+def test_a_peer_is_not_silent_while_we_do_not_read(sim: Simulation) -> None:
     hub = Router(sim, Options(heartbeat=Heartbeat(1.0), receive_bound=Bound(1, 1000)))
     with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as stranger:
         stranger.say(hello(identity=b"s") + encode([b"x"]))
@@ -494,7 +489,7 @@ def test_a_peer_is_not_silent_while_we_do_not_listen(sim: Simulation) -> None:
 # Farewells
 
 
-def test_a_peer_that_is_slow_to_read_gets_all_that_was_sent(sim: Simulation) -> None:
+def test_a_peer_that_is_slow_to_read_receives_everything(sim: Simulation) -> None:
     hub = Router(sim, Options(send_bound=Bound(10_000, 1 << 26)))
     with Stranger.calling(hub.bind("tcp://127.0.0.1:*"), small=True) as slow:
         slow.say(hello(identity=b"slow"))
@@ -507,7 +502,7 @@ def test_a_peer_that_is_slow_to_read_gets_all_that_was_sent(sim: Simulation) -> 
         assert not closed(hub)
         slow.say(encode([b"said after the close"]) * 1000)
         sim.until(lambda: slow.heard_all() and hub.transport.farewells)
-        # The last octets are with the kernel; the farewell hears and discards what still comes, then it is over.
+        # The kernel has the last bytes; the farewell reads and discards what still arrives, and ends.
         slow.say(encode([b"and more"]))
         sim.run(0.01)
         sim.advance(1.1)
@@ -517,12 +512,12 @@ def test_a_peer_that_is_slow_to_read_gets_all_that_was_sent(sim: Simulation) -> 
         assert hub.counters.abandoned == 0
 
 
-def test_closing_ends_as_soon_as_the_last_octet_is_with_the_kernel(sim: Simulation) -> None:
+def test_closing_ends_as_soon_as_the_kernel_has_the_last_byte(sim: Simulation) -> None:
     hub = Router(sim, Options(send_bound=Bound(10_000, 1 << 26)))
     with Stranger.calling(hub.bind("tcp://127.0.0.1:*"), small=True) as slow:
         slow.say(hello(identity=b"slow"))
         sim.until(lambda: hub.peers)
-        hub.try_send((b"slow", b"x" * 20_000_000))  # one block: the outbox is empty while it is on its way
+        hub.try_send((b"slow", b"x" * 20_000_000))  # one block: the outbox is empty while it goes out
         sim.run()
         hub.close(None)
         assert not closed(hub)
@@ -533,7 +528,7 @@ def test_closing_ends_as_soon_as_the_last_octet_is_with_the_kernel(sim: Simulati
         assert slow.messages == [[b"x" * 20_000_000]]
 
 
-def test_what_does_not_go_out_in_time_is_counted(sim: Simulation) -> None:
+def test_messages_that_do_not_go_out_in_time_are_counted(sim: Simulation) -> None:
     hub = Router(sim, Options(send_bound=Bound(10_000, 1 << 26)))
     with Stranger.calling(hub.bind("tcp://127.0.0.1:*"), small=True) as deaf:
         deaf.say(hello(identity=b"deaf"))
@@ -578,7 +573,7 @@ def test_without_linger_there_is_no_farewell(sim: Simulation) -> None:
 # Identities in use
 
 
-def test_a_second_peer_of_a_name_gets_in_when_the_first_has_gone(sim: Simulation) -> None:
+def test_a_second_peer_of_an_identity_is_accepted_when_the_first_has_gone(sim: Simulation) -> None:
     hub = Router(sim, Options())
     ours = history(hub)
     endpoint = hub.bind("tcp://127.0.0.1:*")
@@ -590,7 +585,7 @@ def test_a_second_peer_of_a_name_gets_in_when_the_first_has_gone(sim: Simulation
     second.connect(endpoint)
     sim.until(lambda: any(isinstance(event, Retrying) for event in theirs))
     assert HandshakeFailed(endpoint, "127.0.0.1", "the identity is in use by another connection") in ours
-    # By closing: ERROR would mean never to come back.
+    # We just close: a peer that receives ERROR would never come back.
     assert "the peer closed the connection" in next(event.reason for event in theirs if isinstance(event, Retrying))
     first.close()
     sim.until(lambda: not hub.peers)
@@ -600,7 +595,7 @@ def test_a_second_peer_of_a_name_gets_in_when_the_first_has_gone(sim: Simulation
     hub.close(0)
 
 
-def test_a_name_in_use_is_asked_for_less_and_less_often(sim: Simulation) -> None:
+def test_attempts_with_an_identity_in_use_become_rare(sim: Simulation) -> None:
     hub = Router(sim, Options())
     endpoint = hub.bind("tcp://127.0.0.1:*")
     with Stranger.calling(endpoint) as first:

@@ -1,4 +1,4 @@
-"""zambezi.zmtp.subscriptions: the table against the most naive one."""
+"""zambezi.zmtp.subscriptions: the table, compared with a naive one."""
 
 from collections import Counter
 
@@ -56,7 +56,7 @@ TestAgainstANaiveTable = AgainstANaiveTable.TestCase
 
 
 @given(st.lists(PREFIXES), PREFIXES)
-def test_what_all_have_left_leaves_nothing_behind(prefixes: list[bytes], topic: bytes) -> None:
+def test_removed_subscriptions_leave_nothing_behind(prefixes: list[bytes], topic: bytes) -> None:
     table: Subscriptions[str] = Subscriptions()
     for prefix in prefixes:
         table.add(prefix, "ann")

@@ -1,4 +1,4 @@
-"""zambezi.zmtp.testing: a clock that is moved by hand, in memory and over loopback."""
+"""zambezi.zmtp.testing: the simulation, in memory and over loopback."""
 
 import socket
 
@@ -23,7 +23,7 @@ def test_the_reactor_keeps_the_order_of_time() -> None:
     assert reactor.alarms == [9.0]
 
 
-def test_a_name_is_found_if_the_test_says_so() -> None:
+def test_a_test_can_define_host_names() -> None:
     reactor = Simulation()
     found: list[object] = []
     reactor.names["here"] = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))]
@@ -52,7 +52,7 @@ def test_kernel_sockets_are_waited_for_while_the_clock_stands_still() -> None:
     assert not sim.watched
 
 
-def test_waiting_for_what_never_comes_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_condition_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zambezi.zmtp.testing.PATIENCE", 0.01)
-    with pytest.raises(AssertionError, match="did not happen"):
+    with pytest.raises(AssertionError, match="did not hold within"):
         Simulation().until(lambda: False)

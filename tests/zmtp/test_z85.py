@@ -1,3 +1,5 @@
+"""zambezi.zmtp.z85: the example of the specification, pyzmq, and errors."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ def test_the_vector_of_the_specification() -> None:
     assert z85.decode("HelloWorld") == HELLO
 
 
-def test_nothing_is_nothing() -> None:
+def test_an_empty_text_is_empty() -> None:
     assert z85.encode(b"") == ""
     assert z85.decode("") == b""
 
@@ -48,8 +50,8 @@ def test_any_text_is_decoded_exactly_or_refused(text: str) -> None:
     assert 0 <= position <= len(text)
 
 
-def test_octets_of_a_bad_length() -> None:
-    with pytest.raises(z85.Z85Error, match="6 octets are not a multiple of 4: incomplete group at position 4"):
+def test_bytes_of_a_bad_length() -> None:
+    with pytest.raises(z85.Z85Error, match="6 bytes are not a multiple of 4: incomplete group at position 4"):
         z85.encode(bytes(6))
 
 

@@ -6,6 +6,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec, Protocol, TypeVar
 
+from zambezi.zmtp import asyncio as aio
+from zambezi.zmtp import sync
 from zambezi.zmtp.events import SocketEvent
 
 P = ParamSpec("P")
@@ -15,7 +17,7 @@ PATIENCE = 20.0
 
 
 def in_loop(story: Callable[P, Awaitable[None]]) -> Callable[P, None]:
-    """A test that runs in an event loop of its own."""
+    """Turn a coroutine into a test that runs in an event loop of its own."""
 
     @functools.wraps(story)
     def test(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -29,17 +31,24 @@ def in_loop(story: Callable[P, Awaitable[None]]) -> Callable[P, None]:
 
 
 async def eventually(condition: Callable[[], object]) -> None:
+    """Wait in a coroutine until a condition holds."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, "what was waited for did not happen"
+        assert time.monotonic() < deadline, f"the condition did not hold within {PATIENCE:g} s"
         await asyncio.sleep(0.002)
 
 
 def wait_until(condition: Callable[[], object]) -> None:
+    """Wait in a thread until a condition holds."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, "what was waited for did not happen"
+        assert time.monotonic() < deadline, f"the condition did not hold within {PATIENCE:g} s"
         time.sleep(0.002)
+
+
+def waiting_calls(socket: aio.BaseSocket | sync.BaseSocket) -> int:
+    """Return how many calls wait for a message, for room, or for an event."""
+    return sum(waiter.waiting for waiter in (socket._readable, socket._writable, socket._eventful))
 
 
 class Eventful(Protocol):
@@ -51,7 +60,7 @@ class BlockingEventful(Protocol):
 
 
 async def next_of(source: Eventful, kind: type[E]) -> E:
-    """The next event of a kind; others are passed over."""
+    """Return the next event of a type; ignore others."""
     while True:
         event = await source.next_event(PATIENCE)
         if isinstance(event, kind):
@@ -59,6 +68,7 @@ async def next_of(source: Eventful, kind: type[E]) -> E:
 
 
 def wait_for(source: BlockingEventful, kind: type[E]) -> E:
+    """Return the next event of a type; ignore others."""
     while True:
         event = source.next_event(PATIENCE)
         if isinstance(event, kind):

@@ -1,7 +1,7 @@
 """51/P2P: the PEER socket, for programs that talk to each other as equals.
 
-`PeerSocket` blocks, and any thread may use it; `zambezi.p2p.asyncio.PeerSocket` is its twin for asyncio. On the wire
-both are ZeroMQ's PEER, and talk to libzmq's.
+`PeerSocket` blocks, and any thread can use it; `zambezi.p2p.asyncio.PeerSocket` is its twin for asyncio. Both are
+ZeroMQ's PEER on the wire, and can talk to the PEER sockets of libzmq.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from zambezi.zmtp.options import Options
 
 
 class PeerSocket(BaseSocket):
-    """A socket to any number of peers, each known by a routing id. Use it in the event loop that it was made in.
+    """A socket to any number of peers, each with a routing id. Use it in the event loop that it was made in.
 
     The options are those of the other sockets (`security`, `authenticator`, `send_bound`, `receive_bound`, `limits`,
     `heartbeat`, `backoff`); `on_full` is `"block"` (the default) or `"error"`. (P2P-19)
@@ -55,21 +55,21 @@ class PeerSocket(BaseSocket):
         self._attempt_recv = self._while_open(pattern.try_recv)
 
     def connect(self, endpoint: str) -> int:
-        """Connect in the background, and again whenever the connection is lost; return the peer's routing id.
+        """Connect in the background, and reconnect whenever the connection is lost; return the peer's routing id.
 
-        The peer's queues exist from now on: what is sent before the connection exists waits for it.
+        The peer's queues exist from now on: messages that are sent before the connection exists wait in them.
         """
         return self._waiter.call(self._while_open(partial(self._shell.connect, endpoint)))
 
     def disconnect(self, routing_id: int) -> None:
-        """End a peer's queues. What was queued for it still goes out, for `linger` seconds at most."""
+        """Disconnect from a peer. Messages that are queued for it still go out, for at most `linger` seconds."""
         self._waiter.call(self._while_open(partial(self._shell.disconnect, routing_id, self._linger)))
 
     async def send(self, routing_id: int, data: Frame, timeout: float | None = None) -> None:
-        """Queue a message for a peer; if its queue is full, wait, for `timeout` seconds at most.
+        """Queue a message for a peer; if its queue is full, wait for at most `timeout` seconds.
 
-        Raises `NoSuchPeer` if there is no such peer (any more), `TimedOut`, `QueueFull` (with `on_full="error"`) or
-        `SocketClosed`. In all these cases the message was not queued.
+        Raises `NoSuchPeer` if no peer has this routing id (any more), `TimedOut`, `QueueFull` (with `on_full="error"`)
+        or `SocketClosed`. In all these cases the message was not queued.
         """
         frame = data if type(data) is bytes else as_frame(data)
         if self._transport.closing or not self._try_send(routing_id, frame):
@@ -80,7 +80,7 @@ class PeerSocket(BaseSocket):
             await self._breathe()
 
     async def recv(self, timeout: float | None = None) -> tuple[int, bytes]:
-        """Return the next message and the routing id of its sender; fair between peers."""
+        """Return the routing id of a sender and its message. The socket receives from its peers in turn."""
         message = None if self._transport.closing else self._try_recv()
         if message is None:
             return await self._readable.until(self._attempt_recv, timeout, NO_MESSAGE)
@@ -98,5 +98,5 @@ class PeerSocket(BaseSocket):
 
     @property
     def peers(self) -> list[int]:
-        """The routing ids that lead to a peer now."""
+        """The routing ids of all peers, connected or not."""
         return self._waiter.call(list, self._shell.peers)

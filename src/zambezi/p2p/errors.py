@@ -6,4 +6,4 @@ from zambezi.zmtp.errors import ZmtpError
 
 
 class NoSuchPeer(ZmtpError):
-    """There is no queue with this routing id: it was never given, or its peer disconnected, or was disconnected."""
+    """No peer has this routing id: either the socket never assigned it, or one of the two sides disconnected."""

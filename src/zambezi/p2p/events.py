@@ -1,4 +1,4 @@
-"""What happens to the peers of a PEER socket. Failed handshakes and retries are told as for any socket."""
+"""The events of a PEER socket's peers. Failed handshakes and retries have the same events as on other sockets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zambezi.zmtp.events import SocketEvent
 
 @dataclass(frozen=True, slots=True)
 class PeerConnected(SocketEvent):
-    """A peer is there. `address` is its IP address, or empty for ipc and inproc; `user` is who it proved to be."""
+    """A peer connected. `address` is its IP address, or empty for ipc and inproc; `user` is its proven name."""
 
     routing_id: int
     address: str
@@ -18,7 +18,7 @@ class PeerConnected(SocketEvent):
 
 @dataclass(frozen=True, slots=True)
 class PeerDisconnected(SocketEvent):
-    """The connection to a peer ended. If the peer had connected to us, its routing id is dead from now on."""
+    """The connection to a peer ended. If the peer had connected to us, its routing id is invalid from now on."""
 
     routing_id: int
     address: str

@@ -1,15 +1,15 @@
 """The rules of the PEER socket (51/P2P), without waiting and without threads.
 
-For each peer there is a double queue under a routing id that this socket alone chooses. Two kinds of queue live
-differently:
+Each peer has a double queue (one in each direction), and a routing id that this socket alone chooses. How long a
+double queue exists depends on which side connected:
 
-- One that `connect` made exists from the call on, connected or not, and through every loss of the connection, until
-  it is disconnected or the socket is closed. What is queued in it waits. (P2P-05)
-- One that a peer made by connecting to us exists while that connection does. When the connection ends, the queue ends
-  with all that is in it, and its routing id leads nowhere. (P2P-06)
+- If this side called `connect`, the queue exists from the call until `disconnect` or the end of the socket, connected
+  or not. Its messages wait while the connection is lost. (P2P-05)
+- If the peer connected to us, the queue exists as long as that connection. When the connection ends, the socket
+  discards the queue and its messages, and the routing id becomes invalid. (P2P-06)
 
-A message is one frame. A peer that sends more than one has broken the pattern: the engine of the connection refuses
-the first frame that says "more follow", so no part of such a message arrives, and the peer is disconnected. (P2P-13)
+A message is one frame. A peer that sends several breaks the pattern: the engine of the connection refuses the first
+frame that says "more follow", so no part of such a message arrives, and the peer is disconnected. (P2P-13)
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class PeerPattern:
 
     def __init__(self, reactor: Reactor, options: Options | None = None, chance: random.Random | None = None) -> None:
         if options is not None and options.on_full == "drop":
-            raise ZmtpError("a PEER socket never drops a message that it cannot queue: on_full is 'block' or 'error'")
-        self.transport = Transport(reactor, "PEER", self, options, chance=chance, multipart=False, identify=_anybody)
+            raise ZmtpError("a PEER socket never drops a message that it cannot queue: use on_full='block' or 'error'")
+        self.transport = Transport(reactor, "PEER", self, options, chance=chance, multipart=False, identify=_accept_any)
         self.transport.on_event = self._translate
         self.on_readable: Callable[[], object] = _nothing
         self.on_writable: Callable[[], object] = _nothing
         self.on_event: Callable[[SocketEvent], object] = _nothing
         self.peers: dict[int, Peer] = {}
-        self._ids: dict[Peer, int] = {}  # also of those that are disconnected, until their connection ends
+        self._ids: dict[Peer, int] = {}  # also of peers after `disconnect`, until their connection ends
         self._inbox = FairInbox(self.transport.options.receive_bound, self._unpack)
-        # A random start: an id that a program kept from an earlier run does not lead to another peer by accident.
+        # A random start: an id that a program kept from an earlier run is hardly ever the id of another peer.
         self._last_id = self.transport.chance.getrandbits(32)
 
     # Endpoints and routing ids
@@ -54,11 +54,11 @@ class PeerPattern:
         return self.transport.bind(endpoint)
 
     def connect(self, endpoint: str) -> int:
-        """Make the double queue and its routing id, and begin to connect. (P2P-05, P2P-08)"""
+        """Create the double queue and its routing id, and begin to connect. (P2P-05, P2P-08)"""
         return self._add(self.transport.connect(endpoint))
 
     def disconnect(self, routing_id: int, linger: float | None) -> None:
-        """End a peer's double queue. What was accepted for it still goes out, for `linger` seconds at most."""
+        """Remove a peer's double queue. Messages to the peer still go out, for at most `linger` seconds."""
         peer = self._find(routing_id)
         self._remove(peer)
         if not peer.connected:
@@ -82,7 +82,7 @@ class PeerPattern:
         self.on_writable()  # a caller that waits for room in this queue must learn that it is gone
 
     def _next_id(self) -> int:
-        """Return a free id, the longest unused one: 32 bits, never zero. (P2P-07)"""
+        """Return the free id that was unused for the longest time: 32 bits, never zero. (P2P-07)"""
         while True:
             self._last_id = (self._last_id + 1) & 0xFFFFFFFF
             if self._last_id and self._last_id not in self.peers:
@@ -91,10 +91,10 @@ class PeerPattern:
     def _find(self, routing_id: int) -> Peer:
         peer = self.peers.get(routing_id)
         if peer is None:
-            raise NoSuchPeer(f"no peer has the routing id {routing_id}: it disconnected, or never existed")
+            raise NoSuchPeer(f"no peer has the routing id {routing_id}: the peer disconnected, or never existed")
         return peer
 
-    # What the transport tells
+    # Called by the transport
 
     def attached(self, peer: Peer) -> None:
         routing_id = self._ids.get(peer) or self._add(peer)
@@ -105,20 +105,20 @@ class PeerPattern:
             self._inbox.add(peer, batch)
             self.on_readable()
         else:
-            self.transport.counters.abandoned += len(batch)  # we disconnected it while it was still sending
+            self.transport.counters.abandoned += len(batch)  # the peer was still sending when we disconnected it
 
     def writable(self, peer: Peer) -> None:
         self.on_writable()
 
     def lost(self, peer: Peer, reason: str) -> None:
-        """End the queues of an incoming connection, in both directions. (P2P-06)"""
+        """Remove the double queue of a peer that connected to us. (P2P-06)"""
         self.transport.tell(PeerDisconnected(peer.endpoint, self._ids.get(peer, 0), peer.address, reason))
         if not self.transport.is_outgoing(peer):
             self._remove(peer)
             self._ids.pop(peer, None)
 
     def _translate(self, event: SocketEvent) -> None:
-        """Pass on the events of the transport, but for those that have a twin with a routing id."""
+        """Pass on the events of the transport, except those that have a twin with a routing id."""
         if not isinstance(event, Connected | Disconnected):
             self.on_event(event)
 
@@ -130,7 +130,7 @@ class PeerPattern:
         return peer is not None and peer.post(data)
 
     def try_send(self, routing_id: int, data: bytes) -> bool:
-        """Queue a message; return False if the peer's queue is full and the policy is to wait. (P2P-15 to P2P-17)"""
+        """Queue a message; return False if the peer's queue is full and the caller must wait. (P2P-15 to P2P-17)"""
         peer = self.peers.get(routing_id)
         if peer is None:
             peer = self._find(routing_id)
@@ -138,7 +138,7 @@ class PeerPattern:
 
     @property
     def readable(self) -> bool:
-        """Whether there is something to receive."""
+        """Whether a message can be received."""
         return bool(self._inbox)
 
     def try_recv(self) -> tuple[int, bytes] | None:
@@ -149,8 +149,8 @@ class PeerPattern:
         return zip(repeat(self._ids[peer]), batch.frames)
 
 
-def _anybody(_peer: Peer, _claimed: bytes) -> bool:
-    """Ignore the identity that a peer claims. (P2P-09)"""
+def _accept_any(_peer: Peer, _claimed: bytes) -> bool:
+    """Accept the peer whatever identity it claims: PEER ignores identities. (P2P-09)"""
     return True
 
 

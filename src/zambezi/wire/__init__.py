@@ -1,7 +1,7 @@
-"""Octets to values and back: the grammar of a protocol, declared once.
+"""Bytes to values and back: the grammar of a protocol, declared once.
 
-A protocol is a family of messages with a signature; a command is a class with an id, and its fields are
-declared in the order of the specification's ABNF:
+A protocol is a family of messages with a signature. A command is a class with an id, and declares its fields in the
+order of the specification's ABNF:
 
 >>> from zambezi.wire import Message, field, number_2, string
 >>> class Chat(Message, signature=0xAAA9):
@@ -14,7 +14,7 @@ declared in the order of the specification's ABNF:
 >>> Chat.decode(b"\\xaa\\xa9\\x01\\x00\\x07\\x05hello")
 Say(sequence=7, text='hello')
 
-`zambezi.wire.message` explains how it works. Whatever is wrong with octets or values is a `WireError`.
+`zambezi.wire.message` explains how it works. Bytes or values that do not fit the grammar raise a `WireError`.
 """
 
 from zambezi.wire.errors import (

@@ -1,13 +1,13 @@
-"""What can be wrong with the octets of a message, or with the values that should become octets."""
+"""The errors of encoding and decoding messages."""
 
 from zambezi.errors import ZambeziError
 
 
 class WireError(ZambeziError):
-    """Base class: octets that are not a message of the grammar, or a value that the grammar cannot carry.
+    """Base class: the bytes are not a message of the grammar, or the grammar cannot carry a value.
 
-    `what` says what was wrong. `offset` is the place in the message's first frame, or None if the error
-    arose from a value. `command` and `field` are the names in the declaration, or None where not yet known.
+    `what` says what was wrong. `offset` is the place in the message's first frame, or None if a value of the program
+    caused the error. `command` and `field` are the names in the declaration, or None while they are not known.
     """
 
     def __init__(
@@ -29,11 +29,11 @@ class WireError(ZambeziError):
 
 
 class Truncated(WireError):
-    """The message ends before what it declares, or before what its grammar asks for."""
+    """The message is shorter than it declares, or than its grammar requires."""
 
 
 class TrailingOctets(WireError):
-    """Octets, or frames, are left after the last field of the grammar."""
+    """Bytes, or frames, are left after the last field of the grammar."""
 
 
 class BadSignature(WireError):
@@ -41,9 +41,9 @@ class BadSignature(WireError):
 
 
 class UnknownCommand(WireError):
-    """The signature is right, but the command is none of those that were asked for.
+    """The signature is right, but the class that decodes has no such command.
 
-    `id` is the command octet that came.
+    `id` is the command byte of the message.
     """
 
     def __init__(
@@ -59,15 +59,15 @@ class UnknownCommand(WireError):
 
 
 class BadValue(WireError):
-    """A field was read, but the specification does not allow its value there."""
+    """The specification does not allow this value in this field."""
 
 
 class Unencodable(WireError):
-    """A value given by the program does not fit the field; nothing was received, so `offset` is None."""
+    """A value of the program does not fit the field. `offset` is None, because nothing was received."""
 
 
 def shown(value: object) -> str:
-    """A value for the text of an error: never long, whatever was given."""
+    """Return a value as text for an error: at most 60 characters."""
     try:
         text = ascii(value)
     except ValueError:  # an int of thousands of digits refuses to become text

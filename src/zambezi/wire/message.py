@@ -1,10 +1,10 @@
-"""Messages, declared.
+"""Declarations of messages.
 
 A specification describes a message by a line of ABNF:
 
     join = signature %d4 version sequence group status
 
-and here it is a class, with the same names in the same order:
+Here it is a class, with the same names in the same order:
 
     class Zre(Message, signature=0xAAA1):
         version: int = constant(number_1, 2)
@@ -14,24 +14,24 @@ and here it is a class, with the same names in the same order:
         group: str = field(string)
         status: int = field(number_1)
 
-A class with a signature is a family: the messages of one protocol, or of one dialect of it. A class with an
-id is a command of the family that it derives from. Fields are inherited, those of the base first, so what all
-commands of a protocol begin with is declared once. A class with neither is a name for a part of a family.
-Families are registries of their own, so two dialects may share a signature.
+A class with a signature is a family: the messages of one protocol, or of one dialect of it. A class with an id is a
+command of the family that it derives from. A class inherits the fields of its base, and they come first; so a protocol
+declares once the fields that all its commands begin with. A class with neither signature nor id names a part of a
+family. Each family has its own registry of commands, so two dialects can share a signature.
 
-The first frame of a message is the signature in two octets, the id in one, then the fields. A last field of
-type msg is not in it: its frames follow as frames of their own. So a message encodes to a tuple of frames,
+The first frame of a message is the signature in two bytes, the id in one byte, then the fields. The exception is a last
+field of type msg: its frames follow the first frame as frames of their own. So a message encodes to a tuple of frames,
 nearly always of one.
 
-Each class is a frozen dataclass with slots. Constructor, equality, hash, repr, pattern matching, pickling and
-`dataclasses.replace` are the standard library's; the metaclass adds the order of the fields on the wire and
-enters the command in its family. The slots are why it is a metaclass: they cannot be added to a class that
-exists, so dataclass() makes the class a second time, and only the second one may be entered. (For that reason
-a message class cannot use super() in its methods.)
+Each class is a frozen dataclass with slots. The standard library provides constructor, equality, hash, repr, pattern
+matching, pickling and `dataclasses.replace`; the metaclass adds the order of the fields on the wire and enters the
+command in its family. The slots are the reason for a metaclass: Python cannot add them to a class that exists, so
+dataclass() makes the class a second time, and only the second class may be entered. (For that reason a message class
+cannot use super() in its methods.)
 
-Decoding a family finds the command by its id. Decoding any other class does the same and then insists on
-that class. What is wrong with the octets is raised by the type that met it, as a WireError with the offset;
-the message adds the names of command and field on the way out.
+`decode` of a family finds the command by its id. `decode` of any other class does the same, and then requires that
+class. A field type that meets wrong bytes raises a WireError with the offset; the message adds the names of command
+and field.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def field(kind: FieldType[T]) -> T: ...
 @overload
 def field(kind: FieldType[T], *, default: T) -> T: ...
 def field(kind: FieldType[T], **options: Any) -> Any:
-    """Declare a field of a message: its type on the wire, and a default for the constructor if it has one."""
+    """Declare a field of a message: its type on the wire and, optionally, a default for the constructor."""
     return dataclasses.field(metadata={_TYPE: kind}, **options)
 
 
 def constant(kind: OctetType[T], value: T, *, init: Literal[False] = False) -> T:
-    """Declare a field that always has this value: it is written for you, and any other is refused.
+    """Declare a field that always has this value: encoding writes it, and decoding refuses any other value.
 
-    `init` is there for type checkers, which read from it that the constructor does not take the field.
+    `init` exists for type checkers: it tells them that the constructor does not take the field.
     """
     options: dict[str, Any] = {"default": value, "init": init, "repr": False, "compare": False}
     return cast("T", dataclasses.field(metadata={_TYPE: kind, _CONSTANT: True}, **options))
@@ -78,7 +78,7 @@ def constant(kind: OctetType[T], value: T, *, init: Literal[False] = False) -> T
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """A field in the order of the wire."""
+    """A field, at its place in the order of the wire."""
 
     name: str
     kind: OctetType[Any]
@@ -87,7 +87,7 @@ class Step:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, constant))
 class MessageType(type):
-    """The type of message classes: reads a declaration, and enters the command in its family."""
+    """The type of message classes. It reads a declaration, and enters the command in its family."""
 
     _signature: bytes | None
     _id: int | None
@@ -135,9 +135,9 @@ class MessageType(type):
         cls._id = number
         if signature is not None:
             if cls._signature is not None:
-                raise TypeError(f"{cls.__name__}: a family cannot be inside another")
+                raise TypeError(f"{cls.__name__}: a family cannot derive from another family")
             if not 0 <= signature <= 0xFFFF:
-                raise TypeError(f"{cls.__name__}: a signature has two octets")
+                raise TypeError(f"{cls.__name__}: a signature has two bytes, so it is at most 0xffff")
             cls._signature = signature.to_bytes(2)
             cls._commands = {}
         if number is not None:
@@ -145,31 +145,31 @@ class MessageType(type):
 
     def _enter(cls, number: int) -> None:
         if cls._signature is None:
-            raise TypeError(f"{cls.__name__} has an id but no family: no base has a signature")
+            raise TypeError(f"{cls.__name__} has an id but no family: derive it from a class with a signature")
         if not 0 <= number <= 0xFF:
-            raise TypeError(f"{cls.__name__}: an id has one octet")
+            raise TypeError(f"{cls.__name__}: an id has one byte, so it is 0 to 255")
         taken = cls._commands.setdefault(number, cls)
         if taken is not cls:
-            raise TypeError(f"{cls.__name__}: id {number} is taken by {taken.__name__}")
+            raise TypeError(f"{cls.__name__}: {taken.__name__} already has the id {number}")
 
     @property
     def signature(cls) -> int | None:
-        """The signature of the family, or None outside of any."""
+        """The signature of the family, or None if the class belongs to no family."""
         return None if cls._signature is None else int.from_bytes(cls._signature)
 
     @property
     def id(cls) -> int | None:
-        """The id of the command, or None if the class is not one."""
+        """The id of the command, or None if the class is not a command."""
         return cls._id
 
     @property
     def commands(cls) -> dict[int, MessageType]:
-        """The commands of the family by id: those that derive from this class."""
+        """The commands that derive from this class, by id."""
         return {number: command for number, command in cls._commands.items() if cls in command.__mro__}
 
 
 class Message(metaclass=MessageType):
-    """Base class of all messages; see the head of the module for how they are declared."""
+    """Base class of all messages. The head of the module explains how to declare one."""
 
     __slots__ = ()
 
@@ -182,7 +182,7 @@ class Message(metaclass=MessageType):
 
     def __post_init__(self) -> None:
         if self._id is None:
-            raise TypeError(f"{type(self).__name__} is not a command: it was declared with no id")
+            raise TypeError(f"{type(self).__name__} is not a command: its declaration has no id")
         for name, kind in self._frozen:
             try:
                 value = kind.freeze(getattr(self, name))
@@ -192,9 +192,9 @@ class Message(metaclass=MessageType):
             object.__setattr__(self, name, value)
 
     def encode(self) -> tuple[bytes, ...]:
-        """The frames of the message: the first one, and those of its msg if it has one.
+        """Return the frames of the message: the first one, then those of its msg if it has one.
 
-        Raises Unencodable if a value does not fit its field.
+        Raises `Unencodable` if a value does not fit its field.
         """
         assert self._signature is not None
         assert self._id is not None
@@ -210,9 +210,9 @@ class Message(metaclass=MessageType):
 
     @classmethod
     def decode(cls, frames: Octets | Iterable[Octets]) -> Self:
-        """The message that these frames, or this only frame, are.
+        """Return the message that is in these frames, or in this single frame.
 
-        Raises a WireError, and nothing else, for octets that are no message of this class.
+        Raises a `WireError`, and nothing else, if the bytes are not a message of this class.
         """
         octets, content = _split(frames)
         command = cls._command_of(octets)
@@ -225,14 +225,14 @@ class Message(metaclass=MessageType):
     @classmethod
     def _command_of(cls, octets: bytes) -> type[Self]:
         if cls._signature is None:
-            raise TypeError(f"{cls.__name__} has no signature: decode by a family or one of its commands")
+            raise TypeError(f"{cls.__name__} has no signature: call decode of a family or of one of its commands")
         if octets[:2] != cls._signature[: len(octets)]:
-            raise BadSignature(f"a message starts with {cls._signature.hex()}, not {octets[:2].hex()}", 0)
+            raise BadSignature(f"a message starts with {cls._signature.hex()}, but this one with {octets[:2].hex()}", 0)
         if len(octets) < _HEAD:
-            raise Truncated(f"a message has {_HEAD} octets at least, not {len(octets)}", len(octets))
+            raise Truncated(f"a message has at least {_HEAD} bytes, but this one has {len(octets)}", len(octets))
         command = cls._commands.get(octets[2])
         if command is None or not issubclass(command, cls):
-            raise UnknownCommand(f"command {octets[2]} is not one of {cls.__name__}", 2, id=octets[2])
+            raise UnknownCommand(f"{cls.__name__} has no command {octets[2]}", 2, id=octets[2])
         return command
 
     @classmethod
@@ -245,13 +245,13 @@ class Message(metaclass=MessageType):
                 if step.constant is None:
                     values.append(value)
                 elif value != step.constant:
-                    raise BadValue(f"{shown(value)} came where {shown(step.constant)} stands", offset)
+                    raise BadValue(f"the value must be {shown(step.constant)}, not {shown(value)}", offset)
             except WireError as problem:
                 _place(problem, cls, step.name)
                 raise
             offset = end
         if offset != len(octets):
-            raise TrailingOctets(f"{len(octets) - offset} octets are left after the last field", offset)
+            raise TrailingOctets(f"{len(octets) - offset} bytes are left after the last field", offset)
         if cls._content is not None:
             values.append(content)
         elif content:
@@ -260,14 +260,16 @@ class Message(metaclass=MessageType):
 
 
 def _place(problem: WireError, command: type, name: str | None = None) -> None:
+    """Add the names of command and field to an error that does not have them yet."""
     problem.command = problem.command or command.__name__
     problem.field = problem.field or name
 
 
 def _split(frames: Octets | Iterable[Octets]) -> tuple[bytes, tuple[bytes, ...]]:
+    """Return the first frame, and the frames after it."""
     if isinstance(frames, Octets):
         return bytes(frames), ()
     octets = tuple(map(bytes, frames))
     if not octets:
-        raise Truncated("there are no frames, not even a first one", 0)
+        raise Truncated("a message has at least one frame, but this one has none", 0)
     return octets[0], octets[1:]

@@ -1,12 +1,11 @@
 """The field types that the specifications name, from number-1 to msg.
 
-A type turns a value into octets and reads it back from an offset. Reading trusts nothing: a length or a
-count is compared with the octets that are there before anything of that size is read or built. A count is
-bounded by the fewest octets that one of its elements can take, so ten octets can never ask for a list of
-four billion.
+A type encodes a value as bytes, and reads it back from an offset. A reader trusts no length and no count: it compares
+them with the bytes that are left before it reads or builds anything of that size. A count is bounded by the fewest
+bytes that one of its elements can take, so a message of ten bytes can never ask for a list of four billion.
 
-Text is `str`, carried as UTF-8 with surrogateescape (PEP 383). Every sequence of octets is thereby some
-`str`, becomes the same octets again, and two received texts are equal exactly when their octets are.
+Text is `str`, carried as UTF-8 with surrogateescape (PEP 383). So every sequence of bytes can be read as a `str` that
+encodes to the same bytes again, and two received texts are equal exactly if their bytes are.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from zambezi.wire.errors import BadValue, Truncated, Unencodable, shown
 from zambezi.wire.text import as_bytes, as_text
 
 Octets: TypeAlias = bytes | bytearray | memoryview
-"""What decoding accepts. Values never refer to it afterwards."""
+"""The types that decoding accepts. Decoded values are copies, and never refer to the input."""
 
 T = TypeVar("T")
 E = TypeVar("E", bound=IntEnum)
 
 
 class FieldType(ABC, Generic[T]):
-    """A type that a field of a message can have; `name` is the specification's name for it."""
+    """A type of a message's field. `name` is the specification's name for it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -37,12 +36,12 @@ class FieldType(ABC, Generic[T]):
         return f"<{self.name}>"
 
     def freeze(self, value: T) -> T:
-        """The value in the immutable form in which a message keeps it."""
+        """Return the value in the immutable form in which a message keeps it."""
         return value
 
 
 class OctetType(FieldType[T]):
-    """A type whose values travel inside the first frame; `least` is the fewest octets that one takes."""
+    """A type whose values travel inside the first frame. `least` is the fewest bytes that a value takes."""
 
     def __init__(self, name: str, least: int) -> None:
         super().__init__(name)
@@ -50,16 +49,16 @@ class OctetType(FieldType[T]):
 
     @abstractmethod
     def encode(self, value: T) -> bytes:
-        """The octets of the value, or Unencodable."""
+        """Return the bytes of the value; raise `Unencodable` if it does not fit."""
 
     @abstractmethod
     def read(self, octets: bytes, offset: int) -> tuple[T, int]:
-        """The value at the offset and the offset after it, or Truncated or BadValue."""
+        """Return the value at the offset, and the offset after it; raise `Truncated` or `BadValue`."""
 
 
 @final
 class Number(OctetType[int]):
-    """number-N: an unsigned integer of N octets in network order."""
+    """number-N: an unsigned integer of N bytes in network order."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"number-{size}", size)
@@ -70,27 +69,29 @@ class Number(OctetType[int]):
         try:
             return self._struct.pack(value)
         except error:
-            raise Unencodable(f"{shown(value)} is no {self.name}, a whole number from 0 to {self.greatest}") from None
+            raise Unencodable(
+                f"{shown(value)} is not a {self.name}, a whole number from 0 to {self.greatest}"
+            ) from None
 
     def read(self, octets: bytes, offset: int) -> tuple[int, int]:
         end = offset + self.least
         if end > len(octets):
-            raise Truncated(f"{self.name} takes {self.least} octets, {len(octets) - offset} are left", offset)
+            raise Truncated(f"{self.name} takes {self.least} bytes, but {len(octets) - offset} are left", offset)
         return self._struct.unpack_from(octets, offset)[0], end
 
     def read_length(self, octets: bytes, offset: int) -> tuple[int, int]:
-        """Read this number as the length of what follows it: where that begins and ends."""
+        """Read this number as the length of the bytes that follow it; return where they begin and end."""
         length, begin = self.read(octets, offset)
         if length > len(octets) - begin:
-            raise Truncated(f"length {length} is declared, {len(octets) - begin} octets are left", offset)
+            raise Truncated(f"the declared length is {length}, but {len(octets) - begin} bytes are left", offset)
         return begin, begin + length
 
     def read_count(self, octets: bytes, offset: int, least: int) -> tuple[int, int]:
-        """Read this number as the count of elements that take at least `least` octets each."""
+        """Read this number as a count of elements of at least `least` bytes each; return it and where they begin."""
         count, begin = self.read(octets, offset)
         if count > (len(octets) - begin) // least:
             raise Truncated(
-                f"count {count} is declared, {len(octets) - begin} octets are left, {least} or more for each",
+                f"the declared count is {count}, at least {least} bytes each, but {len(octets) - begin} bytes are left",
                 offset,
             )
         return count, begin
@@ -98,7 +99,7 @@ class Number(OctetType[int]):
 
 @final
 class Text(OctetType[str]):
-    """string and longstr: a length in octets, then text."""
+    """string and longstr: the length in bytes, then text."""
 
     def __init__(self, name: str, length: Number) -> None:
         super().__init__(name, length.least)
@@ -106,14 +107,16 @@ class Text(OctetType[str]):
 
     def encode(self, value: str) -> bytes:
         if not isinstance(value, str):
-            raise Unencodable(f"{shown(value)} is no text")
+            raise Unencodable(f"{shown(value)} is not a str")
         try:
             octets = as_bytes(value)
         except UnicodeEncodeError as problem:
-            raise Unencodable(f"{shown(value)} has no octets: character {problem.start} is a lone surrogate") from None
+            raise Unencodable(
+                f"{shown(value)} cannot be encoded: character {problem.start} is a lone surrogate"
+            ) from None
         if len(octets) > self._length.greatest:
             raise Unencodable(
-                f"{len(octets)} octets of text are too many for {self.name}: {self._length.greatest} at most"
+                f"the text has {len(octets)} bytes, but a {self.name} has at most {self._length.greatest}"
             )
         return self._length.encode(len(octets)) + octets
 
@@ -124,7 +127,7 @@ class Text(OctetType[str]):
 
 @final
 class Chunk(OctetType[bytes]):
-    """chunk: a length in four octets, then octets."""
+    """chunk: a length in four bytes, then that many bytes."""
 
     def __init__(self, length: Number) -> None:
         super().__init__("chunk", length.least)
@@ -143,7 +146,7 @@ class Chunk(OctetType[bytes]):
 
 @final
 class Strings(OctetType[Sequence[str]]):
-    """strings: a count in four octets, then as many longstr."""
+    """strings: a count in four bytes, then as many longstr."""
 
     def __init__(self, count: Number, element: Text) -> None:
         super().__init__("strings", count.least)
@@ -153,7 +156,7 @@ class Strings(OctetType[Sequence[str]]):
     def freeze(self, value: object) -> tuple[str, ...]:
         # A str is an iterable of str: without this, groups="CHAT" would be four groups.
         if isinstance(value, str) or not isinstance(value, Iterable):
-            raise Unencodable(f"{shown(value)} is no list of texts")
+            raise Unencodable(f"{shown(value)} is not a list of str")
         return tuple(value)
 
     def encode(self, value: Sequence[str]) -> bytes:
@@ -170,8 +173,9 @@ class Strings(OctetType[Sequence[str]]):
 
 @final
 class Dictionary(Mapping[str, str]):
-    """An immutable mapping of names to values, in the order of the wire; equal to any mapping with the same
-    items, in whatever order.
+    """An immutable mapping of names to values, in the order of the wire.
+
+    It equals any mapping with the same items, in any order.
     """
 
     __slots__ = ("_items",)
@@ -197,7 +201,7 @@ class Dictionary(Mapping[str, str]):
 
 @final
 class DictionaryType(OctetType[Mapping[str, str]]):
-    """dictionary: a count in four octets, then as many pairs of a string and a longstr."""
+    """dictionary: a count in four bytes, then as many pairs of a string and a longstr."""
 
     def __init__(self, count: Number, key: Text, element: Text) -> None:
         super().__init__("dictionary", count.least)
@@ -209,7 +213,7 @@ class DictionaryType(OctetType[Mapping[str, str]]):
         if isinstance(value, Dictionary):
             return value
         if not isinstance(value, Mapping):
-            raise Unencodable(f"{shown(value)} is no mapping of names to values")
+            raise Unencodable(f"{shown(value)} is not a mapping of names to values")
         return Dictionary(value)
 
     def encode(self, value: Mapping[str, str]) -> bytes:
@@ -227,7 +231,7 @@ class DictionaryType(OctetType[Mapping[str, str]]):
 
 @final
 class Choice(OctetType[E]):
-    """A number of which the grammar lists the allowed values, as an enumeration."""
+    """A number whose allowed values the grammar lists, as an enumeration."""
 
     def __init__(self, number: Number, values: type[E]) -> None:
         super().__init__(f"{number.name} of {values.__name__}", number.least)
@@ -238,7 +242,7 @@ class Choice(OctetType[E]):
         try:
             return self._values(value)
         except ValueError:
-            raise Unencodable(f"{shown(value)} is no {self._values.__name__}") from None
+            raise Unencodable(f"{shown(value)} is not a {self._values.__name__}") from None
 
     def encode(self, value: E) -> bytes:
         return self._number.encode(value)
@@ -248,23 +252,23 @@ class Choice(OctetType[E]):
         try:
             return self._values(value), end
         except ValueError:
-            raise BadValue(f"{value} is no {self._values.__name__}", offset) from None
+            raise BadValue(f"{value} is not a {self._values.__name__}", offset) from None
 
 
 @final
 class Msg(FieldType[Sequence[bytes]]):
-    """msg: zero or more distinct frames. They travel as frames of their own, behind the first one."""
+    """msg: zero or more frames, which travel as frames of their own after the first one."""
 
     def freeze(self, value: object) -> tuple[bytes, ...]:
-        # Octets are an iterable of numbers: content=b"hi" would otherwise be two frames of zeros.
+        # bytes are an iterable of numbers: without this, content=b"hi" would be two frames of zeros.
         if isinstance(value, Octets | str) or not isinstance(value, Iterable):
-            raise Unencodable(f"{shown(value)} is no list of frames")
+            raise Unencodable(f"{shown(value)} is not a list of frames")
         return tuple(map(_frozen_octets, value))
 
 
 def _frozen_octets(value: object) -> bytes:
     if not isinstance(value, Octets):
-        raise Unencodable(f"{shown(value)} is not octets")
+        raise Unencodable(f"{shown(value)} is not bytes")
     return bytes(value)
 
 
@@ -281,5 +285,5 @@ msg = Msg("msg")
 
 
 def choice(number: Number, values: type[E]) -> Choice[E]:
-    """The type of a field whose allowed numbers are those of an enumeration."""
+    """Return the type of a field whose allowed numbers are those of an enumeration."""
     return Choice(number, values)

@@ -1,7 +1,7 @@
 """ZeroMQ's wire protocol, ZMTP 3.1: an engine without I/O, and sockets on it.
 
-The sockets are in `zambezi.zmtp.asyncio` and, for scripts and threads, in `zambezi.zmtp.sync`: the same names in both.
-Here is what both need: security, limits, bounds, events and errors.
+The sockets are in `zambezi.zmtp.asyncio` and, for scripts and threads, in `zambezi.zmtp.sync`, with the same names.
+This package exports the types that both use: security, limits, bounds, events and errors.
 """
 
 from __future__ import annotations

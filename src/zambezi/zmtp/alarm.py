@@ -1,7 +1,8 @@
 """A timer for an engine that says when it wants to be called next.
 
-To be called early does no harm to an engine: it looks at the time, and does what is due. So the timer is only ever
-moved forward, and what the engine asks for after every message costs a comparison.
+An early call does no harm to an engine: it looks at the time, and does what is due. So an alarm only ever moves its
+timer to an earlier time, and a request for a later time, which an engine makes after every message, costs one
+comparison.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from zambezi.zmtp.reactor import Reactor, Timer
 
 
 class Alarm:
-    """Calls `ring` at the earliest of the times that it was set to since it last rang."""
+    """A timer that calls `ring` at the earliest time that it was set to since it last rang."""
 
     __slots__ = ("_at", "_reactor", "_ring", "_timer")
 
@@ -24,7 +25,7 @@ class Alarm:
         self._timer: Timer | None = None
 
     def set(self, when: float) -> None:
-        """Ring at a time, if not before."""
+        """Ring at `when`, or earlier."""
         if when < self._at:
             if self._timer is not None:
                 self._timer.cancel()
@@ -37,7 +38,7 @@ class Alarm:
         self._ring()
 
     def end(self) -> None:
-        """Never ring again, whatever it is set to."""
+        """Never ring again, whatever time is set."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,6 +1,7 @@
-"""Waiting in an event loop: the asyncio half of what makes the two faces differ by `await` alone.
+"""Waiting in an event loop, for the asyncio faces.
 
-Its twin for threads, with the same names, is in `thread_waiter`.
+Its twin for threads, with the same names, is in `thread_waiter`: so an asyncio face and its blocking face differ by
+`await` alone.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ Mutex: Final = asyncio.Lock
 class Waiter:
     """Callers that wait for something to change, in one event loop.
 
-    `more` returns whether one change is enough for a second caller: then `wake_one` goes on to the next. `state` tells
-    a caller that waited in vain how things stand, and `timed_out` is the error that it gets.
+    `more` returns whether another caller can succeed, too, after one has: then the next caller is woken. `state`
+    returns a text that the error of a timeout ends with, and `timed_out` is the type of that error.
     """
 
     disowned = False  # in a forked child: see `thread_waiter`
@@ -49,25 +50,26 @@ class Waiter:
     # Calling
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Call a function that touches what is waited for."""
+        """Call a function that uses the state that callers wait for."""
         return function(*args)
 
     def fast(
         self, attempt: Callable[..., T], over: Callable[[], bool], post: Callable[..., bool] | None = None
     ) -> Callable[..., T | None]:
-        """Return `attempt` in a form that is safe to call from outside. `over` and `post` are for threads."""
+        """Return `attempt`, which is safe to call as it is. Only the twin for threads needs `over` and `post`."""
         return attempt
 
     async def breathe(self) -> None:
-        """Let the event loop run, for a program that never waits otherwise."""
+        """Let the event loop run: a program that always finds room would otherwise never wait."""
         await asyncio.sleep(0)
 
     # Waiting
 
     async def until(self, attempt: Callable[[], T | None], timeout: float | None, what: str) -> T:
-        """Call `attempt` whenever it may succeed, until it returns something; or raise `TimedOut`: `what` failed.
+        """Call `attempt` whenever it may succeed, until it returns something else than None, and return that.
 
-        A call that is cancelled, or times out, has taken nothing.
+        Raises `TimedOut`, with the text `what`, after `timeout` seconds. A call that is cancelled, or times out, has
+        taken nothing.
         """
         result = attempt()
         if result is not None:
@@ -80,7 +82,7 @@ class Waiter:
                     try:
                         await future
                     except asyncio.CancelledError:
-                        # The wake-up may have been meant for this call: another caller gets it then.
+                        # If this call was woken, it passes the wake-up on to another caller.
                         if future.done() and not future.cancelled():
                             self.wake_one()
                         raise
@@ -96,11 +98,11 @@ class Waiter:
 
     @property
     def waiting(self) -> int:
-        """How many callers wait now."""
+        """The number of callers that wait now."""
         return len(self._futures)
 
     def wake(self) -> None:
-        """Have all that wait try again."""
+        """Have all waiting callers try again."""
         futures = self._futures
         if futures:
             self._futures = []
@@ -109,7 +111,7 @@ class Waiter:
                     future.set_result(None)
 
     def wake_one(self) -> None:
-        """Have the one that has waited longest try again."""
+        """Have the caller that has waited longest try again."""
         futures = self._futures
         while futures:
             future = futures.pop(0)
@@ -118,14 +120,14 @@ class Waiter:
                 return
 
     def released(self) -> None:
-        """Return when the kernel has closed the sockets that were closed: here that is at once."""
+        """Wait until the kernel has closed the sockets that were closed: here it has, so return at once."""
 
     def is_question(self, argument: object) -> bool:
-        """Return whether an argument must be awaited before its value is known."""
+        """Return whether an argument is awaitable, or a coroutine function."""
         return inspect.isawaitable(argument) or inspect.iscoroutinefunction(argument)
 
     async def answer(self, question: Any) -> object:
-        """Return the value of such an argument."""
+        """Await such an argument, and return its value."""
         return await (question() if inspect.iscoroutinefunction(question) else question)
 
 

@@ -1,17 +1,17 @@
-"""Who may connect.
+"""The rules that decide which peers may connect.
 
-A socket asks twice. At accept it asks about the address, before it has read or written one octet; after the
-handshake it asks about the whole claim: address, mechanism and credentials. Any number of sockets may share
-one authenticator, from any thread. Its rules can change while connections are up: `generation` then goes up,
-and a socket that sees a new generation judges its live connections again and drops those that are refused.
+A socket asks the authenticator twice. When it accepts a connection it asks about the address, before it reads or
+writes any byte; after the handshake it asks about the whole claim: address, mechanism and credentials. Any number of
+sockets, in any threads, can share one authenticator. The rules can change while connections exist: then `generation`
+grows, and a socket that sees a new generation judges its connections again and ends those that are refused.
 
-What the rules mean:
+The rules:
 
-- `deny` wins over `allow`; an empty `allow` allows every address. A peer without one (ipc, inproc) passes.
-- `keys`: only these CURVE keys. None: any CURVE key, which is encryption without authentication.
-- `users`: only these PLAIN users. None: no PLAIN user at all.
-- NULL says nothing about the peer, so it is refused as soon as keys or users are given: a socket left on
-  NULL by mistake must not let everybody in.
+- `deny` wins over `allow`. An empty `allow` allows every address. A peer without an address (ipc, inproc) passes.
+- `keys` lists the allowed CURVE keys. None allows any CURVE key, which is encryption without authentication.
+- `users` lists the allowed PLAIN users. None allows no PLAIN user.
+- NULL proves nothing about the peer, so the authenticator refuses NULL as soon as it has keys or users: a socket that
+  uses NULL by mistake must not accept every peer.
 
 A refusal never says whether the user or the password was wrong, and takes the same time for both.
 """
@@ -41,12 +41,12 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # ::ffff:0:0/96, where a dual-stack socket shows its IPv4 peers.
 _MAPPED_PREFIX: Final = 96
-# Larger than any ring's own generation: one ring may be replaced by a younger one, and the sum still goes up.
+# Larger than the generation of any keyring: if a younger ring replaces a ring, the sum still grows.
 _GENERATION_STEP: Final = 1 << 32
 
 
 class AddressRuleError(ZambeziError):
-    """An allow or deny rule that is neither an IP address nor a network."""
+    """An `allow` or `deny` rule is neither an IP address nor a network."""
 
 
 class _Unchanged(enum.Enum):
@@ -58,7 +58,7 @@ _UNCHANGED: Final = _Unchanged.UNCHANGED
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a peer says about itself, and where it connects from."""
+    """The address of a peer, and the credentials that it presents."""
 
     mechanism: str
     """`NULL`, `PLAIN` or `CURVE`."""
@@ -67,17 +67,17 @@ class Claim:
     username: str = ""
     password: str = field(default="", repr=False)
     key: bytes = b""
-    """The peer's long-term public key, once the handshake has proved that it has the secret one."""
+    """The peer's long-term public key, after the handshake has proved that the peer has the secret key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a peer may stay. `user` is what it proved to be: empty if it proved nothing, or was refused."""
+    """An authenticator's decision. `user` is the name that the peer proved; empty if it proved none, or was refused."""
 
     allowed: bool
     user: str
     reason: str
-    """For the log of this side. It holds no password and no user name that was not proved."""
+    """The reason, for the log of this side. It contains no password, and no user name that was not proved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class _Rules:
 
 
 class Authenticator:
-    """The rules of who may connect.
+    """The rules that decide which peers may connect.
 
     >>> guard = Authenticator(users={"alice": "swordfish"}, deny=["192.0.2.0/24"])
     >>> guard.judge(Claim("PLAIN", "198.51.100.7", username="alice", password="swordfish")).user
@@ -108,20 +108,20 @@ class Authenticator:
         deny: Iterable[str] = (),
     ) -> None:
         self._lock = threading.Lock()
-        # Passwords are kept and compared as keyed digests of one length: a comparison of the texts would tell
-        # by its time how long the password is.
+        # The authenticator keeps and compares keyed digests of one length: the time that a comparison of the passwords
+        # themselves takes would reveal their length.
         self._digest_key = secrets.token_bytes(32)
         self._nobody = secrets.token_bytes(32)
         self._rules = _Rules(_by_key(keys), self._digests(users), _networks(allow), _networks(deny))
 
     @property
     def generation(self) -> int:
-        """Goes up, not always by one, whenever the rules change, the keys of the ring included."""
+        """A number that grows, not always by one, whenever the rules change, including the keys of the keyring."""
         rules = self._rules
         return rules.generation + (rules.keys.generation if isinstance(rules.keys, Keyring) else 0)
 
     def refresh(self) -> None:
-        """Look for changes in the keyring's directory; `generation` tells whether there were any."""
+        """Read the keyring's directory again. If it changed, `generation` grows."""
         keys = self._rules.keys
         if isinstance(keys, Keyring):
             keys.scan()
@@ -134,7 +134,7 @@ class Authenticator:
         allow: Iterable[str] | _Unchanged = _UNCHANGED,
         deny: Iterable[str] | _Unchanged = _UNCHANGED,
     ) -> None:
-        """Replace the rules that are given, all at once, and keep the others. On an error, none is."""
+        """Replace the given rules, all at once, and keep the others. On an error, replace none."""
         with self._lock:
             rules = self._rules
             if not isinstance(keys, _Unchanged):
@@ -145,17 +145,17 @@ class Authenticator:
                 rules = replace(rules, allow=_networks(allow))
             if not isinstance(deny, _Unchanged):
                 rules = replace(rules, deny=_networks(deny))
-            # One assignment, so that no thread sees new rules under an old generation.
+            # One assignment, so that no thread sees new rules with an old generation.
             self._rules = replace(rules, generation=rules.generation + _GENERATION_STEP)
 
     def judge_address(self, address: str) -> Verdict:
-        """May a peer connect from `address`? To be asked before the peer has sent anything."""
+        """Decide whether a peer may connect from `address`. The socket asks before the peer has sent anything."""
         rules = self._rules
         refusal = _address_refusal(rules, address)
         return Verdict(False, "", refusal) if refusal else Verdict(True, "", "address allowed")
 
     def judge(self, claim: Claim) -> Verdict:
-        """May this peer stay connected?"""
+        """Decide whether a peer with this claim may connect, or stay connected."""
         rules = self._rules
         refusal = _address_refusal(rules, claim.address)
         if refusal:
@@ -172,7 +172,7 @@ class Authenticator:
 
     def _judge_plain(self, rules: _Rules, claim: Claim) -> Verdict:
         users = rules.users if rules.users is not None else {}
-        # An unknown user goes the same way as a known one, to an answer that cannot match.
+        # An unknown user takes the same path as a known one, and is compared with a digest that cannot match.
         expected = users.get(claim.username, self._nobody)
         if hmac.compare_digest(self._digest(claim.password), expected):
             return Verdict(True, claim.username, "user and password are right")
@@ -184,7 +184,7 @@ class Authenticator:
         return MappingProxyType({user: self._digest(password) for user, password in users.items()})
 
     def _digest(self, password: str) -> bytes:
-        # surrogatepass: a password that was no UTF-8 on the wire is wrong, and must not be an exception.
+        # surrogatepass: a password that was not UTF-8 on the wire is a wrong password, and must not raise.
         return hashlib.blake2b(password.encode("utf-8", "surrogatepass"), key=self._digest_key, digest_size=32).digest()
 
     def __repr__(self) -> str:
@@ -198,13 +198,13 @@ class Authenticator:
 
 def _judge_null(rules: _Rules) -> Verdict:
     if rules.keys is not None or rules.users is not None:
-        return Verdict(False, "", "the peer must say who it is, and NULL cannot")
-    return Verdict(True, "", "nothing is asked of a NULL peer")
+        return Verdict(False, "", "the peer must authenticate itself, and NULL cannot")
+    return Verdict(True, "", "no authentication is required")
 
 
 def _judge_curve(rules: _Rules, key: bytes) -> Verdict:
     if len(key) != KEY_OCTETS:
-        return Verdict(False, "", f"a public key has {KEY_OCTETS} octets, not {len(key)}")
+        return Verdict(False, "", f"a public key has {KEY_OCTETS} bytes, not {len(key)}")
     if rules.keys is None:
         return Verdict(True, z85.encode(key), "any key is allowed")
     name = rules.keys.name_of(key) if isinstance(rules.keys, Keyring) else rules.keys.get(key)
@@ -219,7 +219,7 @@ def _by_key(keys: Keyring | Mapping[str, bytes] | None) -> Keyring | Mapping[byt
     names: dict[bytes, str] = {}
     for name, key in sorted(keys.items()):
         if len(key) != KEY_OCTETS:
-            raise InvalidKeyError(f"the public key of {name!a} has {len(key)} octets, not {KEY_OCTETS}")
+            raise InvalidKeyError(f"the public key of {name!a} has {len(key)} bytes, not {KEY_OCTETS}")
         names.setdefault(bytes(key), name)
     return MappingProxyType(names)
 
@@ -244,7 +244,7 @@ def _address(text: str) -> _Address:
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
-        # fe80::1%eth0: which interface it came by is no part of any rule.
+        # fe80::1%eth0: rules do not mention the interface.
         return ipaddress.IPv6Address(int(address))
     return address
 
@@ -257,7 +257,7 @@ def _network(rule: str) -> _Network:
     try:
         network = ipaddress.ip_network(rule)
     except ValueError as error:
-        # "10.0.0.1/8" is refused as well: it says either one host or sixteen million.
+        # "10.0.0.1/8" is refused as well: it may mean one host, or sixteen million.
         raise AddressRuleError(
             f"{rule!a} is not an address rule ({error}); write an IP address or a network such as 10.0.0.0/8"
         ) from None

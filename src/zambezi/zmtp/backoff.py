@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: longer each time, and never in step with others."""
+"""The delay before the next attempt to connect: longer each time, and random, so that peers do not retry together."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from zambezi.zmtp.errors import ZmtpError
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential, from `first` up to `longest` seconds, with up to half of it taken off at random.
+    """An exponential delay from `first` up to `longest` seconds, shortened at random by up to a half.
 
-    Peers that lost the same server do not come back all at once: that is what the jitter is for.
+    The jitter keeps peers that lost the same server from reconnecting all at once.
     """
 
     first: float = 0.1
@@ -20,9 +20,9 @@ class Backoff:
 
     def __post_init__(self) -> None:
         if not 0 < self.first <= self.longest:
-            raise ZmtpError(f"a backoff goes from above zero up: {self.first} to {self.longest} s does not")
+            raise ZmtpError(f"a backoff needs 0 < first <= longest, not first={self.first} and longest={self.longest}")
 
     def delay(self, attempt: int, chance: random.Random) -> float:
-        """Seconds before attempt number `attempt` (1 is the first retry)."""
+        """Return the seconds to wait before attempt number `attempt` (1 is the first retry)."""
         full = min(self.longest, self.first * 2.0 ** min(attempt - 1, 63))
         return full * (1.0 - chance.random() / 2)

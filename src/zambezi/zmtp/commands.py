@@ -22,22 +22,23 @@ _CONTEXT_LIMIT: Final = 16
 
 
 def command(name: bytes, data: bytes = b"") -> bytes:
-    """The body of a command frame."""
+    """Return the body of a command frame."""
     return bytes((len(name),)) + name + data
 
 
 def split(body: bytes) -> tuple[bytes, bytes]:
-    """The name and the data of a command."""
+    """Return the name and the data of a command."""
     if not body:
         raise ProtocolError("a command frame is empty")
     end = 1 + body[0]
     name = body[1:end]
     if len(body) < end or not name:
-        raise ProtocolError("the name of a command does not fit its frame")
+        raise ProtocolError("the name of a command is empty, or longer than its frame")
     return name, body[end:]
 
 
 def encode_metadata(properties: Mapping[str, bytes]) -> bytes:
+    """Return properties as the metadata of a READY or INITIATE command."""
     return b"".join(
         bytes((len(name),)) + name.encode("ascii") + len(value).to_bytes(4, "big") + value
         for name, value in properties.items()
@@ -45,14 +46,14 @@ def encode_metadata(properties: Mapping[str, bytes]) -> bytes:
 
 
 def decode_metadata(data: bytes) -> dict[str, bytes]:
-    """The properties by name; names are not case-sensitive, so they come out in lower case."""
+    """Return the properties by name. Names are not case-sensitive, so they are returned in lower case."""
     properties: dict[str, bytes] = {}
     pos = 0
     while pos < len(data):
         start = pos + 1 + data[pos]
         name = data[pos + 1 : start]
         if not name or not _NAME_CHARACTERS.issuperset(name) or start + 4 > len(data):
-            raise ProtocolError(f"a property in the metadata is malformed at octet {pos}")
+            raise ProtocolError(f"a property in the metadata is malformed at byte {pos}")
         stop = start + 4 + int.from_bytes(data[start : start + 4], "big")
         if stop > len(data):
             raise ProtocolError(f"the value of property {name.decode()} is longer than the metadata")
@@ -62,24 +63,24 @@ def decode_metadata(data: bytes) -> dict[str, bytes]:
 
 
 def error(reason: str) -> bytes:
-    """An ERROR command. Reasons of three digits are what libzmq understands as an authentication status."""
+    """Return an ERROR command. libzmq understands a reason of three digits as an authentication status."""
     text = reason.encode("ascii", "replace")[:255]
     return command(ERROR, bytes((len(text),)) + text)
 
 
 def error_reason(data: bytes) -> str:
-    """What an ERROR command says; a peer that is about to go is not blamed for a malformed one."""
+    """Return the reason in an ERROR command, even a malformed one: the peer ends the connection anyway."""
     text = data[1 : 1 + data[0]] if data else b""
     return text.decode("ascii", "backslashreplace")
 
 
 def ping(ttl: float, context: bytes = b"") -> bytes:
-    """A PING: the peer may drop us if it hears nothing for `ttl` seconds (0: no such promise)."""
+    """Return a PING: the peer may disconnect us if it receives nothing for `ttl` seconds (0: it must not)."""
     return command(PING, min(round(ttl * 10), 0xFFFF).to_bytes(2, "big") + context)
 
 
 def read_ping(data: bytes) -> tuple[float, bytes]:
-    """The promised time to live in seconds, and the context to echo."""
+    """Return the time to live of a PING in seconds, and the context that the PONG must repeat."""
     if len(data) < 2 or len(data) > 2 + _CONTEXT_LIMIT:
-        raise ProtocolError(f"a PING has 2 to {2 + _CONTEXT_LIMIT} octets after its name, not {len(data)}")
+        raise ProtocolError(f"a PING has 2 to {2 + _CONTEXT_LIMIT} bytes after its name, not {len(data)}")
     return int.from_bytes(data[:2], "big") / 10, data[2:]

@@ -1,18 +1,18 @@
 """The engine: one ZMTP connection, without I/O (37/ZMTP).
 
-Octets go in by `receive` and events come out; what must go to the peer is taken with `take_output` (the handshake,
-PING, PONG, SUBSCRIBE) or returned by `encode` (messages). Time is an argument. `deadline` says when `tick` wants to
-be called next, if nothing comes before.
+The caller passes received bytes to `receive`, which returns events. Bytes for the peer come from `take_output` (the
+handshake, PING, PONG, SUBSCRIBE) and from `encode` (messages). Time is an argument. `deadline` says when the caller
+must call `tick`.
 
-A connection passes through these states, and each has one method that understands its octets:
+A connection passes through these states, and each has one method that parses its bytes:
 
-    GREETING   64 octets each way: version, mechanism, role
-    HANDSHAKE  the mechanism's commands, one at a time, under the limits of the handshake
+    GREETING   64 bytes in each direction: version, mechanism, role
+    HANDSHAKE  the mechanism's commands, one at a time, within the limits of the handshake
     TRAFFIC    batches of messages, and commands between them
-    CLOSED     nothing more is understood, sent or raised
+    CLOSED     everything is ignored
 
-No octets from a peer make it raise. A violation ends the connection with `Failed` (the handshake) or `Closed` (after
-it), which carry the reason; where ZMTP has a way to tell the peer, the peer is told.
+No bytes from a peer make the engine raise. A violation ends the connection with the event `Failed` (during the
+handshake) or `Closed` (after it), which carry the reason; if ZMTP allows it, the peer is told, too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from zambezi.zmtp.greeting import Greeting
 from zambezi.zmtp.mechanism import NOT_ALLOWED, Incompatible, Refused, Terms
 from zambezi.zmtp.security import Null, Security
 
-# Which types may talk to which (37/ZMTP, "The Socket-Type Property").
+# The types that each socket type can talk to (37/ZMTP, "The Socket-Type Property").
 COMPATIBLE: Final[Mapping[str, frozenset[str]]] = {
     "DEALER": frozenset({"REP", "DEALER", "ROUTER"}),
     "ROUTER": frozenset({"REQ", "DEALER", "ROUTER"}),
@@ -43,13 +43,13 @@ COMPATIBLE: Final[Mapping[str, frozenset[str]]] = {
 }
 _WITH_IDENTITY: Final = frozenset({"DEALER", "ROUTER"})
 _PUBLISHERS: Final = frozenset({"PUB", "XPUB"})
-# So many commands wait for a peer that does not read. One more PONG would tell it nothing new, and take memory.
+# The most commands that wait for a peer that does not read. One more PONG would tell it nothing new, and take memory.
 _UNREAD: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a peer may ask of us. Sizes are in octets, times in seconds."""
+    """The limits on what a peer can send, or make this side do. Sizes are in bytes, times in seconds."""
 
     frame: int = 1 << 28
     message: int = 1 << 28
@@ -61,15 +61,15 @@ class Limits:
         for name in ("frame", "message", "handshake"):
             if getattr(self, name) < 255:
                 raise ZmtpError(
-                    f"the limit `{name}` must be at least 255 octets, a short frame, not {getattr(self, name)}"
+                    f"the limit `{name}` must be at least 255 bytes, a short frame, not {getattr(self, name)}"
                 )
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """PING every `interval` seconds; a peer that sends no octet for `timeout` seconds after one is gone.
+    """A PING every `interval` seconds. A peer that sends nothing for `timeout` seconds after a PING is disconnected.
 
-    With `ttl` the peer is asked to drop us, too, when it has not heard from us for so long.
+    With `ttl`, each PING also asks the peer to disconnect us if it receives nothing from us for `ttl` seconds.
     """
 
     interval: float
@@ -99,7 +99,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The peer wants (or no longer wants) messages that begin with `prefix`."""
+    """The peer subscribes to the messages that begin with `prefix`, or cancels that."""
 
     prefix: bytes
     cancel: bool = False
@@ -114,7 +114,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The connection broke the protocol, or fell silent, after the handshake."""
+    """The connection ended after the handshake: the peer violated the protocol, or sent nothing for too long."""
 
     reason: str
 
@@ -123,6 +123,8 @@ Event: TypeAlias = Batch | Ready | Subscription | Failed | Closed
 
 
 class State(Enum):
+    """The states of a connection; the head of the module explains them."""
+
     GREETING = "greeting"
     HANDSHAKE = "handshake"
     TRAFFIC = "traffic"
@@ -130,7 +132,7 @@ class State(Enum):
 
 
 class Connection:
-    """One connection, seen from one side. `now` is the time at which it was made."""
+    """One side of a connection. `now` is the time at which the connection was made."""
 
     __slots__ = (
         "_admit",
@@ -186,14 +188,14 @@ class Connection:
         self._deadline = now + self._limits.handshake_time
         self._heard = now
         self._next_ping = 0.0
-        self._asked = 0.0  # when the oldest PING was sent that nothing has been heard since; 0: none
+        self._asked = 0.0  # when the oldest PING was sent since the peer sent something; 0 if none was
         self._peer_ttl = 0.0
         self._output = [Greeting(self.mechanism.name, self.mechanism.as_server).encode()]
 
-    # Octets in
+    # Bytes in
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """Take what was read from the peer; give what it means."""
+        """Take bytes that were read from the peer; return the events that follow from them."""
         self._heard = now
         self._asked = 0.0
         if self.state is State.TRAFFIC:
@@ -225,8 +227,10 @@ class Connection:
         theirs = Greeting.decode(self._buffer[: greeting.SIZE])
         self._buffer = self._buffer[greeting.SIZE :]
         if theirs.mechanism != self.mechanism.name:
-            raise ProtocolError(f"the peer wants {theirs.mechanism} security, this socket {self.mechanism.name}")
-        # libzmq leaves the octet zero on both sides, so that a zero says nothing. Two clients find out by their HELLOs.
+            raise ProtocolError(
+                f"the peer wants {theirs.mechanism} security, but this socket uses {self.mechanism.name}"
+            )
+        # libzmq leaves the byte zero on both sides, so a zero means nothing. Two clients find out by their HELLOs.
         if theirs.as_server and self.mechanism.as_server:
             raise ProtocolError(f"both sides are set up as {theirs.mechanism} server")
         self.peer_version = min(theirs.version, greeting.VERSION)
@@ -236,19 +240,19 @@ class Connection:
             self._output.append(encode_command(first))
 
     def _handshake_command(self) -> bytes | None:
-        """The body of the next handshake command, once it is whole."""
+        """Return the body of the next handshake command, or None if it is not whole yet."""
         data = self._buffer
         if len(data) < 2:
             return None
         flags = data[0]
         if flags & ~LONG != COMMAND:
-            raise ProtocolError(f"a command was expected in the handshake, but the flags octet is {flags:#04x}")
+            raise ProtocolError(f"the handshake needs a command, but the flags byte is {flags:#04x}")
         if flags & LONG:
             start, size = 9, int.from_bytes(data[1:9], "big") if len(data) >= 9 else 0
         else:
             start, size = 2, data[1]
         if self._handshake_octets + size > self._limits.handshake:
-            raise ProtocolError(f"the handshake is over the limit of {self._limits.handshake} octets")
+            raise ProtocolError(f"the handshake is over the limit of {self._limits.handshake} bytes")
         if len(data) < start + size:
             return None
         self._handshake_octets += start + size
@@ -257,12 +261,12 @@ class Connection:
 
     def _check_metadata(self, properties: Mapping[str, bytes]) -> None:
         theirs = properties.get("socket-type")
-        # libzmq lets a peer in that does not say what it is, so we do.
+        # libzmq accepts a peer that does not state its socket type, so we do, too.
         if theirs is not None and theirs.decode("ascii", "replace") not in COMPATIBLE[self.socket_type]:
             raise Incompatible(f"a {printable(theirs)} cannot talk to a {self.socket_type}")
         identity = properties.get("identity", b"")
         if len(identity) > 255 or identity[:1] == b"\0":
-            raise ProtocolError("the identity is longer than 255 octets or begins with a zero octet")
+            raise ProtocolError("the identity is longer than 255 bytes, or begins with a zero byte")
         if self._admit is not None:
             self._admit(properties)
 
@@ -312,10 +316,13 @@ class Connection:
                 events.append(Subscription(data, name == commands.CANCEL))
         elif name == commands.ERROR:
             raise ProtocolError(f"the peer says: {commands.error_reason(data) or 'ERROR with no reason'}")
-        # PONG has done its work by coming; unknown commands are ignored, as libzmq does.
+        # A PONG needs no action: that it arrived is enough. Unknown commands are ignored, as in libzmq.
 
     def _subscriptions(self, batch: Batch, events: list[Event]) -> None:
-        """In ZMTP 3.0 a subscription is a message that begins with 1 or 0. Anything else is an upstream message."""
+        """Split the messages of a ZMTP 3.0 peer to a publisher into subscriptions and upstream messages.
+
+        A subscription is a message of one frame that begins with the byte 1 or 0.
+        """
         rest: list[bytes] = []
         ends: list[int] = []
         for message in batch:
@@ -332,25 +339,25 @@ class Connection:
             events.append(Batch(rest, ends, sum(map(wire_size, rest))))
 
     def _fail(self, error: ProtocolError) -> Failed:
-        # Only a server says ERROR where there is one (24/ZMTP-PLAIN, 26/CURVEZMQ). Who gets it must not come back with
-        # the same credentials (37/ZMTP, "Error Handling"), and libzmq's clients never do: so it is for what will not
-        # change. All else, an identity in use or a handshake that took too long, is told by closing.
-        tells = self.mechanism.as_server or self.mechanism.name == "NULL"
-        if self.state is State.HANDSHAKE and tells and isinstance(error, Refused | Incompatible):
+        # In PLAIN and CURVE, only the server sends ERROR (24/ZMTP-PLAIN, 26/CURVEZMQ). A peer that receives ERROR must
+        # not come back with the same credentials (37/ZMTP, "Error Handling"), and libzmq's clients never do. So we send
+        # it for permanent failures only. For others, such as an identity in use or a timeout, we just close.
+        may_tell = self.mechanism.as_server or self.mechanism.name == "NULL"
+        if self.state is State.HANDSHAKE and may_tell and isinstance(error, Refused | Incompatible):
             reason = NOT_ALLOWED if isinstance(error, Refused) else str(error)
             self._output.append(encode_command(commands.error(reason)))
         self.state = State.CLOSED
         return Failed(str(error))
 
-    # Octets out
+    # Bytes out
 
     def encode(self, messages: Sequence[Message], singles: bool = False) -> bytes:
-        """The octets of messages; `singles` promises that each is one `bytes`, and is faster."""
+        """Return the bytes of messages. `singles` promises that each message is one `bytes`, which is faster."""
         return self.mechanism.encode(messages, singles)
 
     @property
     def sealed(self) -> bool:
-        """Whether each message goes out in a box that is for this peer alone."""
+        """Whether messages are encrypted for this peer alone, so that peers cannot share their bytes."""
         return self.mechanism.sealed
 
     def subscribe(self, prefix: bytes) -> None:
@@ -358,43 +365,44 @@ class Connection:
         self._subscription(commands.SUBSCRIBE, b"\x01", prefix)
 
     def cancel(self, prefix: bytes) -> None:
-        """Take back one `subscribe`."""
+        """Cancel one `subscribe` of this prefix."""
         self._subscription(commands.CANCEL, b"\x00", prefix)
 
-    def _subscription(self, name: bytes, octet: bytes, prefix: bytes) -> None:
+    def _subscription(self, name: bytes, first: bytes, prefix: bytes) -> None:
         if self.peer_version >= (3, 1):
             self._output.append(self.mechanism.encode_command(commands.command(name, prefix)))
         else:
-            self._output.append(self.mechanism.encode([octet + prefix], True))
+            self._output.append(self.mechanism.encode([first + prefix], True))
 
     def take_output(self) -> bytes:
-        """What must go to the peer before any further message."""
+        """Return the bytes that must go to the peer before any further message, and forget them."""
         output = b"".join(self._output)
         self._output.clear()
         return output
 
     @property
     def has_output(self) -> bool:
+        """Whether `take_output` has something to return."""
         return bool(self._output)
 
     def explain_loss(self, reason: str) -> str:
-        """Why the connection may have ended, for those who must set it right: a peer that just closes says nothing."""
+        """Return `reason`, with a hint for the operator: a peer that just closes the connection gives no reason."""
         if self.state is State.GREETING:
-            return f"{reason} before it had greeted: does it speak ZMTP, and the mechanism {self.mechanism.name}?"
+            return f"{reason} before it sent a greeting: does it speak ZMTP, and the mechanism {self.mechanism.name}?"
         if self.state is State.HANDSHAKE:
             return f"{reason} during the handshake: {self.mechanism.suspicion}"
         return reason
 
     @property
     def claim(self) -> Claim | None:
-        """What the peer was let in for: to be judged again when the rules change."""
+        """The claim by which the authenticator admitted the peer; it is judged again when the rules change."""
         return self.mechanism.claim
 
     # Time
 
     @property
     def deadline(self) -> float | None:
-        """When `tick` wants to be called."""
+        """The time at which the caller must call `tick`, or None."""
         if self.state is State.CLOSED:
             return None
         if self.state is not State.TRAFFIC:
@@ -409,7 +417,10 @@ class Connection:
         return min(times, default=None)
 
     def tick(self, now: float, listening: bool = True) -> list[Event]:
-        """Do what is due. While we are not reading from the peer (`listening`), its silence says nothing."""
+        """Do what is due at `now`; return the events that follow.
+
+        `listening` is False while this side does not read from the peer: then the peer's silence means nothing.
+        """
         if self.state is State.CLOSED:
             return []
         if self.state is not State.TRAFFIC:
@@ -419,14 +430,14 @@ class Connection:
         if not listening:
             self._heard = now
             self._asked = 0.0
-        # The same sums as in `deadline`: another order would round differently, and be early or late.
+        # These sums must be the same as in `deadline`: another order would round differently, and be early or late.
         if self._peer_ttl and now >= self._heard + self._peer_ttl:
-            return [self._fall_silent(f"the peer was silent for the {self._peer_ttl:g} s that it promised not to be")]
+            return [self._fall_silent(f"the peer sent nothing for {self._peer_ttl:g} s, the time to live of its PING")]
         beat = self._heartbeat
         if beat is None or self.peer_version < (3, 1):
             return []
         if self._asked and now >= self._asked + beat.timeout:
-            return [self._fall_silent(f"nothing came from the peer for {beat.timeout:g} s after a PING")]
+            return [self._fall_silent(f"the peer sent nothing for {beat.timeout:g} s after a PING")]
         if now >= self._next_ping:
             if len(self._output) < _UNREAD:
                 self._output.append(self.mechanism.encode_command(commands.ping(beat.ttl)))

@@ -1,4 +1,4 @@
-"""Making connections, and making them again when they are lost. The peer stays the same through all of it."""
+"""Connecting, and reconnecting when a connection is lost. The `Peer` object stays the same all the time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Connector:
-    """The base of both kinds: a peer, the count of attempts, and the next one's timer."""
+    """The base of both kinds of connector: a peer, the number of attempts, and the timer of the next one."""
 
     __slots__ = ("_attempts", "_delay", "_since", "_timer", "closed", "endpoint", "peer", "transport")
 
@@ -35,19 +35,20 @@ class Connector:
         self._timer: Timer | None = None
 
     def attempt(self) -> None:
+        """Begin an attempt to connect."""
         raise NotImplementedError
 
     def established(self) -> None:
-        """The handshake is complete."""
+        """Note that the handshake is complete."""
         self._since = self.transport.reactor.time()
 
     def again(self, reason: str) -> None:
-        """Try once more, later."""
+        """Schedule another attempt."""
         if self.closed or self._timer is not None:
             return
         now = self.transport.reactor.time()
-        # After a success it starts with the shortest delay again. A connection that the peer ends at once (our identity
-        # is in use there, say) was none.
+        # After a success the delay starts again at the shortest. A connection that the peer ended at once (for example,
+        # because our identity is in use there) was no success.
         if self._since is not None and now - self._since >= self._delay:
             self._attempts = 0
         self._since = None
@@ -62,7 +63,7 @@ class Connector:
             self.attempt()
 
     def close(self) -> None:
-        """Stop trying. A link that exists is the transport's to end."""
+        """Stop trying. The transport ends a link that exists."""
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -70,7 +71,7 @@ class Connector:
 
 
 class StreamConnector(Connector):
-    """Connects to a TCP port or a Unix socket."""
+    """A connector for TCP ports and Unix sockets."""
 
     __slots__ = ("_candidates", "_sock", "_target", "_timeout")
 
@@ -117,15 +118,15 @@ class StreamConnector(Connector):
         except OSError as error:
             if sock is not None:
                 sock.close()
-            self._next(_told(error.errno or 0, str(error)))
+            self._next(_text_of(error.errno or 0, str(error)))
             return
         if code not in (0, errno.EINPROGRESS):
             sock.close()
-            # The backlog of a Unix socket is full: EAGAIN, and no promise that it will become writable.
-            self._next(_told(code, ""))
+            # EAGAIN means that the backlog of a Unix socket is full; the socket may never become writable.
+            self._next(_text_of(code, ""))
             return
         self._sock = sock
-        # To this machine the connection is often there at once, whatever the code says.
+        # A connection within this machine often exists at once, whatever the code says.
         if code == 0 or _is_connected(sock):
             self._connected()
         else:
@@ -140,7 +141,7 @@ class StreamConnector(Connector):
             return
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
-            self._give_up(_told(code, ""))
+            self._give_up(_text_of(code, ""))
         else:
             self.transport.reactor.remove_writer(sock)
             self._connected()
@@ -169,10 +170,10 @@ class StreamConnector(Connector):
             self._timeout = None
         try:
             name = sock.getpeername()
-            # A port of the ephemeral range that nobody listens on can be given to the very socket that connects to it.
+            # The kernel can give the socket, as its own port, the very port that it connects to, if no socket listens.
             reason = "connection refused" if name and name == sock.getsockname() else ""
-        except OSError as error:  # it was there, and is gone again
-            reason = _told(error.errno or 0, str(error))
+        except OSError as error:  # the connection ended already
+            reason = _text_of(error.errno or 0, str(error))
         if reason:
             self.transport.reactor.release(sock)
             self._next(reason)
@@ -187,7 +188,7 @@ class StreamConnector(Connector):
 
 
 class MemoryConnector(Connector):
-    """Connects to a name in this process, as soon as somebody binds it."""
+    """A connector for a name in this process: it connects as soon as a socket binds the name."""
 
     __slots__ = ("_name",)
 
@@ -219,5 +220,5 @@ def _is_connected(sock: socket.socket) -> bool:
     return True
 
 
-def _told(code: int, otherwise: str) -> str:
+def _text_of(code: int, otherwise: str) -> str:
     return (os.strerror(code) if code else otherwise).lower()

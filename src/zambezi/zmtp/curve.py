@@ -1,16 +1,16 @@
-"""CURVE: keys on both sides, and everything encrypted (26/CURVEZMQ over 25/ZMTP-CURVE). libsodium does the boxes.
+"""CURVE: both sides have keys, and everything is encrypted (26/CURVEZMQ over 25/ZMTP-CURVE). libsodium makes the boxes.
 
     client                                               server
     HELLO     C', Box[64 zeros](C'->S)             --->  opens it: the client knows the server's public key S
               opens it: the server has S's secret  <---  WELCOME   Box[S' + cookie](S->C')
     INITIATE  cookie, Box[C + vouch + metadata]    --->  opens it: the vouch proves that the client has C's secret,
-                                                         and the authenticator says whether C may come in
+                                                         and the authenticator decides whether C may connect
               the handshake is complete            <---  READY     Box[metadata](S'->C')
 
-C and S are long-term keys, C' and S' are made for this connection alone. The server keeps nothing but the cookie
-between WELCOME and INITIATE: what it must remember is inside, under a key that changes every minute. A cookie that
-was not made on this very connection is refused even while its key is alive: otherwise a recorded handshake could be
-played to the server again, and the recorded messages after it.
+C and S are long-term keys; C' and S' are made for this connection alone. Between WELCOME and INITIATE the server keeps
+only the cookie: it contains what the server must remember, encrypted with a key that changes every minute. The server
+refuses a cookie that was not made on this very connection, even while its key is valid: otherwise an attacker could
+replay a recorded handshake to the server, and the recorded messages after it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _READY_LEAST: Final = 8 + 16
 
 
 class CookieKey:
-    """The key that cookies are made with. It changes every `lifetime` seconds; the one before it still opens."""
+    """The key that encrypts cookies. It changes every `lifetime` seconds; the previous key still opens cookies."""
 
     __slots__ = ("_current", "_lifetime", "_made", "_previous", "_random")
 
@@ -75,11 +75,13 @@ class CookieKey:
         self._made = 0.0
 
     def seal(self, plaintext: bytes, now: float) -> bytes:
+        """Return a cookie."""
         self._rotate(now)
         nonce = self._random(16)
         return nonce + crypto_secretbox_easy(plaintext, b"COOKIE--" + nonce, self._current)
 
     def open(self, cookie: bytes, now: float) -> bytes:
+        """Return the content of a cookie; raise `ProtocolError` if neither key opens it."""
         self._rotate(now)
         for key in (self._current, self._previous):
             if key:
@@ -93,13 +95,13 @@ class CookieKey:
         if not self._current or now - self._made >= 2 * self._lifetime:
             self._previous, self._current, self._made = b"", self._random(32), now
         elif now - self._made >= self._lifetime:
-            # As if it had changed on time, so that the key before it does not live longer when nobody came then.
+            # As if the key had changed on time: the previous key must not live longer just because no client connected.
             self._previous, self._current = self._current, self._random(32)
             self._made += self._lifetime
 
 
 class _Curve(Mechanism):
-    """What both sides share: the boxes of the traffic, from the moment the handshake is complete."""
+    """The part that both sides share: the boxes of the traffic, after the handshake."""
 
     name = "CURVE"
     sealed = True
@@ -121,7 +123,7 @@ class _Curve(Mechanism):
 
     def _hear(self, nonce: bytes) -> None:
         if nonce <= self._heard:
-            raise ProtocolError("CURVE: a nonce did not go up: a command was repeated or replayed")
+            raise ProtocolError("CURVE: a nonce did not grow: a command was repeated or replayed")
         self._heard = nonce
 
     def _establish(self, public: bytes, secret: bytes) -> None:
@@ -138,7 +140,7 @@ class _Curve(Mechanism):
         blocks: list[bytes] = []
         rest: list[Frames] = []
         for message in messages:
-            # What one peer alone has been sent is not worth a plan; for the second, and those after it, it is.
+            # A plan does not pay for one peer. The first peer only notes that one is wanted; the second makes it.
             if isinstance(message, Shared) and message.plan is not None:
                 if rest:
                     blocks.append(self._sealer.seal(*_flat(rest)))
@@ -164,10 +166,10 @@ class _Curve(Mechanism):
         octets = 0
         try:
             for item in items:
-                # libzmq sends MESSAGE with the flags of a message, the specification calls it a command: both do.
+                # libzmq sends MESSAGE with the flags of a message; the specification calls it a command. Accept both.
                 if isinstance(item, CommandFrame):
                     if len(item) > self._assembler.message_limit + OVERHEAD:
-                        raise ProtocolError(f"a message is over the limit of {self._assembler.message_limit} octets")
+                        raise ProtocolError(f"a message is over the limit of {self._assembler.message_limit} bytes")
                     octets += wire_size(item)
                     self._opener.open([item], flags, payloads)
                     continue
@@ -177,18 +179,18 @@ class _Curve(Mechanism):
                     continue
                 for message in item:
                     if len(message) > 1:
-                        raise ProtocolError("CURVE: a frame outside of the boxes says that more frames follow")
+                        raise ProtocolError("CURVE: the header of a box says that more frames follow")
                     self._opener.open(message, flags, payloads)
         except ProtocolError as error:
             self.failure = error
         whole = self._assembler.assemble(flags, payloads, octets)
-        # Frames are opened before they are put together, so that a failure here is about an earlier octet.
+        # All boxes are opened before their frames are assembled, so a failure of the assembler is about earlier bytes.
         self.failure = self._assembler.failure or self.failure
         return whole
 
 
 class CurveClient(_Curve):
-    """The side that knows the server's public key beforehand."""
+    """The client: it must know the server's public key."""
 
     first_state = "wait for WELCOME"
     suspicion = "is the server key right, our key allowed, and the identity free?"
@@ -217,7 +219,7 @@ class CurveClient(_Curve):
 
     def _welcome(self, data: bytes, now: float) -> bytes:
         if len(data) != _WELCOME_SIZE:
-            raise ProtocolError(f"CURVE: WELCOME has {len(data)} octets of data, not {_WELCOME_SIZE}")
+            raise ProtocolError(f"CURVE: WELCOME has {len(data)} bytes of data, not {_WELCOME_SIZE}")
         welcome = _open(
             data[16:],
             b"WELCOME-" + data[:16],
@@ -245,7 +247,7 @@ class CurveClient(_Curve):
 
     def _ready(self, data: bytes, now: float) -> None:
         if len(data) < _READY_LEAST:
-            raise ProtocolError("CURVE: READY is cut short")
+            raise ProtocolError("CURVE: READY is too short")
         nonce = data[:8]
         metadata = _open(
             data[8:],
@@ -261,7 +263,7 @@ class CurveClient(_Curve):
 
 
 class CurveServer(_Curve):
-    """The side whose public key is known, and which decides who comes in."""
+    """The server: clients know its public key, and it decides which clients may connect."""
 
     as_server = True
     first_state = "wait for HELLO"
@@ -285,7 +287,7 @@ class CurveServer(_Curve):
 
     def _hello(self, data: bytes, now: float) -> bytes:
         if len(data) != _HELLO_SIZE or data[:74] != _HELLO_START:
-            raise ProtocolError("CURVE: HELLO is malformed, or of a version other than 1.0")
+            raise ProtocolError("CURVE: HELLO is malformed, or its version is not 1.0")
         client, nonce = data[74:106], data[106:114]
         self._hear(nonce)
         _open(
@@ -304,7 +306,7 @@ class CurveServer(_Curve):
 
     def _initiate(self, data: bytes, now: float) -> bytes:
         if len(data) < _INITIATE_LEAST:
-            raise ProtocolError("CURVE: INITIATE is cut short")
+            raise ProtocolError("CURVE: INITIATE is too short")
         cookie, nonce, box = data[:96], data[96:104], data[104:]
         if not hmac.compare_digest(cookie, self._cookie):
             raise ProtocolError("CURVE: the cookie in INITIATE is not the one of this connection")
@@ -332,7 +334,7 @@ class CurveServer(_Curve):
 
 
 def _flat(messages: Sequence[Frames]) -> tuple[list[int], list[bytes]]:
-    """The flags and the payloads of all frames."""
+    """Return the flags and the payloads of all frames."""
     flags: list[int] = []
     payloads: list[bytes] = []
     for message in messages:
@@ -347,7 +349,7 @@ def _box(plaintext: bytes, nonce: bytes, public: bytes, secret: bytes) -> bytes:
     try:
         return crypto_box_easy(plaintext, nonce, public, secret)
     except nacl.exceptions.RuntimeError as error:
-        raise ProtocolError("CURVE: the peer's public key is not one that a box can be made for") from error
+        raise ProtocolError("CURVE: the peer's public key is invalid: no box can be made for it") from error
 
 
 def _open(box: bytes, nonce: bytes, public: bytes, secret: bytes, otherwise: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Endpoints: `tcp://`, `ipc://` and `inproc://`, as people write them."""
+"""Endpoints: parsing of `tcp://`, `ipc://` and `inproc://`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zambezi.zmtp.errors import EndpointError
 
 @dataclass(frozen=True, slots=True)
 class Tcp:
-    """A host and a port, or a range of ports to choose from. Port 0 is any that the system gives.
+    """A host and a port, or a range of ports to choose from. Port 0 is any port that the system chooses.
 
     >>> parse("tcp://[::1]:5555")
     Tcp(host='::1', first=5555, last=5555)
@@ -32,13 +32,13 @@ class Tcp:
 
     @property
     def numeric(self) -> bool:
-        """Whether the host is an address, so that no name has to be looked up."""
+        """Whether the host is an IP address, so that no name must be resolved."""
         return _is_address(self.host)
 
 
 @dataclass(frozen=True, slots=True)
 class Ipc:
-    """A Unix socket; a name that begins with `@` is abstract (Linux), and leaves no file; `*` is a temporary one."""
+    """A Unix socket. A path that begins with `@` is an abstract name (Linux), not a file; `*` is a temporary file."""
 
     path: str
 
@@ -64,12 +64,12 @@ Endpoint: TypeAlias = Tcp | Ipc | Inproc
 
 
 def parse(text: str, *, binding: bool = False) -> Endpoint:
-    """The endpoint that `text` means. Wildcards and port ranges make sense only where a socket binds."""
+    """Return the endpoint that `text` names. Only `bind` accepts wildcards and port ranges."""
     scheme, found, rest = text.partition("://")
     if not found or scheme not in ("tcp", "ipc", "inproc"):
         raise EndpointError(f"{text!r} is no endpoint: write tcp://HOST:PORT, ipc://PATH or inproc://NAME")
     if not rest:
-        raise EndpointError(f"{text!r} names nothing behind {scheme}://")
+        raise EndpointError(f"{text!r} has no name after {scheme}://")
     if scheme == "inproc":
         return Inproc(rest)
     if scheme == "ipc":
@@ -84,9 +84,9 @@ def _tcp(text: str, rest: str, binding: bool) -> Tcp:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise EndpointError(f"{text!r}: an IPv6 address stands in brackets, as in tcp://[::1]:5555")
+        raise EndpointError(f"{text!r}: write an IPv6 address in brackets, as in tcp://[::1]:5555")
     if not host:
-        raise EndpointError(f"{text!r} names no host: write * for every interface")
+        raise EndpointError(f"{text!r} has no host: write * for every interface")
     if host == "*":
         host = "0.0.0.0"
     if port in ("*", "0"):
@@ -94,14 +94,14 @@ def _tcp(text: str, rest: str, binding: bool) -> Tcp:
     else:
         low, dash, high = port.partition("-")
         high = high if dash else low
-        # int() alone would take spaces, signs, underscores and the digits of every script.
+        # int() alone would accept spaces, signs, underscores and the digits of every script.
         if not (port.isascii() and low.isdigit() and high.isdigit()):
-            raise EndpointError(f"{text!r}: {port!r} is no port number")
+            raise EndpointError(f"{text!r}: {port!r} is not a port number")
         first, last = int(low), int(high)
         if not 0 < first <= last <= 65535:
-            raise EndpointError(f"{text!r}: a port is 1 to 65535, and a range goes up")
+            raise EndpointError(f"{text!r}: a port is 1 to 65535, and a range begins with its lowest port")
     if not binding and (first != last or not first or host in ("0.0.0.0", "::")):
-        raise EndpointError(f"{text!r} is where a socket could bind; connecting needs one host and one port")
+        raise EndpointError(f"{text!r} is an endpoint for bind only; connect needs one host and one port")
     return Tcp(host, first, last)
 
 
@@ -116,10 +116,10 @@ def _is_address(host: str) -> bool:
 
 def _ipc(text: str, path: str, binding: bool) -> Ipc:
     if path == "*" and not binding:
-        raise EndpointError(f"{text!r} is where a socket could bind; connecting needs a path")
+        raise EndpointError(f"{text!r} is an endpoint for bind only; connect needs a path")
     if "\0" in path:
-        raise EndpointError(f"{text!r}: a path has no zero octet in it; @ stands for that of an abstract name")
-    # The kernel's address has 108 octets, one of them for the end.
+        raise EndpointError(f"{text!r}: a path cannot contain a zero byte; write @ for the one of an abstract name")
+    # The kernel's address has 108 bytes, including a zero byte at the end.
     if len(os.fsencode(path)) > 107:
-        raise EndpointError(f"{text!r}: the path of a Unix socket has at most 107 octets")
+        raise EndpointError(f"{text!r}: the path of a Unix socket has at most 107 bytes")
     return Ipc(path)

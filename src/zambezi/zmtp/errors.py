@@ -1,4 +1,4 @@
-"""The errors that users of the sockets meet. What a *peer* does wrong is never raised at the user: it is an event."""
+"""The errors that the sockets raise. A mistake of a *peer* never raises an error in the program: it is an event."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from zambezi.errors import ZambeziError
 
 
 class ZmtpError(ZambeziError):
-    """The base of everything that this package raises."""
+    """Base class of the errors of this package."""
 
 
 class ProtocolError(ZmtpError):
-    """The peer broke ZMTP. Raised and caught inside the engine; it surfaces as an event with the reason."""
+    """The peer violated ZMTP. The engine raises and catches this error, and reports an event with the reason."""
 
 
 class EndpointError(ZmtpError):
-    """An endpoint that cannot be understood, bound or resolved."""
+    """The endpoint cannot be parsed, bound or resolved."""
 
 
 class SocketClosed(ZmtpError):
@@ -22,7 +22,7 @@ class SocketClosed(ZmtpError):
 
 
 class QueueFull(ZmtpError):
-    """The message was not queued: the peer's queue is at its bound and the socket's policy is `error`."""
+    """The message was not queued: the peer's queue is full, and the socket has `on_full="error"`."""
 
 
 class TimedOut(ZmtpError, TimeoutError):
@@ -30,8 +30,8 @@ class TimedOut(ZmtpError, TimeoutError):
 
 
 class Unroutable(ZmtpError):
-    """No peer has the identity that the message is addressed to, and the ROUTER is set to report it."""
+    """No peer has the identity that the message is addressed to, and the ROUTER has `unroutable="error"`."""
 
 
 class MessageError(ZmtpError, ValueError):
-    """A message that this socket cannot send as it was given."""
+    """The message does not have a form that this socket can send."""

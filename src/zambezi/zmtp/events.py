@@ -1,4 +1,4 @@
-"""What happens to a socket's connections, for those who want to know: read with `socket.events()`."""
+"""The events of a socket's connections. A program reads them with `socket.events()`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SocketEvent:
-    """The base of all events: where it happened, as the endpoint that was bound or connected."""
+    """The base of all events. `endpoint` is the endpoint that this socket bound or connected to."""
 
     endpoint: str
 
@@ -19,7 +19,7 @@ class Listening(SocketEvent):
 
 @dataclass(frozen=True, slots=True)
 class Connected(SocketEvent):
-    """A peer is there: the handshake is complete. `address` is its IP address, or empty for ipc and inproc."""
+    """A peer connected, and the handshake is complete. `address` is its IP address, or empty for ipc and inproc."""
 
     address: str
     identity: bytes
@@ -29,7 +29,7 @@ class Connected(SocketEvent):
 
 @dataclass(frozen=True, slots=True)
 class HandshakeFailed(SocketEvent):
-    """A peer came, or was reached, but did not get to be one. Where ZMTP allows, it was told."""
+    """A connection was made, but its handshake failed. If ZMTP allows it, the peer was told the reason."""
 
     address: str
     reason: str
@@ -37,7 +37,7 @@ class HandshakeFailed(SocketEvent):
 
 @dataclass(frozen=True, slots=True)
 class Disconnected(SocketEvent):
-    """A peer is gone."""
+    """The connection to a peer ended."""
 
     address: str
     identity: bytes
@@ -46,7 +46,7 @@ class Disconnected(SocketEvent):
 
 @dataclass(frozen=True, slots=True)
 class Retrying(SocketEvent):
-    """A connection could not be made, or was lost; attempt number `attempt` comes after `delay` seconds."""
+    """A connection could not be made, or was lost; attempt number `attempt` begins after `delay` seconds."""
 
     attempt: int
     delay: float
@@ -55,7 +55,7 @@ class Retrying(SocketEvent):
 
 @dataclass(frozen=True, slots=True)
 class Refused(SocketEvent):
-    """A connection was closed before a word was said: its address is not allowed, or there are too many."""
+    """A connection was closed before the handshake: its address is not allowed, or the limit is reached."""
 
     address: str
     reason: str

@@ -1,4 +1,4 @@
-"""The common part of both faces of the sockets, asyncio and blocking: how messages and options are given."""
+"""The parts that the asyncio sockets and the blocking sockets share: the forms of messages and options."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ T = TypeVar("T")
 
 EVENTS_KEPT: Final = 1000
 DEFAULT_LINGER: Final = 5.0
-# What did not happen, for a `TimedOut`.
-NO_MESSAGE: Final = "no message came"
-NO_EVENT: Final = "no event came"
-NO_ROOM: Final = "there was no peer with room in its queue"
-YIELD_AFTER: Final = 500  # messages that a program sends in a row before the event loop runs
+# The texts of a `TimedOut`.
+NO_MESSAGE: Final = "no message arrived"
+NO_EVENT: Final = "no event happened"
+NO_ROOM: Final = "no peer had room in its queue"
+YIELD_AFTER: Final = 500  # messages that a program can send in a row before the event loop runs
 
 
 class SocketArguments(TypedDict, total=False):
-    """The options of every socket, by keyword. The classes of their values explain them."""
+    """The keyword arguments that every socket takes. The classes of their values explain them."""
 
     identity: bytes
     security: Security
@@ -45,7 +45,7 @@ class SocketArguments(TypedDict, total=False):
 
 
 class Shell(Protocol):
-    """A protocol on a transport, as a face sees it: it never waits, and says when waiting is over."""
+    """A protocol on a transport, as a face sees it. It never waits: it calls the face when a caller can try again."""
 
     transport: Transport
     on_readable: Callable[[], object]
@@ -54,7 +54,7 @@ class Shell(Protocol):
 
     @property
     def readable(self) -> bool:
-        """Whether there is something to receive."""
+        """Whether a message can be received."""
 
     def bind(self, endpoint: str) -> str:
         """Accept connections; return the endpoint as bound."""
@@ -64,7 +64,7 @@ class Shell(Protocol):
 
 
 class Face:
-    """The base of both faces of a socket: its representation, and a warning if it is forgotten without being closed."""
+    """The base of both faces of a socket: its representation, and a warning if a program forgets to close it."""
 
     _transport: Transport
 
@@ -79,7 +79,7 @@ class Face:
 
 
 def as_message(message: Sendable) -> Frames:
-    """Return a message as the queues hold it: one `bytes`, or a tuple of several. Mutable buffers are copied."""
+    """Return a message in the form of the queues: one `bytes`, or a tuple of several. Mutable buffers are copied."""
     if isinstance(message, bytes):
         return message
     if isinstance(message, bytearray | memoryview):
@@ -91,7 +91,7 @@ def as_message(message: Sendable) -> Frames:
 
 
 def as_messages(messages: Iterable[Sendable]) -> list[Frames]:
-    """Return many messages as the queues hold them. A list of `bytes` is taken as it is."""
+    """Return many messages in the form of the queues. A list of `bytes` is returned as it is."""
     if isinstance(messages, bytes | bytearray | memoryview | str):
         raise MessageError("a batch is a list of messages; to send one message, use send()")
     given = messages if type(messages) is list else list(messages)
@@ -109,7 +109,7 @@ def _sequence(message: object) -> Sequence[object]:
 
 
 def as_frame(frame: object) -> bytes:
-    """Return a frame as the queues hold it."""
+    """Return a frame in the form of the queues."""
     if isinstance(frame, bytes):
         return frame
     if not isinstance(frame, bytearray | memoryview):
@@ -118,13 +118,13 @@ def as_frame(frame: object) -> bytes:
 
 
 def while_open(transport: Transport, attempt: Callable[[], T]) -> T:
-    """Return what an attempt does, or raise `SocketClosed` if the socket is closed."""
+    """Return what `attempt` returns, or raise `SocketClosed` if the socket is closed."""
     if transport.closing:
         raise SocketClosed("the socket is closed")
     return attempt()
 
 
 def go_on(attempt: Callable[[list[T], int], int], items: list[T], start: int) -> int | None:
-    """Return where an attempt at many things stopped, if it got beyond `start`."""
+    """Try to send items from index `start` on; return the index where that stopped, or None if none was sent."""
     stop = attempt(items, start)
     return stop if stop > start else None

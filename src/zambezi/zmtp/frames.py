@@ -1,21 +1,23 @@
-"""Frames: octets to batches of messages, and back (37/ZMTP, "Framing").
+"""Frames: bytes to batches of messages, and back (37/ZMTP, "Framing").
 
-This is the hot path, so it is written for bulk. One read of a connection goes in and one `Batch` comes out,
-however many messages it holds; many messages go in and one `bytes` comes out.
+This is the hot path, so it works in bulk. The decoder turns one read of a connection into one `Batch`, however many
+messages the read contains; the encoders turn many messages into one `bytes`.
 
-What keeps the cost per message low, in pure Python:
+Four things keep the cost per message low, in pure Python:
 
-- A batch is a flat list of frames. As long as every message is a single frame, which is the normal case, there
-  is nothing else: no list per message, no flags. `ends` exists only from the first multipart message on.
-- Messages of equal size come in runs. If a frame of `n` octets starts here, then the next frame starts `n + 2`
-  octets on; and if the header *there* is the same, then so on for the one after it. So a strided slice of the
-  read, compared in C, proves a whole run of frames at once, and `struct` cuts it up, 64 frames to a call.
-  The proof is exact: each header is checked at the place where the header before it says it must be.
-- A frame that spans reads is collected in pieces and joined once, so a large message costs its size, not the
-  number of reads times its size.
+- A batch is a flat list of frames. While every message is a single frame, which is the normal case, a batch has no
+  list per message and no flags. `ends` exists only from the first multipart message on.
+- Messages of equal size come in runs. If a frame of `n` bytes starts here, the next frame starts `n + 2` bytes later;
+  if its header is the same, so does the frame after it, and so on. A strided slice of the read, compared in C, proves
+  a whole run of frames at once, and `struct` cuts the run up, 64 frames to a call. The proof is exact: each header is
+  checked at the place where the header before it says it must be.
+- `Decoder._take_frames` handles the ordinary frames of a read in one loop, with its state in local variables. It
+  leaves rare frames to `Decoder._take_frame`, which applies every rule: commands, violations, sizes close to a limit.
+- A frame that spans reads is collected in pieces and joined once, so a large message costs its size, not the number
+  of reads times its size.
 
-Nothing is allocated on a peer's word: a length is checked against the limits when the header is seen, and memory
-is taken only for octets that have come.
+A peer cannot make this side allocate memory by declaring a length: the decoder checks the length when it sees the
+header, and keeps only bytes that have arrived.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ MORE: Final = 0x01
 LONG: Final = 0x02
 COMMAND: Final = 0x04
 
-# A frame of an unfinished message costs this much of the message limit beside its octets, about what it takes in
-# memory, so that a message of endless tiny frames is bounded too.
+# The message limit counts this much for each frame of a multipart message, besides its bytes: about what a frame takes
+# in memory. So a message of endless tiny frames is bounded, too.
 FRAME_COST: Final = 64
 
-MULTIPART: Final = "a multipart message came, and sockets of this type have none"
+MULTIPART: Final = "the peer sent a multipart message, and sockets of this type accept only single frames"
 
 _LONG_SIZE: Final = Struct(">Q")
 _FIRST_WINDOW: Final = 64
@@ -43,11 +45,11 @@ _SPLIT: Final = 64
 
 
 class Batch:
-    """Messages that came together, in order.
+    """Messages that arrived together, in order.
 
-    `frames` is flat. `ends` is None while every message is a single frame; otherwise it has, for each message, the
-    index just past its last frame. `octets` is what they took on the wire, with headers. `sender` is the identity
-    of the peer where the socket is a ROUTER, and empty elsewhere.
+    `frames` is a flat list. `ends` is None if every message is a single frame; otherwise it has, for each message, the
+    index just past its last frame. `octets` is the number of bytes that the messages took on the wire, with headers.
+    `sender` is the identity of the peer if the socket is a ROUTER, and empty otherwise.
 
     >>> batch = Batch([b"a", b"b"])
     >>> len(batch), list(batch)
@@ -68,13 +70,13 @@ class Batch:
         return len(self.frames if self.ends is None else self.ends)
 
     def __iter__(self) -> Iterator[list[bytes]]:
-        """Each message as the list of its frames."""
+        """Yield each message as the list of its frames."""
         if self.ends is None:
             return ([frame] for frame in self.frames)
         return self._multipart([])
 
     def addressed(self) -> Iterator[list[bytes]]:
-        """Each message as a ROUTER gives it: the sender's identity, then the frames."""
+        """Yield each message as a ROUTER returns it: the sender's identity, then the frames."""
         sender = self.sender
         if self.ends is None:
             return ([sender, frame] for frame in self.frames)
@@ -102,17 +104,17 @@ class Batch:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"<Batch of {len(self)} messages, {self.octets} octets>"
+        return f"<Batch of {len(self)} messages, {self.octets} bytes>"
 
 
-# One frame, or several.
+# A message: its only frame, or all its frames.
 Frames: TypeAlias = bytes | tuple[bytes, ...]
 
 
 class Shared:
-    """Messages that go to many peers together: their bytes are made once and shared.
+    """Messages that go to many peers: they are encoded once, and the peers share the bytes.
 
-    `plan` is for mechanisms that cannot share bytes, as each peer gets boxes of its own: what they can share.
+    CURVE cannot share bytes, because each peer gets boxes of its own; it keeps what it can share in `plan`.
     """
 
     __slots__ = ("_wire", "messages", "plan", "size")
@@ -138,274 +140,272 @@ Message: TypeAlias = Frames | Shared
 
 
 class CommandFrame(bytes):
-    """The body of a command frame, told apart from a message by its type."""
+    """The body of a command frame. The type distinguishes it from a message."""
 
     __slots__ = ()
 
 
-class Decoder:
-    """Cuts the octets of the traffic phase into batches and commands.
+class _BatchBuilder:
+    """A collector of frames: the frames of whole messages, then those of an unfinished message.
 
-    `feed` never raises. What came before a violation is returned like anything else, and `failure` is set: so the
-    same octets give the same messages however they are split into reads.
+    `failure` is the violation that ended the collection, or None.
     """
 
-    __slots__ = (
-        "_body",
-        "_body_flags",
-        "_carried",
-        "_missing",
-        "_open",
-        "_open_cost",
-        "_tail",
-        "failure",
-        "frame_limit",
-        "message_limit",
-        "multipart",
-    )
+    __slots__ = ("_carried", "_cost", "_ends", "_frames", "_out", "_taken", "failure", "message_limit", "multipart")
 
-    def __init__(self, frame_limit: int, message_limit: int, multipart: bool = True) -> None:
-        self.frame_limit = frame_limit
+    def __init__(self, message_limit: int, multipart: bool) -> None:
         self.message_limit = message_limit
         self.multipart = multipart
         self.failure: ProtocolError | None = None
+        self._out: list[Batch | CommandFrame] = []  # what `_finish` returns
+        self._frames: list[bytes] = []
+        self._ends: list[int] | None = None  # as in a batch
+        self._cost = 0  # of the unfinished message, as `message_limit` counts it; 0 if no message is unfinished
+        self._taken = 0  # the bytes that the frames took on the wire,
+        self._carried = 0  # and how many of those belong to the unfinished message
+
+    def _charge(self, more: int, size: int) -> None:
+        """Add a frame to the cost of a multipart message; raise `ProtocolError` if the message is not allowed."""
+        if more and not self.multipart:
+            raise ProtocolError(MULTIPART)
+        self._cost += size + FRAME_COST
+        if self._cost > self.message_limit:
+            raise ProtocolError(f"a message is over the limit of {self.message_limit} bytes")
+
+    def _add(self, flags: int, body: bytes) -> None:
+        """Append a frame that the caller has checked and counted."""
+        if flags & COMMAND:
+            self._cut()  # the messages before the command; it can even stand between two frames of a message
+            self._out.append(CommandFrame(body))
+            return
+        self._frames.append(body)
+        if flags & MORE:
+            if self._ends is None:
+                self._ends = list(range(1, len(self._frames)))
+            return
+        self._cost = self._carried = 0
+        if self._ends is not None:
+            self._ends.append(len(self._frames))
+
+    def _cut(self) -> None:
+        """Move the whole messages into a batch of their own."""
+        frames, ends = self._frames, self._ends
+        whole = len(frames) if ends is None else ends[-1] if ends else 0
+        if whole:  # if not, nothing is copied: a message of many frames must not cost its size with every read
+            self._out.append(Batch(frames, ends, self._taken - self._carried))
+            self._taken = self._carried
+            self._frames = frames[whole:]
+            self._ends = [] if self._frames else None
+            del frames[whole:]
+
+    def _finish(self) -> list[Batch | CommandFrame]:
+        """Return the whole messages and the commands, in order."""
+        if self._ends is None and not self._out:  # the most frequent case; the code below does the same, but slower
+            frames = self._frames
+            if not frames:
+                return []
+            octets = self._taken - self._carried
+            self._taken = self._carried
+            self._frames = []
+            return [Batch(frames, None, octets)]
+        self._cut()
+        out = self._out
+        self._out = []
+        return out
+
+
+class Decoder(_BatchBuilder):
+    """The bytes of the traffic phase, cut into batches and commands.
+
+    `feed` never raises. At a violation it returns what came before, as always, and sets `failure`. So the same bytes
+    give the same messages, however they are split into reads.
+    """
+
+    __slots__ = ("_body", "_body_flags", "_missing", "_room", "_special", "_tail", "frame_limit")
+
+    def __init__(self, frame_limit: int, message_limit: int, multipart: bool = True) -> None:
+        super().__init__(message_limit, multipart)
+        self.frame_limit = frame_limit
         self._tail = b""  # a header that is not whole yet
         self._body: list[bytes] = []  # the pieces of a frame that spans reads,
         self._body_flags = 0  # its flags
-        self._missing = 0  # and how much of it is still to come
-        self._open: list[bytes] = []  # the frames of a message whose last frame is still to come
-        self._open_cost = 0
-        self._carried = 0  # the octets that those frames took
+        self._missing = 0  # and how many bytes of it are still to come
+        # `_take_frames` leaves frames with these flags, or larger than this, to `_take_frame`.
+        self._special = 0xFF ^ (LONG | MORE if multipart else LONG)
+        self._room = min(frame_limit, message_limit) - FRAME_COST
 
     def feed(self, data: bytes) -> list[Batch | CommandFrame]:
-        """Take one read's octets; give what they complete, in order."""
+        """Take the bytes of one read; return the batches and commands that they complete, in order."""
         if self.failure is not None:
             return []
         if self._tail:
             data = self._tail + data
             self._tail = b""
-        pos = 0
-        size_of_read = len(data)
-        out: list[Batch | CommandFrame] = []
-        frames = self._open
-        ends: list[int] | None = [] if frames else None
-        # Where the current batch began, and in it the message that is not whole, for `octets`. What came in earlier
-        # reads counts as if it stood before this one; commands count for nobody.
-        first = began = -self._carried
-
-        if self._missing:
-            if self._missing > size_of_read:
-                self._missing -= size_of_read
-                self._body.append(data)
-                return []
-            pos = self._missing
+        pos = self._missing  # where the next frame begins
+        end = len(data)
+        if pos:
             self._body.append(data[:pos])
-            body = b"".join(self._body)
-            self._body = []
-            self._missing = 0
-            flags = self._body_flags
-            if flags & COMMAND:
-                first = began = first + pos
-                out.append(CommandFrame(body))
-            else:
-                frames.append(body)
-                first = began = first + pos - len(body) - (9 if flags & LONG else 2)
-                if flags & MORE:
-                    if ends is None:
-                        ends = []
-                elif ends is not None:
-                    ends.append(len(frames))
-                    self._open_cost = 0
-
-        previous = -1  # the size of the frame before: two alike may be the beginning of a run
+            if pos > end:
+                self._missing -= end
+                return []
+            self._finish_body()
         try:
-            while size_of_read - pos >= 2:
-                flags = data[pos]
-                size = data[pos + 1]
-                if not flags:
-                    start = pos + 2
-                    stop = start + size
-                    if stop <= size_of_read and not self._open_cost:
-                        frames.append(data[start:stop])
-                        pos = stop
-                        if ends is not None:
-                            ends.append(len(frames))
-                        elif size == previous:
-                            pos = _take_run(data, pos, size, frames)
-                        previous = size
-                        continue
-                elif flags & LONG:
-                    if size_of_read - pos < 9:
-                        break
-                    start = pos + 9
-                    size = _LONG_SIZE.unpack_from(data, pos + 1)[0]
-                    stop = start + size
-                else:
-                    start = pos + 2
-                    stop = start + size
-                # Everything but a whole short frame of a single-frame message comes here.
-                if not self._open_cost:
-                    began = pos
-                self._check(flags, size)
-                if stop > size_of_read:
-                    self._body = [data[start:]]
-                    self._missing = stop - size_of_read
-                    self._body_flags = flags
-                    size_of_read = pos
-                    break
-                body = data[start:stop]
-                if flags & COMMAND:
-                    if frames and not self._open_cost:
-                        out.append(Batch(frames, ends, began - first))
-                        frames, ends = [], None
-                    elif ends:
-                        # A command may stand between the frames of a message: what is whole goes out before it.
-                        whole = ends[-1]
-                        out.append(Batch(frames[:whole], ends, began - first))
-                        frames, ends = frames[whole:], []
-                    first = began = began + stop - pos
-                    pos = stop
-                    out.append(CommandFrame(body))
-                    continue
-                pos = stop
-                if flags & MORE and ends is None:
-                    ends = list(range(1, len(frames) + 1))
-                frames.append(body)
-                if not flags & MORE:
-                    self._open_cost = 0
-                    if ends is not None:
-                        ends.append(len(frames))
-                    elif flags == LONG:
-                        pos = _take_long_run(data, start - 9, stop, frames)
+            pos = self._take_frames(data, pos, end)
+            while pos < end:
+                pos = self._take_frames(data, self._take_frame(data, pos, end), end)
         except ProtocolError as error:
             self.failure = error
-            size_of_read = pos
-        self._tail = data[pos:size_of_read]
+        return self._finish()
 
-        whole = len(frames) if ends is None else ends[-1] if ends else 0
-        if whole == len(frames):
-            self._open = []
-            began = pos
-        elif whole:
-            self._open = frames[whole:]
-            del frames[whole:]
+    def _finish_body(self) -> None:
+        """Append the frame that spans reads, now that all of it has arrived."""
+        pieces = self._body
+        self._body = []
+        self._missing = 0
+        self._add(self._body_flags, b"".join(pieces))
+
+    def _take_frames(self, data: bytes, pos: int, end: int) -> int:
+        """Append the ordinary frames from `pos` on; return where they end: past `end` if the last one is not whole.
+
+        Whole short frames of single-frame messages need no check: no limit is below 255 bytes.
+        """
+        first = pos
+        frames = self._frames
+        ends = self._ends
+        cost = self._cost
+        previous = -1  # the size of the previous frame: two equal sizes may be the beginning of a run
+        while end - pos >= 2:
+            flags = data[pos]
+            size = data[pos + 1]
+            start = pos + 2
+            stop = start + size
+            if not flags:
+                if stop <= end and not cost:
+                    frames.append(data[start:stop])
+                    pos = stop
+                    if ends is not None:
+                        ends.append(len(frames))
+                    elif size == previous:
+                        pos = _take_run(data, pos, size, frames)
+                    previous = size
+                    continue
+            elif flags & LONG:
+                if end - pos < 9:
+                    break
+                start = pos + 9
+                size = _LONG_SIZE.unpack_from(data, pos + 1)[0]
+                stop = start + size
+            if flags & self._special or size + cost > self._room:
+                break
+            if stop > end:
+                self._body.append(data[start:])
+                self._body_flags = flags
+                self._missing = stop - end
+                self._carried += stop - pos
+                if flags & MORE:
+                    self._cost = cost + size + FRAME_COST
+                pos = stop
+                break
+            frames.append(data[start:stop])
+            if flags & MORE:
+                self._cost = cost = cost + size + FRAME_COST
+                self._carried += stop - pos
+                if ends is None:
+                    self._ends = ends = list(range(1, len(frames)))
+            elif ends is not None:
+                self._cost = cost = self._carried = 0
+                ends.append(len(frames))
+            else:
+                stop = _take_long_run(data, pos, stop, frames)
+            pos = stop
+        self._taken += pos - first
+        return pos
+
+    def _take_frame(self, data: bytes, pos: int, end: int) -> int:
+        """Check and append the frame at `pos`, or keep the part of it that has arrived; return where it ends."""
+        flags = data[pos]
+        start = pos + (9 if flags & LONG else 2)
+        if start > end:
+            self._tail = data[pos:]
+            return end
+        size = _LONG_SIZE.unpack_from(data, pos + 1)[0] if flags & LONG else data[pos + 1]
+        stop = start + size
+        self._check(flags, size)
+        if not flags & COMMAND:
+            self._taken += stop - pos
+            self._carried += stop - pos
+        if stop > end:
+            self._body.append(data[start:])
+            self._body_flags = flags
+            self._missing = stop - end
         else:
-            self._open = frames  # not a copy: a message of many frames must not cost its size with every read
-        self._carried = pos - began
-        if whole:
-            out.append(Batch(frames, ends, began - first))
-        return out
+            self._add(flags, data[start:stop])
+        return stop
 
     def _check(self, flags: int, size: int) -> None:
+        """Raise `ProtocolError` if a frame is not allowed; add it to the cost of its message."""
         if flags & 0xF8:
-            raise ProtocolError(f"reserved bits are set in the flags octet {flags:#04x}")
+            raise ProtocolError(f"reserved bits are set in the flags byte {flags:#04x}")
         if flags & COMMAND and flags & MORE:
             raise ProtocolError("a command frame says that more frames follow")
         if size > self.frame_limit:
-            raise ProtocolError(f"a frame of {size} octets is over the limit of {self.frame_limit}")
+            raise ProtocolError(f"a frame of {size} bytes is over the limit of {self.frame_limit}")
         if flags & COMMAND:
             return
-        if flags & MORE and not self.multipart:
-            raise ProtocolError(MULTIPART)
-        if flags & MORE or self._open_cost:
-            self._open_cost += size + FRAME_COST
-            if self._open_cost > self.message_limit:
-                raise ProtocolError(f"a message is over the limit of {self.message_limit} octets")
+        if flags & MORE or self._cost:
+            self._charge(flags & MORE, size)
         elif size > self.message_limit:
-            raise ProtocolError(f"a message of {size} octets is over the limit of {self.message_limit}")
+            raise ProtocolError(f"a message of {size} bytes is over the limit of {self.message_limit}")
 
 
-class Assembler:
-    """Puts frames that come with their flags, and without headers, together into batches: those from boxes.
+class Assembler(_BatchBuilder):
+    """Frames from CURVE boxes, with their flags but without headers, put together into batches.
 
-    Like the decoder, it never raises: at a violation `failure` is set, and what came before it is there.
+    Like the decoder, it never raises: at a violation it sets `failure`, and returns what came before.
     """
 
-    __slots__ = (
-        "_carried",
-        "_cost",
-        "_ends",
-        "_frames",
-        "_octets",
-        "_out",
-        "failure",
-        "message_limit",
-        "multipart",
-        "overhead",
-    )
+    __slots__ = ("overhead",)
 
     def __init__(self, message_limit: int, overhead: int = 0) -> None:
-        self.message_limit = message_limit
-        self.multipart = True
-        self.overhead = overhead  # of a frame's box
-        self.failure: ProtocolError | None = None
-        self._cost = 0  # of the message whose last frame is still to come; zero where there is none
-        self._out: list[Batch | CommandFrame] = []
-        self._frames: list[bytes] = []
-        self._ends: list[int] | None = None
-        self._octets = 0  # of the messages that are whole,
-        self._carried = 0  # and of the one that is not
+        super().__init__(message_limit, multipart=True)
+        self.overhead = overhead  # bytes that a box adds to a frame
 
     def assemble(self, flags: list[int], bodies: list[bytes], octets: int) -> list[Batch | CommandFrame]:
-        """What the frames, which took `octets`, make whole. An unfinished message stays for the next call."""
+        """Return the batches and commands that these frames complete. The frames took `octets` bytes on the wire.
+
+        An unfinished message stays for the next call.
+        """
         if not self._cost and not any(flags):
             return [Batch(bodies, None, octets)] if bodies else []
-        for flag, body in zip(flags, bodies, strict=True):
-            if flag & COMMAND:
-                self._cut()
-                self._out.append(CommandFrame(body))
-            elif not self._add(flag & MORE, body):
-                break
-        self._cut()
-        out, self._out = self._out, []
-        return out
-
-    def _add(self, more: int, body: bytes) -> bool:
-        if more and not self.multipart:
-            self.failure = ProtocolError(MULTIPART)
-            return False
-        if more or self._cost:
-            self._cost += len(body) + FRAME_COST
-            if self._cost > self.message_limit:
-                self.failure = ProtocolError(f"a message is over the limit of {self.message_limit} octets")
-                return False
-            if self._ends is None:
-                self._ends = list(range(1, len(self._frames) + 1))
-        self._frames.append(body)
-        size = len(body) + self.overhead
-        self._carried += size + 2 if size < 256 else size + 9
-        if not more:
-            self._cost = 0
-            self._octets += self._carried
-            self._carried = 0
-            if self._ends is not None:
-                self._ends.append(len(self._frames))
-        return True
-
-    def _cut(self) -> None:
-        frames, ends = self._frames, self._ends
-        whole = len(frames) if ends is None else ends[-1] if ends else 0
-        if whole:
-            self._frames = frames[whole:]
-            self._out.append(Batch(frames[:whole], ends, self._octets))
-            self._octets = 0
-            self._ends = [] if self._frames else None
+        try:
+            for flag, body in zip(flags, bodies, strict=True):
+                if not flag & COMMAND:
+                    if flag or self._cost:
+                        self._charge(flag & MORE, len(body))
+                    size = len(body) + self.overhead
+                    size += 2 if size < 256 else 9
+                    self._taken += size
+                    self._carried += size
+                self._add(flag, body)
+        except ProtocolError as error:
+            self.failure = error
+        return self._finish()
 
 
 def _take_run(data: bytes, pos: int, size: int, frames: list[bytes]) -> int:
-    """Append the frames of a run of short single frames of `size` octets that starts at `pos`; where it ends.
+    """Append the frames of a run of short single frames of `size` bytes that starts at `pos`; return where it ends.
 
-    The window grows with the run, so that looking ahead never costs more than what it finds.
+    The window grows with the run, so that the search never costs more than the frames that it finds.
     """
     stride = size + 2
     window = _FIRST_WINDOW
-    octet = data[pos - stride + 1 : pos - stride + 2]
+    size_byte = data[pos - stride + 1 : pos - stride + 2]
     while True:
         count = min(window, (len(data) - pos) // stride)
         span = pos + count * stride
         flags = data[pos:span:stride]
         sizes = data[pos + 1 : span : stride]
-        run = min(len(flags) - len(flags.lstrip(b"\0")), len(sizes) - len(sizes.lstrip(octet)))
+        run = min(len(flags) - len(flags.lstrip(b"\0")), len(sizes) - len(sizes.lstrip(size_byte)))
         left = run
         if left >= _SPLIT:
             unpack = _splitter(size).unpack_from
@@ -422,7 +422,7 @@ def _take_run(data: bytes, pos: int, size: int, frames: list[bytes]) -> int:
 
 
 def _take_long_run(data: bytes, start: int, stop: int, frames: list[bytes]) -> int:
-    """Append the long single frames that follow the one from `start` to `stop`, and have its size; where they end."""
+    """Append the long single frames after the one from `start` to `stop` that have its size; return where they end."""
     head = data[start : start + 9]
     stride = stop - start
     end = len(data) - stride
@@ -438,7 +438,7 @@ def _splitter(size: int) -> Struct:
 
 
 class _Headers(dict[int, bytes]):
-    """Frame headers by size: looked up at the speed of a dictionary, made when first needed."""
+    """Frame headers by size: a look-up costs as much as in a dictionary, and makes a header when it is first needed."""
 
     def __init__(self, flags: int) -> None:
         self.flags = flags
@@ -457,7 +457,7 @@ _COMMAND: Final = _Headers(COMMAND)
 
 
 def encode_singles(payloads: Sequence[bytes]) -> bytes:
-    """Many single-frame messages, as one bytes."""
+    """Return the frames of many single-frame messages, as one `bytes`."""
     pieces: list[bytes] = [b""] * (2 * len(payloads))
     pieces[0::2] = map(_LAST.__getitem__, map(len, payloads))
     pieces[1::2] = payloads
@@ -465,7 +465,7 @@ def encode_singles(payloads: Sequence[bytes]) -> bytes:
 
 
 def encode(messages: Sequence[Message]) -> bytes:
-    """Many messages of any number of frames, as one bytes."""
+    """Return the frames of many messages, each of one or more frames, as one `bytes`."""
     pieces: list[bytes] = []
     add = pieces.append
     for message in messages:
@@ -485,6 +485,7 @@ def encode(messages: Sequence[Message]) -> bytes:
 
 
 def encode_command(body: bytes) -> bytes:
+    """Return a command frame."""
     return _COMMAND[len(body)] + body
 
 
@@ -494,11 +495,11 @@ def parts_of(message: Frames) -> tuple[bytes, ...]:
 
 
 def wire_size(body: bytes) -> int:
-    """The octets of a frame, with its header."""
+    """Return the number of bytes of a frame, with its header."""
     size = len(body)
     return size + 2 if size < 256 else size + 9
 
 
 def size_of(message: Message) -> int:
-    """The octets of a message, without headers: what the bounds of the queues count."""
+    """Return the number of bytes of a message, without headers, as the bounds of queues count them."""
     return sum(map(len, message)) if isinstance(message, tuple) else len(message)

@@ -1,4 +1,4 @@
-"""The greeting: 64 octets that settle the version and the security mechanism (37/ZMTP, "Version Negotiation")."""
+"""The greeting: 64 bytes that decide the version and the security mechanism (37/ZMTP, "Version Negotiation")."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MECHANISM_CHARACTERS: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What a peer says of itself before anything else.
+    """The first 64 bytes that each side sends.
 
     >>> Greeting.decode(Greeting("NULL").encode())
     Greeting(mechanism='NULL', as_server=False, version=(3, 1))
@@ -35,29 +35,29 @@ class Greeting:
 
     @classmethod
     def decode(cls, octets: bytes) -> Greeting:
-        """Decode a whole greeting. The padding is not looked at; a higher version than ours is accepted."""
+        """Decode a whole greeting. The padding is ignored; a higher version than ours is accepted."""
         refuse_early(octets)
         if len(octets) != SIZE:
-            raise ProtocolError(f"a greeting has {SIZE} octets, not {len(octets)}")
+            raise ProtocolError(f"a greeting has {SIZE} bytes, not {len(octets)}")
         name = octets[12:32].rstrip(b"\0")
         if not name or not _MECHANISM_CHARACTERS.issuperset(name):
-            raise ProtocolError(f"the greeting names no security mechanism that could be one: {name!r}")
+            raise ProtocolError(f"the greeting names an invalid security mechanism: {name!r}")
         if octets[32] > 1:
-            raise ProtocolError(f"the as-server octet of the greeting is {octets[32]}, not 0 or 1")
+            raise ProtocolError(f"the as-server byte of the greeting is {octets[32]}, not 0 or 1")
         return cls(name.decode("ascii"), octets[32] == 1, (octets[10], octets[11]))
 
 
 def refuse_early(octets: bytes) -> None:
-    """Raise as soon as the first octets show that this is no ZMTP 3 peer, without waiting for all 64.
+    """Raise `ProtocolError` as soon as the first bytes show that the peer does not speak ZMTP 3.
 
-    A ZMTP 1.0 peer starts with the length of its identity, a 2.0 peer has a revision below 3 after the signature;
-    both would wait for us for ever, so they are told apart as early as they can be.
+    A ZMTP 1.0 peer starts with the length of its identity, and a 2.0 peer has a revision below 3 after the signature.
+    Neither sends 64 bytes: without this check, both sides would wait for each other for ever.
     """
     if octets and octets[0] != 0xFF:
         raise ProtocolError("the peer speaks ZMTP 1.0, or no ZMTP at all; ZMTP 3.0 or later is needed")
     if len(octets) > 9 and not octets[9] & 0x01:
         raise ProtocolError("the peer speaks ZMTP 1.0, or no ZMTP at all; ZMTP 3.0 or later is needed")
     if len(octets) > 9 and octets[9] != 0x7F:
-        raise ProtocolError(f"the tenth octet of the greeting is {octets[9]:#04x}, not 0x7f")
+        raise ProtocolError(f"the tenth byte of the greeting is {octets[9]:#04x}, not 0x7f")
     if len(octets) > 10 and octets[10] < 3:
         raise ProtocolError("the peer speaks ZMTP 2.0 or older; ZMTP 3.0 or later is needed")

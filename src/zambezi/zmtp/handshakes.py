@@ -1,7 +1,7 @@
-"""The handshakes that are under way on a socket, and the one timer that ends those that take too long.
+"""The unfinished handshakes of a socket, and the one timer that ends those that take too long.
 
-All have the same time, so that they are due in the order in which they began. A timer for each would be made and
-cancelled for every connection, and a mesh makes thousands at once.
+All handshakes have the same time limit, so they are due in the order in which they began. A timer for each would have
+to be created and cancelled for every connection, and a mesh makes thousands of connections at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Handshakes:
-    """Links whose handshake is not complete, with the time when each is due."""
+    """The links whose handshake is not complete, with the time at which each is due."""
 
     __slots__ = ("_due", "_reactor", "_timer")
 
@@ -25,6 +25,7 @@ class Handshakes:
         self._timer: Timer | None = None
 
     def begin(self, link: StreamLink) -> None:
+        """Limit the time of a link's handshake."""
         due = link.connection.deadline
         if due is None:
             return
@@ -33,6 +34,7 @@ class Handshakes:
             self._timer = self._reactor.call_at(due, self._tick)
 
     def end(self, link: StreamLink) -> None:
+        """Forget a link: its handshake is complete, or its connection is gone."""
         self._due.pop(link, None)
 
     def _tick(self) -> None:
@@ -43,6 +45,7 @@ class Handshakes:
         self._timer = None if first is None else self._reactor.call_at(first, self._tick)
 
     def close(self) -> None:
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

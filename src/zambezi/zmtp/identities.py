@@ -1,4 +1,4 @@
-"""Peers by identity, as a ROUTER knows them: the identity that a peer claims, or one that it is given."""
+"""Peers by identity, for a ROUTER: the identity is the one that the peer claims, or one that the ROUTER assigns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ IN_USE = "the identity is in use by another connection"
 
 
 class Identities:
-    """The peers of a socket, each under an identity of its own.
+    """The peers of a socket, each with an identity of its own.
 
-    A second peer with an identity that is in use is refused, or, with `handover`, takes it over: the older connection
-    is ended. `may_take` can forbid that for some pairs of an old and a new peer.
+    If a second peer claims an identity that is in use, it is refused, or, with `handover`, it gets the identity and the
+    older connection is ended. `may_take` can forbid that for a pair of an old and a new peer.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class Identities:
             raise ProtocolError(IN_USE)
 
     def identify(self, peer: Peer, claimed: bytes) -> bool:
-        """Give a peer its identity; return False if it cannot have it."""
+        """Assign a peer its identity; return False to refuse the peer."""
         identity = claimed
         if not identity:
             if peer.identity[:1] == b"\0":
-                return True  # it keeps the one that it was given the first time
+                return True  # it keeps the identity that it was assigned the first time
             self._next = (self._next + 1) & 0xFFFFFFFF
             identity = b"\0" + self._next.to_bytes(4, "big")
         before = self.peers.get(identity)
@@ -52,10 +52,10 @@ class Identities:
         return True
 
     def add(self, peer: Peer) -> None:
-        """Route the identity to this peer from now on."""
+        """Route messages to the peer's identity to this peer."""
         self.peers[peer.identity] = peer
 
     def remove(self, peer: Peer) -> None:
-        """Route the identity to this peer no longer."""
+        """Stop routing messages to this peer."""
         if self.peers.get(peer.identity) is peer:
             del self.peers[peer.identity]

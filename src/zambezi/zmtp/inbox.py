@@ -1,7 +1,7 @@
-"""Messages that have come and wait to be received: bounded for each peer, and fair between peers.
+"""Messages that have arrived and wait to be received: bounded for each peer, and received from the peers in turn.
 
-Batches wait as they were read. A peer whose messages have reached the bound is paused, and TCP carries the pressure to
-the sender; it is resumed when half of them have been received.
+Batches wait as they were read. When the messages of a peer reach the bound, the inbox pauses the peer, and TCP slows
+the sender down; the inbox resumes the peer when half of the messages have been received.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Queue(Generic[T]):
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self.batches: list[Batch] = []
-        self.current: Iterator[T] | None = None  # the rest of the first batch, once it was begun
+        self.current: Iterator[T] | None = None  # the rest of the first batch, if a part of it was received
         self.messages = 0
         self.octets = 0
 
@@ -33,20 +33,20 @@ class _Queue(Generic[T]):
 class FairInbox(Generic[T]):
     """Batches from many peers, received one message, or one batch, from each in turn.
 
-    `unpack` turns a batch into messages as the socket hands them out.
+    `unpack` turns a batch into messages in the form that the socket returns.
     """
 
     def __init__(self, bound: Bound, unpack: Callable[[Peer, Batch], Iterator[T]]) -> None:
         self._bound = bound
         self._unpack = unpack
-        self._queues: dict[Peer, _Queue[T]] = {}  # of the peers that have something to receive
+        self._queues: dict[Peer, _Queue[T]] = {}  # only of peers whose messages wait
         self._turn: deque[_Queue[T]] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._turn)
 
     def add(self, peer: Peer, batch: Batch) -> None:
-        """Queue a batch, and pause the peer if that reaches the bound."""
+        """Queue a batch, and pause the peer if its queue has reached the bound."""
         queue = self._queues.get(peer)
         if queue is None:
             queue = self._queues[peer] = _Queue(peer)
@@ -77,7 +77,7 @@ class FairInbox(Generic[T]):
         return None
 
     def next_batch(self) -> Batch | None:
-        """Return the next batch, or the rest of one that was begun; one from each peer in turn."""
+        """Return the next batch, or the rest of one that was received in part; one from each peer in turn."""
         turn = self._turn
         while turn:
             queue = turn[0]
@@ -91,7 +91,7 @@ class FairInbox(Generic[T]):
         return None
 
     def discard(self, peer: Peer) -> int:
-        """Forget what a peer has sent; return how many messages that were."""
+        """Discard the messages of a peer that wait; return how many there were."""
         queue = self._queues.get(peer)
         if queue is None:
             return 0
@@ -104,7 +104,7 @@ class FairInbox(Generic[T]):
         return count
 
     def take(self, peer: Peer) -> list[Batch]:
-        """Remove and return what a peer has sent."""
+        """Remove and return the batches of a peer that wait."""
         queue = self._queues.get(peer)
         batches = []
         while queue is not None and queue.batches:
@@ -117,22 +117,22 @@ class FairInbox(Generic[T]):
         return batches
 
     def waiting(self, peer: Peer) -> int:
-        """Return how many messages of a peer wait in batches that are not done with."""
+        """Return how many messages of a peer are in batches that have not been received whole."""
         queue = self._queues.get(peer)
         return queue.messages if queue is not None else 0
 
     @property
     def octets(self) -> int:
-        """The bytes of all that waits to be received."""
+        """The number of bytes that wait to be received."""
         return sum(queue.octets for queue in self._turn)
 
     @property
     def peers(self) -> list[Peer]:
-        """The peers that have something to receive."""
+        """The peers whose messages wait."""
         return list(self._queues)
 
     def _pop(self, queue: _Queue[T]) -> Batch | None:
-        """Remove and return the first batch, or the rest of it; None if nothing is left of it."""
+        """Remove and return the first batch, or its rest; return None if all of it was received."""
         batch = queue.batches.pop(0)
         current, queue.current = queue.current, None
         self._done(queue, batch)

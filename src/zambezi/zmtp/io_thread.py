@@ -1,7 +1,7 @@
 """The thread that serves all blocking sockets of the process: it starts with the first one, and is a daemon.
 
-A process that forks does not take the thread along: a child starts its own. The sockets of its parent are not its own,
-and what it would write to them would go into the middle of what the parent writes; so they are disowned in the child.
+A forked child does not inherit the thread: it starts its own. The child must not use the sockets of its parent, because
+its bytes would be mixed with those that the parent writes; so the sockets are disowned in the child.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from zambezi.zmtp.reactor import running_in
 
 
 class Disownable(Protocol):
-    """Something that belongs to the process that made it."""
+    """An object that only the process that created it can use."""
 
     def disown(self) -> None:
-        """Let go of it, without a trace for its owner."""
+        """Give the object up in a forked child, with no effect on the parent."""
 
 
 class IoThread:
@@ -36,14 +36,14 @@ class IoThread:
         self.loop.run_forever()
 
     def settle(self) -> None:
-        """Return when all that was asked for until now has been done. The caller must hold no lock of a socket."""
+        """Wait until the loop has run all callbacks that are queued now. The caller must hold no lock of a socket."""
         if not running_in(self.loop):
             done = threading.Event()
             self.loop.call_soon_threadsafe(done.set)
             done.wait()
 
     def stop(self) -> None:
-        """End the thread and close its loop; the sockets on it must be closed by now."""
+        """End the thread and close its loop. Its sockets must be closed already."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
@@ -56,7 +56,7 @@ _orphaned: list[IoThread] = []
 
 
 def io_loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop of the I/O thread, which is started if it does not run."""
+    """Return the event loop of the I/O thread; start the thread if it does not run."""
     global _thread
     with _lock:
         if _thread is None:
@@ -65,14 +65,14 @@ def io_loop() -> asyncio.AbstractEventLoop:
 
 
 def settle() -> None:
-    """Return when the I/O thread has done all that it was asked for until now."""
+    """Wait until the I/O thread has run all callbacks that are queued now."""
     thread = _thread
     if thread is not None:
         thread.settle()
 
 
 def own(thing: Disownable) -> None:
-    """Have something disowned in every child that this process forks."""
+    """Disown an object in every child that this process forks."""
     _owned.add(thing)
 
 
@@ -88,7 +88,7 @@ def _forget() -> None:
     global _lock, _thread
     _lock = threading.Lock()
     if _thread is not None:
-        _orphaned.append(_thread)  # the loop shares its selector with the parent's, so that it must not be closed here
+        _orphaned.append(_thread)  # keeps the loop open: closing it here would affect the selector of the parent
     _thread = None
     for thing in list(_owned):
         thing.disown()

@@ -1,14 +1,14 @@
-"""The public keys that may connect, as a directory that can change at any time.
+"""The allowed public keys, in a directory that can change at any time.
 
-Every `*.pub` file, and every `*.key` file without a secret (a public certificate of CZMQ or pyzmq), allows
-one key; its name is the file's name without the suffix. Whoever owns the ring calls `scan` as often as
-changes should be noticed: there is no thread and no file system watch, so a ring behaves alike on a local
-disk and on a network mount.
+Every `*.pub` file, and every `*.key` file without a secret key (a public certificate of CZMQ or pyzmq), allows one key;
+the name of the key is the name of the file without the suffix. The owner of the keyring calls `scan` as often as it
+wants to notice changes: the keyring has no thread and no file system watch, so it works the same way on a local disk
+and on a network mount.
 
-A ring fails closed. A file that cannot be understood, half-written ones included, allows nobody, even if an
-earlier version of it did; it is listed in `problems` and leaves the other files alone. The one exception is a
-directory that cannot be listed for want of descriptors or memory: that says nothing about its content, and
-dropping every peer because the machine is busy would let an attacker do just that.
+A keyring fails closed. A file that cannot be parsed, or is only half written, allows no key, even if an earlier version
+of it did; the keyring lists the file in `problems`, and still uses the other files. The one exception is a directory
+that cannot be listed because descriptors or memory have run out. That error says nothing about the files; if it removed
+all keys, an attacker who keeps the machine busy could disconnect every peer.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from zambezi.zmtp.keys import PUBLIC_SUFFIX, SECRET_SUFFIX, KeyFileError, read_k
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Two writes within one tick of the file system's clock leave the same times behind (2 s on FAT). A file that
-# was touched this recently is read again, whatever its fingerprint says.
+# Two writes within one tick of the file system's clock leave the same times behind (2 s on FAT). So a file that changed
+# this recently is read again, even if its fingerprint is the same.
 _SETTLED_AFTER_NS: Final = 3_000_000_000
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
-# Modification time, change time, size, inode, device. The change time sees what `cp -p` and rsync hide.
+# Modification time, change time, size, inode, device. `cp -p` and rsync preserve the first, but not the change time.
 _Fingerprint = tuple[int, int, int, int, int]
 
 
@@ -42,12 +42,12 @@ class _Entry:
     name: str
     key: bytes | None
     problem: str | None
-    # None: not to be relied on, read the file again.
+    # None: the next scan must read the file again.
     fingerprint: _Fingerprint | None
 
 
 class Keyring:
-    """The allowed public keys in `directory`, as of the last `scan`; the first one is made at once."""
+    """The allowed public keys in `directory`, as of the last `scan`. The constructor makes the first scan."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory)
@@ -60,28 +60,28 @@ class Keyring:
 
     @property
     def keys(self) -> Mapping[bytes, tuple[str, ...]]:
-        """Every allowed key, with the names it is allowed under, in order: a key may be in several files."""
+        """The allowed keys, each with its names in order: a key can be in several files."""
         return self._keys
 
     @property
     def problems(self) -> Mapping[Path, str]:
-        """What could not be used, and why: the path of a file, or of the directory itself."""
+        """The files that could not be used (or the directory itself), each with the reason."""
         return self._problems
 
     @property
     def generation(self) -> int:
-        """Goes up whenever a scan changes `keys`, so that several users of one ring all notice."""
+        """A number that grows whenever a scan changes `keys`, so that several users of one keyring all notice."""
         return self._generation
 
     def name_of(self, key: bytes) -> str | None:
-        """The first name of an allowed key; None if the key is not allowed."""
+        """Return the first name of an allowed key; return None if the key is not allowed."""
         names = self._keys.get(key)
         return names[0] if names else None
 
     def scan(self, now_ns: int | None = None) -> bool:
-        """Read what changed, and say whether `keys` did. Never raises for what it finds in the directory.
+        """Read the files that changed; return whether `keys` changed. Never raises because of the directory's content.
 
-        `now_ns` is the time as `time.time_ns` tells it, which is the default.
+        `now_ns` is the time in nanoseconds since 1970; the default is `time.time_ns()`.
         """
         with self._lock:
             return self._scan(time.time_ns() if now_ns is None else now_ns)
@@ -108,7 +108,7 @@ class Keyring:
         self._entries = entries
         self._problems = MappingProxyType(problems)
         if changed:
-            # The keys first: whoever sees the new generation must judge by them.
+            # The keys first: a thread that sees the new generation must see the new keys, too.
             self._keys = MappingProxyType(allowed)
             self._generation += 1
         return changed
@@ -132,7 +132,7 @@ class Keyring:
         known = self._entries.get(path)
         if known is not None and known.fingerprint == fingerprint:
             return known
-        # Taken before the file is read: a change in between makes the next scan read it again.
+        # The times were taken before the file is read: if it changes in between, the next scan reads it again.
         settled = max(status.st_mtime_ns, status.st_ctime_ns) + _SETTLED_AFTER_NS < now_ns
         trusted = fingerprint if settled else None
         if not name.isprintable():
@@ -145,7 +145,7 @@ class Keyring:
             # A file that could not be opened may be readable next time without having changed.
             return _Entry(name, None, str(error), None if isinstance(error.__cause__, OSError) else trusted)
         if content.secret is not None:
-            problem = f"{path}: holds a secret key; only public keys belong here, so move it away"
+            problem = f"{path}: holds a secret key; only public keys belong here, so move the file away"
             return _Entry(name, None, problem, trusted)
         return _Entry(name, content.public, None, trusted)
 

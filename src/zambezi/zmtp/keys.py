@@ -1,17 +1,17 @@
 """CURVE key pairs, and the files that hold them.
 
-A pair lives in two files. `NAME.pub` may be given to anybody; `NAME.key` holds the secret as well and stays
-where it was made:
+A pair is kept in two files. `NAME.pub` is public; `NAME.key` also contains the secret key, and must stay where it was
+created:
 
     # Zambezi CURVE secret key of alice: keep it private.
     public-key = "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID"
     secret-key = "D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs"
 
-Two more forms are read, so that nobody has to make new keys: a line that is nothing but a public key, and the
+Two more forms can be read, so that users can keep their keys: a line with nothing but a public key, and the
 certificates of CZMQ and pyzmq (ZPL: the same two settings, indented under a `curve` section).
 
-The secret is never in a repr, in an error or in a log, and its file is private from its first octet on: it is
-created with its final permissions, never made private afterwards.
+The secret key never appears in a repr, an error or a log. Its file is private from the first byte on: it is created
+with its final permissions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PUBLIC_MODE: Final = 0o644
 _SECRET_MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o700
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-# A certificate with a page of metadata has a few kilobytes; whatever is larger was not meant to be a key.
+# A certificate with a page of metadata has a few kilobytes; a larger file is not a key file.
 _FILE_LIMIT: Final = 65_536
 
 _KEY_SETTING: Final = re.compile(r"(?P<name>public-key|secret-key)\s*=\s*(?P<value>.*)")
@@ -48,11 +48,11 @@ _SECTION: Final = re.compile(r"[A-Za-z0-9_./-]+\s*(#.*)?")
 
 
 class InvalidKeyError(ZambeziError):
-    """Octets that cannot be a CURVE key."""
+    """These bytes cannot be a CURVE key."""
 
 
 class KeyFileError(ZambeziError):
-    """A key file that cannot be read or written: which one, where in it, and what to do."""
+    """A key file cannot be read or written. The text says which file, the line in it, and what to do."""
 
     def __init__(self, path: Path, problem: str, line: int | None = None) -> None:
         place = f"{path}" if line is None else f"{path}, line {line}"
@@ -64,7 +64,7 @@ class KeyFileError(ZambeziError):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class KeyPair:
-    """A CURVE key pair: 32 octets of public key, 32 of secret key.
+    """A CURVE key pair: a public key and a secret key of 32 bytes each.
 
     >>> pair = KeyPair.generate(seed=bytes(32))
     >>> pair == KeyPair.from_secret(pair.secret)
@@ -77,24 +77,24 @@ class KeyPair:
     def __post_init__(self) -> None:
         for name, key in (("public", self.public), ("secret", self.secret)):
             if len(key) != KEY_OCTETS:
-                raise InvalidKeyError(f"a {name} key has {KEY_OCTETS} octets, not {len(key)}")
+                raise InvalidKeyError(f"a {name} key has {KEY_OCTETS} bytes, not {len(key)}")
 
     @classmethod
     def generate(cls, seed: bytes | None = None) -> KeyPair:
-        """A new pair from the system's random source, or always the same one from a `seed` of 32 octets."""
+        """Return a new random pair, or, for a `seed` of 32 bytes, always the same pair."""
         if seed is None:
             public, secret = crypto_box_keypair()
         elif len(seed) != KEY_OCTETS:
-            raise InvalidKeyError(f"a seed has {KEY_OCTETS} octets, not {len(seed)}")
+            raise InvalidKeyError(f"a seed has {KEY_OCTETS} bytes, not {len(seed)}")
         else:
             public, secret = crypto_box_seed_keypair(seed)
         return cls(public, secret)
 
     @classmethod
     def from_secret(cls, secret: bytes) -> KeyPair:
-        """The pair that `secret` belongs to."""
+        """Return the pair that has this secret key."""
         if len(secret) != KEY_OCTETS:
-            raise InvalidKeyError(f"a secret key has {KEY_OCTETS} octets, not {len(secret)}")
+            raise InvalidKeyError(f"a secret key has {KEY_OCTETS} bytes, not {len(secret)}")
         return cls(crypto_scalarmult_base(secret), secret)
 
     @property
@@ -104,7 +104,7 @@ class KeyPair:
 
     @property
     def secret_z85(self) -> str:
-        """The secret key as 40 characters of Z85: for whoever must store it, never for display."""
+        """The secret key as 40 characters of Z85. Store it; never display it."""
         return z85.encode(self.secret)
 
     def __repr__(self) -> str:
@@ -113,7 +113,7 @@ class KeyPair:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, KeyPair):
             return NotImplemented
-        # `&` and not `and`: the time taken must not tell which half differs.
+        # `&` and not `and`: the time that it takes must not reveal which half differs.
         return sodium_memcmp(self.public, other.public) & sodium_memcmp(self.secret, other.secret)
 
     def __hash__(self) -> int:
@@ -122,7 +122,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """What a key file holds: a public key, and the secret one if it is a secret file."""
+    """The content of a key file: a public key and, if it is a secret file, the secret key."""
 
     public: bytes
     secret: bytes | None = field(default=None, repr=False)
@@ -133,8 +133,8 @@ def write_pair(
 ) -> tuple[Path, Path]:
     """Write `NAME.pub` and `NAME.key` into `directory`, and return their paths in this order.
 
-    A missing directory is created, private. Existing files are an error unless `force`, and then each is
-    replaced as a whole: a reader finds the old file or the new one, never a part.
+    A missing directory is created with private permissions. If a file exists, raise `KeyFileError`; with `force`,
+    replace it atomically: a reader finds the old file or the new one, never a part.
     """
     place = Path(directory)
     _check_name(name, place)
@@ -145,12 +145,12 @@ def write_pair(
             if path.exists() or path.is_symlink():
                 raise _already_exists(path)
     public_line = f'public-key = "{pair.public_z85}"\n'
-    public_text = f"# Zambezi CURVE public key of {name}: give it to whoever should know {name}.\n{public_line}"
+    public_text = f"# Zambezi CURVE public key of {name}: give it to the peers of {name}.\n{public_line}"
     secret_line = f'secret-key = "{pair.secret_z85}"\n'
     secret_text = f"# Zambezi CURVE secret key of {name}: keep it private.\n{public_line}{secret_line}"
     try:
         place.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-        # The secret file goes first: it holds both keys, so a crash in between loses nothing.
+        # The secret file is written first: it contains both keys, so a crash in between loses nothing.
         if force:
             _replace(secret_path, secret_text, _SECRET_MODE)
             _replace(public_path, public_text, _PUBLIC_MODE)
@@ -168,14 +168,14 @@ def write_pair(
 
 
 def read_public(path: str | os.PathLike[str]) -> bytes:
-    """The public key in the file at `path`, whichever kind of key file it is."""
+    """Return the public key in a key file of any kind."""
     return read_key_file(path).public
 
 
 def read_pair(path: str | os.PathLike[str], *, allow_exposed: bool = False) -> KeyPair:
-    """The key pair in the secret file at `path`.
+    """Return the key pair in a secret file.
 
-    A file that its group or others can use is refused, as ssh does, unless `allow_exposed`.
+    A file that other users can read or write is refused, as in ssh, unless `allow_exposed` is True.
     """
     place = Path(path)
     text, mode = _read(place)
@@ -189,7 +189,7 @@ def read_pair(path: str | os.PathLike[str], *, allow_exposed: bool = False) -> K
     if content.secret is None:
         raise KeyFileError(
             place,
-            f"holds no secret key; give the file that does (NAME{SECRET_SUFFIX}, pyzmq: NAME.key_secret)",
+            f"holds no secret key; use the file that does (NAME{SECRET_SUFFIX}, pyzmq: NAME.key_secret)",
         )
     pair = KeyPair.from_secret(content.secret)
     if pair.public != content.public:
@@ -198,7 +198,7 @@ def read_pair(path: str | os.PathLike[str], *, allow_exposed: bool = False) -> K
 
 
 def read_key_file(path: str | os.PathLike[str]) -> KeyFile:
-    """What the key file at `path` holds; no permissions are asked for."""
+    """Return the content of a key file, whatever its permissions."""
     place = Path(path)
     text, _ = _read(place)
     return _parse(place, text)
@@ -210,27 +210,27 @@ def _check_name(name: str, directory: Path) -> None:
     elif name.startswith("."):
         problem = "it begins with a dot"
     elif "/" in name or "\\" in name:
-        problem = "it has a slash; give the directory by itself"
+        problem = "it contains a slash; pass the directory as the directory argument"
     elif not name.isprintable():
-        problem = "it has characters that cannot be printed"
+        problem = "it contains characters that cannot be printed"
     else:
         return
     raise KeyFileError(directory, f"{name!a} cannot name a key: {problem}")
 
 
 def _already_exists(path: Path) -> KeyFileError:
-    return KeyFileError(path, "exists already; choose another name, or force it to be replaced: the old key is lost")
+    return KeyFileError(path, "exists already; choose another name, or replace it by force, which destroys the old key")
 
 
 def _create(path: Path, text: str, mode: int) -> None:
     try:
-        # O_EXCL also refuses a symlink, so nobody can have the secret written elsewhere.
+        # O_EXCL also refuses a symlink, so an attacker cannot redirect the secret to another place.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     except FileExistsError:
         raise _already_exists(path) from None
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            # The umask can only have taken permissions away.
+            # The umask may have removed permissions.
             os.fchmod(descriptor, mode)
             file.write(text)
             file.flush()
@@ -241,7 +241,7 @@ def _create(path: Path, text: str, mode: int) -> None:
 
 
 def _replace(path: Path, text: str, mode: int) -> None:
-    # The leading dot keeps a keyring from reading it, the random part keeps two writers apart.
+    # Because of the leading dot no keyring reads the draft; the random part keeps two writers apart.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     _create(draft, text, mode)
     try:
@@ -260,9 +260,9 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _read(path: Path) -> tuple[str, int]:
-    """The text and the mode of a regular file: from one descriptor, so that they are of the same file."""
+    """Return the text and the mode of a regular file, both from one descriptor, so that they are of the same file."""
     try:
-        # O_NONBLOCK: opening a named pipe that nobody writes to must not wait for ever.
+        # O_NONBLOCK: to open a named pipe that has no writer must not wait for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             mode = os.fstat(descriptor).st_mode
@@ -272,12 +272,12 @@ def _read(path: Path) -> tuple[str, int]:
     except OSError as error:
         raise KeyFileError(path, f"cannot be read: {error.strerror or error}") from error
     if len(octets) > _FILE_LIMIT:
-        raise KeyFileError(path, f"is larger than {_FILE_LIMIT} octets, so it is no key file")
+        raise KeyFileError(path, f"is larger than {_FILE_LIMIT} bytes, so it is not a key file")
     try:
         return octets.decode("utf-8-sig"), mode
     except UnicodeDecodeError:
-        # The decoding error would carry the content of the file.
-        raise KeyFileError(path, "is not UTF-8 text, so it is no key file") from None
+        # `from None`: the decoding error would show the content of the file.
+        raise KeyFileError(path, "is not UTF-8 text, so it is not a key file") from None
 
 
 def _parse(path: Path, text: str) -> KeyFile:
@@ -285,7 +285,7 @@ def _parse(path: Path, text: str) -> KeyFile:
     section = ""
     for number, line in enumerate(text.split("\n"), start=1):
         content = line.strip()
-        # A key cannot begin with "#", although it is a Z85 character: such a group is above 2^32 - 1.
+        # A key cannot begin with "#", although that is a Z85 character: such a group would be above 2^32 - 1.
         if not content or content.startswith("#"):
             continue
         indented = line[0] in " \t"
@@ -293,7 +293,7 @@ def _parse(path: Path, text: str) -> KeyFile:
             section = ""
         elif section not in ("", "curve"):
             continue
-        # Before the bare key: "=" and "-" are Z85 characters too.
+        # This must come before the bare key: "=" and "-" are Z85 characters, too.
         setting = _KEY_SETTING.fullmatch(content)
         if setting:
             name = setting["name"]
@@ -311,7 +311,7 @@ def _parse(path: Path, text: str) -> KeyFile:
                 path, "is neither a setting, nor a comment, nor a public key of 40 Z85 characters", number
             )
         if name in found:
-            raise KeyFileError(path, f"a second {name}; keep one key in a file", number)
+            raise KeyFileError(path, f"has a second {name}; keep one key in each file", number)
         found[name] = key
     if "public-key" not in found:
         raise KeyFileError(path, 'holds no public key; it needs a line public-key = "<40 Z85 characters>"')
@@ -333,6 +333,6 @@ def _key(path: Path, line: int, name: str, text: str) -> bytes:
     except z85.Z85Error as error:
         raise KeyFileError(path, f"{name} is not Z85 ({error.problem}, character {error.position + 1})", line) from None
     if not any(key):
-        # CZMQ writes zeros where a key was never set.
-        raise KeyFileError(path, f"{name} is all zeros, which is no key; make a new pair", line)
+        # CZMQ writes zeros if a key was never set.
+        raise KeyFileError(path, f"{name} is all zeros, which is not a key; make a new pair", line)
     return key

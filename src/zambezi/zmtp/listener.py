@@ -1,4 +1,4 @@
-"""Accepting connections on TCP ports and Unix sockets."""
+"""Listeners on TCP ports and Unix sockets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAUSE: Final = 0.2
 
 
 class StreamListener:
-    """A bound stream socket."""
+    """A bound stream socket that accepts connections."""
 
     def __init__(self, transport: Transport, endpoint: Tcp | Ipc) -> None:
         self._transport = transport
@@ -44,7 +44,7 @@ class StreamListener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Out of descriptors or memory: those who knock wait in the backlog while others go.
+                # Out of descriptors or memory: new connections wait in the backlog until others have ended.
                 if self._closed:
                     return
                 self._transport.refused(self.endpoint, "", f"cannot accept: {error.strerror}")
@@ -63,7 +63,7 @@ class StreamListener:
         transport = self._transport
         reason = ""
         if len(transport.links) >= transport.options.limits.connections:
-            reason = f"there are {len(transport.links)} connections already, the limit"
+            reason = f"the socket has {len(transport.links)} connections, which is its limit"
         elif transport.options.authenticator is not None:
             verdict = transport.options.authenticator.judge_address(address)
             reason = "" if verdict.allowed else verdict.reason
@@ -76,6 +76,7 @@ class StreamListener:
         StreamLink(transport, sock, connection, self.endpoint, address, Peer(transport, self.endpoint)).answer()
 
     def close(self) -> None:
+        """Stop listening, and remove the file of a Unix socket."""
         self._closed = True
         if self._pause is not None:
             self._pause.cancel()
@@ -90,7 +91,7 @@ _TEMPORARY: Final = "zambezi-ipc-"
 
 
 def prepare(sock: socket.socket, tcp: bool) -> None:
-    """Settings that every stream gets: it never blocks, and small messages are not held back."""
+    """Make a socket non-blocking, and have TCP send small messages at once."""
     sock.setblocking(False)
     if tcp:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -105,11 +106,11 @@ def _bind_tcp(transport: Transport, endpoint: Tcp) -> tuple[socket.socket, str, 
             flags=socket.AI_NUMERICHOST if endpoint.numeric else 0,
         )
     except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or "no such name is possible"
+        why = getattr(error, "strerror", None) or "the host name is invalid"
         raise EndpointError(f"cannot bind {endpoint}: {why}; write an address of this machine") from error
     family, address = found[0][0], found[0][4]
     count = endpoint.last - endpoint.first + 1
-    # A range is tried from a random place on, so that several sockets that start together do not all race for one port.
+    # The search starts at a random place of the range, so that sockets that start together do not race for one port.
     start = transport.chance.randrange(count)
     for attempt in range(count):
         port = endpoint.first + (start + attempt) % count
@@ -119,7 +120,7 @@ def _bind_tcp(transport: Transport, endpoint: Tcp) -> tuple[socket.socket, str, 
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             sock.bind((address[0], port, *address[2:]))
-            # Two sockets may be bound to one port as long as neither listens: it is ours only now.
+            # Two sockets can be bound to one port while neither listens: the port is ours only after this.
             sock.listen(_BACKLOG)
         except OSError as error:
             sock.close()
@@ -149,7 +150,7 @@ def _bind_ipc(endpoint: Ipc) -> tuple[socket.socket, str, Path | None]:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket file that a dead process left behind, but none that is in use, and no other file."""
+    """Remove a socket file that a dead process left behind; raise `EndpointError` for any other file."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -157,7 +158,7 @@ def _remove_stale(path: Path) -> None:
     except OSError as error:
         raise EndpointError(f"cannot bind ipc://{path}: {error.strerror}") from error
     if not stat.S_ISSOCK(mode):
-        raise EndpointError(f"cannot bind ipc://{path}: a file of that name exists and is no socket")
+        raise EndpointError(f"cannot bind ipc://{path}: a file of that name exists and is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         if probe.connect_ex(str(path)) != errno.ECONNREFUSED:

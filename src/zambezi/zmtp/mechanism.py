@@ -1,10 +1,10 @@
-"""Security mechanisms: what happens between the greeting and the first message, and to each message after it.
+"""Security mechanisms: the handshake between the greeting and the first message, and the encryption of messages.
 
-A mechanism is a small state machine without I/O. Commands go in by `receive` and come out by return; when
-`complete` is true, the handshake is over and `peer` holds the other side's metadata. Its rules are a table,
-`{(state, command): method}`: a command that the table does not have in the current state ends the handshake.
+A mechanism is a small state machine without I/O. `receive` takes a command of the peer and returns the answer; when
+`complete` is true, the handshake is over and `peer` holds the metadata of the other side. The rules of a mechanism are
+a table, `{(state, command): method}`: a command that the table does not have for the current state ends the handshake.
 
-From then on `encode` and `decode` stand between messages and octets. NULL and PLAIN leave them as they are;
+After the handshake, `encode` and `decode` convert between messages and bytes. NULL and PLAIN do not change the frames;
 CURVE puts each frame into a box of its own.
 """
 
@@ -19,25 +19,25 @@ from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.errors import ProtocolError
 from zambezi.zmtp.frames import Batch, CommandFrame, Message
 
-# What libzmq's ZAP handlers answer, and its monitors understand, where somebody may not connect.
+# The status of a refused peer. libzmq's ZAP handlers send it, and its monitors understand it.
 NOT_ALLOWED = "400"
 
 
 class Refused(ProtocolError):
-    """The authenticator said no. The peer is told the status only; the reason stays on this side."""
+    """The authenticator refused the peer. The peer learns the status only; the reason stays on this side."""
 
 
 class Incompatible(ProtocolError):
-    """The peer's socket can never talk to ours."""
+    """The type of the peer's socket cannot talk to ours."""
 
 
 class Rejected(ProtocolError):
-    """The peer said ERROR. It does not listen any more, so nothing is answered."""
+    """The peer sent ERROR. It reads nothing more, so this side does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a mechanism is told about the connection that it is for."""
+    """The facts about a connection that its mechanism needs."""
 
     metadata: Mapping[str, bytes]  # ours, for the peer
     address: str = ""  # the peer's
@@ -50,12 +50,12 @@ class Mechanism:
 
     name: ClassVar[str]
     as_server: ClassVar[bool] = False
-    # Whether messages go out in boxes, each for this one peer.
+    # Whether messages are encrypted for this one peer.
     sealed: ClassVar[bool] = False
     first_state: ClassVar[str]
-    # What is likely wrong when the peer hangs up in the middle of the handshake.
-    suspicion: ClassVar[str] = "does it take sockets of this type, and is the identity free?"
-    # Where a state's command leads is decided by the method, which sets `state`.
+    # A hint for the operator: the likely reason if the peer closes the connection during the handshake.
+    suspicion: ClassVar[str] = "does it accept sockets of this type, and is the identity free?"
+    # The method of a command sets the next `state`.
     table: ClassVar[Mapping[tuple[str, bytes], str]]
 
     def __init__(self, terms: Terms) -> None:
@@ -71,35 +71,40 @@ class Mechanism:
 
     @property
     def complete(self) -> bool:
+        """Whether the handshake is over."""
         return self.state == "complete"
 
     def begin(self) -> bytes | None:
-        """The command that this side says first, if it does."""
+        """Return the first command of this side, or None if the peer begins."""
         return None
 
     def receive(self, body: bytes, now: float) -> bytes | None:
-        """Take the peer's next handshake command; give the answer to it, if there is one."""
+        """Take the next handshake command of the peer; return the answer, or None if it needs none."""
         name, data = commands.split(body)
         if name == commands.ERROR:
             raise Rejected(_explain(commands.error_reason(data)))
         method = self.table.get((self.state, name))
         if method is None:
-            raise ProtocolError(f"{self.name}: {name.decode('ascii', 'backslashreplace')} does not belong here")
+            raise ProtocolError(f"{self.name}: {name.decode('ascii', 'backslashreplace')} is not allowed now")
         answer: Callable[[bytes, float], bytes | None] = getattr(self, method)
         return answer(data, now)
 
     def refuse_multipart(self) -> None:
-        """Where frames are seen only here, take a frame that says "more follow" for a violation."""
+        """Treat a frame that says "more follow" as a violation, if this mechanism hides frames from the decoder."""
 
     def encode(self, messages: Sequence[Message], singles: bool) -> bytes:
-        """The octets of many messages; `singles` promises that each is one `bytes`."""
+        """Return the bytes of many messages. `singles` promises that each message is one `bytes`."""
         return frames.encode_singles(messages) if singles else frames.encode(messages)  # type: ignore[arg-type]
 
     def encode_command(self, body: bytes) -> bytes:
+        """Return the bytes of a command after the handshake."""
         return frames.encode_command(body)
 
     def decode(self, items: list[Batch | CommandFrame]) -> list[Batch | CommandFrame]:
-        """What the frames of one read mean. At a violation, what came before it is returned and `failure` is set."""
+        """Return the messages and commands in the frames of one read.
+
+        At a violation, set `failure` and return what came before it.
+        """
         return items
 
     def _take_metadata(self, data: bytes) -> None:
@@ -134,8 +139,8 @@ class Null(Mechanism):
 
 def _explain(status: str) -> str:
     meanings = {
-        "300": "the peer cannot check us now (300): try again later",
+        "300": "the peer cannot authenticate us now (300): try again later",
         "400": "the peer does not let us in (400): is our key, user or address allowed there?",
-        "500": "the peer failed while it checked us (500)",
+        "500": "the peer failed while it authenticated us (500)",
     }
     return meanings.get(status, f"the peer refused the handshake: {status or 'no reason given'}")

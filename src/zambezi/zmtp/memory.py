@@ -1,10 +1,11 @@
-"""inproc: links in memory. No octets, no system calls, no engine: batches pass from one queue to the other.
+"""inproc: links in memory. They need no bytes, no system calls and no engine: batches pass from queue to queue.
 
-A name is bound by at most one socket of the process. Who connects before somebody binds waits for it. The two ends may
-live in different event loops or threads: each touches only its own queue, and calls the other through its reactor.
+At most one socket of the process can bind a name. A socket that connects before the name is bound waits for it. The two
+ends can be in different event loops or threads: each end uses only its own queue, and calls the other end through the
+other end's reactor.
 
-Flow control is by acknowledgement: one batch is under way at a time, and it is acknowledged when the receiving socket
-has room for more. What is sent meanwhile waits in the sender's bounded outbox.
+Acknowledgements control the flow: one batch at a time is under way, and the receiving end acknowledges it when its
+socket has room for more. Meanwhile, further messages wait in the sender's bounded outbox.
 """
 
 from __future__ import annotations
@@ -46,12 +47,13 @@ class MemoryListener:
             connector.transport.reactor.call_soon(connector.attempt)
 
     def close(self) -> None:
+        """Free the name."""
         with _lock:
             if _bound.get(self._name) is self:
                 del _bound[self._name]
 
     def accept(self, theirs: MemoryLink, socket_type: str, identity: bytes) -> None:
-        """Connect a link of another socket to this one. Runs in the context of the socket that bound the name."""
+        """Connect a link of another socket to this socket. Runs in the reactor of this socket, which bound the name."""
         transport = self.transport
         if transport.closing:
             theirs.call(theirs.lost, "the peer closed the socket")
@@ -108,13 +110,13 @@ class MemoryLink:
         return self._under_way is None
 
     def call(self, callback: Callable[..., object], *args: object) -> None:
-        """Run a callback in the context of this end's socket."""
+        """Run a callback in the reactor of this end."""
         self._transport.reactor.call_soon(callback, *args)
 
     def accepted(self, other: MemoryLink, socket_type: str, identity: bytes) -> None:
-        """Take note of the other end. Runs in the context of the socket that connected."""
+        """Complete the connection. Runs in the reactor of the socket that connected."""
         if self.gone or not self._transport.is_outgoing(self.peer):
-            # Closed or disconnected in the meantime.
+            # The socket was closed, or disconnected, in the meantime.
             self.gone = True
             other.call(other.lost, "the peer closed the connection")
             return
@@ -124,6 +126,7 @@ class MemoryLink:
         self.nudge()
 
     def failed(self, reason: str) -> None:
+        """Note that the other end refused the connection."""
         if not self.gone:
             self.gone = True
             self._transport.link_lost(self, reason)
@@ -163,7 +166,7 @@ class MemoryLink:
             self.resume()
 
     def pause(self) -> None:
-        """Do nothing: without an acknowledgement nothing more comes."""
+        """Do nothing: the other end sends nothing more without an acknowledgement."""
 
     def resume(self) -> None:
         if self._unacknowledged:
@@ -197,6 +200,7 @@ class MemoryLink:
         self.lost(reason)
 
     def lost(self, reason: str) -> None:
+        """Note that the connection is over."""
         if not self.gone:
             self.gone = True
             self._transport.links.discard(self)
@@ -204,7 +208,7 @@ class MemoryLink:
 
 
 def find(name: str, connector: MemoryConnector) -> MemoryListener | None:
-    """Who has bound the name; if nobody has, the connector is called when somebody does."""
+    """Return the listener that has bound a name, or None; then call the connector when a socket binds it."""
     with _lock:
         listener = _bound.get(name)
         if listener is None:
@@ -213,6 +217,7 @@ def find(name: str, connector: MemoryConnector) -> MemoryListener | None:
 
 
 def forget(name: str, connector: MemoryConnector) -> None:
+    """Do not call a connector any more when its name is bound."""
     with _lock:
         waiting = _waiting.get(name, [])
         if connector in waiting:

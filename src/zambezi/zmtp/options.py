@@ -1,4 +1,4 @@
-"""How a socket behaves: bounds of its queues, limits on its peers, security, heartbeats."""
+"""The options of a socket: bounds of its queues, limits on its peers, security, heartbeats."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from zambezi.zmtp.connection import Heartbeat, Limits
 from zambezi.zmtp.errors import ZmtpError
 from zambezi.zmtp.security import Null, Security
 
-# What a send does when the queue is full: wait, raise `QueueFull`, or drop the message.
+# The action of a send when the queue is full: wait, raise `QueueFull`, or drop the message.
 Policy: TypeAlias = Literal["block", "error", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The bound of a queue: whichever is reached first. One message always fits into an empty queue."""
+    """The bound of a queue, in messages and in bytes (`octets`): a queue that has reached either is full.
+
+    An empty queue accepts a message of any size.
+    """
 
     messages: int = 10_000
     octets: int = 16 * 1024 * 1024

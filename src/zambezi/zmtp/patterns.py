@@ -1,8 +1,8 @@
 """The rules of ZeroMQ's socket types: DEALER, ROUTER, PUB, SUB, XPUB, XSUB (28/REQREP and 29/PUBSUB, as in libzmq).
 
-Each is a protocol on a `Transport`. None of them waits: `try_send` and `try_recv` do what can be done now and say
-whether they could; when that changes, `on_readable` and `on_writable` are called. The faces (`asyncio`, `sync`) turn
-this into calls that wait.
+Each is a protocol on a `Transport`. None of them waits: `try_send` and `try_recv` return at once, and say whether they
+succeeded; a pattern calls `on_readable` and `on_writable` when another try can succeed. The faces (`asyncio`, `sync`)
+turn this into calls that wait.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Unroutables: TypeAlias = Literal["drop", "error"]
 
 
 class Pattern:
-    """The base of the socket types: a transport, and an inbox that is fair between peers."""
+    """The base of the socket types: a transport, and an inbox that serves the peers in turn."""
 
     socket_type: ClassVar[str]
 
@@ -38,7 +38,7 @@ class Pattern:
         self.on_readable: Callable[[], object] = _nothing
         self.on_writable: Callable[[], object] = _nothing
 
-    # The transport's part
+    # Passed on to the transport
 
     @property
     def counters(self) -> Counters:
@@ -73,24 +73,24 @@ class Pattern:
         return self.transport.bind(endpoint)
 
     def unbind(self, endpoint: str) -> None:
-        """Accept no more connections at an endpoint. Connections that exist stay."""
+        """Accept no more connections at an endpoint. Existing connections stay."""
         self.transport.unbind(endpoint)
 
     def connect(self, endpoint: str) -> Peer:
-        """Connect in the background, and again whenever the connection is lost."""
+        """Connect in the background, and reconnect whenever the connection is lost."""
         return self.transport.connect(endpoint)
 
     def disconnect(self, endpoint: str, linger: float | None) -> None:
-        """End a connection that `connect` made, once its queue has gone out or `linger` is over."""
+        """End a connection that `connect` made, when its queue is empty or after `linger` seconds."""
         peer = self.transport.connected_to(endpoint)
         self.forget(peer)
         peer.close(linger)
 
     def close(self, linger: float | None) -> None:
-        """Begin to close; `on_closed` is called when all is done."""
+        """Begin to close. `on_closed` is called when the socket is closed."""
         self.transport.close(linger)
 
-    # What the transport tells
+    # Called by the transport
 
     def attached(self, peer: Peer) -> None:
         self.on_writable()
@@ -105,7 +105,7 @@ class Pattern:
     def lost(self, peer: Peer, reason: str) -> None:
         self.forget(peer)
 
-    # What a socket type decides
+    # Defined by each socket type
 
     def forget(self, peer: Peer) -> None:
         """Route no more messages to a peer."""
@@ -131,7 +131,7 @@ class Pattern:
 
     @property
     def readable(self) -> bool:
-        """Whether there is something to receive."""
+        """Whether a message can be received."""
         return bool(self.inbox)
 
     def try_recv(self) -> list[bytes] | None:
@@ -146,7 +146,7 @@ class Pattern:
 class Dealer(Pattern):
     """DEALER: each message goes to one peer, in turn, among those with room.
 
-    A peer that we connect to has its turn from the beginning: what is sent before the connection exists waits for it.
+    A peer that we connect to has its turn from the beginning: its messages wait until the connection exists.
     """
 
     socket_type = "DEALER"
@@ -175,7 +175,7 @@ class Dealer(Pattern):
             self._turn.remove(peer)
 
     def post(self, message: Frames) -> bool:
-        turn = self._turn[:2]  # a copy: threads look without the lock
+        turn = self._turn[:2]  # a copy: this runs without the lock
         return len(turn) == 1 and type(message) is bytes and turn[0].post(message)
 
     def try_send(self, message: Frames) -> bool:
@@ -186,14 +186,14 @@ class Dealer(Pattern):
                 turn.append(turn.pop(0))
             if peer.try_send(message):
                 return True
-        return self.transport.apply_policy("every peer's queue is full" if turn else "there is no peer to send to")
+        return self.transport.apply_policy("every peer's queue is full" if turn else "the socket has no peer")
 
     def try_send_batch(self, messages: Sequence[Frames], start: int) -> int:
         if len(self._turn) != 1 or any(type(message) is not bytes for message in messages):
             return super().try_send_batch(messages, start)
         peer = self._turn[0]
         while start < len(messages):
-            # What is queued may go out at once and make room, so that only a queue that takes nothing is full.
+            # Queued messages can go out at once and make room, so a queue is full only if it accepts nothing.
             stop = peer.send_many(messages, start)  # type: ignore[arg-type]
             if stop == start:
                 if not self.transport.apply_policy("the peer's queue is full"):
@@ -228,9 +228,9 @@ class Router(Pattern):
         if not self._identities.identify(peer, claimed):
             return False
         if before != peer.identity:
-            # What was queued for whoever was at the other end before is not for this one.
+            # The peer at the other end is a new one: it must not get the messages for the old one.
             self.counters.abandoned += len(peer.take_queue())
-        # What the peer sent on an old connection, if it is not read yet, is received before what it sends now.
+        # Messages from an old connection of the peer that still wait are received before those of this connection.
         for old in [one for one in self.inbox.peers if one.identity == peer.identity and one is not peer]:
             for batch in self.inbox.take(old):
                 self.inbox.add(peer, batch)
@@ -262,7 +262,7 @@ class Router(Pattern):
     def try_send(self, message: Frames) -> bool:
         parts = parts_of(message)
         if len(parts) < 2:
-            raise MessageError("a ROUTER sends [identity, frame, ...]: the identity alone is no message")
+            raise MessageError("a ROUTER sends [identity, frame, ...]: a message needs a frame after the identity")
         peer = self._find(parts[0], 1)
         if peer is None or peer.try_send(parts[1] if len(parts) == 2 else parts[1:]):
             return True
@@ -291,8 +291,8 @@ class Router(Pattern):
 class XPub(Pattern):
     """XPUB: messages go to the peers that subscribed to a prefix of their first frame; subscriptions can be received.
 
-    `on_subscribed` is called with a peer and a prefix after each subscription, `on_unsubscribed` with a peer that has
-    no subscriptions any more because its connection is lost.
+    `on_subscribed` is called with a peer and a prefix after each subscription. `on_unsubscribed` is called with a peer
+    whose connection was lost, and its subscriptions with it.
     """
 
     socket_type = "XPUB"
@@ -306,7 +306,7 @@ class XPub(Pattern):
 
     def _subscribed(self, peer: Peer, prefix: bytes, cancel: bool) -> None:
         change = self.subscriptions.cancel if cancel else self.subscriptions.add
-        # Only what changes for the socket as a whole is told upstream, so that XPUB to XSUB proxies stay small.
+        # Only the first and the last subscription to a prefix are reported, so that XPUB to XSUB proxies stay small.
         if change(prefix, peer):
             self._report(peer, [(b"\x00" if cancel else b"\x01") + prefix])
         if not cancel:
@@ -318,7 +318,7 @@ class XPub(Pattern):
             self.on_readable()
 
     def lost(self, peer: Peer, reason: str) -> None:
-        # The peer subscribes anew when it is found again, and what was queued is stale by then.
+        # The peer subscribes again when it reconnects, and queued messages are stale by then.
         self.counters.abandoned += len(peer.take_queue())
         self.forget(peer)
         self.on_unsubscribed(peer)
@@ -358,11 +358,11 @@ class Pub(XPub):
         raise ZmtpError("a PUB socket does not receive; use XPub to see subscriptions")
 
     def received(self, peer: Peer, batch: Batch) -> None:
-        """Drop what subscribers send upstream."""
+        """Discard messages that subscribers send upstream."""
 
 
 class XSub(Pattern):
-    """XSUB: sends its subscriptions as messages that begin with 1 (subscribe) or 0 (cancel), and others upstream."""
+    """XSUB: a message that begins with 1 subscribes, one that begins with 0 cancels, and any other goes upstream."""
 
     socket_type = "XSUB"
 
@@ -380,7 +380,7 @@ class XSub(Pattern):
                 peer.subscribe(prefix)
 
     def unsubscribe(self, prefix: bytes) -> None:
-        """Take one `subscribe` back."""
+        """Cancel one `subscribe` of this prefix."""
         count = self._wanted.get(prefix, 0)
         if not count:
             raise ZmtpError(f"{prefix!r} is not subscribed to")
@@ -416,7 +416,7 @@ class XSub(Pattern):
 
 
 class Sub(XSub):
-    """SUB: XSUB with `subscribe` and `unsubscribe` for sending."""
+    """SUB: XSUB with the methods `subscribe` and `unsubscribe` only; it does not send."""
 
     socket_type = "SUB"
 
@@ -429,7 +429,7 @@ class Sub(XSub):
             super().received(peer, kept)
 
     def _filter(self, batch: Batch) -> Batch | None:
-        """Drop what arrives after its subscription was taken back: the publisher may not have heard of it yet."""
+        """Discard messages whose subscription was cancelled: the publisher may not know of that yet."""
         wanted = self._wanted
         if b"" in wanted:
             return batch

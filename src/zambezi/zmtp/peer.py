@@ -1,14 +1,14 @@
-"""A peer: the other end of one connection, as a protocol sees it, with the queue of what goes to it.
+"""A peer: the other end of one connection, as a protocol sees it, with the queue of messages to it.
 
 Messages wait in the outbox until the link, which owns the kernel socket, takes them, many at a time. A peer that
-`Transport.connect` made outlives its link: the link can be lost and made again, and what is queued waits.
+`Transport.connect` made outlives its link: the link can be lost and made again, and queued messages wait.
 
-Threads that send in a flood would spend their time on the socket's lock. So `post` queues a message without it: the
-message goes into a mailbox, whose `append` is atomic, and whoever holds the lock moves the mailbox into the outbox.
-Two rules make that safe. A thread posts only while the peer is attended (the link is sure to look into the mailbox),
-and looks *again* after it has posted: the link clears that state *before* it empties the mailbox, so that a message is
-either seen by the link, or the thread sees that it must take the lock. In the same way, whoever ends a peer clears
-`open` before looking into the mailbox.
+Threads that send very many messages would spend their time on the socket's lock. So `post` queues a message without
+the lock: the message goes into a mailbox, whose `append` is atomic, and the holder of the lock moves the mailbox into
+the outbox. Two rules make that safe. A thread posts only while the link is `pending`, which means that the link will
+look into the mailbox; and the thread checks that *again* after it has posted. The link clears that state *before* it
+empties the mailbox, so either the link sees the message, or the thread sees that it must take the lock. In the same
+way, the code that ends a peer clears `open` before it looks into the mailbox.
 
 A process can have a million peers (a mesh of a thousand nodes in memory), so they are small.
 """
@@ -25,11 +25,11 @@ from zambezi.zmtp.source import Framed, Source
 if TYPE_CHECKING:
     from zambezi.zmtp.transport import Transport
 
-# How much is encoded and handed to the kernel at a time: large enough to make the system call cheap per message,
-# small enough that little is lost track of when a connection breaks.
+# The most bytes that are encoded and passed to the kernel at a time: large enough to make the system call cheap per
+# message, and small enough that few messages are in an uncertain state when a connection breaks.
 TAKE: Final = 256 * 1024
 
-# At most so many messages, of so many bytes each, are posted without the lock.
+# The most messages that can wait in a mailbox, and the most bytes of each.
 POSTS: Final = 512
 POST: Final = 1024
 
@@ -44,10 +44,10 @@ class Link(Protocol):
         """Take messages now, past the outbox, or return False."""
 
     def wake(self) -> None:
-        """Ask the source soon."""
+        """Ask the source for messages soon."""
 
     def nudge(self) -> None:
-        """Look into the outbox."""
+        """Take messages from the outbox, now or soon."""
 
     def pause(self) -> None:
         """Stop reading. A second call does nothing."""
@@ -56,10 +56,10 @@ class Link(Protocol):
         """Read again."""
 
     def subscribe(self, prefix: bytes, cancel: bool) -> None:
-        """Tell the peer what we subscribe to."""
+        """Send the peer a subscription, or its cancellation."""
 
     def finish(self) -> None:
-        """Close in order, now that nothing is left to send."""
+        """Close in order: nothing is left to send."""
 
     def abort(self, reason: str) -> None:
         """Close at once."""
@@ -74,14 +74,15 @@ class Link(Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether all that the link took from the outbox has left this side."""
+        """Whether all messages that the link took from the outbox have left this process."""
 
 
 class Peer:
-    """The other end of one connection. A `Transport` makes these; see there for what a protocol is told.
+    """The other end of one connection. A `Transport` makes peers, and tells the protocol about them.
 
-    `endpoint` is where it connected to us, or we to it; `address` its IP address (empty for ipc and inproc);
-    `identity` and `user` are what it said and proved in the handshake; `queued` counts the bytes that wait to go out.
+    `endpoint` is the endpoint that we bound or connected to; `address` is the peer's IP address (empty for ipc and
+    inproc). In the handshake the peer claimed its `identity`, and proved that it is `user`. `queued` is the number of
+    bytes that wait to go out.
     """
 
     __slots__ = (
@@ -107,21 +108,21 @@ class Peer:
         self.identity = b""
         self.user = ""
         self.queued = 0
-        self.open = True  # until the protocol closes it, or its connection ends and will not be made again
+        self.open = True  # until the protocol closes the peer, or its connection ends for good
         self._transport = transport
         self._link: Link | None = None
         self._outbox: list[Message] = []
-        self._lead = 0  # so many messages at the head of the outbox were sent by `send_first`
+        self._lead = 0  # the number of messages at the head of the outbox that `send_first` put there
         self._mailbox: list[bytes] = []  # posted by threads without the lock
         self._singles = True  # whether the outbox holds single frames only
         self._paused = False
-        self._held: list[Batch] = []  # came after `pause`
+        self._held: list[Batch] = []  # batches that arrived after `pause`
 
-    # Who it is, and how it stands
+    # State
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection now."""
+        """Whether the connection exists now."""
         return self._link is not None
 
     @property
@@ -137,18 +138,18 @@ class Peer:
 
     @property
     def drained(self) -> bool:
-        """Whether everything that was sent has left this side."""
+        """Whether all sent messages have left this process."""
         return not (self._outbox or self._mailbox) and (self._link is None or self._link.idle)
 
     @property
     def busy(self) -> bool:
-        """Whether the link is about to write, or waits for the kernel: then it asks its source by itself."""
+        """Whether the link is about to write, or waits for the kernel: then it will ask its source by itself."""
         return self._link is not None and self._link.pending
 
     # Sending
 
     def send(self, message: Message) -> None:
-        """Queue a message. The caller has looked whether the peer is `full`."""
+        """Queue a message. The caller has checked that the peer is not `full`."""
         if self._mailbox:
             self._collect()
         self._outbox.append(message)
@@ -162,13 +163,13 @@ class Peer:
             link.nudge()
 
     def try_send(self, message: Message) -> bool:
-        """Queue a message if there is room; return whether there was."""
+        """Queue a message if the queue has room; return whether it had."""
         transport = self._transport
         if self._mailbox:
             self._collect()
         if len(self._outbox) >= transport.send_messages or self.queued >= transport.send_octets:
             return False
-        # As in `send`, but for the cost of a call.
+        # The same as `send`, without the cost of a call.
         self._outbox.append(message)
         if type(message) is bytes:
             self.queued += len(message)
@@ -181,7 +182,7 @@ class Peer:
         return True
 
     def send_first(self, message: Message) -> None:
-        """Queue a message before those of `send` that still wait, and after earlier ones of `send_first`."""
+        """Queue a message before the waiting messages of `send`, but after those of earlier `send_first` calls."""
         self._outbox.insert(self._lead, message)
         self._lead += 1
         self.queued += size_of(message)
@@ -195,12 +196,12 @@ class Peer:
             self._collect()
         transport = self._transport
         most = transport.send_octets
-        # What a broken link put back may have gone over the bound.
+        # Messages that a broken link put back can exceed the bound.
         room = max(0, min(transport.send_messages - len(self._outbox), len(messages) - start))
         accepted = messages[start : start + room] if room < len(messages) else messages
         octets = sum(map(len, accepted))
         if self.queued + octets > most:
-            # Close to the bound in bytes it is one by one, until the bound is passed.
+            # Close to the bound in bytes, accept messages one by one, until the bound is reached.
             count = 0
             octets = 0
             for message in accepted:
@@ -237,23 +238,23 @@ class Peer:
         return transport.settle_post(self, message)
 
     def offer(self, messages: Framed) -> bool:
-        """Hand messages to the kernel now, past the queue; return False if it takes nothing now."""
+        """Pass messages to the kernel now, ahead of the queue; return False if the kernel accepts none of them."""
         link = self._link
         return link is not None and link.offer(messages)
 
     def feed_from(self, source: Source | None) -> None:
-        """Ask `source` for more whenever the peer takes more and the queue is empty, while this connection lasts."""
+        """Ask `source` for messages whenever the queue is empty and the peer accepts more, on this connection only."""
         if self._link is not None:
             self._link.source = source
 
     def wake(self) -> None:
-        """Have the source asked soon: it has something, or may have."""
+        """Have the link ask its source soon: the source may have messages."""
         link = self._link
         if link is not None:
             link.wake()
 
     def take_queue(self) -> list[Message]:
-        """Remove and return all that is queued and has not begun to go out."""
+        """Remove and return the queued messages that the link has not taken yet."""
         queue = self._outbox
         self._outbox = []
         self._lead = 0
@@ -267,7 +268,7 @@ class Peer:
             self._link.subscribe(prefix, cancel=False)
 
     def unsubscribe(self, prefix: bytes) -> None:
-        """Take one `subscribe` back."""
+        """Cancel one `subscribe` of this prefix."""
         if self._link is not None:
             self._link.subscribe(prefix, cancel=True)
 
@@ -280,7 +281,7 @@ class Peer:
             self._pause_link()
 
     def resume(self) -> None:
-        """Receive again, beginning with what came meanwhile."""
+        """Receive again, beginning with the batches that arrived meanwhile."""
         if not self._paused:
             return
         self._paused = False
@@ -291,31 +292,31 @@ class Peer:
 
     @property
     def paused(self) -> bool:
-        """Whether `pause` was called, and `resume` not yet."""
+        """Whether `pause` was called, and not yet `resume`."""
         return self._paused
 
     @property
     def held(self) -> bool:
-        """Whether something has come since `pause`."""
+        """Whether messages have arrived since `pause`."""
         return bool(self._held)
 
     # The end
 
     def close(self, linger: float | None = None) -> None:
-        """Part from the peer for good, when what is queued has gone out, or after `linger` seconds."""
+        """Disconnect for good, when the queued messages have gone out, or after `linger` seconds."""
         self._transport.leave(self, linger)
 
     def hang_up(self) -> None:
-        """End this connection in order, now. One that `connect` made is made again."""
+        """End this connection in order, now. If `connect` made it, the transport connects again."""
         if self._link is not None:
             self._link.finish()
 
     def abort(self, reason: str) -> None:
-        """End this connection at once. One that `connect` made is made again."""
+        """End this connection at once. If `connect` made it, the transport connects again."""
         if self._link is not None:
             self._link.abort(reason)
 
-    # For links and the transport, with the lock held
+    # For links and the transport, which hold the lock
 
     def _collect(self) -> None:
         """Move the mailbox into the outbox."""
@@ -324,12 +325,12 @@ class Peer:
         posted = mailbox[:count]
         self._outbox += posted
         self.queued += sum(map(len, posted))
-        del mailbox[:count]  # what was appended meanwhile stays
+        del mailbox[:count]  # messages that were posted meanwhile stay
 
     def _take_back(self, message: bytes) -> bool:
-        """Take a message out of the mailbox; return False if it is not there any more.
+        """Remove a message from the mailbox; return False if it is not there any more.
 
-        The last of its kind: what the same thread posted before, and believes to be on its way, keeps its place.
+        If the mailbox has the same object twice, remove the last: the thread was told that the first was sent.
         """
         mailbox = self._mailbox
         for index in range(len(mailbox) - 1, -1, -1):
@@ -362,23 +363,23 @@ class Peer:
         return taken, singles
 
     def _put_back(self, messages: list[Message]) -> None:
-        """Return what was taken but never left this side, to go out first when there is a link again."""
+        """Put messages that a broken link took, but did not send, back at the head of the outbox."""
         self._outbox = messages + self._outbox
         self._lead += len(messages)
         self.queued += sum(map(size_of, messages))
         self._singles = all(type(message) is bytes for message in self._outbox)
 
     def _abandon(self) -> int:
-        """Discard all that is queued; return how many messages that were.
+        """Discard the queued messages; return how many there were.
 
-        The mailbox is left as it is: a thread that has just posted, and sees that it came too late, takes its message
-        back, and must find it there. Nobody else looks into the mailbox of a peer that is over.
+        The mailbox stays as it is: a thread that posted too late takes its message back, and must find it there. No
+        other code looks into the mailbox of a peer that has ended.
         """
         count = len(self._mailbox)
         return count + len(self.take_queue())
 
     def _deliver(self, batch: Batch) -> None:
-        """Pass on a batch that the link has read."""
+        """Pass a batch that the link has read to the protocol, or hold it while the peer is paused."""
         if self._paused:
             self._held.append(batch)
             self._pause_link()

@@ -1,4 +1,4 @@
-"""PLAIN: a user name and a password, in clear (24/ZMTP-PLAIN). Use it on networks that are safe otherwise."""
+"""PLAIN: a user name and a password, not encrypted (24/ZMTP-PLAIN). Use it only on networks that are safe already."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ HELLO = b"HELLO"
 WELCOME = b"WELCOME"
 INITIATE = b"INITIATE"
 
-# How libzmq's PLAIN servers (4.3.5 and before) begin an ERROR: in C, "\x05ERROR" is "\x5e" and "RROR".
+# The beginning of an ERROR from libzmq's PLAIN servers (4.3.5 and before): in C, "\x05ERROR" is "\x5e" and "RROR".
 _LIBZMQ_ERROR = b"^RROR"
 
 
 class PlainClient(Mechanism):
-    """HELLO with the credentials, then INITIATE with the metadata."""
+    """The client: sends HELLO with the credentials, then INITIATE with the metadata."""
 
     name = "PLAIN"
     first_state = "wait for WELCOME"
@@ -45,7 +45,7 @@ class PlainClient(Mechanism):
 
     def _welcome(self, data: bytes, now: float) -> bytes:
         if data:
-            raise ProtocolError("PLAIN: WELCOME carries data")
+            raise ProtocolError("PLAIN: WELCOME has data, and must have none")
         self.state = "wait for READY"
         return commands.command(INITIATE, commands.encode_metadata(self.metadata))
 
@@ -55,7 +55,7 @@ class PlainClient(Mechanism):
 
 
 class PlainServer(Mechanism):
-    """Asks the authenticator. Without one nobody gets in: a password that nothing checks protects nothing."""
+    """The server: asks the authenticator about the user. Without an authenticator it refuses every client."""
 
     name = "PLAIN"
     as_server = True
@@ -69,9 +69,9 @@ class PlainServer(Mechanism):
         username, rest = _string(data)
         password, rest = _string(rest)
         if rest:
-            raise ProtocolError("PLAIN: octets follow the password in HELLO")
+            raise ProtocolError("PLAIN: HELLO has bytes after the password")
         if self.authenticator is None:
-            raise Refused("PLAIN: there is no authenticator to check users with")
+            raise Refused("PLAIN: the socket has no authenticator, so it cannot check users")
         self._judge(
             Claim(
                 "PLAIN",
@@ -91,6 +91,6 @@ class PlainServer(Mechanism):
 
 def _string(data: bytes) -> tuple[bytes, bytes]:
     if not data or len(data) < 1 + data[0]:
-        raise ProtocolError("PLAIN: HELLO is cut short")
+        raise ProtocolError("PLAIN: HELLO is too short")
     end = 1 + data[0]
     return data[1:end], data[end:]

@@ -1,13 +1,13 @@
 """The event loop as the sockets see it: readiness, timers, and a way to be called.
 
-The rules of the sockets live in classes that never wait and never block: they are called when something can be read
-or written, when a timer fires, or when the user sends or receives. What calls them is a reactor. There are two, and
-they are the only difference between the asyncio sockets and the blocking ones:
+The rules of the sockets are in classes that never wait and never block. A reactor calls them when a kernel socket can
+be read or written, or when a timer fires; the program calls them to send and receive. There are two reactors, one for
+the asyncio sockets and one for the blocking sockets:
 
-- `AsyncioReactor` runs everything in the user's own event loop. There is one thread, so there is no lock.
-- `ThreadReactor` runs callbacks in a loop of its own thread, each under the lock of the socket that it belongs to; the
-  user's threads take the same lock to send and receive. A sender can so write to the network itself, with no hop to
-  the other thread and back, which is where a message's time would go.
+- `AsyncioReactor` runs everything in the program's own event loop. One thread does everything, so no lock is needed.
+- `ThreadReactor` runs callbacks in the loop of another thread, each with the lock of its socket held. The threads of
+  the program take the same lock to send and receive. So a sender can write to the network itself; a switch to the
+  other thread and back would cost most of a message's time.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ Addresses: TypeAlias = list[tuple[Any, ...]]
 
 
 class Timer(Protocol):
+    """A callback at a later time, which can be cancelled."""
+
     def cancel(self) -> None: ...
 
 
 class Reactor(Protocol):
-    """An event loop as a socket sees it. A watched socket is closed with `release`, and in no other way.
+    """An event loop as a socket sees it.
 
-    Callbacks run under `lock`, and other threads take it to touch the socket.
+    Callbacks run with `lock` held, and other threads take it to use the socket. A watched kernel socket must be closed
+    with `release`.
     """
 
     @property
@@ -48,22 +51,22 @@ class Reactor(Protocol):
 
 
 class AsyncioReactor:
-    """Everything in one event loop, in its own thread.
+    """A reactor that runs everything in one event loop.
 
-    The loop is told descriptors, not sockets: it looks for those that it does not know too, and a socket that is not
-    found is described at length in an error that nobody sees.
+    It passes descriptors to the loop, not sockets: for an unknown socket, the loop would build a long error text,
+    which it then discards.
     """
 
     __slots__ = ("_loop", "time")
 
-    lock = nullcontext()  # there is one thread
+    lock = nullcontext()  # one thread needs no lock
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.time = loop.time
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> None:
-        # A socket in another thread's loop may be on the other end of an inproc connection.
+        # The caller can be in another thread: the other end of an inproc connection.
         if running_in(self._loop):
             self._loop.call_soon(callback, *args)
         elif not self._loop.is_closed():
@@ -94,7 +97,7 @@ class AsyncioReactor:
 
 
 class ThreadReactor:
-    """Callbacks in the thread of `loop`, under `lock`; any thread may ask for them."""
+    """A reactor that runs callbacks in the thread of `loop`, with `lock` held. Any thread can call its methods."""
 
     __slots__ = ("_loop", "lock", "time")
 
@@ -137,7 +140,7 @@ class ThreadReactor:
         self._in_loop(self._unwatch, self._loop.remove_writer, sock)
 
     def release(self, sock: socket.socket) -> None:
-        # Only the loop's thread closes: or the descriptor could be somebody else's by the time the loop lets go of it.
+        # Only the thread of the loop closes: else a new file could get the descriptor while the loop still watches it.
         self._in_loop(self._release, sock)
 
     def _watch(self, watch: Callable[..., object], sock: socket.socket, callback: Callable[[], object]) -> None:
@@ -159,7 +162,7 @@ class ThreadReactor:
 
 
 class _RemoteTimer:
-    """A timer that can be made and cancelled from any thread."""
+    """A timer that any thread can create and cancel."""
 
     __slots__ = ("_args", "_callback", "_cancelled", "_handle", "_reactor")
 
@@ -178,7 +181,7 @@ class _RemoteTimer:
         self._reactor._locked(self._run)
 
     def _run(self) -> None:
-        # Looked at under the lock: whoever holds it and cancels is sure that the callback does not come any more.
+        # The lock is held here: after a thread has cancelled the timer with the lock held, the callback never runs.
         if not self._cancelled:
             self._callback(*self._args)
 
@@ -189,7 +192,7 @@ class _RemoteTimer:
 
 
 def running_in(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether this is the thread of a loop."""
+    """Return whether the loop runs in the current thread."""
     return asyncio._get_running_loop() is loop
 
 

@@ -1,4 +1,4 @@
-"""How a socket protects its connections: one of NULL, PLAIN and CURVE, as client or as server, for all of them."""
+"""The security of a socket: NULL, PLAIN or CURVE, as client or as server, for all its connections."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from zambezi.zmtp.mechanism import Terms
 
 
 class Security(Protocol):
-    """Makes a fresh mechanism for each connection."""
+    """A choice of security, which makes a new mechanism for each connection."""
 
     def mechanism(self, terms: Terms) -> mechanism.Mechanism: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Null:
-    """No security: anybody who can reach the socket (and whose address the authenticator allows) is let in."""
+    """No security: every peer that can reach the socket, and whose address the authenticator allows, may connect."""
 
     def mechanism(self, terms: Terms) -> mechanism.Mechanism:
         return mechanism.Null(terms)
@@ -28,7 +28,7 @@ class Null:
 
 @dataclass(frozen=True, slots=True)
 class PlainClient:
-    """PLAIN, the side that says who it is."""
+    """PLAIN, the client: it sends a user name and a password."""
 
     username: str
     password: str = field(repr=False)
@@ -36,7 +36,7 @@ class PlainClient:
     def __post_init__(self) -> None:
         for name, text in (("user name", self.username), ("password", self.password)):
             if len(as_bytes(text)) > 255:
-                raise ZmtpError(f"a PLAIN {name} has at most 255 octets; use a shorter one")
+                raise ZmtpError(f"a PLAIN {name} has at most 255 bytes; use a shorter one")
 
     def mechanism(self, terms: Terms) -> mechanism.Mechanism:
         return plain.PlainClient(
@@ -48,7 +48,7 @@ class PlainClient:
 
 @dataclass(frozen=True, slots=True)
 class PlainServer:
-    """PLAIN, the side that asks the authenticator about users. Without an authenticator it lets nobody in."""
+    """PLAIN, the server: it asks the authenticator about users. Without an authenticator it refuses every client."""
 
     def mechanism(self, terms: Terms) -> mechanism.Mechanism:
         return plain.PlainServer(terms)
@@ -56,7 +56,7 @@ class PlainServer:
 
 @dataclass(frozen=True, slots=True)
 class CurveClient:
-    """CURVE, the side that knows the server's public key. Without `keys` it makes a pair that nobody knows."""
+    """CURVE, the client: it must know the server's public key. Without `keys` it uses a new random key pair."""
 
     server_key: bytes
     keys: KeyPair = field(default_factory=KeyPair.generate)
@@ -64,7 +64,7 @@ class CurveClient:
     def __post_init__(self) -> None:
         if len(self.server_key) != 32:
             raise ZmtpError(
-                f"a CURVE server key has 32 octets, not {len(self.server_key)}; decode the 40 characters of a Z85 key"
+                f"a CURVE server key has 32 bytes, not {len(self.server_key)}; decode the 40 characters of a Z85 key"
             )
 
     def mechanism(self, terms: Terms) -> mechanism.Mechanism:
@@ -73,7 +73,7 @@ class CurveClient:
 
 @dataclass(frozen=True, slots=True)
 class CurveServer:
-    """CURVE, the side whose key the clients know. The authenticator says which client keys may come in."""
+    """CURVE, the server: clients know its public key. The authenticator decides which client keys are allowed."""
 
     keys: KeyPair
     cookie_key: curve.CookieKey = field(default_factory=curve.CookieKey, repr=False, compare=False)

@@ -1,8 +1,8 @@
-"""Messages that are octets already: for those who send the same to many, or send what lies in a file.
+"""Messages that are encoded already: for a protocol that sends the same messages to many peers, or from a file.
 
-A link sends what is in its pipe's outbox. Besides, it can have a source, which it asks for more whenever the peer takes
-more and the outbox is empty: so what a source has yet to send takes no memory. And it can be offered octets, which it
-takes only if it can hand them to the kernel now.
+A link sends the messages in its peer's outbox. In addition, it can have a source, which it asks for messages whenever
+the outbox is empty and the peer accepts more: so messages that a source has yet to send take no memory. And a protocol
+can offer messages to a link, which accepts them only if it can pass them to the kernel now.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol
 
-SLICE: Final = 256 * 1024  # how much of a file is sent at a time
+SLICE: Final = 256 * 1024  # the most bytes of a file that are sent at a time
 
 
 class Framed(Protocol):
-    """Single-frame messages that were framed once and go to many."""
+    """Single-frame messages that are encoded once, and go to many peers."""
 
     @property
     def octets(self) -> bytes:
-        """The messages with their frame headers: what goes out as it is, where nothing is encrypted."""
+        """The messages with their frame headers, for connections without encryption."""
 
     @property
     def bodies(self) -> list[bytes]:
-        """The messages without headers: where each goes into a box, or to another socket of the process."""
+        """The messages without headers, for CURVE boxes and for inproc."""
 
 
 class Stored:
-    """Messages with their frame headers in a file, in `length` octets from `offset` on."""
+    """Messages with their frame headers in a file: `length` bytes from `offset` on."""
 
     __slots__ = ("_fd", "_left", "_offset", "_read")
 
@@ -36,14 +36,14 @@ class Stored:
         self._fd = fd
         self._offset = offset
         self._left = length
-        self._read = read  # it also keeps the file open
+        self._read = read  # this reference also keeps the file open
 
     def read(self) -> Framed:
-        """The messages in memory."""
+        """Read the messages into memory, and return them."""
         return self._read()
 
     def send(self, sock: socket.socket) -> bool:
-        """Hand the next slice to the kernel. True if the kernel took all of it."""
+        """Pass the next slice to the kernel; return whether the kernel accepted all of it."""
         asked = min(self._left, SLICE)
         sent = os.sendfile(sock.fileno(), self._fd, self._offset, asked)
         if not sent:
@@ -53,12 +53,12 @@ class Stored:
         return sent == asked
 
     def __len__(self) -> int:
-        """How much is still to be sent."""
+        """Return the number of bytes that are still to be sent."""
         return self._left
 
 
 class Source(Protocol):
-    """What a link asks for more."""
+    """A supplier of messages for one link."""
 
     def pull(self) -> Framed | Stored | None:
-        """The next messages to send; None if there are none now. Who has some later nudges the link."""
+        """Return the next messages to send, or None. A source that has messages later must call `Peer.wake`."""

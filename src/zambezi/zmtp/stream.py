@@ -1,13 +1,13 @@
-"""A link over a stream (TCP or a Unix socket): octets between the kernel and the engine.
+"""A link over a stream (TCP or a Unix socket): it moves bytes between the kernel and the engine.
 
-Writing is where latency and throughput pull apart: a message that is sent alone should be on the wire at once, and of
-many messages that are sent one after another each should cost a fraction of a system call. So the first message after
-a quiet moment is written by the call that sends it; those that follow closely wait for their neighbours, until the
-loop comes round or `TAKE` octets are there.
+Latency and throughput need opposite ways of writing. A message that is sent alone should go out at once; but when a
+program sends many messages in a row, each should cost only a fraction of a system call. So the call that sends the
+first message after a quiet moment also writes it. Messages that follow closely wait until the event loop turns, or
+until `FLUSH` bytes are queued, and go out together.
 
-At most one block of encoded octets is on its way to the kernel at any time, and the messages in it are remembered. If
-the connection breaks, those that did not go to the kernel whole are put back into its queue. Messages from a source or
-an offer are not: their owner can read them again.
+At most one block of encoded bytes is on its way to the kernel at any time, and the link remembers its messages. If the
+connection breaks, the link puts the messages that did not reach the kernel whole back into the peer's queue. Messages
+from a source or an offer are not put back: their owner can read them again.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from zambezi.zmtp.source import Framed, Source, Stored
 if TYPE_CHECKING:
     from zambezi.zmtp.transport import Transport
 
-# How much is read at a time. A large buffer is allocated in vain if little comes, and that costs more than the read
-# itself; so it grows while reads fill it, and shrinks when they do not.
+# The bounds of the read buffer. To allocate a large buffer for little data costs more than the read itself; so the
+# buffer grows while reads fill it, and shrinks when they do not.
 READ_LEAST: Final = 16 * 1024
 READ_MOST: Final = 256 * 1024
-FLUSH: Final = 64 * 1024
-QUIET: Final = 50e-6
-TURNS: Final = 16
-PULLS: Final = 2  # how often a source is asked before others get their turn: it may have to look for what it gives
-FAREWELL: Final = 1.0
+FLUSH: Final = 64 * 1024  # queued bytes that are written without waiting for the loop
+QUIET: Final = 50e-6  # seconds without a write after which a message is written at once
+TURNS: Final = 16  # writes before other links get their turn
+PULLS: Final = 2  # questions to a source before other links get their turn: a source may have to read from a disk
+FAREWELL: Final = 1.0  # seconds that a peer has to close its side
 
 
 class StreamLink:
-    """One connected stream socket, with its engine; its peer has a link from the end of the handshake on."""
+    """One connected stream socket, with its engine. When the handshake is complete, it becomes the link of its peer."""
 
     __slots__ = (
         "_blocked",
@@ -79,13 +79,15 @@ class StreamLink:
         self._timer: Timer | None = None
 
     def call(self) -> None:
-        """Begin the handshake, on the side that connected."""
+        """Begin the handshake of a connection that we made."""
         self._begin()
         self.flush()
 
     def answer(self) -> None:
-        """Begin the handshake, on the side that was connected to. The caller's greeting is often there already: then
-        ours, and what follows it, go out in one write."""
+        """Begin the handshake of a connection that we accepted.
+
+        Often the peer's greeting has arrived already: then our greeting and the next command go out in one write.
+        """
         self._begin()
         self._readable()
         if self.connection.has_output and not self._blocked:
@@ -122,7 +124,7 @@ class StreamLink:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._lost(self.connection.explain_loss(_told(error)))
+            self._lost(self.connection.explain_loss(_text_of(error)))
             return
         if len(data) == self._read:
             self._read = min(self._read * 4, READ_MOST)
@@ -140,7 +142,7 @@ class StreamLink:
         if connection.has_output and not self._blocked:
             self.flush()
             if self.ready:
-                self._arm()  # a PING may have brought a time to live
+                self._arm()  # a PING may have set a time to live
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
@@ -151,7 +153,7 @@ class StreamLink:
                 self._transport.link_ready(self, event)
                 self._arm()
                 if not self._blocked:
-                    self.flush()  # with our part of the handshake, what waited for its end
+                    self.flush()  # the messages that waited for the handshake go out with our last command
             elif isinstance(event, Subscription):
                 self._transport.subscribed(self.peer, event)
             elif isinstance(event, Failed):
@@ -186,12 +188,12 @@ class StreamLink:
                 self._schedule()
 
     def wake(self) -> None:
-        """The source has something, or may have: to be asked when the loop comes round."""
+        """Ask the source when the event loop turns: it may have messages."""
         if not self._blocked:
             self._schedule()
 
     def subscribe(self, prefix: bytes, cancel: bool) -> None:
-        """Tell the publisher at the other end."""
+        """Send the publisher a subscription, or its cancellation."""
         if cancel:
             self.connection.cancel(prefix)
         else:
@@ -210,7 +212,7 @@ class StreamLink:
             self.flush()
 
     def flush(self) -> None:
-        """Write until nothing is left or the kernel takes no more; but not for ever, others may be adding more."""
+        """Write until nothing is left, or the kernel accepts no more, or it is the turn of other links."""
         connection = self.connection
         peer = self.peer
         sock = self._sock
@@ -233,7 +235,7 @@ class StreamLink:
                     block = connection.encode(messages, singles)
                     if control:
                         block = control + block
-                    wrote = True  # there is room in the outbox
+                    wrote = True  # the outbox has room now
                 elif control:
                     block = control
                 elif self.source is None:
@@ -260,12 +262,12 @@ class StreamLink:
             except (BlockingIOError, InterruptedError):
                 taken = False
             except OSError as error:
-                self._lost(_told(error))
+                self._lost(_text_of(error))
                 return
             if taken and not len(unsent):
                 self._unsent = None
                 self._inflight = []
-                wrote = True  # nothing of it is on this side any more: a close may wait for that
+                wrote = True  # all of it has left this process: a close may wait for that
             else:
                 self._unsent = unsent
                 if not taken:
@@ -284,9 +286,9 @@ class StreamLink:
         return self.connection.encode(messages.bodies, True) if self.connection.sealed else messages.octets
 
     def offer(self, messages: Framed) -> bool:
-        """Hand messages to the kernel now, past the outbox. False: it takes nothing now, and nothing of them has gone.
+        """Pass messages to the kernel now, ahead of the outbox; return False if the kernel accepts nothing of them.
 
-        Where the kernel takes a part, the rest goes out next, and the offer was taken.
+        If the kernel accepts a part, the rest goes out next, and the offer has succeeded.
         """
         if self._blocked or self._gone:
             return False
@@ -300,13 +302,13 @@ class StreamLink:
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError as error:
-            self._lost(_told(error))
+            self._lost(_text_of(error))
             return False
         if sent < len(octets):
             if not sent and not self.connection.sealed:
                 self._wait_for_room()
                 return False
-            self._unsent = memoryview(octets)[sent:]  # what was sealed has used up its numbers, and must go out
+            self._unsent = memoryview(octets)[sent:]  # boxes that were sealed have used their nonces, and must go out
             self._wait_for_room()
         return True
 
@@ -319,7 +321,10 @@ class StreamLink:
     # Time
 
     def _arm(self) -> None:
-        """Be called when the engine wants to be. An early call does no harm, so a timer is not moved for every read."""
+        """Set the timer for the engine's deadline.
+
+        An early tick does no harm, so the timer is not moved at every read.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -331,7 +336,7 @@ class StreamLink:
         self._timer = None
         if self._gone:
             return
-        # A peer that is congested does not read our PING either. Who has a source bears with it: nothing piles up here.
+        # A congested peer does not read our PING either. With a source we tolerate that: no queue grows on this side.
         congested = self._blocked and self.source is not None
         self._handle(self.connection.tick(self._transport.reactor.time(), not (self._paused or congested)))
         if not self._blocked:
@@ -342,24 +347,24 @@ class StreamLink:
     # The end
 
     def finish(self) -> None:
-        """Say that nothing more comes, and let the peer have all that was sent before the socket goes."""
+        """Close this side of the connection, and the socket when the peer has read everything."""
         self._part("closed by this side")
 
     def abort(self, reason: str) -> None:
         self._lost(reason)
 
     def _end(self, reason: str) -> None:
-        """The handshake failed: what tells the peer why goes out first."""
+        """Close after a failed handshake; first send the command that tells the peer the reason."""
         output = self.connection.take_output()
         try:
             if output and self._unsent is None:
                 self._sock.send(output)
         except OSError:
-            pass  # the peer is gone already, and cannot be told
+            pass  # the peer has closed already
         self._part(reason)
 
     def _part(self, reason: str) -> None:
-        """Close in order. The transport must know of the farewell before it hears that the link is gone."""
+        """Close in order. The transport must know the farewell before it learns that the link is gone."""
         if self._gone:
             return
         self._unhook()
@@ -389,8 +394,10 @@ class StreamLink:
         self._inflight = []
 
     def _unfinished(self, unsent: memoryview) -> list[Message]:
-        """The messages of the block that did not go to the kernel whole. The connection is over, so that encoding them
-        once more to learn their sizes spoils nothing."""
+        """Return the messages of the block that did not reach the kernel whole.
+
+        To learn their sizes it encodes them once more: the connection is over, so nonces do not matter any more.
+        """
         messages = self._inflight
         sizes = [len(self.connection.encode([message])) for message in messages]
         left = len(unsent)
@@ -402,10 +409,10 @@ class StreamLink:
 
 
 class Farewell:
-    """Reads and discards until the peer has closed too, or a second has passed.
+    """A socket that reads and discards until the peer has closed its side, too, or a second has passed.
 
-    To close a socket with unread octets makes the kernel reset the connection, and takes what the peer has not read
-    yet away from it.
+    If a program closes a socket with unread bytes, the kernel resets the connection, and the peer loses the bytes that
+    it has not read yet.
     """
 
     __slots__ = ("_sock", "_timer", "_transport")
@@ -430,7 +437,7 @@ class Farewell:
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            pass  # reset by the peer: as good as an end
+            pass  # the peer reset the connection, so it is closed
         self.end()
 
     def end(self) -> None:
@@ -441,5 +448,5 @@ class Farewell:
         self._transport.settle()
 
 
-def _told(error: OSError) -> str:
+def _text_of(error: OSError) -> str:
     return (error.strerror or str(error) or type(error).__name__).lower()

@@ -1,7 +1,7 @@
-"""Subscriptions by prefix: who wants a message that begins like this?
+"""Subscriptions by prefix: which subscribers want a message that begins like this?
 
-A look-up tries, for each length that some subscription has, the beginning of that length: a few dictionary look-ups,
-however many subscriptions there are. Subscriptions count: a subscriber that subscribes twice must cancel twice.
+A look-up tries one prefix for each length that a subscription has: a few dictionary look-ups, however many
+subscriptions there are. Subscriptions count: a subscriber that subscribes twice must cancel twice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ S = TypeVar("S", bound=Hashable)
 
 
 class Subscriptions(Generic[S]):
-    """Prefixes, and who subscribed to them.
+    """Prefixes, and their subscribers.
 
     >>> table = Subscriptions[str]()
     >>> table.add(b"temp.", "ann"), table.add(b"", "bob")
@@ -28,7 +28,7 @@ class Subscriptions(Generic[S]):
         self._prefixes: dict[S, set[bytes]] = {}
 
     def add(self, prefix: bytes, subscriber: S) -> bool:
-        """Subscribe. True if nobody had subscribed to this prefix before."""
+        """Add a subscription; return whether it is the first one to this prefix."""
         counts = self._counts.get(prefix)
         first = counts is None
         if counts is None:
@@ -40,7 +40,7 @@ class Subscriptions(Generic[S]):
         return first
 
     def cancel(self, prefix: bytes, subscriber: S) -> bool:
-        """Take one subscription back; one that was never made is ignored. True if nobody is left on this prefix."""
+        """Remove one subscription, if it exists; return whether the prefix has no subscriber left."""
         counts = self._counts.get(prefix)
         if counts is None or subscriber not in counts:
             return False
@@ -50,7 +50,7 @@ class Subscriptions(Generic[S]):
         return self._drop(prefix, subscriber)
 
     def remove(self, subscriber: S) -> list[bytes]:
-        """Forget a subscriber; the prefixes that nobody is left on."""
+        """Remove all subscriptions of a subscriber; return the prefixes that have no subscriber left."""
         prefixes = self._prefixes.get(subscriber, set())
         return [prefix for prefix in sorted(prefixes) if self._drop(prefix, subscriber)]
 
@@ -68,7 +68,7 @@ class Subscriptions(Generic[S]):
         return True
 
     def match(self, topic: bytes) -> list[S]:
-        """Everybody who wants a message that begins with `topic`, each once."""
+        """Return the subscribers to any prefix of `topic`, each once."""
         found: list[S] = []
         size = len(topic)
         for length in self._lengths:

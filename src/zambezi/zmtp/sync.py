@@ -13,8 +13,8 @@ Names, arguments and meaning are those of `zambezi.zmtp.asyncio`.
 >>> main()
 [b'HELLO']
 
-A call that cannot succeed at once waits. A call that times out loses nothing: a message is taken
-from the queue only when the call returns it, and put into it only when the call has succeeded.
+A call that cannot succeed at once waits. A call that times out loses nothing: a message leaves the
+queue only when `recv` returns it, and enters the queue only when `send` succeeds.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 class BaseSocket(Face):
-    """The base of all sockets, whatever their messages look like. Any thread may use it at any time."""
+    """The base of all sockets, for any form of messages. Any thread may use it at any time."""
 
     def __init__(self, waiter: Waiter, shell: Shell, linger: float | None) -> None:
         self._waiter = waiter
@@ -77,23 +77,24 @@ class BaseSocket(Face):
     def bind(self, endpoint: str) -> str:
         """Accept connections at `tcp://HOST:PORT`, `ipc://PATH` or `inproc://NAME`; return the endpoint as bound.
 
-        The host `*` is every IPv4 interface, the port `*` any that the system gives, and `49152-65535` any of a range.
+        The host `*` means every IPv4 interface. The port `*` means any port that the system chooses, and `49152-65535`
+        any free port of the range.
         """
         return self._waiter.call(self._while_open(partial(self._shell.bind, endpoint)))
 
     def unbind(self, endpoint: str) -> None:
-        """Accept no more connections at an endpoint that `bind` returned. Connections that exist stay."""
+        """Accept no more connections at an endpoint that `bind` returned. Existing connections stay."""
         self._waiter.call(self._while_open(partial(self._transport.unbind, endpoint)))
         self._waiter.released()
 
     # Events
 
     def next_event(self, timeout: float | None = None) -> SocketEvent:
-        """Return the next event of the socket's connections. The last thousand are kept for late callers."""
+        """Return the next event of the socket's connections. The socket keeps the last thousand for late callers."""
         return self._eventful.until(self._next_event, timeout, NO_EVENT)
 
     def events(self) -> Iterator[SocketEvent]:
-        """Yield all events from now on (and those that are kept), until the socket is closed."""
+        """Yield the events that the socket kept, then each new one, until the socket is closed."""
         try:
             while True:
                 yield self.next_event()
@@ -111,13 +112,13 @@ class BaseSocket(Face):
 
     @property
     def counters(self) -> Counters:
-        """Counters of what was dropped, unroutable, abandoned or refused so far."""
+        """The numbers of messages and connections that the socket dropped, abandoned or refused so far."""
         return self._transport.counters
 
     # The end
 
     def close(self, linger: float | str | None = "default") -> None:
-        """Close; what is queued has `linger` seconds to go out (None: as long as it takes; 0: none at all)."""
+        """Close the socket; queued messages have `linger` seconds to go out (None: no time limit; 0: no time)."""
         if self._waiter.disowned:
             return
         self._waiter.call(self._begin_to_close, self._linger if isinstance(linger, str) else linger)
@@ -140,13 +141,13 @@ class BaseSocket(Face):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A program that leaves by an exception does not want to wait for peers that may never come.
+        # A program that leaves by an exception does not want to wait for peers that may never connect.
         self.close(0 if kind is not None else "default")
 
     # Waiting
 
     def _while_open(self, attempt: Callable[[], T]) -> Callable[[], T]:
-        """Return an attempt that raises `SocketClosed` when the socket is closed."""
+        """Return a function that calls `attempt`, but raises `SocketClosed` if the socket is closed."""
         return partial(while_open, self._transport, attempt)
 
     def _breathe(self) -> None:
@@ -171,22 +172,22 @@ class Socket(BaseSocket):
         self._attempt_recv = self._while_open(pattern.try_recv)
 
     def connect(self, endpoint: str) -> None:
-        """Connect in the background, and again whenever the connection is lost. Returns at once."""
+        """Connect in the background, and reconnect whenever the connection is lost. Returns at once."""
         self._waiter.call(self._while_open(partial(self._shell.connect, endpoint)))
 
     def disconnect(self, endpoint: str) -> None:
-        """End a connection that `connect` made, when what is queued for it has gone out."""
+        """End a connection that `connect` made, after its queued messages have gone out."""
         self._waiter.call(self._while_open(partial(self._shell.disconnect, endpoint, self._linger)))
 
     def recv(self, timeout: float | None = None) -> list[bytes]:
-        """Return the next message, as the list of its frames; fair between peers."""
+        """Return the next message, as the list of its frames. The socket receives from its peers in turn."""
         message = None if self._transport.closing else self._try_recv()
         if message is None:
             return self._readable.until(self._attempt_recv, timeout, NO_MESSAGE)
         return message
 
     def recv_batch(self, timeout: float | None = None) -> Batch:
-        """Return many messages from one peer at once: all that came in one read. The fast way to receive."""
+        """Return many messages from one peer at once: all messages of one read. The fast way to receive."""
         return self._readable.until(self._while_open(self._shell.try_recv_batch), timeout, NO_MESSAGE)
 
     def send(self, message: Sendable, timeout: float | None = None) -> None:
@@ -224,16 +225,17 @@ class Socket(BaseSocket):
 
 
 class Dealer(Socket):
-    """DEALER: sends each message to one of its peers, in turn, and receives from all of them fairly."""
+    """DEALER: sends each message to one of its peers, in turn, and receives from all of them in turn."""
 
     _pattern = patterns.Dealer
 
 
 class Router(Socket):
-    """ROUTER: the first frame of a message is the identity of the peer that it came from, or goes to.
+    """ROUTER: the first frame of a message is the identity of the peer that sent it, or that receives it.
 
     A message to a peer that does not exist is dropped and counted, or, with `unroutable="error"`, raises `Unroutable`.
-    A second peer with an identity that is in use is refused, or, with `handover=True`, takes the identity over.
+    If a second peer claims an identity that is in use, the socket refuses it, or, with `handover=True`, gives it the
+    identity and ends the older connection.
     """
 
     _shell: patterns.Router
@@ -257,10 +259,10 @@ class Router(Socket):
 
 
 class Pub(Socket):
-    """PUB: each message goes to all peers that subscribed to a beginning of its first frame.
+    """PUB: each message goes to all peers that subscribed to a prefix of its first frame.
 
-    A subscriber whose queue is full misses messages, which are counted; with `on_full="block"` the publisher waits for
-    the slowest.
+    A subscriber whose queue is full misses messages, which the publisher counts; with `on_full="block"` the publisher
+    waits for the slowest subscriber.
     """
 
     _pattern: ClassVar[type[patterns.Pattern]] = patterns.Pub
@@ -271,27 +273,27 @@ class Pub(Socket):
 
 
 class XPub(Pub):
-    """XPUB: a PUB that receives its subscriptions: `\\x01` or `\\x00`, then the prefix."""
+    """XPUB: a PUB that receives subscriptions as messages: `\\x01` (subscribe) or `\\x00` (cancel), then the prefix."""
 
     _pattern = patterns.XPub
 
 
 class XSub(Socket):
-    """XSUB: a SUB whose subscriptions can also be sent as messages: `\\x01` or `\\x00`, then the prefix."""
+    """XSUB: a SUB that can also send subscriptions as messages: `\\x01` or `\\x00`, then the prefix."""
 
     _pattern = patterns.XSub
     _shell: patterns.XSub
 
     def subscribe(self, prefix: bytes) -> None:
-        """Ask for the messages that begin with `prefix`; with an empty one, for all."""
+        """Ask for the messages that begin with `prefix`; an empty prefix asks for all messages."""
         self._waiter.call(self._while_open(partial(self._shell.subscribe, prefix)))
 
     def unsubscribe(self, prefix: bytes) -> None:
-        """Take one `subscribe` back."""
+        """Cancel one `subscribe` of this prefix."""
         self._waiter.call(self._while_open(partial(self._shell.unsubscribe, prefix)))
 
 
 class Sub(XSub):
-    """SUB: receives what it subscribed to, from all the publishers that it is connected to."""
+    """SUB: receives the messages that it subscribed to, from all publishers that it is connected to."""
 
     _pattern = patterns.Sub

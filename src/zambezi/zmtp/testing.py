@@ -11,9 +11,9 @@
 True
 [[b'hello']]
 
-Its clock moves only when the test moves it, and everything happens in one thread, in order: sockets over inproc are
-wholly deterministic. Kernel sockets can be watched, too: `until` waits for them, with a deadline in real time, while
-the clock that the sockets see stands still.
+Only the test moves its clock, and everything happens in one thread, in order: so sockets over inproc are fully
+deterministic. It can also watch kernel sockets: `until` waits for them, with a deadline in real time, while the clock
+of the simulation stands still.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SimulatedTimer:
         self._args = args
 
     def cancel(self) -> None:
-        """Let the timer pass without a trace."""
+        """Do not call the callback."""
         self._callback = None
         self._args = ()
 
@@ -119,11 +119,11 @@ class Simulation:
 
     @property
     def alarms(self) -> list[float]:
-        """The times at which something is due, the soonest first."""
+        """The times at which timers are due, the soonest first."""
         return sorted(when for when, _, timer in self._timers if not timer.cancelled)
 
     def run(self, wait: float = 0.0) -> None:
-        """Do all that can be done at this moment; wait for kernel sockets for `wait` seconds of real time."""
+        """Run all callbacks that are due now; wait for kernel sockets for `wait` seconds of real time."""
         soon = self._soon
         while True:
             while soon:
@@ -175,24 +175,24 @@ class Simulation:
         deadline = time.monotonic() + PATIENCE
         self.run()
         while not condition():
-            assert time.monotonic() < deadline, "what was waited for did not happen"
+            assert time.monotonic() < deadline, f"the condition did not hold within {PATIENCE:g} s"
             self.run(0.002)
 
 
 def closed(shell: Shell) -> bool:
-    """Return whether a socket is closed by now. (Of an attribute, a type checker believes that nobody changes it.)"""
+    """Return whether a socket is closed. (A type checker would assume that an attribute does not change.)"""
     return shell.transport.closed
 
 
 def history(shell: Shell) -> list[SocketEvent]:
-    """Return a list that is filled with the events of a socket, from now on."""
+    """Return a list that receives the events of a socket from now on."""
     events: list[SocketEvent] = []
     shell.on_event = events.append
     return events
 
 
 def received(pattern: Pattern) -> list[list[bytes]]:
-    """Return all messages that wait to be received."""
+    """Receive and return all messages that wait."""
     messages = []
     while (message := pattern.try_recv()) is not None:
         messages.append(message)

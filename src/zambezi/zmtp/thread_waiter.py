@@ -1,7 +1,8 @@
-"""Waiting in threads: the blocking half of what makes the two faces differ by `await` alone.
+"""Waiting in threads, for the blocking faces.
 
-Its twin for asyncio, with the same names, is in `async_waiter`. Here every call from outside takes the lock of what is
-waited for; the I/O thread of the process takes the same lock for its callbacks.
+Its twin for asyncio, with the same names, is in `async_waiter`: so an asyncio face and its blocking face differ by
+`await` alone. Here every call takes the lock of the socket; the I/O thread of the process takes the same lock for its
+callbacks.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ T = TypeVar("T")
 
 Mutex: Final = threading.Lock
 
-_NOT_OURS: Final = "this belongs to the process that forked this one; make a new one here"
+_NOT_OURS: Final = "this object belongs to the process that forked this one; create a new one here"
 
 
 class Waiter:
     """Threads that wait for something to change.
 
-    `more` returns whether one change is enough for a second caller: then `wake_one` goes on to the next. `state` tells
-    a caller that waited in vain how things stand, and `timed_out` is the error that it gets.
+    `more` returns whether another caller can succeed, too, after one has: then the next caller is woken. `state`
+    returns a text that the error of a timeout ends with, and `timed_out` is the type of that error.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Waiter:
         return Waiter(more=more, state=self.state, timed_out=self._timed_out, reactor=self.reactor)
 
     def disown(self) -> None:
-        """Refuse all further calls: this is a forked child, and the thing is its parent's."""
+        """Refuse all further calls: this process is a forked child, and the object belongs to its parent."""
         self.disowned = True
         self._lock = threading.Lock()  # the parent's may have been held when it forked
         self._changed = threading.Condition(self._lock)
@@ -65,7 +66,7 @@ class Waiter:
     # Calling
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Call a function that touches what is waited for, with the lock held."""
+        """Call, with the lock held, a function that uses the state that callers wait for."""
         with self._lock:
             self._check()
             return function(*args)
@@ -73,9 +74,9 @@ class Waiter:
     def fast(
         self, attempt: Callable[..., T], over: Callable[[], bool], post: Callable[..., bool] | None = None
     ) -> Callable[..., T | None]:
-        """Return `attempt` in a form that is safe to call from outside: without the lock if `post` can, else with it.
+        """Return a function that any thread can call: it calls `post` without the lock, or else `attempt` with it.
 
-        It returns None when `over` says that the thing is closed.
+        The function returns None if `over` returns True: then the socket is closed.
         """
 
         def locked(*args: Any) -> T | None:
@@ -96,7 +97,10 @@ class Waiter:
     # Waiting
 
     def until(self, attempt: Callable[[], T | None], timeout: float | None, what: str) -> T:
-        """Call `attempt` whenever it may succeed, until it returns something; or raise `TimedOut`: `what` failed."""
+        """Call `attempt` whenever it may succeed, until it returns something else than None, and return that.
+
+        Raises `TimedOut`, with the text `what`, after `timeout` seconds.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         left = timeout
         with self._lock:
@@ -116,24 +120,24 @@ class Waiter:
                     self._changed.notify()
 
     def wake(self) -> None:
-        """With the lock held, have all that wait try again."""
+        """Have all waiting callers try again. The caller holds the lock."""
         if self.waiting:
             self._changed.notify_all()
 
     def wake_one(self) -> None:
-        """With the lock held, have one that waits try again."""
+        """Have one waiting caller try again. The caller holds the lock."""
         if self.waiting:
             self._changed.notify()
 
     def released(self) -> None:
-        """Return when the I/O thread has closed the sockets that were closed: a port can be bound anew after that."""
+        """Wait until the I/O thread has closed the sockets that were closed, so that a port can be bound again."""
         if not self.disowned:
             io_thread.settle()
 
     def is_question(self, argument: object) -> bool:
-        """Return whether an argument must be awaited before its value is known: here none must."""
+        """Return False: the blocking faces take plain values only."""
         return False
 
     def answer(self, question: Any) -> object:
-        """Return the value of such an argument."""
+        """Return the argument."""
         return question

@@ -1,16 +1,16 @@
 """The seam between a protocol and its sockets: two classes, `Transport` and `Peer`.
 
-A protocol owns a transport, which binds and connects, keeps connections alive and makes lost ones again. For each
-connection there is a `Peer`, by which the protocol sends, pauses and closes. The transport never waits. It tells the
-protocol, its `Handler`, four things:
+A protocol owns a transport, which binds and connects, keeps connections alive and reconnects lost ones. For each
+connection the transport has a `Peer`, with which the protocol sends, pauses and closes. The transport never waits. It
+calls the protocol, its `Handler`, on four occasions:
 
     attached(peer)          the handshake is complete, and messages can flow
-    received(peer, batch)   messages have come: all those of one read of the kernel's buffer
+    received(peer, batch)   messages have arrived: all messages of one read
     writable(peer)          part of the peer's queue has gone out
     lost(peer, reason)      the connection is over
 
-What follows from `lost` depends on who made the connection. A peer that connected to us is gone. One that we connected
-to stays: it keeps its queue and its place, the transport connects again after a while, and `attached` comes again.
+The meaning of `lost` depends on the side that made the connection. A peer that connected to us is gone. A peer that we
+connected to stays: it keeps its queue and its place, the transport reconnects, and calls `attached` again.
 
 The rules of ZeroMQ's own socket types (`patterns`) are protocols on this seam like all others.
 """
@@ -49,8 +49,8 @@ from zambezi.zmtp.stream import Farewell, StreamLink
 AnyLink: TypeAlias = StreamLink | MemoryLink
 
 _log: Final = logging.getLogger("zambezi.zmtp")
-_REVIEW: Final = 1.0  # seconds between reviews of who may stay
-# The system's: it has no state that a forked child would share, and none that each of a million sockets would carry.
+_REVIEW: Final = 1.0  # seconds between reviews of the connected peers
+# The random numbers of the system: no state that a forked child would share, or that a million sockets would multiply.
 CHANCE: Final = random.SystemRandom()
 
 
@@ -58,39 +58,39 @@ class Handler(Protocol):
     """A protocol, as the transport sees it."""
 
     def attached(self, peer: Peer) -> None:
-        """Messages can flow: the handshake with this peer is complete."""
+        """Note that the handshake with a peer is complete: messages can flow."""
 
     def received(self, peer: Peer, batch: Batch) -> None:
-        """Take the messages of one read."""
+        """Handle the messages of one read."""
 
     def writable(self, peer: Peer) -> None:
-        """Take note that part of the peer's queue has gone out."""
+        """Note that part of the peer's queue has gone out."""
 
     def lost(self, peer: Peer, reason: str) -> None:
-        """Take note that the connection is over. A peer that connected to us is gone with it."""
+        """Note that the connection is over. A peer that connected to us is gone with it."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """Counters of what a socket could not do."""
+    """The numbers of messages that a socket did not deliver, and of connections that it refused."""
 
-    dropped: int = 0  # not queued: the queue was full and the policy is to drop
+    dropped: int = 0  # not queued: the queue was full, and `on_full` is "drop"
     unroutable: int = 0  # addressed to a peer that does not exist
-    abandoned: int = 0  # queued, but the peer left, or the linger of a close ran out
-    refused: int = 0  # connections closed at once
+    abandoned: int = 0  # queued, but the peer left, or the linger time was over
+    refused: int = 0  # connections that were closed before the handshake
     handshakes_failed: int = 0
 
 
 class Transport:
     """The connections of one socket.
 
-    `admit` looks at a peer's metadata during the handshake, and raises `ProtocolError` to refuse it. `identify` gives
-    a peer its identity at the end of the handshake, and returns False to refuse it; without it, the peer has the one
-    that it claims. `subscribed` is told what a peer subscribes to, or cancels.
+    `admit` checks a peer's metadata during the handshake, and raises `ProtocolError` to refuse the peer. `identify`
+    assigns a peer its identity at the end of the handshake, and returns False to refuse it; without `identify`, the
+    peer has the identity that it claims. `subscribed` is called when a peer subscribes, or cancels a subscription.
 
-    With `eager`, a message to a quiet peer is written at once; without, it is written together with all that is sent
-    before the event loop turns again. Without `multipart`, a message of several frames ends the connection. A peer that
-    is paused is still read from until `slack` bytes are held of it, so that the end of its connection is noticed.
+    With `eager`, a message to an idle peer is written at once; without it, the message is written together with all
+    others that are sent before the event loop turns. Without `multipart`, a message of several frames ends the
+    connection. The transport reads up to `slack` bytes from a paused peer, to notice the end of its connection.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Transport:
         self.closed = False
         self.on_event: Callable[[SocketEvent], object] = _nothing
         self.on_closed: Callable[[], object] = _nothing
-        # What follows is for the modules of this package.
+        # For the modules of this package:
         self.listeners: dict[str, StreamListener | MemoryListener] = {}
         self.connectors: dict[Peer, Connector] = {}
         self.links: set[AnyLink] = set()
@@ -133,7 +133,7 @@ class Transport:
         self._admit = admit
         self._identify = identify
         self._subscribed = subscribed
-        self._leaving: dict[Peer, Timer | None] = {}  # with the timer that ends their linger, where they have their own
+        self._leaving: dict[Peer, Timer | None] = {}  # with the timer of the peer's own linger, if it has one
         self._linger: Timer | None = None
         self._review: Timer | None = None
         self._generation = 0
@@ -152,10 +152,10 @@ class Transport:
         return listener.endpoint
 
     def unbind(self, text: str) -> None:
-        """Accept no more connections at an endpoint. Connections that exist stay."""
+        """Accept no more connections at an endpoint. Existing connections stay."""
         listener = self.listeners.pop(text, None)
         if listener is None:
-            raise EndpointError(f"{text} is not bound; bind() returned one of {', '.join(self.listeners) or 'none'}")
+            raise EndpointError(f"{text} is not bound; the bound endpoints: {', '.join(self.listeners) or 'none'}")
         listener.close()
 
     def unbind_all(self) -> None:
@@ -164,7 +164,7 @@ class Transport:
             self.unbind(endpoint)
 
     def connect(self, text: str) -> Peer:
-        """Return a peer, and connect to it in the background, again and again until it is closed."""
+        """Return a peer; connect to it in the background, and reconnect until the peer is closed."""
         endpoint = endpoints.parse(text)
         connector = MemoryConnector(self, endpoint) if isinstance(endpoint, Inproc) else StreamConnector(self, endpoint)
         self.connectors[connector.peer] = connector
@@ -176,7 +176,7 @@ class Transport:
         wanted = str(endpoints.parse(text))
         peer = next((peer for peer, one in self.connectors.items() if one.endpoint == wanted), None)
         if peer is None:
-            raise EndpointError(f"{text} is not connected")
+            raise EndpointError(f"{text} is not connected: connect() was not called with this endpoint")
         return peer
 
     @property
@@ -190,7 +190,7 @@ class Transport:
 
     @property
     def longest_queue(self) -> int:
-        """The most bytes that wait for any one connected peer."""
+        """The largest number of bytes that wait for one connected peer."""
         return max((link.peer.queued for link in self.links), default=0)
 
     # Events
@@ -201,7 +201,7 @@ class Transport:
         self.on_event(event)
 
     def apply_policy(self, what: str) -> bool:
-        """Do with a message what `on_full` says, as a queue is full: True if it is dropped, False if it must wait."""
+        """Apply `on_full` to a message for a full queue: return True if it is dropped, and False if it must wait."""
         policy = self.options.on_full
         if policy == "block":
             return False
@@ -213,7 +213,7 @@ class Transport:
     # For links, listeners and connectors
 
     def connection(self, address: str) -> Connection:
-        """Return a fresh engine for one connection."""
+        """Return a new engine for one connection."""
         options = self.options
         return Connection(
             self.socket_type,
@@ -229,7 +229,7 @@ class Transport:
         )
 
     def link_ready(self, link: AnyLink, ready: Ready) -> None:
-        """Take note that a handshake is complete."""
+        """Note that a handshake is complete."""
         peer = link.peer
         connector = self.connectors.get(peer)
         if connector is not None:
@@ -249,7 +249,7 @@ class Transport:
         self.tell(Connected(link.endpoint, link.address, peer.identity, ready.user, ready.socket_type))
 
     def link_lost(self, link: AnyLink, reason: str) -> None:
-        """Take note that a link is gone, after its handshake or before."""
+        """Note that a link is gone, after its handshake or before."""
         peer = link.peer
         connector = self.connectors.get(peer)
         if peer._link is link:
@@ -267,38 +267,41 @@ class Transport:
         self.settle(peer)
 
     def handshake_failed(self, endpoint: str, address: str, reason: str) -> None:
+        """Count and report a failed handshake."""
         self.counters.handshakes_failed += 1
         self.tell(HandshakeFailed(endpoint, address, reason))
 
     def refused(self, endpoint: str, address: str, reason: str) -> None:
+        """Count and report a connection that was closed before the handshake."""
         self.counters.refused += 1
         self.tell(Refused(endpoint, address, reason))
 
     def retrying(self, endpoint: str, attempt: int, delay: float, reason: str) -> None:
+        """Report that another attempt to connect is scheduled."""
         self.tell(Retrying(endpoint, attempt, delay, reason))
 
     def subscribed(self, peer: Peer, subscription: Subscription) -> None:
-        """Take note of what a peer subscribes to, unless we are parting from it."""
+        """Pass a subscription of a peer to the protocol, unless the peer is being closed."""
         if self._subscribed is not None and peer.open:
             self._subscribed(peer, subscription.prefix, subscription.cancel)
 
     def departed(self, peer: Peer) -> None:
-        """Take note that part of a peer's queue has gone out."""
+        """Note that part of a peer's queue has gone out."""
         self.handler.writable(peer)
         if self._leaving:
             self.settle(peer)
 
     def settle_post(self, peer: Peer, message: bytes) -> bool:
-        """Send what a thread posted to a peer that is not attended; return False if it had to take the message back."""
+        """Send a message that a thread posted while the link was not `pending`; return False if it was too late."""
         with self.reactor.lock:
             if (self.closing or not peer.open) and peer._take_back(message):
-                self.settle(peer)  # the end of the peer may have waited for this message alone
+                self.settle(peer)  # this message may have been the only one that kept the peer open
                 return False
             if peer._link is not None:
                 peer._link.nudge()
             return True
 
-    # Who may stay
+    # Review of the connected peers
 
     def _review_due(self) -> None:
         authenticator = self.options.authenticator
@@ -309,7 +312,7 @@ class Transport:
         self._review = self.reactor.call_at(self.reactor.time() + _REVIEW, self._review_due)
 
     def review(self) -> None:
-        """Judge the peers again if the rules have changed, and cut off those that are no longer allowed."""
+        """Judge the peers again if the rules have changed, and disconnect those that are no longer allowed."""
         authenticator = self.options.authenticator
         if authenticator is None or authenticator.generation == self._generation:
             return
@@ -325,7 +328,7 @@ class Transport:
     # The end
 
     def leave(self, peer: Peer, linger: float | None) -> None:
-        """Part from a peer when its queue is empty, or `linger` is over. See `Peer.close`."""
+        """Disconnect from a peer when its queue is empty, or after `linger` seconds. See `Peer.close`."""
         peer.open = False
         if peer in self._leaving:
             return
@@ -335,7 +338,10 @@ class Transport:
         self.settle(peer)
 
     def close(self, linger: float | None) -> None:
-        """Begin to close. What is queued has `linger` seconds (None: for ever) to go out; then comes `on_closed`."""
+        """Begin to close; call `on_closed` at the end.
+
+        Queued messages have `linger` seconds to go out (None: no time limit).
+        """
         if self.closing:
             return
         self.closing = True
@@ -355,7 +361,7 @@ class Transport:
         self.settle()
 
     def settle(self, peer: Peer | None = None) -> None:
-        """End a leaving peer that has nothing left to send; when nothing is left at all, the socket is closed."""
+        """End a leaving peer that has nothing left to send; finish closing the socket if that was the last thing."""
         if peer in self._leaving:
             waits = not peer.drained and (peer.connected or peer in self.connectors)
             if not waits:
@@ -397,13 +403,13 @@ class Transport:
             farewell.end()
 
     def _give_up(self, peer: Peer) -> None:
-        """Lose what is queued for a leaving peer: its linger is over."""
+        """Discard the queue of a leaving peer: its linger time is over."""
         connector = self.connectors.pop(peer, None)
         if connector is not None:
-            connector.close()  # first: it must not take the end of its link for a loss
+            connector.close()  # first: it must not reconnect when its link ends
         link = peer._link
         if link is not None:
-            # What is queued is counted when the link reports its end.
+            # The queued messages are counted when the link reports its end.
             link.abort("closed by this side with messages left to send" if not peer.drained else "closed by this side")
         else:
             self.counters.abandoned += peer._abandon()

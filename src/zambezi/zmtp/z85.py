@@ -1,8 +1,7 @@
-"""Z85: octets as printable text, as in ZeroMQ RFC 32.
+"""Z85: bytes as printable text (ZeroMQ RFC 32).
 
-Four octets, read as one big-endian number, become five characters of an 85-character alphabet that is safe in
-source code and on command lines. Keys are shown, stored and configured in this form: 32 octets are 40
-characters.
+Four bytes, read as one big-endian number, become five characters of an 85-character alphabet that is safe in source
+code and on command lines. Keys are displayed, stored and configured in this form: 32 bytes are 40 characters.
 
     >>> encode(bytes.fromhex("864FD26FB559F75B"))
     'HelloWorld'
@@ -27,7 +26,7 @@ _GROUP_LIMIT: Final = 1 << 32
 
 
 class Z85Error(ZambeziError):
-    """Something cannot be written as, or read from, Z85. `position` counts from 0 in what was given."""
+    """The input cannot be converted to or from Z85. `position` is an index into the input."""
 
     def __init__(self, problem: str, position: int) -> None:
         super().__init__(f"Z85: {problem} at position {position}")
@@ -36,11 +35,11 @@ class Z85Error(ZambeziError):
 
 
 def encode(octets: bytes) -> str:
-    """The Z85 text of `octets`, whose length must be a multiple of 4."""
+    """Return the Z85 text of `octets`, whose length must be a multiple of 4."""
     excess = len(octets) % _GROUP_OCTETS
     if excess:
         raise Z85Error(
-            f"{len(octets)} octets are not a multiple of {_GROUP_OCTETS}: incomplete group",
+            f"{len(octets)} bytes are not a multiple of {_GROUP_OCTETS}: incomplete group",
             len(octets) - excess,
         )
     characters: list[str] = []
@@ -55,7 +54,7 @@ def encode(octets: bytes) -> str:
 
 
 def decode(text: str) -> bytes:
-    """The octets that the Z85 `text` stands for; the length of `text` must be a multiple of 5."""
+    """Return the bytes of the Z85 `text`, whose length must be a multiple of 5."""
     excess = len(text) % _GROUP_CHARACTERS
     if excess:
         raise Z85Error(
@@ -70,8 +69,8 @@ def decode(text: str) -> bytes:
             if digit is None:
                 raise Z85Error(f"{text[position]!a} is not a Z85 character", position)
             number = number * len(ALPHABET) + digit
-        # Five characters can say up to 85^5 - 1, which is more than four octets hold.
+        # Five characters can encode up to 85^5 - 1, which is more than four bytes hold.
         if number >= _GROUP_LIMIT:
-            raise Z85Error("a group stands for more than 2^32 - 1", start)
+            raise Z85Error("a group encodes more than 2^32 - 1", start)
         octets += number.to_bytes(_GROUP_OCTETS, "big")
     return bytes(octets)
