@@ -343,7 +343,7 @@ async def test_what_is_not_in_memory_is_read_by_another_thread(tmp_path: Path, m
         await speaker.publish(*["k"] * 1000, body=b"x" * 1000)
         await speaker.barrier()
         warmed: list[int] = []
-        monkeypatch.setattr(Span, "resident", lambda span: False)
+        monkeypatch.setattr(Span, "is_resident", lambda span: False)
         warm = Span.warm
 
         def noted(span: Span) -> None:

@@ -120,7 +120,7 @@ def test_pages_that_are_not_in_memory_are_fetched_by_others(stage: Stage, monkey
     publisher = stage.client("prices")
     publisher.publish_many(["k"] * 100, b"x" * 100)
     cold = [True]
-    monkeypatch.setattr(Span, "resident", lambda span: not cold[0])
+    monkeypatch.setattr(Span, "is_resident", lambda span: not cold[0])
     client, other = stage.client("prices", credit=PLENTY), stage.client("prices", credit=PLENTY)
     client.subscribe()
     other.subscribe("k")
@@ -138,7 +138,7 @@ def test_pages_that_are_not_in_memory_are_fetched_by_others(stage: Stage, monkey
 def test_a_client_that_leaves_while_the_disk_is_read(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     publisher = stage.client("prices")
     publisher.publish("k")
-    monkeypatch.setattr(Span, "resident", lambda span: False)
+    monkeypatch.setattr(Span, "is_resident", lambda span: False)
     client = stage.client("prices", credit=PLENTY)
     client.subscribe()
     client.close()
@@ -172,7 +172,7 @@ def test_a_journal_that_cannot_be_read_is_told_to_its_reader_alone(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Span, "resident", broken)
+        patch.setattr(Span, "is_resident", broken)
         client.subscribe()
         assert client.said == ["AttachOk", "SubscribeOk", "Invalid", "Detach"]
         assert "nput/output error" in client.reasons[0]

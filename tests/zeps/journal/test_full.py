@@ -69,7 +69,7 @@ def test_no_room_at_all(error: int, journal: Journal, disk: Disk) -> None:
     disk.room = 0
     disk.error = error
     for _ in range(3):
-        with pytest.raises(JournalFull, match=f"no room in .*: {os.strerror(error)}; it goes on when there is some"):
+        with pytest.raises(JournalFull, match=f"no room in .*: {os.strerror(error)}; it goes on when there is room"):
             append(journal, b"b")
     assert sizes(journal) == before
     assert (journal.last, journal.failed) == (1, "")
@@ -174,7 +174,7 @@ def test_what_cannot_be_cut_off_stops_the_stream(store: Store, journal: Journal,
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "ftruncate", fail)
-        with pytest.raises(JournalError, match="is stopped: what a failed write left behind could not be cut off"):
+        with pytest.raises(JournalError, match="is stopped: the part that a failed write left could not be cut off"):
             append(journal, b"b")
     disk.room = float("inf")
     with pytest.raises(JournalError, match="is stopped"):

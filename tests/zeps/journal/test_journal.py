@@ -246,7 +246,7 @@ def test_a_failed_sync_is_the_last_word(
     assert "Input/output error" in journal.failed
     assert journal.synced == 1
     for attempt in (journal.sync, lambda: append(journal, b"c"), lambda: journal.truncate(1)):
-        with pytest.raises(JournalError, match="is stopped: the disk does not have what follows sequence 1"):
+        with pytest.raises(JournalError, match="is stopped: the disk does not have the messages after sequence 1"):
             attempt()
     assert list(held(journal)) == [1, 2]
     journal.close()
@@ -311,7 +311,7 @@ def test_the_mark_is_on_disk_before_the_first_message_is_written(
 def test_where_a_thread_may_not_wait_an_idle_stream_is_asleep(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal.waits = False
+    journal.may_block = False
     with pytest.raises(Asleep):
         append(journal, b"a")
     assert not (journal.directory / MARK).exists()
@@ -396,7 +396,7 @@ def test_what_cannot_be_removed_stays(store: Store, journal: Journal, monkeypatc
             assert journal.retain(1.0) == 0
     assert list(consistent(journal)) == [1, 2, 3]
     assert len(journal.problems) == 1
-    assert "should go, and cannot: Operation not permitted" in journal.problems[0]
+    assert "is too old, and cannot be removed: Operation not permitted" in journal.problems[0]
     assert journal.retain(1.0) == 2
 
 

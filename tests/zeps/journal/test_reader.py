@@ -222,7 +222,7 @@ def test_resident_and_warm(journal: Journal) -> None:
     append(journal, b"x" * 350)
     span = span_of(journal.reader(0))
     span.warm()
-    assert span.resident() is True
+    assert span.is_resident() is True
 
 
 def test_what_is_not_in_memory_is_said_so(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +237,7 @@ def test_what_is_not_in_memory_is_said_so(journal: Journal, monkeypatch: pytest.
         return 1
 
     monkeypatch.setattr(os, "preadv", preadv)
-    assert span.resident() is False
+    assert span.is_resident() is False
     assert asked == [(0, os.RWF_NOWAIT), (span.length - 1, os.RWF_NOWAIT)]
 
 
@@ -249,7 +249,7 @@ def test_where_nobody_can_tell_it_is_taken_to_be_in_memory(journal: Journal, mon
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(os, "preadv", preadv)
-    assert span.resident() is True
+    assert span.is_resident() is True
 
 
 def test_warm_reads_all_of_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,12 +314,12 @@ def test_a_reader_that_rests_holds_little_and_goes_on(tmp_path: Path) -> None:
         for _ in range(200):
             reader.skip(span_of(reader, 1))
         assert remembered(reader) > 64
-        reader.rest()
+        reader.release_window()
         assert remembered(reader) == 0
         span = span_of(reader, 1)
         assert (span.first, span.read().bodies[0][-3:]) == (201, b"200")
         reader.seek(20)
         assert span_of(reader, 1).first == 21
-        reader.rest()
+        reader.release_window()
         assert remembered(reader)  # it is little: there is nothing to be gained
         assert [span.first for span in spans(reader, 1)] == list(range(21, 401))

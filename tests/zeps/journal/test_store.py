@@ -70,7 +70,7 @@ def test_what_is_not_a_stream_is_reported_and_left_alone(tmp_path: Path) -> None
         assert len(store.problems) == 2
         with pytest.raises(JournalError, match=r"stream.json is missing: restore it, or move its directory away"):
             store.open("notes")
-        with pytest.raises(JournalError, match="should be stream 'b', and says that it is 'a'"):
+        with pytest.raises(JournalError, match="should be stream 'b', but says that it is 'a'"):
             store.open("b")
 
 
@@ -214,7 +214,7 @@ def test_a_reader_that_looks_too_late_is_told(tmp_path: Path) -> None:
             append(journal, b"x" * 90)
         with Store(tmp_path, write=False) as reading:
             copy = reading.open("a")
-            copy._shelf.clear()
+            copy._file_cache.clear()
             journal.policy = Policy(segment=100, keep_octets=250)
             journal.retain(1.0)
             with pytest.raises(JournalError, match="sequence 1 is not kept any more, the oldest is 4"):
@@ -321,7 +321,7 @@ def test_a_name_that_the_disk_does_not_have_is_not_there(tmp_path: Path, monkeyp
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", fail)
-            with pytest.raises(JournalError, match=r"stream 'a' cannot be made: .*Input/output error"):
+            with pytest.raises(JournalError, match=r"stream 'a' cannot be created: .*Input/output error"):
                 store.open("a")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["lock"]
         store.make("a")

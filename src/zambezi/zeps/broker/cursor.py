@@ -168,7 +168,7 @@ class Cursor:
                 self.stream.dated.discard(one)
         self.selections = []
         self._stretches.clear()
-        self.reader.rest()
+        self.reader.release_window()
         self.stream.waiting.discard(self)
 
     # High gear
@@ -211,7 +211,7 @@ class Cursor:
             elif span is None:
                 self._reach_the_end()
                 return None
-            elif not (self._warm or span.resident()):
+            elif not (self._warm or span.is_resident()):
                 # To wait for the disk here would stall everybody. Once is enough: then it is there, or the read fails.
                 self._warming = True
                 self.stream.warm(span, self._warmed)
@@ -245,7 +245,7 @@ class Cursor:
             self.live = True
             assert self.audience is not None
             self.audience.live[self] = None
-            self.reader.rest()
+            self.reader.release_window()
         else:
             self.stream.waiting.add(self)
 

@@ -92,7 +92,7 @@ class BrokerStream:
         clock: Callable[[], float],
     ) -> None:
         self.journal = journal
-        journal.waits = False
+        journal.may_block = False
         self.name = journal.name
         self.warm = warm
         self.waiting: set[Cursor] = set()  # at the end, and yet in low gear: they are nudged by what is appended
@@ -178,7 +178,7 @@ class BrokerStream:
         Blocks to wake an idle journal: a sequence that is told at once must be in the journal at once, and the journal
         can take nothing before the disk has its mark.
         """
-        self.journal.waits = True
+        self.journal.may_block = True
         try:
             self.flush()
             if not self.held:
@@ -187,7 +187,7 @@ class BrokerStream:
                 raise JournalFull(self.held)
             block = self._append(frames)
         finally:
-            self.journal.waits = False
+            self.journal.may_block = False
         self._hand_out(block)
         return block.last
 
@@ -234,7 +234,7 @@ class BrokerStream:
 
     def finish(self) -> None:
         """Append all that waits, for the last time. Blocks if the journal has to be woken."""
-        self.journal.waits = True
+        self.journal.may_block = True
         self.flush()
         self.retry()
 
