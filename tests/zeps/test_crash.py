@@ -13,7 +13,7 @@ import pytest
 from tests.zeps.broker_process import BrokerProcess
 from tests.zmtp.waiting import PATIENCE, eventually
 from zambezi.zeps.asyncio import Client, Stream
-from zambezi.zeps.block import walk
+from zambezi.zeps.block import walk_messages
 from zambezi.zeps.journal import Store
 from zambezi.zeps.journal.segment import LOG
 from zambezi.zeps.journal.verify import Checked, verify
@@ -72,7 +72,7 @@ def written(data: Path) -> int:
         journal = store.open("s")
         segment = journal.segments[-1]
         tail = Path(segment.path + LOG).read_bytes()[segment.size :]
-        return journal.last + sum(1 for _ in walk(tail))
+        return journal.last + sum(1 for _ in walk_messages(tail))
 
 
 async def run(broker: BrokerProcess, data: Path, chance: random.Random) -> Story:

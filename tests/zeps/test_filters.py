@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from zambezi.zeps import filters
 from zambezi.zeps.errors import PatternError
-from zambezi.zeps.filters import Filter, Table
-from zambezi.zeps.matchers import Matchers, Test
+from zambezi.zeps.filters import Filter, PatternTable
+from zambezi.zeps.matchers import KeyTest, Matchers
 
 KEYS = st.text("ab.", max_size=5).map(str.encode) | st.just(b"\xff\xfe")
 PATTERNS = st.one_of(
@@ -71,7 +71,7 @@ STEPS = st.lists(
 @pytest.mark.spec("ZEP-13")
 @given(STEPS)
 def test_a_table_finds_whoever_would_be_found_one_by_one(steps: list[tuple[str, object]]) -> None:
-    table: Table[int] = Table(Matchers())
+    table: PatternTable[int] = PatternTable(Matchers())
     members: dict[int, frozenset[str]] = {}
     asked = [b"", b"a", b"ab.", b"b"]
     for number, (step, what) in enumerate(steps):
@@ -97,7 +97,7 @@ def test_a_key_that_was_matched_before_is_not_matched_again() -> None:
     matchers = Matchers()
     asked: list[bytes] = []
 
-    def spy(rest: bytes) -> Test:
+    def spy(rest: bytes) -> KeyTest:
         def test(key: bytes) -> bool:
             asked.append(key)
             return key == rest
@@ -105,7 +105,7 @@ def test_a_key_that_was_matched_before_is_not_matched_again() -> None:
         return test
 
     matchers.register("spy", spy)
-    table: Table[str] = Table(matchers)
+    table: PatternTable[str] = PatternTable(matchers)
     table.add("ann", ["spy:a"])
     wanted = Filter(["spy:a"], matchers)
     for _ in range(3):
@@ -122,7 +122,7 @@ def test_what_is_remembered_is_bounded(size: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(filters, "_OF_TABLE", 1 << 20)
     matchers = Matchers()
     wanted = Filter(["0"], matchers)
-    table: Table[int] = Table(matchers)
+    table: PatternTable[int] = PatternTable(matchers)
     for member in range(100):
         table.add(member, ["0", f"exact:{member}"])
     tracemalloc.start()

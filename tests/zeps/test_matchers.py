@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from zambezi.zeps.errors import PatternError
-from zambezi.zeps.matchers import Matchers, Test
+from zambezi.zeps.matchers import KeyTest, Matchers
 
 
 def matches(pattern: str, key: bytes) -> bool:
@@ -66,7 +66,7 @@ def test_patterns_and_keys_are_octets() -> None:
 def test_more_matchers_can_be_registered() -> None:
     matchers = Matchers()
 
-    def longer(rest: bytes) -> Test:
+    def longer(rest: bytes) -> KeyTest:
         if not rest.isdigit():
             raise PatternError(f"longer: takes a number, not {rest!r}")
         return lambda key: len(key) > int(rest)
@@ -85,7 +85,7 @@ def test_more_matchers_can_be_registered() -> None:
 def test_mistakes_of_a_matcher_stay_with_it(caplog: pytest.LogCaptureFixture) -> None:
     matchers = Matchers()
 
-    def longer(rest: bytes) -> Test:
+    def longer(rest: bytes) -> KeyTest:
         least = int(rest)
         return lambda key: 1000 // (len(key) - least) > 0
 

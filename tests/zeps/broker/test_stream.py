@@ -16,7 +16,7 @@ from zambezi.zeps.broker.stream import NEVER, where_to_start
 from zambezi.zeps.errors import JournalError, JournalFull, OutOfRange
 from zambezi.zeps.journal import Journal, Policy
 from zambezi.zeps.journal.segment import Files
-from zambezi.zeps.matchers import Test
+from zambezi.zeps.matchers import KeyTest
 from zambezi.zeps.messages import LATEST, TIME, Detach, DetachOk, Ping, Publish, Subscribe
 
 
@@ -478,7 +478,7 @@ def test_everything_is_handed_out_as_it_is(stage: Stage) -> None:
 def test_a_block_is_looked_through_once_for_all_patterns(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
 
-    def spy(rest: bytes) -> Test:
+    def spy(rest: bytes) -> KeyTest:
         def test(key: bytes) -> bool:
             asked.append(key)
             return True

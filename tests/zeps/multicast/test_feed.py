@@ -140,7 +140,7 @@ def test_messages_of_one_size_are_not_looked_at_and_not_copied() -> None:
     for _, messages in feed.due(0.0):
         assert isinstance(messages, memoryview)
         assert messages.obj is block.octets
-    assert block._places is None, "nobody has asked for the keys"
+    assert block._parsed is None, "the keys were not parsed"
 
 
 @given(st.lists(st.tuples(st.lists(st.binary(max_size=300), min_size=1, max_size=8), st.floats(0, 0.02)), max_size=30))

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from zambezi.wire import WireError
-from zambezi.zeps.block import Block, published
+from zambezi.zeps.block import Block, end_of_publishes
 from zambezi.zeps.broker.cursor import Cursor, Outlet
 from zambezi.zeps.broker.reports import Report
 from zambezi.zeps.broker.stream import BrokerStream, where_to_start
@@ -117,7 +117,7 @@ class Session:
         count = len(frames)
         while position < count and not self._is_over:
             if self._may_publish:
-                stop = published(frames, position)
+                stop = end_of_publishes(frames, position)
                 if stop > position:
                     self._publish(list(frames[position:stop]) if position or stop < count else list(frames))
                     position = stop

@@ -18,7 +18,7 @@ from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.dated import Dated
 from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
-from zambezi.zeps.filters import Filter, Table
+from zambezi.zeps.filters import Filter, PatternTable
 from zambezi.zeps.journal import Journal, Span
 from zambezi.zeps.matchers import Matchers
 from zambezi.zeps.multicast.feed import FeedCounters
@@ -110,7 +110,7 @@ class BrokerStream:
         self._clock = clock
         self._audiences: dict[frozenset[str], Audience] = {}
         self._everything: Audience | None = None
-        self._table: Table[Audience] = Table(matchers)
+        self._table: PatternTable[Audience] = PatternTable(matchers)
         self._pending: list[bytes] = []
         self._pending_octets = 0
         self._scheduled = False

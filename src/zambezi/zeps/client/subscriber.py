@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from zambezi.zeps.client.batch import MessageBatch, below
-from zambezi.zeps.directory import StreamInfo, moment
+from zambezi.zeps.directory import StreamInfo
 from zambezi.zeps.errors import BrokerError, Incarnation, ZepsError
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.layout import key_of, sequence_of
@@ -290,10 +290,3 @@ class Subscriber:
             return None
         self._remaining += missing
         return Credit(missing).encode()[0]
-
-
-def shown(latest: int) -> str:
-    """A place in a stream, for people."""
-    if latest & TIME:
-        return moment((latest ^ TIME) * 1000).isoformat()
-    return {EARLIEST: "earliest", LATEST: "latest"}.get(latest, str(latest))

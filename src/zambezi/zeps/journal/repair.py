@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from zambezi.zeps.block import measure
+from zambezi.zeps.block import message_at
 from zambezi.zeps.journal.entry import LONGEST, SIZE, IndexEntry, unpack
 from zambezi.zeps.journal.segment import Files, Segment
 from zambezi.zeps.layout import LONG, SHORT
@@ -162,7 +162,7 @@ def _index_log(log: memoryview, start: int, sequence: int, batch: int, time: int
     """Yield entries for the whole messages with consecutive sequences that follow in the log from `start` on."""
     first, position, heads = sequence, start, 0
     while True:
-        place = measure(log, position, len(log))
+        place = message_at(log, position, len(log))
         if place is not None and (place.sequence != sequence or place.stop - position > LONGEST):
             place = None
         if sequence > first and (place is None or place.stop - start > batch):

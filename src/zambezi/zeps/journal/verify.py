@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
-from zambezi.zeps.block import walk
+from zambezi.zeps.block import walk_messages
 from zambezi.zeps.errors import JournalError, OutOfRange
 from zambezi.zeps.journal.entry import SIZE, IndexEntry, unpack
 from zambezi.zeps.journal.journal import Journal
@@ -126,7 +126,7 @@ class _SegmentCheck:
         if crc32(octets) != entry.crc:
             return f"{batch} does not have its CRC"
         sequence, end = entry.first, 0
-        for place in walk(octets):
+        for place in walk_messages(octets):
             if place.sequence != sequence:
                 return f"{batch} has sequence {place.sequence} instead of {sequence}"
             sequence, end = sequence + 1, place.stop

@@ -10,8 +10,8 @@ import pytest
 from zambezi.zeps.directory import (
     ClientInfo,
     StreamInfo,
+    datetime_of,
     microseconds_of,
-    moment,
     read_clients,
     read_index,
     read_streams,
@@ -50,12 +50,12 @@ def test_index_entries_come_many_in_a_body() -> None:
 
 
 def test_a_torn_index_entry_is_the_brokers_mistake() -> None:
-    with pytest.raises(BrokerError, match="check"):
+    with pytest.raises(BrokerError, match="CRC is wrong"):
         read_index([IndexEntry(1, 0, 0, 10, 100, 80, 0).pack()[:-1]])
 
 
 def test_times_come_back() -> None:
     when = datetime(2026, 3, 4, 5, 6, 7, 890_123, tzinfo=UTC)
-    assert moment(microseconds_of(when)) == when
+    assert datetime_of(microseconds_of(when)) == when
     assert microseconds_of(when.astimezone(timezone(timedelta(hours=5)))) == microseconds_of(when)
     assert microseconds_of(when.astimezone().replace(tzinfo=None)) == microseconds_of(when)
