@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.zeps.outlet import PLENTY, Stage
+from tests.zeps.stage import PLENTY, Stage
 from zambezi.zeps.answers import Answers, Memory
 from zambezi.zeps.filters import Filter, PatternTable
 from zambezi.zeps.matchers import Matchers

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.zeps.outlet import PLENTY, Stage
 from tests.zeps.speaker import Speaker
+from tests.zeps.stage import PLENTY, Stage
 from tests.zmtp.stranger import Stranger, hello
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.engine import Limits
-from zambezi.zeps.broker.session import State
+from zambezi.zeps.broker.session import SessionState
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.messages import Attach, Credit, Detach, Ping, Publish, Subscribe, Zeps
@@ -106,7 +106,7 @@ def test_an_idle_stream_is_woken_by_another_thread(tmp_path: Path, monkeypatch: 
                     await eventually(lambda: gate.asked)
                     await busy.publish("b")
                     await busy.barrier()
-                    stream = broker.engine.find("idle", create=False)
+                    stream = broker.engine.find("idle")
                     assert stream is not None
                     # Nobody has seen it, and nobody was told that it is safe: it is not in the journal.
                     assert (stream.journal.last, stream.held) == (0, "")
@@ -132,7 +132,7 @@ async def test_what_is_published_to_an_idle_stream_survives_that_the_broker_clos
         with Stranger.calling(broker.bind(TCP)) as stranger:
             words: list[Zeps] = [Attach("new"), *[Publish("k", b"")] * 3]
             stranger.say(hello() + encode([word.encode()[0] for word in words]))
-            await eventually(lambda: any(session._later for session in broker.engine.sessions))
+            await eventually(lambda: any(session._deferred for session in broker.engine.sessions))
             closing = asyncio.ensure_future(broker.close())
             await eventually(lambda: broker._closing)
             gate.opened.set()
@@ -150,7 +150,7 @@ def test_what_a_client_says_waits_until_its_stream_is_made(stage: Stage) -> None
     client.send(Attach("new"), Credit(PLENTY), Subscribe("", 0), Publish("a", b""))
     client.send(Ping())
     assert client.heard == []
-    assert client.session.state is State.ATTACHING
+    assert client.session.state is SessionState.ATTACHING
     other = stage.client("new")
     assert other.heard == []
     stage.slow = False
@@ -224,7 +224,7 @@ def test_what_came_before_the_connection_broke_counts_when_the_stream_is_made(st
 def test_who_waits_for_a_stream_is_let_go_when_the_broker_ends(stage: Stage) -> None:
     client = stage.client()
     client.send(Attach("new"), Publish("a", b""))
-    stage.engine.detach()
+    stage.engine.detach_all()
     assert client.parted
     stage.slow = False
     stage.work()
@@ -235,7 +235,7 @@ def test_who_waits_for_a_stream_is_let_go_when_the_broker_ends(stage: Stage) -> 
 
 def test_a_stream_is_asked_for_from_within_while_it_is_being_made(stage: Stage) -> None:
     client = stage.client("new")
-    stream = stage.engine.find("new", create=True)
+    stream = stage.engine.find_or_make("new")
     stage.work()
     client.read()
     assert client.said == ["AttachOk"]
@@ -286,7 +286,7 @@ def test_a_client_that_is_parting_and_goes_away_is_forgotten(stage: Stage) -> No
     client = stage.client("prices")
     stage.work()
     client.send(Publish("a", b""), Ping(), Detach())
-    client.session.lost()
+    client.session.on_connection_lost()
     assert not stage.engine.sessions
     stage.work()
     assert stage.stream("prices").journal.last == 1
@@ -297,7 +297,7 @@ def test_a_client_that_is_parting_does_not_wait_for_a_broker_that_ends(stage: St
     client = stage.client("prices")
     stage.work()
     client.send(Publish("a", b""), Ping(), Detach())
-    stage.engine.detach()
+    stage.engine.detach_all()
     client.read()
     assert client.said == ["AttachOk", "DetachOk"]
     assert not stage.engine.sessions

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.zeps.outlet import PLENTY
 from tests.zeps.speaker import Speaker
+from tests.zeps.stage import PLENTY
 from tests.zmtp.engines import CLIENT_KEYS, SERVER_KEYS
 from tests.zmtp.stranger import Stranger, hello
 from tests.zmtp.waiting import eventually, in_loop
@@ -226,7 +226,7 @@ async def test_a_full_disk_holds_publishers_back_by_tcp(tmp_path: Path, monkeypa
         (stream,) = broker.engine.streams
         for _ in range(50):
             await asyncio.sleep(0)
-        assert stream._pending_octets < 2_000_000
+        assert stream.pending_octets < 2_000_000
         assert not sending.done() or stream.journal.last == 0
         full = False
         await sending
@@ -314,7 +314,7 @@ async def test_with_sync_always_the_disk_is_asked_by_another_thread(
                 # The loop is free, and others are served; but nobody is told that it is safe.
                 assert (await other.delivered(1))[0].key == "a"
                 (stream,) = broker.engine.streams
-                assert stream._barriers
+                assert stream.journal.synced == 0
                 release.set()
                 await one.hear()
             assert stream.journal.synced == 1

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.zeps.outlet import PLENTY, Client, Stage, never_wait_for_the_disk
+from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.broker import cursor as cursors
 from zambezi.zeps.broker import engine as engines
 from zambezi.zeps.errors import JournalError
@@ -45,7 +45,7 @@ def test_a_restart_keeps_streams_sequences_and_messages(tmp_path: Path) -> None:
 
 
 def test_many_streams_are_looked_after_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "TENDED", 3)
+    monkeypatch.setattr(engines, "STREAMS_PER_TURN", 3)
     with Stage(tmp_path) as stage:
         reader = stage.client("$streams", credit=PLENTY)
         reader.subscribe()
@@ -419,4 +419,9 @@ def test_nothing_that_clients_say_is_too_much(tmp_path_factory: pytest.TempPathF
             client.close()
         assert not stage.engine.sessions
         for stream in stage.engine.streams:
-            assert (stream.attached, stream.subscribers, stream.waiting, len(stream.dated)) == (0, 0, set(), 0)
+            assert (stream.attached, stream.subscribers, stream.waiting_cursors, len(stream.future_selections)) == (
+                0,
+                0,
+                set(),
+                0,
+            )

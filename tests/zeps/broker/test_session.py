@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.zeps.outlet import PLENTY, Client, Stage, never_wait_for_the_disk
+from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.broker.engine import Limits
-from zambezi.zeps.broker.session import State
+from zambezi.zeps.broker.session import SessionState
 from zambezi.zeps.journal import Policy
 from zambezi.zeps.messages import (
     LATEST,
@@ -599,7 +599,7 @@ def test_a_sync_that_began_too_early_confirms_nothing_that_came_later(tmp_path: 
         stage.syncing.clear()
         stream.journal.sync()  # on its thread; while it was on its way, more came
         other.send(Publish("b", b""), Ping())
-        stream.settle()
+        stream.confirm_barriers()
         client.read()
         other.read()
         assert client.confirmed == 1
@@ -636,7 +636,7 @@ def test_a_client_detaches(stage: Stage) -> None:
     client.send(Publish("a", b""), Detach(), Publish("b", b""), Ping())
     assert client.said == ["AttachOk", "SubscribeOk", "Deliver", "DetachOk"]
     assert client.parted
-    assert client.session.state is State.CLOSED
+    assert client.session.state is SessionState.CLOSED
     watcher.publish("c")
     client.read()
     watcher.read()
@@ -660,7 +660,7 @@ def test_a_client_that_never_attached_detaches(stage: Stage) -> None:
 def test_the_broker_detaches(stage: Stage) -> None:
     client = stage.client("prices", credit=PLENTY)
     client.subscribe()
-    stage.engine.detach()
+    stage.engine.detach_all()
     client.read()
     assert client.said == ["AttachOk", "SubscribeOk", "Detach"]
     stage.stream("prices").journal.wake()
@@ -683,7 +683,7 @@ def test_nothing_is_confirmed_to_who_is_gone(stage: Stage) -> None:
 @pytest.mark.spec("ZEP-07")
 def test_both_detach_at_once(stage: Stage) -> None:
     client = stage.client("prices")
-    stage.engine.detach()
+    stage.engine.detach_all()
     client.detach()
     assert client.said == ["AttachOk", "Detach", "DetachOk"]
     assert client.parted
@@ -700,7 +700,12 @@ def test_a_connection_that_is_lost_leaves_nothing_behind(stage: Stage) -> None:
     client.close()
     stream = stage.stream("prices")
     assert not stage.engine.sessions
-    assert (stream.attached, stream.subscribers, len(stream.dated), stream.waiting) == (0, 0, 0, set())
+    assert (stream.attached, stream.subscribers, len(stream.future_selections), stream.waiting_cursors) == (
+        0,
+        0,
+        0,
+        set(),
+    )
     assert stream.journal.last == 1
 
 
@@ -733,7 +738,12 @@ def test_a_connection_may_be_found_broken_at_any_answer(
     assert client.gone
     assert not stage.engine.sessions
     prices = stage.stream("prices")
-    assert (prices.attached, prices.subscribers, prices.waiting, len(prices.dated)) == (0, 0, set(), 0)
+    assert (prices.attached, prices.subscribers, prices.waiting_cursors, len(prices.future_selections)) == (
+        0,
+        0,
+        set(),
+        0,
+    )
     stage.tick()
     other = stage.client("prices", credit=PLENTY)
     other.subscribe()

@@ -70,7 +70,7 @@ async def test_history_comes_from_the_broker_and_what_is_live_from_the_group(eth
         async with stream.subscribe(since="earliest", multicast=True) as subscription:
             assert await take(subscription, 100) == list(range(1, 101))
             await eventually(lambda: in_group(subscription))
-            await eventually(lambda: not broker.engine.find("s", create=False).subscribers)  # type: ignore[union-attr]
+            await eventually(lambda: not broker.engine.find("s").subscribers)  # type: ignore[union-attr]
             await publish(stream, 100, 101)
             assert await take(subscription, 200) == list(range(101, 201))
             counters = subscription.counters

@@ -67,19 +67,19 @@ class Stage:
 
     # What the engine asks for
 
-    def soon(self, callback: Callable[[], object]) -> None:
+    def call_soon(self, callback: Callable[[], object]) -> None:
         self._soon.append(callback)
 
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
         self.warming.append((span, callback))
 
-    def sync(self, stream: BrokerStream) -> None:
+    def sync_journal(self, stream: BrokerStream) -> None:
         self.syncing[stream] = None
 
-    def wake(self, stream: BrokerStream) -> None:
+    def wake_journal(self, stream: BrokerStream) -> None:
         (self._work if self.slow else self._soon).append(partial(self._wake, stream))
 
-    def make(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
+    def make_stream(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
         (self._work if self.slow else self._soon).append(partial(self._make, name, callback))
 
     def clock(self) -> float:
@@ -89,9 +89,9 @@ class Stage:
         try:
             stream.journal.wake()
         except JournalError as error:
-            stream.woken(str(error))
+            stream.on_woken(str(error))
         else:
-            stream.woken()
+            stream.on_woken()
 
     def _make(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
         try:
@@ -136,7 +136,7 @@ class Stage:
             except JournalError:
                 stream.stop()
             else:
-                stream.settle()
+                stream.confirm_barriers()
         self.run()
 
     def tick(self, seconds: float = 1.0) -> None:
@@ -154,7 +154,7 @@ class Stage:
         return client
 
     def stream(self, name: str) -> BrokerStream:
-        stream = self.engine.find(name, create=False)
+        stream = self.engine.find(name)
         assert stream is not None
         return stream
 
@@ -207,7 +207,8 @@ class Client:
         self._inbox: deque[list[bytes]] = deque()
         self._held = False
         self._blocked = False
-        self.session = stage.engine.session(Connection(self), "test", user)
+        self.connection = Connection(self)
+        self.session = stage.engine.new_session(self.connection, "test", user)
 
     # The broker's end of the connection
 
@@ -225,7 +226,7 @@ class Client:
 
     def wake(self) -> None:
         if not self._blocked:
-            self.stage.soon(self._flush_soon)
+            self.stage.call_soon(self._flush_soon)
 
     def offer(self, messages: Block) -> bool:
         if self._blocked or self.gone:
@@ -328,7 +329,7 @@ class Client:
         self.gone = True
         while self._held and self._inbox:
             self.resume()
-        self.session.lost()
+        self.session.on_connection_lost()
 
     # In words
 

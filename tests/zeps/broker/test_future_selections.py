@@ -1,13 +1,13 @@
-"""zambezi.zeps.broker.dated: subscriptions that begin at a time that is still to come."""
+"""zambezi.zeps.broker.future_selections: subscriptions that begin at a time that is still to come."""
 
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.zeps.outlet import PLENTY, Stage
+from tests.zeps.stage import PLENTY, Stage
 from zambezi.zeps.broker.cursor import Selection
-from zambezi.zeps.broker.dated import Dated
+from zambezi.zeps.broker.future_selections import FutureSelections
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.matchers import Matchers
 
@@ -16,7 +16,7 @@ WANTED = Filter([""], Matchers())
 
 @given(st.lists(st.tuples(st.integers(1, 20), st.booleans()), max_size=30), st.lists(st.integers(0, 25), max_size=5))
 def test_each_begins_at_its_time_unless_it_is_gone(given: list[tuple[int, bool]], times: list[int]) -> None:
-    dated = Dated()
+    dated = FutureSelections()
     ones = [Selection(WANTED, 99, due) for due, _ in given]
     for one in ones:
         dated.add(one)
@@ -50,7 +50,7 @@ def test_a_block_asks_none_of_those_whose_time_is_far(tmp_path: Path) -> None:
         stream = stage.stream("prices")
         far = [Watched(WANTED, 0, int((stage.now + 1000 + number) * 1_000_000)) for number in range(100)]
         for one in far:
-            stream.dated.add(one)
+            stream.future_selections.add(one)
         asked.clear()
         publisher.publish("a")
         assert not asked
@@ -67,6 +67,6 @@ def test_who_comes_and_goes_with_a_date_leaves_nothing(tmp_path: Path) -> None:
             client = stage.client("prices", credit=PLENTY)
             for _ in range(5):
                 client.subscribe_since(stage.now + 1000)
-            assert len(stage.stream("prices").dated) == 5
+            assert len(stage.stream("prices").future_selections) == 5
             client.close()
-        assert len(stage.stream("prices").dated) == 0
+        assert len(stage.stream("prices").future_selections) == 0
