@@ -588,7 +588,7 @@ async def test_detach_is_answered_and_then_it_comes_back() -> None:
 
 @in_loop
 async def test_a_broker_that_says_detach_and_does_not_close_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zambezi.zeps.client.connection.PART", 0.05)
+    monkeypatch.setattr("zambezi.zeps.client.connection.DETACH_PATIENCE", 0.05)
     async with Scripted() as broker, Client.connect(broker.endpoint, backoff=QUICK) as client:
         subscription = client.stream("s").subscribe(since="earliest")
         who, _ = await broker.subscribed()
@@ -828,7 +828,7 @@ async def test_mistakes_are_told_at_once() -> None:
         assert repr(client) == f"<Client of {NOWHERE}>"
         assert repr(stream) == "<Stream 's'>"
         assert "not connected" in repr(stream.subscribe())
-        with pytest.raises(TimedOut, match="told nothing"):
+        with pytest.raises(TimedOut, match="did not answer"):
             await client.streams(0.01)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zambezi.zeps.client.batch import Message, MessageBatch, below, examine
+from zambezi.zeps.client.batch import Message, MessageBatch, check_deliveries, lower_bound
 from zambezi.zeps.layout import sequence_of
 from zambezi.zeps.messages import Deliver
 
@@ -31,7 +31,7 @@ def frames_of(messages: list[Message]) -> list[bytes]:
 
 def batch_of(messages: list[Message]) -> MessageBatch:
     frames = frames_of(messages)
-    after = examine(frames)
+    after = check_deliveries(frames)
     assert after is not None
     return MessageBatch("s", frames, after)
 
@@ -86,22 +86,22 @@ def test_what_is_not_whole_is_found(contents: list[tuple[str, bytes]], data: st.
         frames[which] = frame[:11] + b"\xff" + frame[12:]
     else:
         frames[which] = frame[:2] + b"\x0c" + frame[3:]
-    assert examine(frames) is None
+    assert check_deliveries(frames) is None
 
 
 def test_what_is_out_of_order_is_found() -> None:
     frames = frames_of([Message(sequence, "k", b"", "s") for sequence in (1, 2, 3)])
-    assert examine(frames[::-1]) is None
-    assert examine([frames[0], frames[2], frames[1]]) is None
+    assert check_deliveries(frames[::-1]) is None
+    assert check_deliveries([frames[0], frames[2], frames[1]]) is None
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=10))
 def test_no_octets_make_it_raise(frames: list[bytes]) -> None:
-    examine(frames)
-    examine([b"\xaa\xa5\x07" + frame for frame in frames])
+    check_deliveries(frames)
+    check_deliveries([b"\xaa\xa5\x07" + frame for frame in frames])
 
 
 def test_octets_sort_by_their_sequences() -> None:
     frames = frames_of([Message(sequence, "k", b"", "s") for sequence in (1, 255, 256, 1 << 40)])
-    assert [frame < below(256) for frame in frames] == [True, True, False, False]
+    assert [frame < lower_bound(256) for frame in frames] == [True, True, False, False]
     assert [sequence_of(frame) for frame in frames] == [1, 255, 256, 1 << 40]

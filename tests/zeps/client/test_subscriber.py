@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zambezi.zeps.client.batch import examine
+from zambezi.zeps.client.batch import check_deliveries
 from zambezi.zeps.client.subscriber import Subscriber
 from zambezi.zeps.directory import StreamInfo
 from zambezi.zeps.errors import BrokerError, Incarnation, PatternError, ZepsError
@@ -22,19 +22,19 @@ def frames(*sequences: int, key: str = "k", body: bytes = b"") -> list[bytes]:
 
 
 def deliver(subscriber: Subscriber, given: list[bytes]) -> None:
-    after = examine(given)
+    after = check_deliveries(given)
     assert after is not None
-    subscriber.deliver(given, after)
+    subscriber.accept_from_broker(given, after)
 
 
 def said(subscriber: Subscriber) -> list[Zeps]:
-    return [Zeps.decode(message) for message in subscriber.subscribe()]
+    return [Zeps.decode(message) for message in subscriber.subscribe_messages()]
 
 
 def begun(since: int = EARLIEST, until: int | None = None, pattern: str = "", window: int = 1000) -> Subscriber:
     subscriber = Subscriber("s", pattern, since, until, window)
-    subscriber.learn(told())
-    subscriber.subscribe()
+    subscriber.update(told())
+    subscriber.subscribe_messages()
     return subscriber
 
 
@@ -59,14 +59,14 @@ def over(subscriber: Subscriber) -> bool:
 )
 def test_where_it_begins(since: int, latest: int) -> None:
     subscriber = Subscriber("s", "tea.", since, window=1000)
-    subscriber.learn(told(first=10))
+    subscriber.update(told(first=10))
     assert said(subscriber) == [Subscribe("tea.", latest), Credit(1000)]
 
 
 @pytest.mark.parametrize("since", [EARLIEST, LATEST, 50, TIME | 1234])
 def test_a_broker_that_tells_nothing_is_asked_as_it_is(since: int) -> None:
     subscriber = Subscriber("s", "", since, window=1000)
-    subscriber.learn(None)
+    subscriber.update(None)
     assert said(subscriber) == [Subscribe("", since), Credit(1000)]
 
 
@@ -74,7 +74,7 @@ def test_a_broker_that_tells_nothing_is_asked_as_it_is(since: int) -> None:
 def test_after_a_loss_it_goes_on_after_the_last_that_came() -> None:
     subscriber = begun()
     deliver(subscriber, frames(1, 2, 3))
-    subscriber.learn(told())
+    subscriber.update(told())
     assert said(subscriber)[0] == Subscribe("", 3)
     # Should the broker send some again, they are left out.
     deliver(subscriber, frames(2, 3, 4, 5))
@@ -87,7 +87,7 @@ def test_after_a_loss_it_goes_on_after_the_last_that_came() -> None:
 def test_latest_is_a_place_to_come_back_to() -> None:
     """What was published while there was no connection is not missed, though nothing had come before."""
     subscriber = begun(LATEST)
-    subscriber.learn(told(last=120))
+    subscriber.update(told(last=120))
     assert said(subscriber)[0] == Subscribe("", 100)
 
 
@@ -107,7 +107,7 @@ def test_what_retention_took_is_counted() -> None:
 
 def test_another_incarnation_is_told() -> None:
     subscriber = begun()
-    subscriber.learn(told(incarnation="two"))
+    subscriber.update(told(incarnation="two"))
     assert isinstance(subscriber.failure, Incarnation)
     assert "one" in str(subscriber.failure)
     assert "two" in str(subscriber.failure)
@@ -115,7 +115,7 @@ def test_another_incarnation_is_told() -> None:
 
 def test_a_stream_that_ends_before_our_place_is_told() -> None:
     subscriber = begun(since=50)
-    subscriber.learn(told(last=20))
+    subscriber.update(told(last=20))
     assert isinstance(subscriber.failure, Incarnation)
 
 
@@ -123,7 +123,7 @@ def test_a_refusal_is_told_and_what_has_come_can_still_be_read() -> None:
     reason = "the last sequence of this stream is 20"  # words decide nothing
     subscriber = begun(since=50)
     deliver(subscriber, frames(51))
-    subscriber.refuse(reason)
+    subscriber.fail_refused(reason)
     assert type(subscriber.failure) is BrokerError
     assert reason in str(subscriber.failure)
     assert sequences(subscriber) == [51], "what has come can still be read"
@@ -131,8 +131,8 @@ def test_a_refusal_is_told_and_what_has_come_can_still_be_read() -> None:
 
 def test_the_first_mistake_is_the_one_that_is_told() -> None:
     subscriber = begun()
-    subscriber.refuse("first")
-    subscriber.refuse("second")
+    subscriber.fail_refused("first")
+    subscriber.fail_refused("second")
     assert "first" in str(subscriber.failure)
 
 
@@ -143,41 +143,41 @@ def test_the_first_mistake_is_the_one_that_is_told() -> None:
 def test_credit_is_given_as_messages_are_taken() -> None:
     subscriber = begun(window=1000)
     deliver(subscriber, frames(1, body=bytes(400)))
-    assert subscriber.grant() is None, "nobody has taken it"
+    assert subscriber.next_credit() is None, "nobody has taken it"
     assert subscriber.next_batch() is not None
-    credit = subscriber.grant()
+    credit = subscriber.next_credit()
     assert credit is not None
     assert Zeps.decode(credit) == Credit(417)
-    assert subscriber.grant() is None
+    assert subscriber.next_credit() is None
 
 
 def test_little_credit_is_not_worth_a_message() -> None:
     subscriber = begun(window=1000)
     deliver(subscriber, frames(1, body=bytes(200)))
     subscriber.next_batch()
-    assert subscriber.grant() is None
+    assert subscriber.next_credit() is None
     deliver(subscriber, frames(2, body=bytes(200)))
     subscriber.next_batch()
-    assert subscriber.grant() is not None
+    assert subscriber.next_credit() is not None
 
 
 def test_a_new_connection_has_credit_for_what_is_free_of_the_window() -> None:
     subscriber = begun(window=1000)
     deliver(subscriber, frames(1, body=bytes(600)))
-    subscriber.learn(told())
+    subscriber.update(told())
     assert said(subscriber) == [Subscribe("", 1), Credit(1000 - 617)]
     deliver(subscriber, frames(2, body=bytes(600)))
-    subscriber.learn(told())
+    subscriber.update(told())
     assert said(subscriber) == [Subscribe("", 2)], "the window is overdrawn"
     subscriber.next_batch()
-    assert subscriber.grant() == Credit(1000 - 617).encode()[0]
+    assert subscriber.next_credit() == Credit(1000 - 617).encode()[0]
 
 
 @given(st.lists(st.sampled_from(["send", "take", "lose"]), max_size=100), st.integers(1, 3000))
 def test_no_more_is_held_than_the_window_and_one_message(steps: list[str], window: int) -> None:
     """A broker sends while there is credit, so that the last message may overdraw it."""
     subscriber = Subscriber("s", "", EARLIEST, window=window)
-    subscriber.learn(told())
+    subscriber.update(told())
     credit = 0
     held = 0
     sent = 0
@@ -187,7 +187,7 @@ def test_no_more_is_held_than_the_window_and_one_message(steps: list[str], windo
         nonlocal credit
         credit += sum(one.credit for one in map(Zeps.decode, messages) if isinstance(one, Credit))
 
-    hear(subscriber.subscribe())
+    hear(subscriber.subscribe_messages())
     for step in steps:
         if step == "send" and credit > 0:
             sent += 1
@@ -198,12 +198,12 @@ def test_no_more_is_held_than_the_window_and_one_message(steps: list[str], windo
         elif step == "take" and (batch := subscriber.next_batch()) is not None:
             held -= batch.octets
             read += batch.sequences()
-            grant = subscriber.grant()
+            grant = subscriber.next_credit()
             hear([grant] if grant else [])
         elif step == "lose":
             credit = 0
-            subscriber.learn(told())
-            hear(subscriber.subscribe())
+            subscriber.update(told())
+            hear(subscriber.subscribe_messages())
         assert held <= window + 517
         assert credit > 0 or held > 0, "nobody would ever send, or take, anything any more"
     assert read + sequences(subscriber) == list(range(1, sent + 1))
@@ -225,20 +225,20 @@ def test_it_ends_with_a_sequence() -> None:
     assert over(subscriber)
     deliver(subscriber, frames(8))
     assert sequences(subscriber) == [1, 2, 3, 4, 5]
-    assert subscriber.grant() is None
+    assert subscriber.next_credit() is None
 
 
 def test_now_is_the_last_sequence_at_the_beginning() -> None:
     subscriber = begun(until=LATEST)
     assert subscriber.end == 100
-    subscriber.learn(told(last=500))
+    subscriber.update(told(last=500))
     assert subscriber.end == 100
 
 
 @pytest.mark.parametrize("until", [LATEST, TIME | 1000])
 def test_now_and_times_need_a_broker_that_tells(until: int) -> None:
     subscriber = Subscriber("s", until=until)
-    subscriber.learn(None)
+    subscriber.update(None)
     assert isinstance(subscriber.failure, BrokerError)
 
 
@@ -256,7 +256,7 @@ def test_now_and_times_need_a_broker_that_tells(until: int) -> None:
 )
 def test_where_nothing_is_to_come_it_ends_at_once(since: int, until: int, info: StreamInfo) -> None:
     subscriber = Subscriber("s", "", since, until)
-    subscriber.learn(info)
+    subscriber.update(info)
     assert over(subscriber)
 
 
@@ -276,9 +276,9 @@ def test_a_time_to_end_at_becomes_a_sequence() -> None:
 
 def test_with_a_pattern_the_message_at_the_end_is_asked_for_besides() -> None:
     subscriber = Subscriber("s", "tea", EARLIEST, 50, window=1000)
-    subscriber.learn(told())
+    subscriber.update(told())
     assert said(subscriber) == [Subscribe("tea", 0), Subscribe("", 49), Credit(1000)]
-    assert not subscriber.lacks_mark
+    assert not subscriber.needs_end_mark
     deliver(subscriber, frames(3, key="tea.1"))
     deliver(subscriber, frames(50, key="coffee"))
     assert over(subscriber)
@@ -303,15 +303,15 @@ def test_the_message_at_the_end_is_ours_if_it_matches(pattern: str, key: str, ou
 
 def test_an_end_that_is_still_to_come_is_asked_for_when_the_stream_reaches_it() -> None:
     subscriber = Subscriber("s", "tea", EARLIEST, 200, window=1000)
-    subscriber.learn(told())
+    subscriber.update(told())
     assert said(subscriber) == [Subscribe("tea", 0), Credit(1000)]
-    assert subscriber.lacks_mark
+    assert subscriber.needs_end_mark
     assert subscriber.mark_end() == ()
-    subscriber.learn(told(last=200))
+    subscriber.update(told(last=200))
     assert subscriber.mark_end() == Subscribe("", 199).encode()
     assert subscriber.mark_end() == ()
     # The next connection knows nothing of it.
-    subscriber.learn(told(last=201))
+    subscriber.update(told(last=201))
     assert Subscribe("", 199) in said(subscriber)
 
 

@@ -329,6 +329,6 @@ def test_mistakes_are_told_at_once() -> None:
             client.stream("$streams").publish("k", b"")
         with pytest.raises(ZepsError, match="encode text"):
             stream.publish("k", "text")  # type: ignore[arg-type]
-        with pytest.raises(TimedOut, match="told nothing"):
+        with pytest.raises(TimedOut, match="did not answer"):
             client.streams(0.01)
         assert "not connected" in repr(stream.subscribe())

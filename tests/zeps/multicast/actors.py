@@ -18,9 +18,9 @@ from zambezi.zeps import sync
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.client.batch import MessageBatch
-from zambezi.zeps.multicast import listening, reception
+from zambezi.zeps.multicast import group_subscription, reception
 from zambezi.zeps.multicast.group import Group
-from zambezi.zeps.multicast.receiver import Receive, Receiver, receiver_of
+from zambezi.zeps.multicast.receiver import GroupReceiver, Receive, join_group
 from zambezi.zmtp import Backoff
 from zambezi.zmtp.reactor import Reactor
 
@@ -143,15 +143,15 @@ def spoil(loss: float, seed: int) -> None:
     reception.FIRST_PENALTY, reception.MOST_PENALTY = 0.01, 0.05  # type: ignore[misc]
     seeds = iter(range(seed, seed + 1_000_000))
 
-    def under_way(reactor: Reactor, group: Group, receive: Receive) -> Receiver:
+    def under_way(reactor: Reactor, group: Group, receive: Receive) -> GroupReceiver:
         weather = Weather(loss, next(seeds))
 
         def arrive(datagrams: list[bytes]) -> None:
             receive(weather(datagrams))
 
-        return receiver_of(reactor, group, arrive)
+        return join_group(reactor, group, arrive)
 
-    setattr(listening, "receiver_of", under_way)  # noqa: B010  # it is not for everybody
+    setattr(group_subscription, "join_group", under_way)  # noqa: B010  # it is not for everybody
 
 
 async def read(options: dict[str, Any]) -> None:

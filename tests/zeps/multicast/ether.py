@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from zambezi.zeps.multicast import listening, reception, sender
+from zambezi.zeps.multicast import group_subscription, reception, sender
 from zambezi.zeps.multicast.feed import Pieces
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.receiver import Receive
@@ -78,9 +78,9 @@ class Ear:
 def ether(monkeypatch: pytest.MonkeyPatch) -> Ether:
     """The network of a test. Times are short in it: a group is silent soon, and tried again soon."""
     made = Ether()
-    monkeypatch.setattr(sender, "UdpOutlet", made.outlet)
+    monkeypatch.setattr(sender, "UdpSender", made.outlet)
     monkeypatch.setattr(sender, "mtu_of", lambda _: 1400)
-    monkeypatch.setattr(listening, "receiver_of", made.receiver)
+    monkeypatch.setattr(group_subscription, "join_group", made.receiver)
     monkeypatch.setattr(reception, "FIRST_PENALTY", 0.01)
     monkeypatch.setattr(reception, "MOST_PENALTY", 0.05)
     return made

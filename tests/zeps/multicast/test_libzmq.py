@@ -13,8 +13,8 @@ from tests.zre import namespaces
 from tests.zre.namespaces import Network
 from zambezi.zeps.errors import GroupError
 from zambezi.zeps.multicast.group import Group
+from zambezi.zeps.multicast.group_subscription import MulticastOptions
 from zambezi.zeps.multicast.libzmq import library_for
-from zambezi.zeps.multicast.listening import Wish
 
 NORM = Group.parse("norm://239.77.1.1:5680")
 EPGM = Group.parse("epgm://239.77.1.1:5680")
@@ -39,10 +39,10 @@ def test_without_pyzmq_it_is_told_how_to_get_it(group: Group, monkeypatch: pytes
 @pytest.mark.parametrize(("group", "feature"), [(NORM, "NORM"), (EPGM, "PGM")])
 def test_a_libzmq_that_has_it_not_is_told(group: Group, feature: str, monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, SimpleNamespace(has=lambda _: False, __version__="27"))
-    with pytest.raises(GroupError, match=f"needs a libzmq with {feature}, and that of pyzmq 27 has none.*udp://"):
+    with pytest.raises(GroupError, match=f"needs a libzmq with {feature}, and that of pyzmq 27 lacks it.*udp://"):
         library_for(group)
     with pytest.raises(GroupError, match="or use udp://"):
-        Wish.of(f"{group.scheme}://239.77.1.1:5680", None)
+        MulticastOptions.from_arguments(f"{group.scheme}://239.77.1.1:5680", None)
 
 
 @pytest.mark.spec("ZEP-16")

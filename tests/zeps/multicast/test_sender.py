@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from zambezi.zeps.multicast import sender
 from zambezi.zeps.multicast.feed import Pieces
 from zambezi.zeps.multicast.group import Group
-from zambezi.zeps.multicast.sender import MOST, UdpOutlet, runs
+from zambezi.zeps.multicast.sender import MOST, UdpSender, runs
 
 GROUP = Group.parse("udp://239.77.1.1:5680")
 
@@ -50,9 +50,9 @@ class Socket:
             raise OSError(problem, "")
 
 
-def outlet_on(sock: Socket, monkeypatch: pytest.MonkeyPatch) -> UdpOutlet:
-    monkeypatch.setattr(sender, "_open", lambda _: sock)
-    return UdpOutlet(GROUP)
+def outlet_on(sock: Socket, monkeypatch: pytest.MonkeyPatch) -> UdpSender:
+    monkeypatch.setattr(sender, "_open_socket", lambda _: sock)
+    return UdpSender(GROUP)
 
 
 def test_a_system_that_cannot_cut_gets_them_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

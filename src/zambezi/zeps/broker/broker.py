@@ -31,7 +31,7 @@ from zambezi.zeps.errors import GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.multicast.feed import FeedCounters
 from zambezi.zeps.multicast.group import Group
-from zambezi.zeps.multicast.sender import Sender
+from zambezi.zeps.multicast.sender import GroupSender
 from zambezi.zmtp import connection
 from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.connection import Heartbeat
@@ -111,7 +111,7 @@ class Broker:
         self._engine.on_empty = self._empty.set
         self._closed = asyncio.Event()
         self._transport.on_closed = self._closed.set
-        self._senders: dict[str, Sender] = {}
+        self._senders: dict[str, GroupSender] = {}
         try:
             for name, group in (multicast or {}).items():
                 self._send_to_group(name, Group.parse(group), group_key)
@@ -128,7 +128,7 @@ class Broker:
             )
         stream = self._engine.find_or_make(name)
         journal = stream.journal
-        sender = self._senders[name] = Sender(self._reactor, group, journal.incarnation, journal.last, key)
+        sender = self._senders[name] = GroupSender(self._reactor, group, journal.incarnation, journal.last, key)
         stream.multicast = sender
 
     def _close_storage(self) -> None:
