@@ -13,7 +13,7 @@ from zambezi.zeps.errors import BrokerError, Incarnation, PatternError, ZepsErro
 from zambezi.zeps.messages import EARLIEST, LATEST, TIME, Credit, Deliver, Subscribe, Zeps
 
 
-def told(first: int = 1, last: int = 100, incarnation: str = "one") -> StreamInfo:
+def described(first: int = 1, last: int = 100, incarnation: str = "one") -> StreamInfo:
     return StreamInfo(stream="s", first=first, last=last, incarnation=incarnation)
 
 
@@ -22,9 +22,9 @@ def frames(*sequences: int, key: str = "k", body: bytes = b"") -> list[bytes]:
 
 
 def deliver(subscriber: Subscriber, given: list[bytes]) -> None:
-    after = check_deliveries(given)
-    assert after is not None
-    subscriber.accept_from_broker(given, after)
+    body_at = check_deliveries(given)
+    assert body_at is not None
+    subscriber.accept_from_broker(given, body_at)
 
 
 def said(subscriber: Subscriber) -> list[Zeps]:
@@ -33,7 +33,7 @@ def said(subscriber: Subscriber) -> list[Zeps]:
 
 def begun(since: int = EARLIEST, until: int | None = None, pattern: str = "", window: int = 1000) -> Subscriber:
     subscriber = Subscriber("s", pattern, since, until, window)
-    subscriber.update(told())
+    subscriber.update(described())
     subscriber.subscribe_messages()
     return subscriber
 
@@ -59,7 +59,7 @@ def over(subscriber: Subscriber) -> bool:
 )
 def test_where_it_begins(since: int, latest: int) -> None:
     subscriber = Subscriber("s", "tea.", since, window=1000)
-    subscriber.update(told(first=10))
+    subscriber.update(described(first=10))
     assert said(subscriber) == [Subscribe("tea.", latest), Credit(1000)]
 
 
@@ -74,7 +74,7 @@ def test_a_broker_that_tells_nothing_is_asked_as_it_is(since: int) -> None:
 def test_after_a_loss_it_goes_on_after_the_last_that_came() -> None:
     subscriber = begun()
     deliver(subscriber, frames(1, 2, 3))
-    subscriber.update(told())
+    subscriber.update(described())
     assert said(subscriber)[0] == Subscribe("", 3)
     # Should the broker send some again, they are left out.
     deliver(subscriber, frames(2, 3, 4, 5))
@@ -87,7 +87,7 @@ def test_after_a_loss_it_goes_on_after_the_last_that_came() -> None:
 def test_latest_is_a_place_to_come_back_to() -> None:
     """What was published while there was no connection is not missed, though nothing had come before."""
     subscriber = begun(LATEST)
-    subscriber.update(told(last=120))
+    subscriber.update(described(last=120))
     assert said(subscriber)[0] == Subscribe("", 100)
 
 
@@ -107,7 +107,7 @@ def test_what_retention_took_is_counted() -> None:
 
 def test_another_incarnation_is_told() -> None:
     subscriber = begun()
-    subscriber.update(told(incarnation="two"))
+    subscriber.update(described(incarnation="two"))
     assert isinstance(subscriber.failure, Incarnation)
     assert "one" in str(subscriber.failure)
     assert "two" in str(subscriber.failure)
@@ -115,7 +115,7 @@ def test_another_incarnation_is_told() -> None:
 
 def test_a_stream_that_ends_before_our_place_is_told() -> None:
     subscriber = begun(since=50)
-    subscriber.update(told(last=20))
+    subscriber.update(described(last=20))
     assert isinstance(subscriber.failure, Incarnation)
 
 
@@ -164,10 +164,10 @@ def test_little_credit_is_not_worth_a_message() -> None:
 def test_a_new_connection_has_credit_for_what_is_free_of_the_window() -> None:
     subscriber = begun(window=1000)
     deliver(subscriber, frames(1, body=bytes(600)))
-    subscriber.update(told())
+    subscriber.update(described())
     assert said(subscriber) == [Subscribe("", 1), Credit(1000 - 617)]
     deliver(subscriber, frames(2, body=bytes(600)))
-    subscriber.update(told())
+    subscriber.update(described())
     assert said(subscriber) == [Subscribe("", 2)], "the window is overdrawn"
     subscriber.next_batch()
     assert subscriber.next_credit() == Credit(1000 - 617).encode()[0]
@@ -177,7 +177,7 @@ def test_a_new_connection_has_credit_for_what_is_free_of_the_window() -> None:
 def test_no_more_is_held_than_the_window_and_one_message(steps: list[str], window: int) -> None:
     """A broker sends while there is credit, so that the last message may overdraw it."""
     subscriber = Subscriber("s", "", EARLIEST, window=window)
-    subscriber.update(told())
+    subscriber.update(described())
     credit = 0
     held = 0
     sent = 0
@@ -202,7 +202,7 @@ def test_no_more_is_held_than_the_window_and_one_message(steps: list[str], windo
             hear([grant] if grant else [])
         elif step == "lose":
             credit = 0
-            subscriber.update(told())
+            subscriber.update(described())
             hear(subscriber.subscribe_messages())
         assert held <= window + 517
         assert credit > 0 or held > 0, "nobody would ever send, or take, anything any more"
@@ -231,7 +231,7 @@ def test_it_ends_with_a_sequence() -> None:
 def test_now_is_the_last_sequence_at_the_beginning() -> None:
     subscriber = begun(until=LATEST)
     assert subscriber.end == 100
-    subscriber.update(told(last=500))
+    subscriber.update(described(last=500))
     assert subscriber.end == 100
 
 
@@ -245,12 +245,12 @@ def test_now_and_times_need_a_broker_that_tells(until: int) -> None:
 @pytest.mark.parametrize(
     ("since", "until", "info"),
     [
-        (EARLIEST, LATEST, told(last=0)),
-        (LATEST, LATEST, told()),
-        (50, 50, told()),
-        (50, 20, told()),
-        (EARLIEST, 5, told(first=10)),
-        (TIME | 1000, LATEST, told()),
+        (EARLIEST, LATEST, described(last=0)),
+        (LATEST, LATEST, described()),
+        (50, 50, described()),
+        (50, 20, described()),
+        (EARLIEST, 5, described(first=10)),
+        (TIME | 1000, LATEST, described()),
     ],
     ids=["an empty stream", "from now to now", "nothing after", "backwards", "gone by retention", "after all of it"],
 )
@@ -264,19 +264,19 @@ def test_a_time_to_end_at_becomes_a_sequence() -> None:
     subscriber = begun(until=TIME | 1000)
     assert subscriber.end is None
     deliver(subscriber, frames(1, 2))
-    subscriber.set_end(3, told())
+    subscriber.set_end(3, described())
     assert not over(subscriber)
     deliver(subscriber, frames(3))
     assert over(subscriber)
     late = begun(until=TIME | 1000)
     deliver(late, frames(1, 2, 3))
-    late.set_end(3, told())
+    late.set_end(3, described())
     assert over(late)
 
 
 def test_with_a_pattern_the_message_at_the_end_is_asked_for_besides() -> None:
     subscriber = Subscriber("s", "tea", EARLIEST, 50, window=1000)
-    subscriber.update(told())
+    subscriber.update(described())
     assert said(subscriber) == [Subscribe("tea", 0), Subscribe("", 49), Credit(1000)]
     assert not subscriber.needs_end_mark
     deliver(subscriber, frames(3, key="tea.1"))
@@ -303,18 +303,104 @@ def test_the_message_at_the_end_is_ours_if_it_matches(pattern: str, key: str, ou
 
 def test_an_end_that_is_still_to_come_is_asked_for_when_the_stream_reaches_it() -> None:
     subscriber = Subscriber("s", "tea", EARLIEST, 200, window=1000)
-    subscriber.update(told())
+    subscriber.update(described())
     assert said(subscriber) == [Subscribe("tea", 0), Credit(1000)]
     assert subscriber.needs_end_mark
     assert subscriber.mark_end() == ()
-    subscriber.update(told(last=200))
+    subscriber.update(described(last=200))
     assert subscriber.mark_end() == Subscribe("", 199).encode()
     assert subscriber.mark_end() == ()
     # The next connection knows nothing of it.
-    subscriber.update(told(last=201))
+    subscriber.update(described(last=201))
     assert Subscribe("", 199) in said(subscriber)
 
 
 def test_a_pattern_that_cannot_be_understood_is_told_at_once() -> None:
     with pytest.raises(PatternError):
         Subscriber("s", "regex:(", EARLIEST, 50)
+
+
+# With a group, the subscriber filters by itself
+
+
+def filtering(since: int = EARLIEST, until: int | None = None, info: StreamInfo | None = None) -> Subscriber:
+    subscriber = Subscriber("s", "tea", since, until, 1000)
+    subscriber.update(info or described())
+    subscriber.filter_here()
+    return subscriber
+
+
+def from_group(subscriber: Subscriber, *messages: tuple[int, str]) -> None:
+    given = [Deliver(sequence, key, b"").encode()[0] for sequence, key in messages]
+    body_at = check_deliveries(given)
+    assert body_at is not None
+    subscriber.accept_from_group(given, body_at)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "info", "everything_after"),
+    [
+        (EARLIEST, None, described(), 99),
+        (LATEST, None, described(), 100),
+        (EARLIEST, None, described(first=101, last=100), 100),
+        (EARLIEST, None, described(first=1, last=0), 0),
+        (10, 50, described(), 49),
+        (10, 500, described(), 99),
+    ],
+    ids=["history", "live", "all gone by retention", "empty", "an end in the past", "an end to come"],
+)
+@pytest.mark.spec("ZEP-16")
+def test_the_broker_filters_up_to_the_last_message_and_we_from_there_on(
+    since: int, until: int | None, info: StreamInfo, everything_after: int
+) -> None:
+    subscriber = filtering(since, until, info)
+    position = subscriber.position
+    assert position is not None
+    assert said(subscriber) == [Subscribe("tea", position), Subscribe("", everything_after), Credit(1000)]
+    assert not subscriber.needs_end_mark
+
+
+def test_the_broker_filters_while_our_position_is_not_known() -> None:
+    assert said(filtering(TIME | 1234)) == [Subscribe("tea", TIME | 1234), Credit(1000)]
+
+
+def test_without_a_pattern_nothing_is_filtered() -> None:
+    subscriber = Subscriber("s", "", EARLIEST, None, 1000)
+    subscriber.update(described())
+    subscriber.filter_here()
+    assert said(subscriber) == [Subscribe("", 0), Credit(1000)]
+
+
+def test_a_message_that_does_not_match_is_dropped_and_moves_the_position() -> None:
+    subscriber = filtering(LATEST)
+    from_group(subscriber, (101, "tea"), (102, "coffee"), (103, "tea.green"), (104, "coffee"))
+    assert subscriber.position == 104
+    assert sequences(subscriber) == [101, 103]
+    assert subscriber.counters.received == 2
+    from_group(subscriber, (105, "coffee"))
+    assert subscriber.position == 105
+    assert subscriber.next_batch() is None
+
+
+def test_a_message_that_is_dropped_becomes_credit_again() -> None:
+    subscriber = filtering(LATEST)
+    subscriber.subscribe_messages()
+    given = [Deliver(101, "coffee", bytes(500)).encode()[0]]
+    subscriber.accept_from_broker(given, check_deliveries(given) or 0)
+    credit = subscriber.next_credit()
+    assert credit is not None
+    assert Zeps.decode(credit) == Credit(len(given[0]))
+
+
+@pytest.mark.parametrize(("key", "expected"), [("tea", [101, 102]), ("coffee", [101])])
+def test_the_end_counts_for_any_key(key: str, expected: list[int]) -> None:
+    subscriber = filtering(LATEST, 102)
+    from_group(subscriber, (101, "tea"), (102, key), (103, "tea"))
+    assert subscriber.ended
+    assert sequences(subscriber) == expected
+
+
+def test_a_pattern_that_cannot_be_understood_raises_with_a_group() -> None:
+    subscriber = Subscriber("s", "regex:(", LATEST)
+    with pytest.raises(PatternError):
+        subscriber.filter_here()

@@ -90,15 +90,6 @@ def test_a_stream_has_a_policy_of_its_own(tmp_path: Path) -> None:
         assert store.open("a", always).policy is always
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"sync": "sometimes"}, {"interval": 0}, {"segment": 0}, {"batch": -1}, {"keep_octets": -1}, {"keep_seconds": -1}],
-)
-def test_a_policy_that_cannot_be(wrong: dict[str, object]) -> None:
-    with pytest.raises(JournalError, match=f"{next(iter(wrong))} is"):
-        Policy(**wrong)  # type: ignore[arg-type]
-
-
 def test_a_deleted_stream_is_gone_and_another_one_when_made_again(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         journal = store.open("a")
