@@ -1,4 +1,4 @@
-"""zambezi.zeps.answers: what is remembered of keys has a bound, for each and for all together."""
+"""zambezi.zeps.answers: caches of keys are bounded, each and all together."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from zambezi.zeps.matchers import Matchers
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.binary(max_size=3), st.booleans())))
-def test_what_is_remembered_is_what_was_said_and_within_bounds(said: list[tuple[int, bytes, bool]]) -> None:
+def test_a_cache_answers_as_it_was_told_and_is_bounded(said: list[tuple[int, bytes, bool]]) -> None:
     memory = Memory(1500)
     every: list[Answers[int]] = [Answers(700, memory) for _ in range(6)]
     truth: dict[tuple[int, bytes], int] = {}
@@ -24,12 +24,12 @@ def test_what_is_remembered_is_what_was_said_and_within_bounds(said: list[tuple[
             answers.remember(key, turn)
             truth[which, key] = turn
             assert answers[key] == turn
-        assert memory.octets == sum(one._octets for one in every) <= 1500
-        assert all(one._octets <= 700 for one in every)
+        assert memory.octets == sum(one.octets for one in every) <= 1500
+        assert all(one.octets <= 700 for one in every)
         assert all(one[key] == truth[number, key] for number, one in enumerate(every) for key in one)
 
 
-def test_who_has_learned_nothing_for_the_longest_time_forgets_first() -> None:
+def test_the_cache_that_has_not_grown_for_longest_is_cleared_first() -> None:
     memory = Memory(1000)
     one, two, three = (Answers[bool](10_000, memory) for _ in range(3))
     for number in range(2):
@@ -54,7 +54,7 @@ def test_filters_and_tables_share_one_bound() -> None:
 
 
 def memory_of(filters: list[Filter], table: PatternTable[int]) -> int:
-    return sum(one._seen._octets for one in filters) + table._seen._octets
+    return sum(one._seen.octets for one in filters) + table._seen.octets
 
 
 def test_subscriptions_of_many_clients_remember_no_more_than_the_bound(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""zambezi.zeps.filters: patterns taken together, and who wants a key among many."""
+"""zambezi.zeps.filters: filters of many patterns, and the table that finds their members."""
 
 import tracemalloc
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ PATTERNS = st.one_of(
 
 
 def wants(patterns: Iterable[str], key: bytes) -> bool:
-    """The plain way to say it."""
+    """Match by each pattern, without a cache."""
     matchers = Matchers()
     return any(matchers.parse(pattern)(key) for pattern in patterns)
 
@@ -46,7 +46,7 @@ def test_a_filter_is_the_union_of_its_patterns(patterns: list[str], keys: list[b
         ([], False),
         (["a"], False),
         (["exact:"], False),
-        (["glob:*"], False),  # true of it as well, but it is not known to be
+        (["glob:*"], False),  # it matches everything too, but that is not detected
     ],
 )
 def test_a_filter_knows_that_it_wants_everything(patterns: list[str], everything: bool) -> None:
@@ -70,7 +70,7 @@ STEPS = st.lists(
 
 @pytest.mark.spec("ZEP-13")
 @given(STEPS)
-def test_a_table_finds_whoever_would_be_found_one_by_one(steps: list[tuple[str, object]]) -> None:
+def test_a_table_finds_the_members_that_filters_would_find(steps: list[tuple[str, object]]) -> None:
     table: PatternTable[int] = PatternTable(Matchers())
     members: dict[int, frozenset[str]] = {}
     asked = [b"", b"a", b"ab.", b"b"]
@@ -117,7 +117,7 @@ def test_a_key_that_was_matched_before_is_not_matched_again() -> None:
 
 
 @pytest.mark.parametrize("size", [8, 255])
-def test_what_is_remembered_is_bounded(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caches_are_bounded(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filters, "_OF_FILTER", 1 << 20)
     monkeypatch.setattr(filters, "_OF_TABLE", 1 << 20)
     matchers = Matchers()

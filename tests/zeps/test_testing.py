@@ -1,4 +1,4 @@
-"""zambezi.zeps.testing: a broker for the length of a `with`, in either form."""
+"""zambezi.zeps.testing: a broker for the duration of a `with`, in both forms."""
 
 import threading
 from pathlib import Path

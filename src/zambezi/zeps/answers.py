@@ -41,23 +41,23 @@ class Memory:
 class Answers(dict[bytes, A]):
     """A cache of answers, by key."""
 
-    __slots__ = ("_bound", "_memory", "_octets")
+    __slots__ = ("_bound", "_memory", "octets")
 
     def __init__(self, bound: int, memory: Memory) -> None:
         self._bound = bound
         self._memory = memory
-        self._octets = 0
+        self.octets = 0
 
     def remember(self, key: bytes, answer: A, octets: int = 0) -> None:
         """Add an answer that needs `octets` bytes; clear the cache first if it would exceed its bound."""
         octets += len(key) + _EACH
-        if self._octets + octets > self._bound:
+        if self.octets + octets > self._bound:
             self.clear()
-        self._octets += octets
+        self.octets += octets
         self[key] = answer
         self._memory.add(self, octets)
 
     def clear(self) -> None:
         super().clear()
-        self._memory.remove(self, self._octets)
-        self._octets = 0
+        self._memory.remove(self, self.octets)
+        self.octets = 0

@@ -1,4 +1,4 @@
-"""zambezi.zeps.broker.future_selections: subscriptions that begin at a time that is still to come."""
+"""zambezi.zeps.broker.future_selections: subscriptions that begin at a future time."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_each_begins_at_its_time_unless_it_is_gone(given: list[tuple[int, bool]]
     assert len(dated) == sum(1 for one, (_, leaves) in zip(ones, given, strict=True) if one.due and not leaves)
 
 
-def test_a_block_asks_none_of_those_whose_time_is_far(tmp_path: Path) -> None:
+def test_a_block_does_not_ask_selections_of_a_far_future(tmp_path: Path) -> None:
     asked: list[int] = []
 
     class Watched(Selection):
@@ -60,7 +60,7 @@ def test_a_block_asks_none_of_those_whose_time_is_far(tmp_path: Path) -> None:
         assert (far[0].due, far[0].after) == (0, 1)
 
 
-def test_who_comes_and_goes_with_a_date_leaves_nothing(tmp_path: Path) -> None:
+def test_a_client_that_leaves_takes_its_future_selections_along(tmp_path: Path) -> None:
     with Stage(tmp_path) as stage:
         stage.client("prices")
         for _ in range(20):

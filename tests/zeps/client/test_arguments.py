@@ -1,4 +1,4 @@
-"""zambezi.zeps.client.arguments: how brokers, places and messages are given; and both faces have the same names."""
+"""zambezi.zeps.client.arguments: arguments are checked, and both faces have the same names."""
 
 from __future__ import annotations
 

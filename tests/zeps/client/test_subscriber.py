@@ -1,4 +1,4 @@
-"""zambezi.zeps.client.subscriber: where a subscription begins, goes on after a loss, and ends; and its credit."""
+"""zambezi.zeps.client.subscriber: where a subscription begins, continues after a loss, and ends; and its credit."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_after_a_loss_it_goes_on_after_the_last_that_came() -> None:
     deliver(subscriber, frames(1, 2, 3))
     subscriber.update(described())
     assert said(subscriber)[0] == Subscribe("", 3)
-    # Should the broker send some again, they are left out.
+    # If the broker sends some again, they are dropped.
     deliver(subscriber, frames(2, 3, 4, 5))
     deliver(subscriber, frames(4, 5))
     assert sequences(subscriber) == [1, 2, 3, 4, 5]
@@ -85,13 +85,13 @@ def test_after_a_loss_it_goes_on_after_the_last_that_came() -> None:
 
 
 def test_latest_is_a_place_to_come_back_to() -> None:
-    """What was published while there was no connection is not missed, though nothing had come before."""
+    """Messages published while there was no connection are not missed, even if none was received before."""
     subscriber = begun(LATEST)
     subscriber.update(described(last=120))
     assert said(subscriber)[0] == Subscribe("", 100)
 
 
-def test_what_retention_took_is_counted() -> None:
+def test_messages_removed_by_retention_are_counted() -> None:
     subscriber = begun()
     deliver(subscriber, frames(1, 2))
     deliver(subscriber, frames(10))
@@ -102,10 +102,10 @@ def test_what_retention_took_is_counted() -> None:
     assert filtered.counters.missed == 0
 
 
-# Another stream than it was
+# Another incarnation
 
 
-def test_another_incarnation_is_told() -> None:
+def test_another_incarnation_is_an_error() -> None:
     subscriber = begun()
     subscriber.update(described(incarnation="two"))
     assert isinstance(subscriber.failure, Incarnation)
@@ -113,14 +113,14 @@ def test_another_incarnation_is_told() -> None:
     assert "two" in str(subscriber.failure)
 
 
-def test_a_stream_that_ends_before_our_place_is_told() -> None:
+def test_a_stream_that_ends_before_the_position_is_an_error() -> None:
     subscriber = begun(since=50)
     subscriber.update(described(last=20))
     assert isinstance(subscriber.failure, Incarnation)
 
 
-def test_a_refusal_is_told_and_what_has_come_can_still_be_read() -> None:
-    reason = "the last sequence of this stream is 20"  # words decide nothing
+def test_after_a_refusal_received_messages_can_still_be_read() -> None:
+    reason = "the last sequence of this stream is 20"  # the text of a reason decides nothing
     subscriber = begun(since=50)
     deliver(subscriber, frames(51))
     subscriber.fail_refused(reason)
@@ -129,7 +129,7 @@ def test_a_refusal_is_told_and_what_has_come_can_still_be_read() -> None:
     assert sequences(subscriber) == [51], "what has come can still be read"
 
 
-def test_the_first_mistake_is_the_one_that_is_told() -> None:
+def test_the_first_failure_counts() -> None:
     subscriber = begun()
     subscriber.fail_refused("first")
     subscriber.fail_refused("second")
@@ -161,7 +161,7 @@ def test_little_credit_is_not_worth_a_message() -> None:
     assert subscriber.next_credit() is not None
 
 
-def test_a_new_connection_has_credit_for_what_is_free_of_the_window() -> None:
+def test_a_new_connection_gets_credit_for_the_free_part_of_the_window() -> None:
     subscriber = begun(window=1000)
     deliver(subscriber, frames(1, body=bytes(600)))
     subscriber.update(described())
@@ -175,7 +175,7 @@ def test_a_new_connection_has_credit_for_what_is_free_of_the_window() -> None:
 
 @given(st.lists(st.sampled_from(["send", "take", "lose"]), max_size=100), st.integers(1, 3000))
 def test_no_more_is_held_than_the_window_and_one_message(steps: list[str], window: int) -> None:
-    """A broker sends while there is credit, so that the last message may overdraw it."""
+    """A broker sends while it has credit, so the last message may overdraw it."""
     subscriber = Subscriber("s", "", EARLIEST, window=window)
     subscriber.update(described())
     credit = 0
@@ -205,7 +205,7 @@ def test_no_more_is_held_than_the_window_and_one_message(steps: list[str], windo
             subscriber.update(described())
             hear(subscriber.subscribe_messages())
         assert held <= window + 517
-        assert credit > 0 or held > 0, "nobody would ever send, or take, anything any more"
+        assert credit > 0 or held > 0, "the broker could never send again, and the program could never read again"
     assert read + sequences(subscriber) == list(range(1, sent + 1))
 
 
@@ -310,12 +310,12 @@ def test_an_end_that_is_still_to_come_is_asked_for_when_the_stream_reaches_it() 
     subscriber.update(described(last=200))
     assert subscriber.mark_end() == Subscribe("", 199).encode()
     assert subscriber.mark_end() == ()
-    # The next connection knows nothing of it.
+    # The next connection must ask again.
     subscriber.update(described(last=201))
     assert Subscribe("", 199) in said(subscriber)
 
 
-def test_a_pattern_that_cannot_be_understood_is_told_at_once() -> None:
+def test_a_pattern_that_cannot_be_understood_raises_at_once() -> None:
     with pytest.raises(PatternError):
         Subscriber("s", "regex:(", EARLIEST, 50)
 

@@ -1,4 +1,4 @@
-"""The entries of an index."""
+"""zambezi.zeps.journal.entry: the entries of an index."""
 
 import struct
 from itertools import accumulate
@@ -41,7 +41,7 @@ def test_one_wrong_bit_is_noticed(entry: IndexEntry, bit: int) -> None:
     assert unpack(bytes(octets)) is None
 
 
-def test_what_is_short_or_blank_is_no_entry() -> None:
+def test_short_or_blank_bytes_are_no_entry() -> None:
     assert unpack(IndexEntry(1, 0, 0, 1, 18, 16, 0).pack()[:-1]) is None
     assert unpack(b"") is None
     assert unpack(bytes(SIZE)) is None
@@ -62,7 +62,7 @@ def test_messages_of_one_size_take_no_memory() -> None:
 
 
 @given(bodies, st.integers(0, 2000))
-def test_messages_within_so_many_octets(of: list[bytes], octets: int) -> None:
+def test_messages_within_a_size(of: list[bytes], octets: int) -> None:
     made = block(1, of)
     until = Cuts.of(made).stop_for_size(0, octets)
     length = made.starts[until]

@@ -65,7 +65,7 @@ def test_a_damaged_batch_is_an_error_that_says_how_to_skip_it(journal: Journal) 
     assert [message.sequence for message in messages(journal, last, 40)] == list(range(last + 1, 41))
 
 
-def test_octets_are_those_of_the_log(journal: Journal) -> None:
+def test_the_bytes_are_those_of_the_log(journal: Journal) -> None:
     span = journal.reader(0).peek(1)
     assert span is not None
     (first,) = messages(journal, 0, 1)

@@ -1,4 +1,4 @@
-"""Every octet that is not what was written is found."""
+"""zambezi.zeps.journal.verify: every changed byte is found."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ POLICY = Policy(segment=300, batch=120)
 
 
 def written(path: str | Path) -> list[Path]:
-    """A stream of several segments; its files."""
+    """Write a stream of several segments, and return its files."""
     with Store(path, policy=POLICY) as store:
         journal = store.open("a")
         for number in range(9):
@@ -62,7 +62,7 @@ def test_one_wrong_bit_anywhere_is_found(place: int, bit: int) -> None:
         file.write_bytes(octets)
         results = found(path)
         assert [one for one in results if not isinstance(one, Checked)]
-        # In the last segment it can look like what a broker is about to write; everywhere else it is damage.
+        # In the last segment it can look like an unfinished write of a broker; everywhere else it is damage.
         if file not in files[-2:]:
             assert wrong(path)
 
@@ -105,7 +105,7 @@ def test_a_last_log_that_was_cut(tmp_path: Path) -> None:
     assert [problem for problem in wrong(tmp_path) if "the log ends at byte 10" in problem]
 
 
-def test_what_is_being_written_is_no_damage(tmp_path: Path) -> None:
+def test_bytes_that_are_being_written_are_no_damage(tmp_path: Path) -> None:
     index, log = written(tmp_path)[-2:]
     for path in (index, log):
         with path.open("ab") as file:
@@ -116,7 +116,7 @@ def test_what_is_being_written_is_no_damage(tmp_path: Path) -> None:
     assert all("10 bytes at the end are not finished" in note for note in notes)
 
 
-def test_what_was_appended_meanwhile_is_no_damage(tmp_path: Path) -> None:
+def test_messages_appended_meanwhile_are_no_damage(tmp_path: Path) -> None:
     with Store(tmp_path, policy=POLICY) as store, Store(tmp_path, write=False) as reading:
         journal = store.open("a")
         append(journal, b"a")
@@ -125,7 +125,7 @@ def test_what_was_appended_meanwhile_is_no_damage(tmp_path: Path) -> None:
         assert [type(one) for one in verify(copy)] == [Checked]
 
 
-def test_what_retention_took_meanwhile_is_no_damage(tmp_path: Path) -> None:
+def test_segments_removed_meanwhile_are_no_damage(tmp_path: Path) -> None:
     written(tmp_path)
     with Store(tmp_path, policy=Policy(keep_octets=0)) as store, Store(tmp_path, write=False) as reading:
         copy = reading.open("a")
@@ -165,7 +165,7 @@ def test_entries_that_do_not_follow(change: dict[str, int], problem: str, tmp_pa
     ],
 )
 def test_a_batch_that_was_written_wrong(octets: bytes, problem: str, tmp_path: Path) -> None:
-    """Its CRC is right: the program that wrote it was not."""
+    """The CRC is right, but the program that wrote the batch was wrong."""
     from zlib import crc32
 
     with Store(tmp_path) as store:

@@ -1,4 +1,4 @@
-"""A network in memory: what a broker sends to a group is heard by all who have joined it, unless a test says no."""
+"""A network in memory: all members of a group receive its datagrams, unless a test loses them."""
 
 from collections.abc import Callable, Sequence
 
@@ -47,7 +47,7 @@ class Mouth:
         return 0
 
     def close(self) -> None:
-        """Nothing is left of it."""
+        """Do nothing."""
 
 
 class Ear:
@@ -76,7 +76,7 @@ class Ear:
 
 @pytest.fixture
 def ether(monkeypatch: pytest.MonkeyPatch) -> Ether:
-    """The network of a test. Times are short in it: a group is silent soon, and tried again soon."""
+    """The network of a test. Its times are short: a group is tried again soon."""
     made = Ether()
     monkeypatch.setattr(sender, "UdpSender", made.outlet)
     monkeypatch.setattr(sender, "mtu_of", lambda _: 1400)

@@ -1,4 +1,4 @@
-"""How a group is written down."""
+"""zambezi.zeps.multicast.group: the notation of a group."""
 
 import pytest
 

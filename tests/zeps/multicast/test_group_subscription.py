@@ -50,7 +50,7 @@ async def publish(stream: Stream, count: int, first: int = 1) -> None:
 
 
 async def take(subscription: Subscription, last: int) -> list[int]:
-    """The sequences up to one."""
+    """Return the sequences of the next messages, up to `last`."""
     got: list[int] = []
     while not got or got[-1] < last:
         batch = await subscription.recv_batch(PATIENCE)
@@ -65,7 +65,7 @@ def in_group(subscription: Subscription | sync.Subscription) -> bool:
 
 @pytest.mark.spec("ZEP-16")
 @in_loop
-async def test_history_comes_from_the_broker_and_what_is_live_from_the_group(ether: Ether, tmp_path: Path) -> None:
+async def test_history_comes_from_the_broker_and_live_messages_from_the_group(ether: Ether, tmp_path: Path) -> None:
     async with stream_of(tmp_path) as (broker, _, stream):
         await publish(stream, 100)
         async with stream.subscribe(since="earliest", multicast=True) as subscription:
@@ -186,7 +186,7 @@ async def test_a_program_that_does_not_read_holds_no_more_than_its_window(ether:
 
 
 @in_loop
-async def test_another_incarnation_is_told_as_it_is_without_a_group(
+async def test_another_incarnation_is_the_same_error_as_without_a_group(
     ether: Ether, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reception, "SILENCE", 0.3)
@@ -263,7 +263,7 @@ async def test_an_encrypted_stream_goes_out_sealed_or_not_at_all(ether: Ether, t
 
 
 @in_loop
-async def test_what_cannot_be_is_told_at_once(ether: Ether, tmp_path: Path) -> None:
+async def test_wrong_arguments_raise_at_once(ether: Ether, tmp_path: Path) -> None:
     async with stream_of(tmp_path) as (_, client, stream):
         with pytest.raises(GroupError, match="write it like"):
             stream.subscribe(multicast="udp://10.0.0.1:5")
@@ -279,7 +279,7 @@ async def test_what_cannot_be_is_told_at_once(ether: Ether, tmp_path: Path) -> N
 
 
 @in_loop
-async def test_the_feed_is_told_where_streams_are(ether: Ether, tmp_path: Path) -> None:
+async def test_the_description_of_a_stream_has_its_group(ether: Ether, tmp_path: Path) -> None:
     async with stream_of(tmp_path) as (broker, client, stream):
         await publish(stream, 10)
         (info,) = await client.streams()

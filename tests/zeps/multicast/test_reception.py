@@ -1,4 +1,4 @@
-"""One sequence out of a group that loses, repeats and reorders, and a broker that has everything."""
+"""zambezi.zeps.multicast.reception: one sequence from a group that loses, repeats and reorders, and from a broker."""
 
 import random
 from uuid import UUID
@@ -28,7 +28,7 @@ def datagram_of(first: int, count: int = 1) -> bytes:
 
 
 class Reader:
-    """A reception, the broker that it falls back to, and what the program gets."""
+    """A reception, the broker that it falls back to, and the messages that the program gets."""
 
     def __init__(self, position: int = 0, window: int = 1 << 20) -> None:
         self.reception = Reception(position, WHO, 0.0, window=window)
@@ -40,7 +40,7 @@ class Reader:
         self.got += map(sequence_of, frames)
 
     def from_broker(self, first: int, count: int, now: float) -> None:
-        """Messages from the broker. It may send some that the group was faster with."""
+        """Deliver messages from the broker. Some of them may have come from the group already."""
         last = first + count - 1
         self.got += range(max(first, self.reception.position + 1), last + 1)
         self.reception.broker_delivered(last, count, now)
@@ -50,7 +50,7 @@ class Reader:
 
 
 def in_group(position: int = 0) -> Reader:
-    """A reader that the group carries."""
+    """Return a subscriber in phase GROUP."""
     reader = Reader(position)
     reader.reception.receive([Mark(WHO, position).encode()], 0.0)
     assert reader.phase() is Phase.GROUP
@@ -68,7 +68,7 @@ def test_it_begins_with_the_broker_and_goes_over_when_the_group_goes_on_there() 
     assert reader.got == [1, 2, 3, 4, 5]
 
 
-def test_what_overtakes_is_put_in_order() -> None:
+def test_datagrams_that_overtake_each_other_are_put_in_order() -> None:
     reader = in_group()
     for first in (3, 1, 2, 2, 1):
         reader.reception.receive([datagram_of(first)], 0.0)
@@ -76,7 +76,7 @@ def test_what_overtakes_is_put_in_order() -> None:
     assert reader.phase() is Phase.GROUP
 
 
-def test_what_is_missing_for_too_long_comes_from_the_broker() -> None:
+def test_a_message_that_is_missing_for_too_long_comes_from_the_broker() -> None:
     reader = in_group()
     reader.reception.receive([datagram_of(2)], 1.0)
     assert reader.reception.deadline == 1.0 + PATIENCE
@@ -150,14 +150,14 @@ def test_a_large_message_comes_in_fragments_in_any_order() -> None:
         Fragment(WHO, 1, 3, 0, b"abc").encode(),
     ],
 )
-def test_what_is_foreign_or_broken_is_counted_and_left_out(octets: bytes) -> None:
+def test_foreign_and_damaged_datagrams_are_counted_and_dropped(octets: bytes) -> None:
     reader = in_group()
     reader.reception.receive([octets], 0.0)
     assert reader.got == []
     assert reader.reception.counters.foreign == 1
 
 
-def test_the_window_bounds_what_is_kept() -> None:
+def test_the_window_bounds_the_kept_messages() -> None:
     reader = Reader(window=1000)
     for first in range(100, 500):
         reader.reception.receive([datagram_of(first)], 0.0)
@@ -171,9 +171,7 @@ def test_the_window_bounds_what_is_kept() -> None:
 @pytest.mark.spec("ZEP-16")
 @settings(max_examples=60)
 @given(st.randoms(use_true_random=False), st.floats(0, 0.6), st.integers(20, 400))
-def test_every_message_comes_once_and_in_order_whatever_the_group_does(
-    chance: random.Random, loss: float, messages: int
-) -> None:
+def test_every_message_comes_once_and_in_order_for_any_loss(chance: random.Random, loss: float, messages: int) -> None:
     feed = DatagramFeed(Group("udp", "239.77.1.1", 5680, rate=1 << 40, mtu=600), WHO, 0, 0.0)
     reader = Reader()
     reception = reader.reception
@@ -202,11 +200,11 @@ def test_every_message_comes_once_and_in_order_whatever_the_group_does(
 
 
 def test_packets_that_overtake_each_other_all_the_time_are_no_loss() -> None:
-    """At no moment is everything there; and yet nothing is missing for long."""
+    """At no moment is everything there; but nothing is missing for long."""
     reader = in_group()
     now = 1.0
     for first in range(1, 401, 2):
-        # The next two overtake each other before the one that is late has come.
+        # The next two overtake each other before the late one arrives.
         reader.reception.receive([datagram_of(first + 1)], now)
         reader.reception.tick(now)
         now += PATIENCE / 2
@@ -226,7 +224,7 @@ def test_another_gap_has_its_own_time() -> None:
     assert reader.phase() is Phase.GROUP
 
 
-def test_fragments_of_an_octet_each_are_bounded_too() -> None:
+def test_fragments_of_one_byte_each_are_bounded_too() -> None:
     reader = Reader(window=10_000)
     for sequence in range(1, 100):
         for offset in range(50):
@@ -235,7 +233,7 @@ def test_fragments_of_an_octet_each_are_bounded_too() -> None:
     assert kept <= 10_000 // 64
 
 
-def test_who_is_held_stays_with_the_broker_until_it_is_released() -> None:
+def test_a_held_subscriber_stays_with_the_broker_until_it_resumes() -> None:
     reader = in_group()
     reader.reception.hold(1.0)
     assert reader.phase() is Phase.BROKER
@@ -250,7 +248,7 @@ def test_who_is_held_stays_with_the_broker_until_it_is_released() -> None:
     assert reader.got == [1, 2]
 
 
-def test_a_mark_that_promises_what_is_not_there_is_corrected_by_the_broker() -> None:
+def test_the_broker_corrects_a_mark_that_promises_too_much() -> None:
     reader = in_group()
     reader.reception.receive([Mark(WHO, 1 << 40).encode()], 1.0)
     reader.reception.tick(1.0 + PATIENCE)
@@ -262,7 +260,7 @@ def test_a_mark_that_promises_what_is_not_there_is_corrected_by_the_broker() -> 
     assert reader.phase() is Phase.GROUP
 
 
-def test_what_comes_in_the_middle_of_a_datagram_is_not_repeated() -> None:
+def test_a_position_in_the_middle_of_a_datagram_repeats_nothing() -> None:
     reader = Reader(position=4)
     reader.reception.receive([datagram_of(1, 10)], 0.0)
     assert reader.got == [5, 6, 7, 8, 9, 10]

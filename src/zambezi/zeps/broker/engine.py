@@ -2,8 +2,8 @@
 
 Sessions pass messages in, and the connections of the sessions take messages out. The engine appends to journals and
 reads them: these are files in the page cache. It asks a `Shell` for the time, and for everything that could make the
-thread wait: to read pages from the disk, to sync a journal, to create a stream or to wake an idle one. Only
-`find_or_make`, `close` and `BrokerStream.append` may block.
+thread wait: to read pages from the disk, to sync a journal, to create a stream or to wake an idle one. Only the
+constructor, `find_or_make`, `close` and `BrokerStream.append` may wait for the disk themselves.
 """
 
 from __future__ import annotations
