@@ -55,8 +55,8 @@ from bench.report import environment, table
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.multicast.group import Group
-from zambezi.zeps.multicast.receiver import _join
-from zambezi.zeps.multicast.sender import UdpOutlet
+from zambezi.zeps.multicast.receiver import _open_socket
+from zambezi.zeps.multicast.sender import UdpSender
 from zambezi.zmtp.peer import Peer
 
 GROUP: Final = "udp://239.77.1.1:5680?interface=lo&rate=1G"
@@ -115,7 +115,7 @@ async def _serve(directory: Path, way: str, counting: bool) -> None:
     counts = {"sends": 0}
     if counting:
         _count(Peer, "offer", counts)
-        _count(UdpOutlet, "_call", counts)
+        _count(UdpSender, "_call", counts)
     groups = {KEY: GROUP} if way == "group" else {}
     async with Broker(directory / "data", multicast=groups, heartbeat=None) as broker:
         port = broker.bind("tcp://127.0.0.1:*").rpartition(":")[2]
@@ -161,7 +161,7 @@ def _receive(system: Zambezi, port: int, case: Case, way: str, ready: Callable[[
         ready()
         drain(feeds, False)
         return 1.0
-    receivers = [_join(Group.parse(GROUP)) for _ in range(case.subscribers if way == "group" else 0)]
+    receivers = [_open_socket(Group.parse(GROUP)) for _ in range(case.subscribers if way == "group" else 0)]
     ready()
     return _listen(receivers, case) if receivers else math.nan
 

@@ -126,7 +126,7 @@ def test_verify_says_where_the_damage_is(data: Path, capsys: pytest.CaptureFixtu
     log.write_bytes(octets)
     assert run(data, "verify", "prices") == 1
     damage, verdict = lines(capsys)
-    assert damage.startswith(f"damage: prices: {log}, octet ")
+    assert damage.startswith(f"damage: prices: {log}, byte ")
     assert damage.endswith("does not have its CRC")
     assert verdict == "prices: 18 messages good, in 9 batches; damage in 1 place"
 
@@ -260,7 +260,7 @@ def test_an_export_that_fails_leaves_nothing(data: Path, tmp_path: Path, capsys:
     for name in ("prices.jsonl", "prices.zeps"):
         assert run(data, "export", "prices", str(tmp_path / name)) == 1
         assert capsys.readouterr().err == (
-            "zambezi: stream 'prices': the batch of 3 to 4 is damaged; --since 4 passes it over, and `zambezi journal "
+            "zambezi: stream 'prices': the batch of 3 to 4 is damaged; --since 4 skips it, and `zambezi journal "
             "verify` says more\n"
         )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]

@@ -334,7 +334,7 @@ async def test_labels_are_bounded_and_can_be_written(tmp_path: Path, monkeypatch
     async with shown(tmp_path) as (server, browser):
         assert server.broker is not None
         for name in ("a", 'b"\n\\', "c", "\udcff"):
-            server.broker.engine.find(name, create=True)
+            server.broker.engine.find_or_make(name)
         async with Client.connect(server.endpoints["zeps"]) as client, client.stream("a").subscribe() as subscription:
             await eventually(lambda: server.broker and any(one.cursor for one in server.broker.engine.sessions))
             families = list(text_string_to_metric_families(await (await browser.get("/metrics")).text()))

@@ -1,4 +1,4 @@
-"""A plain DEALER of libzmq's speaks to the broker, octet by octet."""
+"""A DEALER of libzmq speaks to the broker, byte by byte."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def deliver(sequence: int, key: bytes, body: bytes) -> bytes:
 
 
 class Dealer:
-    """A DEALER of theirs."""
+    """A DEALER of libzmq."""
 
     def __init__(self, theirs: Theirs, endpoint: str, mechanism: str) -> None:
         self._sock = theirs.socket(zmq.DEALER, rcvhwm=0, sndhwm=0)
@@ -73,7 +73,7 @@ class Dealer:
 
 
 class Place:
-    """A broker, and dealers that talk to it."""
+    """A broker, and dealers that are connected to it."""
 
     def __init__(self, theirs: Theirs, endpoint: str, mechanism: str) -> None:
         self._theirs = theirs
@@ -86,7 +86,7 @@ class Place:
         return self._dealers[-1]
 
     def leave(self) -> None:
-        """All dealers hang up: none of them would answer a DETACH."""
+        """Close all dealers: none of them would answer a DETACH."""
         for dealer in self._dealers:
             dealer.close()
 
@@ -124,7 +124,7 @@ def test_the_whole_protocol(place: Place) -> None:
     one.expect(octets("aaa509"))
     other.say(octets("aaa503 04 676f6c64 0000000000000000"))  # SUBSCRIBE "gold" from the beginning
     other.expect(octets("aaa504"))
-    other.say(octets("aaa505 0000000000000001"))  # CREDIT, of one octet: for one message
+    other.say(octets("aaa505 0000000000000001"))  # CREDIT of one byte: for one message
     other.expect(octets("aaa507 0000000000000001 04 676f6c64 00000004 32303438"))
     one.say(octets("aaa506 04 676f6c64 00000004 32303439"), PING)
     one.expect(PING_OK)
@@ -137,7 +137,7 @@ def test_the_whole_protocol(place: Place) -> None:
 
 
 @pytest.mark.spec("ZEP-01", "ZEP-08")
-def test_what_is_invalid(place: Place) -> None:
+def test_invalid_messages(place: Place) -> None:
     dealer = place.dealer()
     wrong = [
         PING,

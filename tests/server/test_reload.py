@@ -45,7 +45,7 @@ async def test_retention_is_changed_for_streams_that_are_there_and_for_new_ones(
         )
         server.reload(dataclasses.replace(config, zeps=changed))
         engine = server.broker.engine
-        prices, new = engine.find("prices", create=False), engine.find("new", create=True)
+        prices, new = engine.find("prices"), engine.find_or_make("new")
         assert prices is not None
         assert new is not None
         assert prices.journal.policy.keep_seconds == 10.0

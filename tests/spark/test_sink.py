@@ -172,7 +172,7 @@ def test_a_broker_that_restarts_under_a_task(tmp_path: Path, dedup: str) -> None
 
 
 def test_a_stream_that_nobody_may_publish_to(endpoint: str) -> None:
-    with pytest.raises(Refused, match="nobody publishes to it"):
+    with pytest.raises(Refused, match="cannot publish to it"):
         writer(endpoint, stream="$streams").publish(batches(numbered(1)), TASK)
 
 

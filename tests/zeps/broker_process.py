@@ -1,4 +1,4 @@
-"""A broker in a process of its own: to be killed, and to be weighed."""
+"""A broker in its own process, which tests kill, and whose memory they measure."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from zambezi.zeps.journal import Policy
 
 PATIENCE = 30.0
 
-# Processes come from a server that has all the modules already: tests that start dozens would wait for imports mostly.
+# Processes are forked from a server that has imported all modules: dozens of starts would mostly wait for imports.
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload([__name__])
 
 
 class BrokerProcess:
-    """A child process with a broker in it."""
+    """A child process that runs a broker."""
 
     def __init__(self, data: Path, endpoint: str = "tcp://127.0.0.1:*", **policy: Any) -> None:
         self._data = data
@@ -33,7 +33,7 @@ class BrokerProcess:
         self.start()
 
     def start(self) -> None:
-        """Start it, for the first time or again at the same place, and wait until it serves."""
+        """Start it, for the first time or again with the same data, and wait until it serves."""
         ours, theirs = _processes.Pipe(duplex=False)
         self._process: ForkServerProcess = _processes.Process(
             target=_run, args=(str(self._data), self.endpoint, self._policy, theirs), daemon=True
@@ -51,19 +51,19 @@ class BrokerProcess:
 
     @property
     def resident(self) -> int:
-        """The memory that it has of its own, in octets: pages of files do not count."""
+        """Return the private memory of the process in bytes: pages of files do not count."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024
         raise AssertionError("the system does not tell")
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Kill the process."""
         os.kill(self.pid, signal.SIGKILL)
         self._reap()
 
     def close(self) -> None:
-        """Ask it to end."""
+        """Ask the process to end, and wait for it."""
         if self._process.is_alive():
             os.kill(self.pid, signal.SIGTERM)
         self._reap()

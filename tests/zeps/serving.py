@@ -1,4 +1,4 @@
-"""A broker that serves in a thread of its own: for tests whose clients block."""
+"""A broker in its own thread, for tests with blocking clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zambezi.zeps.broker import Broker
 def serving(
     path: Path, make: Callable[[Path], Broker] = Broker, endpoint: str = "tcp://127.0.0.1:*"
 ) -> Iterator[tuple[Broker, str]]:
-    """A broker, and where it is bound to."""
+    """Run a broker, and yield it with its endpoint."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="broker", daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""A client made of a DEALER: it says what a test wants said, message by message."""
+"""A client made of a DEALER, for tests that choose every message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ M = TypeVar("M", bound=Zeps)
 
 
 class Speaker:
-    """Speaks to a broker."""
+    """A DEALER that is connected to a broker."""
 
     def __init__(self, endpoint: str, **options: Unpack[SocketArguments]) -> None:
         self.dealer = Dealer(linger=0, **options)

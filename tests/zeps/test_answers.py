@@ -1,18 +1,18 @@
-"""zambezi.zeps.answers: what is remembered of keys has a bound, for each and for all together."""
+"""zambezi.zeps.answers: caches of keys are bounded, each and all together."""
 
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.zeps.outlet import PLENTY, Stage
+from tests.zeps.stage import PLENTY, Stage
 from zambezi.zeps.answers import Answers, Memory
-from zambezi.zeps.filters import Filter, Table
+from zambezi.zeps.filters import Filter, PatternTable
 from zambezi.zeps.matchers import Matchers
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.binary(max_size=3), st.booleans())))
-def test_what_is_remembered_is_what_was_said_and_within_bounds(said: list[tuple[int, bytes, bool]]) -> None:
+def test_a_cache_answers_as_it_was_told_and_is_bounded(said: list[tuple[int, bytes, bool]]) -> None:
     memory = Memory(1500)
     every: list[Answers[int]] = [Answers(700, memory) for _ in range(6)]
     truth: dict[tuple[int, bytes], int] = {}
@@ -21,23 +21,23 @@ def test_what_is_remembered_is_what_was_said_and_within_bounds(said: list[tuple[
         if clear:
             answers.clear()
         elif key not in answers:
-            answers.keep(key, turn)
+            answers.remember(key, turn)
             truth[which, key] = turn
             assert answers[key] == turn
-        assert memory.octets == sum(one._octets for one in every) <= 1500
-        assert all(one._octets <= 700 for one in every)
+        assert memory.octets == sum(one.octets for one in every) <= 1500
+        assert all(one.octets <= 700 for one in every)
         assert all(one[key] == truth[number, key] for number, one in enumerate(every) for key in one)
 
 
-def test_who_has_learned_nothing_for_the_longest_time_forgets_first() -> None:
+def test_the_cache_that_has_not_grown_for_longest_is_cleared_first() -> None:
     memory = Memory(1000)
     one, two, three = (Answers[bool](10_000, memory) for _ in range(3))
     for number in range(2):
-        one.keep(b"%d" % number, True)
-        two.keep(b"%d" % number, True)
-    one.keep(b"2", True)
-    three.keep(b"0", True)
-    three.keep(b"1", True)
+        one.remember(b"%d" % number, True)
+        two.remember(b"%d" % number, True)
+    one.remember(b"2", True)
+    three.remember(b"0", True)
+    three.remember(b"1", True)
     assert [len(answers) for answers in (one, two, three)] == [3, 0, 2]
 
 
@@ -45,7 +45,7 @@ def test_filters_and_tables_share_one_bound() -> None:
     matchers = Matchers()
     matchers.memory = Memory(100_000)
     filters = [Filter([f"glob:{number}*"], matchers) for number in range(100)]
-    table: Table[int] = Table(matchers)
+    table: PatternTable[int] = PatternTable(matchers)
     table.add(1, ["glob:1*"])
     for key in (b"%d" % number for number in range(1000)):
         assert [one(key) for one in filters[:20]] == [key.startswith(b"%d" % number) for number in range(20)]
@@ -53,8 +53,8 @@ def test_filters_and_tables_share_one_bound() -> None:
         assert memory_of(filters, table) == matchers.memory.octets <= 100_000
 
 
-def memory_of(filters: list[Filter], table: Table[int]) -> int:
-    return sum(one._seen._octets for one in filters) + table._seen._octets
+def memory_of(filters: list[Filter], table: PatternTable[int]) -> int:
+    return sum(one._seen.octets for one in filters) + table._seen.octets
 
 
 def test_subscriptions_of_many_clients_remember_no_more_than_the_bound(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""zambezi.zeps.block: what is done to messages by the hundred is what the grammar says of each one."""
+"""zambezi.zeps.block: many messages at once give the same as the grammar for each one."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from zambezi.wire import WireError
 from zambezi.zeps import layout
-from zambezi.zeps.block import Block, Place, deliver, measure, places, published, walk
+from zambezi.zeps.block import Block, Place, deliver, end_of_publishes, message_at, starts_and_keys, walk_messages
 from zambezi.zeps.layout import frame_header
 from zambezi.zeps.messages import Deliver, Publish, Zeps
 from zambezi.zmtp.frames import encode
 
-# Bodies and keys that look like what stands around them: headers, signatures, lengths.
+# Bodies and keys that look like headers, signatures and lengths.
 LOOKALIKES = [
     b"\xaa\xa5\x07",
     b"\xaa\xa5\x06",
@@ -25,7 +25,7 @@ LOOKALIKES = [
 ODD = st.lists(st.sampled_from(LOOKALIKES) | st.binary(max_size=6), max_size=6).map(b"".join)
 KEYS = (st.binary(max_size=12) | ODD | st.just(b"k" * 255)).map(lambda key: key[:255])
 BODIES = st.binary(max_size=20) | ODD | st.integers(225, 262).map(lambda size: b"b" * size)
-# All the places where the last octets of a sequence turn over.
+# All sequences where the last bytes carry over.
 SEQUENCES = st.one_of(
     st.integers(1, 1000),
     st.tuples(st.sampled_from([8, 16, 24, 32, 40, 48, 56, 63]), st.integers(-600, 600)).map(
@@ -63,7 +63,7 @@ FRAMES = MIXED | tables()
 
 
 def declared(frames: Sequence[bytes], first: int) -> list[bytes]:
-    """The DELIVER messages, by the grammar, for the PUBLISH messages."""
+    """Return the DELIVER messages for PUBLISH messages, by the grammar."""
     made = []
     for sequence, frame in enumerate(frames, first):
         message = Zeps.decode(frame)
@@ -100,11 +100,11 @@ def test_sequences_carry_over(boundary: int, size: int, before: int) -> None:
         assert deliver(frames, first).octets == encode(declared(frames, first))
 
 
-def test_a_table_that_crosses_three_octets_of_the_sequence() -> None:
+def test_a_table_that_crosses_three_bytes_of_the_sequence() -> None:
     frames = [publish(b"k", b"v")] * 70_000
     first = (1 << 24) - 66_000
     made = deliver(frames, first)
-    assert [place.sequence for place in walk(made.octets)] == list(range(first, first + 70_000))
+    assert [place.sequence for place in walk_messages(made.octets)] == list(range(first, first + 70_000))
 
 
 @given(FRAMES, SEQUENCES)
@@ -112,8 +112,8 @@ def test_the_places_of_a_block(frames: list[bytes], first: int) -> None:
     made = deliver(frames, first)
     messages = [Zeps.decode(frame) for frame in frames]
     keys = [message.key.encode("utf-8", "surrogateescape") for message in messages if isinstance(message, Publish)]
-    walked = list(walk(made.octets))
-    starts, found = places(made.octets)
+    walked = list(walk_messages(made.octets))
+    starts, found = starts_and_keys(made.octets)
     assert found == keys == made.keys == [place.key for place in walked]
     assert list(starts) == [*(place.start for place in walked), len(made.octets)] == list(made.starts)
     assert [place.sequence for place in walked] == list(range(first, first + len(frames)))
@@ -121,7 +121,7 @@ def test_the_places_of_a_block(frames: list[bytes], first: int) -> None:
 
 
 @given(FRAMES, SEQUENCES, st.data())
-def test_what_is_selected_is_a_block_of_its_own(frames: list[bytes], first: int, data: st.DataObject) -> None:
+def test_selected_messages_are_a_block_of_their_own(frames: list[bytes], first: int, data: st.DataObject) -> None:
     made = deliver(frames, first)
     indices = sorted(data.draw(st.sets(st.integers(0, made.count - 1))))
     chosen = made.select(indices)
@@ -133,7 +133,7 @@ def test_what_is_selected_is_a_block_of_its_own(frames: list[bytes], first: int,
 
 
 def spoilt(frame: bytes, kind: int) -> bytes:
-    """A frame that is no PUBLISH, though it nearly was."""
+    """Return a frame that is nearly a PUBLISH."""
     return [
         frame[:-1],
         frame + b"\0",
@@ -148,7 +148,7 @@ def spoilt(frame: bytes, kind: int) -> bytes:
 
 @pytest.mark.spec("ZEP-08")
 @given(FRAMES, st.lists(st.tuples(st.integers(0, 800), st.integers(0, 7)), max_size=3), st.data())
-def test_published_ends_where_the_grammar_does(
+def test_end_of_publishes_agrees_with_the_grammar(
     frames: list[bytes], faults: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     frames = list(frames)
@@ -156,9 +156,9 @@ def test_published_ends_where_the_grammar_does(
         frames[index % len(frames)] = spoilt(frames[index % len(frames)], kind)
     start = data.draw(st.integers(0, len(frames)))
     wanted = next((i for i in range(start, len(frames)) if not by_grammar(frames[i])), len(frames))
-    assert published(frames, start) == wanted
+    assert end_of_publishes(frames, start) == wanted
     wanted = next((i for i in range(len(frames)) if not by_grammar(frames[i])), len(frames))
-    assert published(frames) == wanted
+    assert end_of_publishes(frames) == wanted
 
 
 @settings(max_examples=300)
@@ -169,20 +169,20 @@ def test_published_ends_where_the_grammar_does(
         max_size=30,
     )
 )
-def test_published_and_octets_from_anywhere(frames: list[bytes]) -> None:
+def test_end_of_publishes_for_any_bytes(frames: list[bytes]) -> None:
     wanted = next((i for i, frame in enumerate(frames) if not by_grammar(frame)), len(frames))
-    assert published(frames) == wanted
+    assert end_of_publishes(frames) == wanted
 
 
 @settings(max_examples=300)
 @given(st.binary(min_size=8, max_size=30), st.integers(16, 40))
 def test_published_and_a_table_of_anything(row: bytes, count: int) -> None:
     for frame in (row, layout.PUBLISH + row, layout.PUBLISH + bytes(1) + len(row).to_bytes(4) + row):
-        assert published([frame] * count) == (count if by_grammar(frame) else 0)
+        assert end_of_publishes([frame] * count) == (count if by_grammar(frame) else 0)
 
 
 def measured(octets: bytes, position: int, end: int) -> Place | None:
-    """`measure` by the grammar."""
+    """Do what `message_at` does, by the grammar."""
     flags = octets[position : position + 1]
     if flags == b"\0" and position + 2 <= end:
         body, size = position + 2, octets[position + 1]
@@ -203,11 +203,11 @@ def measured(octets: bytes, position: int, end: int) -> Place | None:
 
 @settings(max_examples=300)
 @given(MIXED, SEQUENCES, st.data())
-def test_measure_says_of_any_octets_what_the_grammar_says(frames: list[bytes], first: int, data: st.DataObject) -> None:
+def test_message_at_agrees_with_the_grammar_for_any_bytes(frames: list[bytes], first: int, data: st.DataObject) -> None:
     octets = bytearray(deliver(frames, first).octets)
-    starts = list(walk(bytes(octets)))
+    starts = list(walk_messages(bytes(octets)))
     for _ in range(data.draw(st.integers(0, 3))):
-        # Where the numbers are, mostly.
+        # Mostly where the numbers are.
         start, stop, _, key = data.draw(st.sampled_from(starts))
         head = 9 if octets[start] else 2
         odd = data.draw(st.sampled_from([0, 1, head, head + 2, head + 11, head + 15 + len(key)]) | st.integers(0, 300))
@@ -215,36 +215,34 @@ def test_measure_says_of_any_octets_what_the_grammar_says(frames: list[bytes], f
     position = data.draw(st.integers(0, len(octets)) | st.sampled_from([place.start for place in starts]))
     end = data.draw(st.integers(position, len(octets)) | st.just(len(octets)))
     wanted = measured(bytes(octets), position, end)
-    assert measure(bytes(octets), position, end) == wanted
-    assert measure(memoryview(octets), position, end) == wanted
+    assert message_at(bytes(octets), position, end) == wanted
+    assert message_at(memoryview(octets), position, end) == wanted
 
 
 @given(FRAMES, SEQUENCES, st.data())
-def test_a_walk_ends_at_the_first_message_that_is_not_whole(
-    frames: list[bytes], first: int, data: st.DataObject
-) -> None:
+def test_a_walk_ends_at_the_first_incomplete_message(frames: list[bytes], first: int, data: st.DataObject) -> None:
     made = deliver(frames, first)
     cut = data.draw(st.integers(0, len(made.octets)))
     whole = sum(stop <= cut for stop in list(made.starts)[1:])
-    assert [place.sequence for place in walk(made.octets[:cut])] == list(range(first, first + whole))
-    assert [place.sequence for place in walk(made.octets, 0, cut)] == list(range(first, first + whole))
+    assert [place.sequence for place in walk_messages(made.octets[:cut])] == list(range(first, first + whole))
+    assert [place.sequence for place in walk_messages(made.octets, 0, cut)] == list(range(first, first + whole))
 
 
 def test_nothing_in_a_body_is_taken_for_a_message() -> None:
-    # The second message holds, in all places where others would begin if all were of one size, what looks like one.
+    # If all messages had one size, others would begin inside the second: it looks like messages at these places.
     short = publish(b"k", b"0123456789")
     inner = deliver([short] * 20, 1).octets
     stride = len(inner) // 20
     for shift in range(stride):
         long = publish(b"k", inner[shift:] + inner[:shift])
         made = deliver([short, long, *[short] * 17], 1)
-        assert [place.sequence for place in walk(made.octets)] == list(range(1, 20))
+        assert [place.sequence for place in walk_messages(made.octets)] == list(range(1, 20))
         assert made.keys == [b"k"] * 19
         assert made.bodies == declared([short, long, *[short] * 17], 1)
 
 
 def test_a_block_of_nothing() -> None:
-    assert places(b"") == ([0], [])
+    assert starts_and_keys(b"") == ([0], [])
     assert deliver([publish(b"", b"")], 1).select([]).octets == b""
     assert Block(1, 0, 0, b"", 0).keys == []
 
@@ -260,4 +258,4 @@ def test_a_length_never_reaches_past_the_end(count: int) -> None:
         for rest in range(20):
             for body in (0, 1, 7):
                 frame = layout.PUBLISH + bytes([key]) + (bytes(key) + body.to_bytes(4) + bytes(30))[:rest]
-                assert published([frame] * count) == (count if by_grammar(frame) else 0)
+                assert end_of_publishes([frame] * count) == (count if by_grammar(frame) else 0)

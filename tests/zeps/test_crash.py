@@ -1,4 +1,4 @@
-"""A broker that is killed again and again under load: nothing confirmed is lost, and clients go on by themselves."""
+"""A broker that is killed again and again under load: no confirmed message is lost, and clients recover."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.zeps.broker_process import BrokerProcess
 from tests.zmtp.waiting import PATIENCE, eventually
 from zambezi.zeps.asyncio import Client, Stream
-from zambezi.zeps.block import walk
+from zambezi.zeps.block import walk_messages
 from zambezi.zeps.journal import Store
 from zambezi.zeps.journal.segment import LOG
 from zambezi.zeps.journal.verify import Checked, verify
@@ -23,13 +23,13 @@ from zambezi.zmtp.backoff import Backoff
 KILLS = 24
 PUBLISHERS = 3
 PARCEL = 100
-PROGRESS = 2_000  # messages that are confirmed at least before the next kill
+PROGRESS = 2_000  # messages that must be confirmed before the next kill
 FAST = Backoff(0.01, 0.05)
 
 
 @dataclass
 class Kill:
-    """What was known when the broker was killed."""
+    """The state when the broker was killed."""
 
     last: int  # the last sequence in the journal
     confirmed: list[int]  # of each publisher: how many messages
@@ -37,7 +37,7 @@ class Kill:
 
 @dataclass
 class Story:
-    """What happened."""
+    """The events of a run."""
 
     kills: list[Kill] = field(default_factory=list)
     published: list[int] = field(default_factory=list)  # by each publisher
@@ -46,7 +46,7 @@ class Story:
 
 
 async def publish(stream: Stream, name: int, chance: random.Random, enough: asyncio.Event) -> int:
-    """Publish numbers until it is enough; how many."""
+    """Publish numbers until the end, and return how many."""
     count = 0
     while not enough.is_set():
         await stream.publish_many([(f"p{name}", b"%d" % n) for n in range(count, count + PARCEL)], PATIENCE)
@@ -67,12 +67,12 @@ async def follow(client: Client, pattern: str, seen: list[tuple[int, str, bytes]
 
 
 def written(data: Path) -> int:
-    """The last whole message that a broker has written before it was killed: perhaps it was not indexed any more."""
+    """Return the last complete message of a killed broker, which may not be indexed yet."""
     with Store(data, write=False) as store:
         journal = store.open("s")
         segment = journal.segments[-1]
         tail = Path(segment.path + LOG).read_bytes()[segment.size :]
-        return journal.last + sum(1 for _ in walk(tail))
+        return journal.last + sum(1 for _ in walk_messages(tail))
 
 
 async def run(broker: BrokerProcess, data: Path, chance: random.Random) -> Story:
@@ -130,7 +130,7 @@ def test_nothing_that_was_confirmed_is_lost(tmp_path: Path) -> None:
             reader.skip(span)
             messages = [Deliver.decode(body) for body in span.read().bodies]
             kept += [(message.sequence, message.key, message.body) for message in messages]
-    # No hole, no repeat, and each reader saw just that, once and in order, whoever was killed meanwhile.
+    # No gap and no repeat, and each reader got exactly that, once and in order.
     assert [sequence for sequence, _, _ in kept] == list(range(1, len(kept) + 1))
     assert told.seen == kept
     assert told.some == [one for one in kept if one[1] != "p0"]
@@ -141,13 +141,13 @@ def test_nothing_that_was_confirmed_is_lost(tmp_path: Path) -> None:
 
 
 def check_order(name: int, numbers: list[tuple[int, int]], kills: list[Kill]) -> None:
-    """In order; what comes again is what was not confirmed when the broker was killed, from its beginning."""
+    """Check the order; only messages that were not confirmed when the broker was killed may be repeated."""
     lasts = [kill.last for kill in kills]
     following = 0
     repeated_after: set[int] = set()
     for sequence, number in numbers:
         if number != following:
-            kill = bisect_left(lasts, sequence) - 1  # the last that came before
+            kill = bisect_left(lasts, sequence) - 1  # the last kill before it
             assert kill >= 0, f"p{name}: {number} after {following - 1}, and nobody was killed"
             assert kills[kill].confirmed[name] <= number < following, f"p{name}: {number} after {following - 1}"
             assert kill not in repeated_after, f"p{name} began twice after one kill"

@@ -1,4 +1,4 @@
-"""zambezi.zeps.filters: patterns taken together, and who wants a key among many."""
+"""zambezi.zeps.filters: filters of many patterns, and the table that finds their members."""
 
 import tracemalloc
 from collections.abc import Iterable
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from zambezi.zeps import filters
 from zambezi.zeps.errors import PatternError
-from zambezi.zeps.filters import Filter, Table
-from zambezi.zeps.matchers import Matchers, Test
+from zambezi.zeps.filters import Filter, PatternTable
+from zambezi.zeps.matchers import KeyTest, Matchers
 
 KEYS = st.text("ab.", max_size=5).map(str.encode) | st.just(b"\xff\xfe")
 PATTERNS = st.one_of(
@@ -23,7 +23,7 @@ PATTERNS = st.one_of(
 
 
 def wants(patterns: Iterable[str], key: bytes) -> bool:
-    """The plain way to say it."""
+    """Match by each pattern, without a cache."""
     matchers = Matchers()
     return any(matchers.parse(pattern)(key) for pattern in patterns)
 
@@ -46,7 +46,7 @@ def test_a_filter_is_the_union_of_its_patterns(patterns: list[str], keys: list[b
         ([], False),
         (["a"], False),
         (["exact:"], False),
-        (["glob:*"], False),  # true of it as well, but it is not known to be
+        (["glob:*"], False),  # it matches everything too, but that is not detected
     ],
 )
 def test_a_filter_knows_that_it_wants_everything(patterns: list[str], everything: bool) -> None:
@@ -70,8 +70,8 @@ STEPS = st.lists(
 
 @pytest.mark.spec("ZEP-13")
 @given(STEPS)
-def test_a_table_finds_whoever_would_be_found_one_by_one(steps: list[tuple[str, object]]) -> None:
-    table: Table[int] = Table(Matchers())
+def test_a_table_finds_the_members_that_filters_would_find(steps: list[tuple[str, object]]) -> None:
+    table: PatternTable[int] = PatternTable(Matchers())
     members: dict[int, frozenset[str]] = {}
     asked = [b"", b"a", b"ab.", b"b"]
     for number, (step, what) in enumerate(steps):
@@ -97,7 +97,7 @@ def test_a_key_that_was_matched_before_is_not_matched_again() -> None:
     matchers = Matchers()
     asked: list[bytes] = []
 
-    def spy(rest: bytes) -> Test:
+    def spy(rest: bytes) -> KeyTest:
         def test(key: bytes) -> bool:
             asked.append(key)
             return key == rest
@@ -105,7 +105,7 @@ def test_a_key_that_was_matched_before_is_not_matched_again() -> None:
         return test
 
     matchers.register("spy", spy)
-    table: Table[str] = Table(matchers)
+    table: PatternTable[str] = PatternTable(matchers)
     table.add("ann", ["spy:a"])
     wanted = Filter(["spy:a"], matchers)
     for _ in range(3):
@@ -117,12 +117,12 @@ def test_a_key_that_was_matched_before_is_not_matched_again() -> None:
 
 
 @pytest.mark.parametrize("size", [8, 255])
-def test_what_is_remembered_is_bounded(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caches_are_bounded(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filters, "_OF_FILTER", 1 << 20)
     monkeypatch.setattr(filters, "_OF_TABLE", 1 << 20)
     matchers = Matchers()
     wanted = Filter(["0"], matchers)
-    table: Table[int] = Table(matchers)
+    table: PatternTable[int] = PatternTable(matchers)
     for member in range(100):
         table.add(member, ["0", f"exact:{member}"])
     tracemalloc.start()

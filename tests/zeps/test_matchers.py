@@ -1,4 +1,4 @@
-"""zambezi.zeps.matchers: which keys a pattern wants, and patterns that are meant to hurt."""
+"""zambezi.zeps.matchers: which keys a pattern matches, and hostile patterns."""
 
 import fnmatch
 
@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from zambezi.zeps.errors import PatternError
-from zambezi.zeps.matchers import Matchers, Test
+from zambezi.zeps.matchers import KeyTest, Matchers
 
 
 def matches(pattern: str, key: bytes) -> bool:
@@ -44,13 +44,13 @@ def matches(pattern: str, key: bytes) -> bool:
         ("regex:(?i)temp", [b"TEMP.1"], [b"tmp"]),
     ],
 )
-def test_what_patterns_want(pattern: str, wanted: list[bytes], unwanted: list[bytes]) -> None:
+def test_which_keys_patterns_match(pattern: str, wanted: list[bytes], unwanted: list[bytes]) -> None:
     assert [key for key in wanted if not matches(pattern, key)] == []
     assert [key for key in unwanted if matches(pattern, key)] == []
 
 
 @pytest.mark.spec("ZEP-13")
-def test_patterns_and_keys_are_octets() -> None:
+def test_patterns_and_keys_are_bytes() -> None:
     odd = b"\xff\xfe".decode("utf-8", "surrogateescape")
     assert matches(odd, b"\xff\xfe\xfd")
     assert not matches(odd, b"\xff")
@@ -66,7 +66,7 @@ def test_patterns_and_keys_are_octets() -> None:
 def test_more_matchers_can_be_registered() -> None:
     matchers = Matchers()
 
-    def longer(rest: bytes) -> Test:
+    def longer(rest: bytes) -> KeyTest:
         if not rest.isdigit():
             raise PatternError(f"longer: takes a number, not {rest!r}")
         return lambda key: len(key) > int(rest)
@@ -85,7 +85,7 @@ def test_more_matchers_can_be_registered() -> None:
 def test_mistakes_of_a_matcher_stay_with_it(caplog: pytest.LogCaptureFixture) -> None:
     matchers = Matchers()
 
-    def longer(rest: bytes) -> Test:
+    def longer(rest: bytes) -> KeyTest:
         least = int(rest)
         return lambda key: 1000 // (len(key) - least) > 0
 
@@ -124,12 +124,12 @@ def test_a_matcher_has_a_word_of_its_own() -> None:
         "regex:\udcff(",
     ],
 )
-def test_what_cannot_be_understood_is_refused_with_a_reason(pattern: str) -> None:
+def test_a_pattern_that_cannot_be_understood_is_an_error(pattern: str) -> None:
     with pytest.raises(PatternError, match="cannot be understood"):
         Matchers().parse(pattern)
 
 
-# With an engine that goes back, most of these would take longer than the universe; none may be slow here.
+# A backtracking engine would never finish most of these; none may be slow here.
 @pytest.mark.spec("ZEP-13")
 @pytest.mark.parametrize(
     "pattern",
@@ -154,7 +154,7 @@ def test_no_pattern_is_slow(pattern: str) -> None:
     try:
         test = Matchers().parse(pattern)
     except PatternError:
-        return  # that is an answer, too
+        return  # that is an answer too
     for key in (b"a" * 255, b"x" * 254 + b"!", b"\xff" * 255, "\u00e9".encode() * 127, bytes(range(255))):
         for _ in range(20):
             test(key)
@@ -164,7 +164,7 @@ def test_no_pattern_is_slow(pattern: str) -> None:
 @given(st.text("ab*?[]!-^\\.", max_size=8), st.text("ab*[]!-^\\.", max_size=6))
 @example("[!]a]", "b")
 @example("[]-a]", "^")
-def test_a_glob_is_what_it_is_elsewhere(pattern: str, key: str) -> None:
+def test_a_glob_matches_like_fnmatch(pattern: str, key: str) -> None:
     try:
         found = matches(f"glob:{pattern}", key.encode())
     except PatternError:
@@ -174,7 +174,7 @@ def test_a_glob_is_what_it_is_elsewhere(pattern: str, key: str) -> None:
 
 
 @given(st.binary(max_size=255), st.binary(max_size=255))
-def test_whatever_comes_is_a_test_or_an_error(pattern: bytes, key: bytes) -> None:
+def test_any_text_is_a_pattern_or_an_error(pattern: bytes, key: bytes) -> None:
     matchers = Matchers()
     for name in ("", "prefix:", "exact:", "glob:", "regex:"):
         try:
@@ -185,7 +185,7 @@ def test_whatever_comes_is_a_test_or_an_error(pattern: bytes, key: bytes) -> Non
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40))
-def test_prefix_and_exact_are_on_octets(rest: bytes, key: bytes) -> None:
+def test_prefix_and_exact_compare_bytes(rest: bytes, key: bytes) -> None:
     text = rest.decode("utf-8", "surrogateescape")
     assert matches(f"prefix:{text}", key) == key.startswith(rest)
     assert matches(f"exact:{text}", key) == (key == rest)

@@ -16,7 +16,7 @@ PIECE = 4 * MIB
 
 
 def connected(broker: BrokerProcess, *messages: Zeps) -> Stranger:
-    """A client that says this, and reads nothing that follows the answers."""
+    """Return a client that sends these messages, and reads nothing but the answers."""
     stranger = Stranger.calling(broker.endpoint, small=True)
     stranger.say(hello() + encode([message.encode()[0] for message in (Attach("flood"), *messages, Ping())]))
     while not stranger.messages or stranger.messages[-1] != [b"\xaa\xa5\x09"]:
@@ -33,7 +33,7 @@ def barrier(publisher: Stranger) -> None:
 
 @pytest.mark.spec("ZEP-11")
 def test_subscribers_that_stop_reading_cost_little_while_two_gibibytes_are_published(tmp_path: Path) -> None:
-    # What is old goes, so that the test takes less of the disk; those who do not read do not see it go.
+    # Retention saves the test disk space; the subscribers that do not read do not notice.
     with BrokerProcess(tmp_path, sync="never", segment=64 * MIB, keep_octets=256 * MIB) as broker:
         message = Publish("key", b"x" * (PIECE // 64 - 40)).encode()[0]
         piece = encode([message] * 64)

@@ -1,4 +1,4 @@
-"""zambezi.zeps.messages: the grammar, octet by octet as in the specification."""
+"""zambezi.zeps.messages: the grammar, byte by byte as in the specification."""
 
 import pytest
 from hypothesis import given
@@ -39,7 +39,7 @@ OCTETS = [
 
 @pytest.mark.spec("ZEP-01", "ZEP-02", "ZEP-03", "ZEP-04", "ZEP-05", "ZEP-06", "ZEP-07", "ZEP-08")
 @pytest.mark.parametrize(("message", "octets"), OCTETS, ids=lambda value: type(value).__name__)
-def test_each_message_has_the_octets_of_the_specification(message: Zeps, octets: str) -> None:
+def test_each_message_has_the_bytes_of_the_specification(message: Zeps, octets: str) -> None:
     assert message.encode() == (bytes.fromhex(octets),)
     assert Zeps.decode(bytes.fromhex(octets)) == message
 
@@ -64,7 +64,7 @@ def test_every_message_is_in_the_list() -> None:
 
 
 @given(st.binary(max_size=300) | st.binary(max_size=60).map(lambda rest: b"\xaa\xa5" + rest))
-def test_octets_from_anywhere_are_a_message_or_an_error(octets: bytes) -> None:
+def test_any_bytes_are_a_message_or_an_error(octets: bytes) -> None:
     try:
         message = Zeps.decode(octets)
     except WireError:

@@ -1,4 +1,4 @@
-"""A disk that takes its time: to make or wake a stream holds up those who wait for that stream, and nobody else."""
+"""A slow disk: creating or waking a stream delays the clients of that stream, and no others."""
 
 import asyncio
 import errno
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.zeps.outlet import PLENTY, Stage
 from tests.zeps.speaker import Speaker
+from tests.zeps.stage import PLENTY, Stage
 from tests.zmtp.stranger import Stranger, hello
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.engine import Limits
-from zambezi.zeps.broker.session import State
+from zambezi.zeps.broker.session import SessionState
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.messages import Attach, Credit, Detach, Ping, Publish, Subscribe, Zeps
@@ -39,7 +39,7 @@ def failing(error: int = errno.ENOSPC) -> Callable[[int], None]:
 
 
 class Gate:
-    """An `fsync` that takes until the test opens it; and no thread of an event loop may be the one that waits."""
+    """An `fsync` that waits until the test opens it; the thread of an event loop must never be in it."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.asked = 0
@@ -106,9 +106,9 @@ def test_an_idle_stream_is_woken_by_another_thread(tmp_path: Path, monkeypatch: 
                     await eventually(lambda: gate.asked)
                     await busy.publish("b")
                     await busy.barrier()
-                    stream = broker.engine.find("idle", create=False)
+                    stream = broker.engine.find("idle")
                     assert stream is not None
-                    # Nobody has seen it, and nobody was told that it is safe: it is not in the journal.
+                    # It is not in the journal, so it is neither delivered nor confirmed.
                     assert (stream.journal.last, stream.held) == (0, "")
                     assert stream._barriers
                 finally:
@@ -122,7 +122,7 @@ def test_an_idle_stream_is_woken_by_another_thread(tmp_path: Path, monkeypatch: 
 
 
 @in_loop
-async def test_what_is_published_to_an_idle_stream_survives_that_the_broker_closes(
+async def test_messages_for_an_idle_stream_survive_the_close_of_the_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(monkeypatch)
@@ -132,7 +132,7 @@ async def test_what_is_published_to_an_idle_stream_survives_that_the_broker_clos
         with Stranger.calling(broker.bind(TCP)) as stranger:
             words: list[Zeps] = [Attach("new"), *[Publish("k", b"")] * 3]
             stranger.say(hello() + encode([word.encode()[0] for word in words]))
-            await eventually(lambda: any(session._later for session in broker.engine.sessions))
+            await eventually(lambda: any(session._deferred for session in broker.engine.sessions))
             closing = asyncio.ensure_future(broker.close())
             await eventually(lambda: broker._closing)
             gate.opened.set()
@@ -141,16 +141,16 @@ async def test_what_is_published_to_an_idle_stream_survives_that_the_broker_clos
         assert store.open("new").last == 3
 
 
-# A stream that is being made
+# A stream that is being created
 
 
 @pytest.mark.spec("ZEP-01")
-def test_what_a_client_says_waits_until_its_stream_is_made(stage: Stage) -> None:
+def test_messages_of_a_client_wait_until_its_stream_is_created(stage: Stage) -> None:
     client = stage.client()
     client.send(Attach("new"), Credit(PLENTY), Subscribe("", 0), Publish("a", b""))
     client.send(Ping())
     assert client.heard == []
-    assert client.session.state is State.ATTACHING
+    assert client.session.state is SessionState.ATTACHING
     other = stage.client("new")
     assert other.heard == []
     stage.slow = False
@@ -208,7 +208,7 @@ def test_a_stream_that_cannot_be_made_is_refused_and_another_can_be_asked_for(
 
 
 @pytest.mark.spec("ZEP-09")
-def test_what_came_before_the_connection_broke_counts_when_the_stream_is_made(stage: Stage) -> None:
+def test_messages_from_before_the_connection_broke_count_when_the_stream_is_created(stage: Stage) -> None:
     client = stage.client()
     client.send(Attach("new"), Publish("a", b""))
     client.send(Publish("b", b""))
@@ -221,10 +221,10 @@ def test_what_came_before_the_connection_broke_counts_when_the_stream_is_made(st
     assert not stage.engine.sessions
 
 
-def test_who_waits_for_a_stream_is_let_go_when_the_broker_ends(stage: Stage) -> None:
+def test_a_client_that_waits_for_a_stream_is_disconnected_when_the_broker_ends(stage: Stage) -> None:
     client = stage.client()
     client.send(Attach("new"), Publish("a", b""))
-    stage.engine.detach()
+    stage.engine.detach_all()
     assert client.parted
     stage.slow = False
     stage.work()
@@ -235,7 +235,7 @@ def test_who_waits_for_a_stream_is_let_go_when_the_broker_ends(stage: Stage) -> 
 
 def test_a_stream_is_asked_for_from_within_while_it_is_being_made(stage: Stage) -> None:
     client = stage.client("new")
-    stream = stage.engine.find("new", create=True)
+    stream = stage.engine.find_or_make("new")
     stage.work()
     client.read()
     assert client.said == ["AttachOk"]
@@ -246,7 +246,7 @@ def test_a_stream_is_asked_for_from_within_while_it_is_being_made(stage: Stage) 
 
 
 @pytest.mark.spec("ZEP-06", "ZEP-09")
-def test_what_is_published_waits_until_the_stream_is_awake(stage: Stage) -> None:
+def test_published_messages_wait_until_the_stream_is_awake(stage: Stage) -> None:
     client, reader = stage.client("prices"), stage.client("prices", credit=PLENTY)
     stage.work()
     reader.subscribe()
@@ -257,7 +257,7 @@ def test_what_is_published_waits_until_the_stream_is_awake(stage: Stage) -> None
     assert (stream.journal.last, stream.held, client.confirmed) == (0, "", 0)
     assert reader.keys == []
     reader.ping()
-    assert reader.confirmed == 0  # nothing is between it and what waits
+    assert reader.confirmed == 0  # its PING waits behind the pending messages
     stage.work()
     client.read()
     reader.read()
@@ -286,7 +286,7 @@ def test_a_client_that_is_parting_and_goes_away_is_forgotten(stage: Stage) -> No
     client = stage.client("prices")
     stage.work()
     client.send(Publish("a", b""), Ping(), Detach())
-    client.session.lost()
+    client.session.on_connection_lost()
     assert not stage.engine.sessions
     stage.work()
     assert stage.stream("prices").journal.last == 1
@@ -297,7 +297,7 @@ def test_a_client_that_is_parting_does_not_wait_for_a_broker_that_ends(stage: St
     client = stage.client("prices")
     stage.work()
     client.send(Publish("a", b""), Ping(), Detach())
-    stage.engine.detach()
+    stage.engine.detach_all()
     client.read()
     assert client.said == ["AttachOk", "DetachOk"]
     assert not stage.engine.sessions
@@ -338,7 +338,7 @@ def test_a_stream_that_rests_between_two_messages_is_woken(tmp_path: Path) -> No
         assert stage.stream("prices").journal.last == 2
 
 
-def test_what_waits_for_an_idle_stream_is_there_when_the_broker_is_closed(tmp_path: Path) -> None:
+def test_messages_that_wait_for_an_idle_stream_are_appended_when_the_broker_closes(tmp_path: Path) -> None:
     with Stage(tmp_path) as stage:
         client = stage.client("prices")
         stage.slow = True

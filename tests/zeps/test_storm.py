@@ -1,4 +1,4 @@
-"""A publisher flat out, and subscribers of every kind that join, stall, lose credit, are killed and come back."""
+"""A publisher at full speed, and subscribers that join, stall, lose credit, are killed and come back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOTAL = 200_000
 BATCH = 400
 LAST_PART = TOTAL - 20 * BATCH
 KEYS = ["temp.attic", "temp.kitchen", "wind", "temp.hall", "rain.attic", "rain", "wind.hall"]
-# What follows the sequence in a DELIVER, in turn.
+# The bytes after the sequence of a DELIVER, in turn.
 TAILS = [Publish(KEYS[n % 7], b"%d" % n * (n % 11)).encode()[0][3:] for n in range(7 * 11)]
 FRAMES = [b"\xaa\xa5\x06" + tail for tail in TAILS]
 PATTERNS = [
@@ -49,13 +49,13 @@ SUBSCRIBE_OK = SubscribeOk().encode()[0]
 
 
 class Publisher:
-    """Sends as fast as it can. `sent` and `confirmed` tell how far it is."""
+    """A publisher at full speed. `sent` and `confirmed` are its progress."""
 
     def __init__(self) -> None:
         self.sent = 0
         self.confirmed = 0
-        self.expected = 0  # subscribers who are still to join
-        self.not_before = 0.0  # when somebody wants to begin, by the clock
+        self.expected = 0  # subscribers that have not joined yet
+        self.not_before = 0.0  # the time at which a subscriber begins
         self._watched: list[tuple[int, asyncio.Event]] = []
 
     async def run(self, endpoint: str) -> None:
@@ -64,7 +64,7 @@ class Publisher:
             await dealer.send(ATTACH)
             assert await dealer.recv(PATIENCE) == [ATTACH_OK]
             while self.sent < TOTAL:
-                # All are to see something: the last part is for those who are late.
+                # Every subscriber must get messages: the last part is for late ones.
                 if self.sent == LAST_PART:
                     await eventually(lambda: not self.expected and time.time() > self.not_before)
                 batch = [FRAMES[(self.sent + n) % len(FRAMES)] for n in range(BATCH)]
@@ -85,7 +85,7 @@ class Publisher:
                 event.set()
 
     async def until(self, sent: int) -> None:
-        """Wait until so much was sent."""
+        """Wait until so many messages were sent."""
         if self.sent < min(sent, TOTAL):
             event = asyncio.Event()
             self._watched.append((min(sent, TOTAL), event))
@@ -94,15 +94,15 @@ class Publisher:
 
 @dataclass
 class Start:
-    """A way to begin, and what is known of the place by it."""
+    """A way to begin, and what it says about the first sequence."""
 
     latest: int
-    after: int = 0  # nothing up to here,
-    before: int = TOTAL  # and everything after here
+    after: int = 0  # no message up to this one
+    before: int = TOTAL  # every message after this one
 
 
 class Subscriber:
-    """Takes note of all it sees, and checks it."""
+    """A subscriber that checks all messages."""
 
     def __init__(self, publisher: Publisher, endpoint: str, pattern: str, seed: int) -> None:
         self._publisher = publisher
@@ -135,12 +135,12 @@ class Subscriber:
                 await self._follow(dealer, habit)
             if self._seen:
                 latest = self._last
-            # else it was killed before anything came: it begins as it did
+            # else it was killed before its first message: it begins as before
             confirmed = self._publisher.confirmed
         return self._pattern, began, list(struct.unpack(f">{len(self._seen) // 8}Q", self._seen))
 
     async def _follow(self, dealer: Dealer, habit: str) -> None:
-        """Read until the end, or until it is killed. A killed one loses what is on its way."""
+        """Read until the end, or until it is killed. A killed one loses the messages on their way."""
         credit = self._chance.randrange(1, 5000) if habit == "poor" else 1 << 20 if habit == "steady" else 1 << 40
         await self._grant(dealer, credit)
         lives = self._chance.randrange(1, 15_000) if habit == "killed" else TOTAL
@@ -230,7 +230,7 @@ async def storm(tmp_path: Path) -> None:
             if began.latest & TIME:
                 began.after = began.before = journal.before((began.latest ^ TIME) * 1000)
             due = [n for n in range(began.after + 1, TOTAL + 1) if test(KEYS[(n - 1) % len(TAILS) % 7].encode())]
-            # Where it began live, the place is known by what was confirmed before and sent after.
+            # A live start is between the messages confirmed before it and those sent after it.
             place = due.index(seen[0])
             assert place == 0 or due[place - 1] <= began.before
             assert seen == due[place:]

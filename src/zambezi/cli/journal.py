@@ -24,8 +24,8 @@ from zambezi.wire.text import as_bytes, printable
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import Journal, Store
-from zambezi.zeps.journal.extract import Stored, batches, messages
-from zambezi.zeps.journal.identity import Damaged
+from zambezi.zeps.journal.extract import JournalMessage, batches, messages
+from zambezi.zeps.journal.identity import DamagedIdentity
 from zambezi.zeps.journal.verify import Checked, Damage, verify
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _journals(store: Store, names: list[str]) -> Iterator[Journal]:
     for name in names or known:
         try:
             yield store.open(name)
-        except Damaged:
+        except DamagedIdentity:
             if names:
                 raise  # otherwise it is among the problems of the store
 
@@ -326,7 +326,7 @@ def _bounds(journal: Journal, arguments: argparse.Namespace) -> tuple[int, int]:
     return max(after, journal.first - 1), min(last, journal.last)
 
 
-def _as_json(message: Stored) -> bytes:
+def _as_json(message: JournalMessage) -> bytes:
     body: dict[str, str]
     try:
         body = {"body": message.body.decode("utf-8")}
@@ -336,15 +336,15 @@ def _as_json(message: Stored) -> bytes:
     return json.dumps({**told, **body}).encode() + b"\n"
 
 
-def _as_raw(message: Stored) -> bytes:
+def _as_raw(message: JournalMessage) -> bytes:
     return message.body + b"\n"
 
 
-def _as_hex(message: Stored) -> bytes:
+def _as_hex(message: JournalMessage) -> bytes:
     return message.body.hex().encode() + b"\n"
 
 
-def _as_text(message: Stored) -> bytes:
+def _as_text(message: JournalMessage) -> bytes:
     told = f"{message.sequence} {_moment(message.time)} {printable(message.key)} {printable(message.body)}\n"
     return told.encode(sys.stdout.encoding or "utf-8", "backslashreplace")
 
@@ -425,7 +425,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _octets_of(message: Stored) -> bytes:
+def _octets_of(message: JournalMessage) -> bytes:
     return message.octets
 
 

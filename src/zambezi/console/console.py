@@ -173,7 +173,7 @@ class Console:
 
     async def _tailed(self, endpoint: str, stream: str, pattern: str, since: Since) -> AsyncIterator[dict[str, Any]]:
         broker = self._server.broker
-        if broker is None or broker.engine.find(stream, create=False) is None:
+        if broker is None or broker.engine.find(stream) is None:
             yield {"error": f"there is no stream {stream}"}  # to look at one must not make it
             return
         try:

@@ -55,7 +55,7 @@ class StreamArchive:
         except JournalError as error:
             raise ArchiveError(f"it could not be journalled, and was not delivered: {error}") from None
         if stored is not None:
-            self._stream.barrier(_Stored(stored))
+            self._stream.confirm_when_safe(_Stored(stored))
         return last - len(published) + 1
 
     def replay(self, topics: Collection[bytes], since: Since) -> Iterator[Kept | None]:

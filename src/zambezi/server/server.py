@@ -224,7 +224,7 @@ class Server:
 
     def _stream(self, name: str, wanted: str) -> BrokerStream:
         """A stream of our own broker."""
-        stream = self.broker.engine.find(name, create=True) if self.broker is not None else None
+        stream = self.broker.engine.find_or_make(name) if self.broker is not None else None
         if stream is None:
             raise ServerError(f"{wanted} needs the broker of streams: set enabled = true below [zeps], or leave it out")
         return stream

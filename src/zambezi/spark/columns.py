@@ -34,7 +34,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from zambezi.spark.errors import DamagedLog, SparkError
-from zambezi.zeps.block import measure
+from zambezi.zeps.block import message_at
 from zambezi.zeps.layout import DELIVER, DELIVER_KEY, LONG, PUBLISH, PUBLISH_LEAST, SHORT
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -216,7 +216,7 @@ def whole(window: Octets) -> int:
     if len(window) - position > SHORT:
         position += _signed(window[position:])
     octets = window[position:].tobytes()
-    while (place := measure(octets, 0, len(octets))) is not None:
+    while (place := message_at(octets, 0, len(octets))) is not None:
         position += place.stop
         octets = octets[place.stop :]
     return position

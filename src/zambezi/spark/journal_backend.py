@@ -140,7 +140,7 @@ class JournalBackend:
     def _segment(self, segment: Segment, files: Files, after: int, last: int) -> Iterator[Window]:
         number = max(0, segment.locate(files, after + 1))
         while number < segment.entries:
-            entries = np.frombuffer(files.read(number, min(_PAGE, segment.entries - number)), ENTRY)
+            entries = np.frombuffer(files.read_entries(number, min(_PAGE, segment.entries - number)), ENTRY)
             self._check_chain(segment, entries)
             ends = (entries["offset"] + entries["length"]).astype(np.int64)
             offsets = entries["offset"].astype(np.int64)

@@ -1,7 +1,7 @@
-"""ZEPS: streams of messages that are journalled, replayed from any point, and then followed live.
+"""ZEPS: streams of messages that a broker journals, and that subscribers replay from any point and then follow live.
 
-`Client` blocks, and any thread may use it; `zambezi.zeps.asyncio.Client` is its twin for asyncio. `Broker` keeps and
-serves the streams, on asyncio.
+`Client` blocks, and any thread may use it; `zambezi.zeps.asyncio.Client` has the same methods for asyncio. `Broker`
+stores and serves the streams, on asyncio.
 """
 
 from __future__ import annotations

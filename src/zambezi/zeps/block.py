@@ -1,14 +1,14 @@
-"""A block: many DELIVER messages with their frame headers, as one `bytes`. What the journal holds is what goes out.
+"""A block: many DELIVER messages with their frame headers, as one `bytes`. The journal stores it as it goes out.
 
-Everything that is done to messages by the hundred is here: PUBLISH messages are checked and turned into a block, and a
-block is cut again into messages, keys and places. A message costs a fraction of a microsecond when all of a batch have
-the same size, as readings of sensors and ticks of markets often have: then the columns of the batch, seen as a table of
-octets with a message in each row, are checked and written at once.
+This module handles many messages at once: it validates PUBLISH messages and makes a block of them, and it finds the
+messages and keys in a block. If all messages of a batch have the same size, as sensor readings and market ticks often
+have, a message costs a fraction of a microsecond: the batch is a table of bytes with a message in each row, and whole
+columns of it are checked and written at once.
 
     PUBLISH  AA A5 06               key-length key  body-length body
     DELIVER  AA A5 07  sequence (8) key-length key  body-length body
 
-A property test holds all of it equal to the grammar in `zambezi.zeps.messages`.
+Property tests check that all of this agrees with the grammar in `zambezi.zeps.messages`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from zambezi.zeps.layout import (
     frame_header,
 )
 
-_TABLE: Final = 16  # a table of fewer rows is not worth the look
+_TABLE: Final = 16  # a table with fewer rows is not worth the check
 
 _OCTETS: Final = [bytes((value,)) for value in range(256)]
 _CYCLE: Final = bytes(range(256))
 
 
 class Place(NamedTuple):
-    """Where one message stands in a block, and what it is."""
+    """The position of one message in a block, its sequence and its key."""
 
     start: int
     stop: int
@@ -50,38 +50,38 @@ class Place(NamedTuple):
 
 
 class Block:
-    """Messages as octets, from sequence `first` to `last`. Immutable, and shared by all who need it.
+    """Messages as bytes, from sequence `first` to `last`. It is immutable, and shared by all subscribers.
 
-    A block out of a journal has every sequence from `first` to `last`; one that was filtered has some of them.
+    A block from a journal has every sequence from `first` to `last`; a filtered one has some of them.
     """
 
-    __slots__ = ("_bodies", "_places", "_stride", "count", "credit", "first", "last", "octets")
+    __slots__ = ("_bodies", "_parsed", "_stride", "count", "credit", "first", "last", "octets")
 
     def __init__(self, first: int, last: int, count: int, octets: bytes, credit: int, stride: int = 0) -> None:
         self.first = first
         self.last = last
         self.count = count
         self.octets = octets
-        self.credit = credit  # what delivering it costs: its octets without the frame headers (ZEP-03)
-        self._stride = stride  # from one message to the next, where that is known to be the same for all
-        self._places: tuple[Sequence[int], list[bytes]] | None = None
+        self.credit = credit  # the cost of delivering it: its bytes without the frame headers (ZEP-03)
+        self._stride = stride  # the distance between two messages, if it is known to be the same for all
+        self._parsed: tuple[Sequence[int], list[bytes]] | None = None
         self._bodies: list[bytes] | None = None
 
     @property
     def starts(self) -> Sequence[int]:
-        """Where each message begins, and in the end where the last one ends. Those of one size cost nothing each."""
+        """The offset of each message, and last of all the end of the block. For messages of one size it is a range."""
         if self._stride:
             return range(0, len(self.octets) + 1, self._stride)
-        return self._found()[0]
+        return self._starts_and_keys()[0]
 
     @property
     def keys(self) -> list[bytes]:
         """The routing key of each message."""
-        return self._found()[1]
+        return self._starts_and_keys()[1]
 
     @property
     def bodies(self) -> list[bytes]:
-        """The messages without their frame headers: for those to whom each goes in a box of its own."""
+        """The messages without their frame headers: for links that encrypt each message, or pass it in memory."""
         if self._bodies is None:
             starts = self.starts
             octets = self.octets
@@ -91,7 +91,7 @@ class Block:
         return self._bodies
 
     def select(self, indices: Sequence[int]) -> Block:
-        """A block of some of the messages."""
+        """Return a block of some of the messages."""
         starts = self.starts
         octets = self.octets
         chosen = [octets[starts[index] : starts[index + 1]] for index in indices]
@@ -99,40 +99,40 @@ class Block:
         heads = SHORT * len(chosen) + (LONG - SHORT) * sum([piece[0] == LONG_FLAG for piece in chosen])
         return Block(self.first, self.last, len(chosen), picked, len(picked) - heads)
 
-    def _found(self) -> tuple[Sequence[int], list[bytes]]:
-        if self._places is None:
-            self._places = places(self.octets)
-        return self._places
+    def _starts_and_keys(self) -> tuple[Sequence[int], list[bytes]]:
+        if self._parsed is None:
+            self._parsed = starts_and_keys(self.octets)
+        return self._parsed
 
     def __repr__(self) -> str:
-        return f"<Block of {self.first} to {self.last}, {len(self.octets)} octets>"
+        return f"<Block of {self.first} to {self.last}, {len(self.octets)} bytes>"
 
 
-def published(frames: Sequence[bytes], start: int = 0) -> int:
-    """Where the PUBLISH messages without fault end, that begin with the frame at `start`."""
+def end_of_publishes(frames: Sequence[bytes], start: int = 0) -> int:
+    """Return the index of the first frame from `start` on that is not a valid PUBLISH; `len(frames)` if all are."""
     count = len(frames)
-    if not start and _all_published(frames):
+    if not start and _are_publishes(frames):
         return count
     for index in range(start, count):
-        if not _all_published(frames[index : index + 1]):
+        if not _are_publishes(frames[index : index + 1]):
             return index
     return count
 
 
-def _all_published(frames: Sequence[bytes]) -> bool:
+def _are_publishes(frames: Sequence[bytes]) -> bool:
     if min(map(len, frames)) < PUBLISH_LEAST:
         return False
-    if len(frames) >= _TABLE and _is_table(frames, len(frames[0])):
+    if len(frames) >= _TABLE and _is_publish_table(frames, len(frames[0])):
         return True
     lengths = _LENGTHS
     return [frame[:3] for frame in frames].count(PUBLISH) == len(frames) and all(
-        # In a list, which is made faster than a generator is run.
+        # A list, because it is faster than a generator.
         [frame[(after := PUBLISH_KEY + frame[3]) : after + 4] == lengths[len(frame) - after - 4] for frame in frames]  # noqa: C419
     )
 
 
-def _is_table(frames: Sequence[bytes], size: int) -> bool:
-    """Whether all frames are PUBLISH messages of one size, with keys of one length."""
+def _is_publish_table(frames: Sequence[bytes], size: int) -> bool:
+    """Return whether all frames are PUBLISH messages of one size, with keys of one length."""
     if set(map(len, frames)) != {size}:
         return False
     after = PUBLISH_KEY + frames[0][3]
@@ -146,7 +146,7 @@ def _is_table(frames: Sequence[bytes], size: int) -> bool:
 
 
 def deliver(frames: Sequence[bytes], first: int) -> Block:
-    """The block of DELIVER messages for PUBLISH messages that `published` found without fault. (ZEP-05)"""
+    """Return a block of DELIVER messages for PUBLISH messages that `end_of_publishes` found valid. (ZEP-05)"""
     size = len(frames[0])
     count = len(frames)
     credit = sum(map(len, frames)) + GROWTH * count
@@ -159,7 +159,7 @@ def _deliver_each(frames: Sequence[bytes], first: int) -> bytes:
     sequences: list[bytes] = []
     sequence = first
     while len(sequences) < len(frames):
-        # All sequences that differ in the last octet alone share what stands before it.
+        # Sequences that differ in the last byte only share the seven bytes before it.
         low = sequence & 0xFF
         high = SEQUENCE.pack(sequence)[:7]
         sequences += [high + octet for octet in _OCTETS[low : low + len(frames) - len(sequences)]]
@@ -172,7 +172,7 @@ def _deliver_each(frames: Sequence[bytes], first: int) -> bytes:
 
 
 class _Heads(dict[int, bytes]):
-    """What stands before the sequence, by the size of the PUBLISH: a frame header and the signature."""
+    """The bytes before the sequence, by the size of the PUBLISH: a frame header and the signature."""
 
     def __missing__(self, size: int) -> bytes:
         made = frame_header(size + GROWTH) + DELIVER
@@ -182,7 +182,7 @@ class _Heads(dict[int, bytes]):
 
 
 class _Lengths(dict[int, bytes]):
-    """The length of a body as four octets; for a body that cannot be, five: so many never stand in their place."""
+    """The length of a body as four bytes. For a negative length it is five bytes, which never equal a slice of four."""
 
     def __missing__(self, size: int) -> bytes:
         if size < 0:
@@ -199,10 +199,10 @@ _LENGTHS: Final = _Lengths()
 
 
 def _deliver_table(frames: Sequence[bytes], first: int, size: int) -> bytes:
-    """Where all are of one size, the sequences are columns of a table.
+    """Return the DELIVER messages for PUBLISH messages of one size: the sequences are columns of a table.
 
-    The frames are joined by what stands before them: a frame header, the signature and the first five octets of the
-    sequence. The last three octets of the sequence then fall on the three octets that the PUBLISH began with.
+    The frames are joined with the bytes that stand before each of them: a frame header, the signature and the first
+    five bytes of the sequence. The last three bytes of it then replace the three bytes of PUBLISH's signature.
     """
     pieces = []
     sequence = first
@@ -227,15 +227,15 @@ def _deliver_table(frames: Sequence[bytes], first: int, size: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def places(octets: bytes) -> tuple[Sequence[int], list[bytes]]:
-    """Where the messages of a block begin (and where the last one ends), and their keys.
+def starts_and_keys(octets: bytes) -> tuple[Sequence[int], list[bytes]]:
+    """Return the offsets of a block's messages, with the end of the last one, and the keys.
 
-    For octets that are known to be a block: whatever comes from elsewhere goes through `measure`.
+    The bytes must be a valid block: bytes that may be damaged are parsed by `message_at`.
     """
     end = len(octets)
     if not end:
         return [0], []
-    starts = _equal_places(octets) if octets[0] == 0 else None
+    starts = _equal_starts(octets) if octets[0] == 0 else None
     if starts is not None:
         key = SHORT + DELIVER_KEY
         stop = key + octets[key - 1]
@@ -257,13 +257,13 @@ def places(octets: bytes) -> tuple[Sequence[int], list[bytes]]:
     return found, keys
 
 
-def _equal_places(octets: bytes) -> range | None:
-    """Where the messages begin if all have the size of the first, and keys as long as the first's."""
+def _equal_starts(octets: bytes) -> range | None:
+    """Return the offsets of the messages if all have the size of the first, and keys as long as its key; else None."""
     stride = SHORT + octets[1]
     count, odd = divmod(len(octets), stride)
     if odd or count < _TABLE:
         return None
-    # A frame header, the signature and the length of the key in every row: rows of another size would not have them.
+    # Every row must have the frame header, the signature and the length of the key: rows of another size would not.
     key_length = SHORT + DELIVER_KEY - 1
     columns = [*enumerate(octets[: SHORT + len(DELIVER)]), (key_length, octets[key_length])]
     if all(octets[column::stride].count(value) == count for column, value in columns):
@@ -271,16 +271,16 @@ def _equal_places(octets: bytes) -> range | None:
     return None
 
 
-def walk(octets: bytes | memoryview, start: int = 0, stop: int | None = None) -> Iterator[Place]:
-    """The messages that stand one after another, whole and without fault, from `start` on."""
+def walk_messages(octets: bytes | memoryview, start: int = 0, stop: int | None = None) -> Iterator[Place]:
+    """Yield the consecutive valid messages from `start` on, and stop at the first that is damaged or incomplete."""
     end = len(octets) if stop is None else stop
-    while (place := measure(octets, start, end)) is not None:
+    while (place := message_at(octets, start, end)) is not None:
         yield place
         start = place.stop
 
 
-def measure(octets: bytes | memoryview, position: int, end: int) -> Place | None:
-    """The message at `position`, or None if no whole and faultless message stands there before `end`."""
+def message_at(octets: bytes | memoryview, position: int, end: int) -> Place | None:
+    """Return the message at `position`, or None if there is no complete and valid message before `end`."""
     if end - position < SHORT + DELIVER_LEAST:
         return None
     flags = octets[position]

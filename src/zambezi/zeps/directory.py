@@ -1,4 +1,4 @@
-"""What the reserved streams of a broker tell: its streams, its clients, and the index of a journal."""
+"""The content of a broker's reserved streams: its streams, its clients, and the index of a journal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamInfo:
-    """A stream, as its broker tells of it. Times are in microseconds since 1970, and 0 where there is no message."""
+    """A stream, as its broker describes it. Times are microseconds since 1970; 0 if the stream has no messages."""
 
     stream: str
     incarnation: str = ""
@@ -35,31 +35,31 @@ class StreamInfo:
     sync: str = ""
     subscribers: int = 0
     attached: int = 0
-    rate: float = 0.0  # messages published in a second, of late
-    held: str = ""
-    multicast: str = ""  # the group that live messages go to,
-    sealed: bool = False  # whether it takes a key to read them there,
-    feed: Mapping[str, int] = field(default_factory=dict, hash=False)  # and what went there, counted
+    rate: float = 0.0  # messages published per second, recently
+    held: str = ""  # why the broker cannot append messages now, if so
+    multicast: str = ""  # the multicast group of the live messages
+    sealed: bool = False  # whether the datagrams of the group are encrypted
+    feed: Mapping[str, int] = field(default_factory=dict, hash=False)  # the counters of the group
 
     @property
     def messages(self) -> int:
-        """How many messages are there."""
+        """The number of messages in the stream."""
         return max(0, self.last - self.first + 1)
 
     @property
     def first_at(self) -> datetime | None:
-        """When the oldest message that is there was published."""
-        return moment(self.first_time) if self.messages else None
+        """The time when the oldest message was published; None if the stream has no messages."""
+        return datetime_of(self.first_time) if self.messages else None
 
     @property
     def last_at(self) -> datetime | None:
-        """When the newest message was published."""
-        return moment(self.last_time) if self.messages else None
+        """The time when the newest message was published; None if the stream has no messages."""
+        return datetime_of(self.last_time) if self.messages else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientInfo:
-    """A connection, as the broker tells of it. From `patterns` on it is about what the connection subscribed to."""
+    """A connection, as the broker describes it. The fields from `patterns` on are those of its subscriptions."""
 
     client: int
     address: str = ""
@@ -77,48 +77,48 @@ class ClientInfo:
 
 
 def read_streams(bodies: Iterable[bytes]) -> list[StreamInfo]:
-    """What `$streams` says."""
+    """Parse the messages of `$streams`."""
     return [_read(StreamInfo, body) for body in bodies if body]
 
 
 def read_clients(bodies: Iterable[bytes]) -> list[ClientInfo]:
-    """What `$clients` says."""
+    """Parse the messages of `$clients`."""
     return [_read(ClientInfo, body) for body in bodies if body]
 
 
 def read_index(bodies: Iterable[bytes]) -> list[IndexEntry]:
-    """What `$index/<stream>` says."""
+    """Parse the messages of `$index/<stream>`."""
     entries = []
     for body in bodies:
         for position in range(0, len(body), SIZE):
             entry = unpack(body, position)
             if entry is None:
-                raise BrokerError("the broker sent an index entry that does not agree with its own check")
+                raise BrokerError("the broker sent an index entry whose CRC is wrong")
             entries.append(entry)
     return entries
 
 
 def _read(kind: type[T], body: bytes) -> T:
-    """A JSON object as a value; what a newer broker tells besides is left out."""
+    """Parse a JSON object; ignore fields that a newer broker may send."""
     try:
-        told = json.loads(body)
-        if not isinstance(told, Mapping):
-            raise TypeError("it is no JSON object")
+        content = json.loads(body)
+        if not isinstance(content, Mapping):
+            raise TypeError("it is not a JSON object")
         known: dict[str, Any] = {}
-        for one in fields(kind):  # type: ignore[arg-type]
-            if one.name in told:
-                value = told[one.name]
-                known[one.name] = tuple(value) if isinstance(value, list) else value
+        for each in fields(kind):  # type: ignore[arg-type]
+            if each.name in content:
+                value = content[each.name]
+                known[each.name] = tuple(value) if isinstance(value, list) else value
         return kind(**known)
     except (ValueError, TypeError) as error:
-        raise BrokerError(f"the broker tells of a {kind.__name__} in a way that cannot be read: {error}") from None
+        raise BrokerError(f"the broker sent a {kind.__name__} that cannot be parsed: {error}") from None
 
 
-def moment(microseconds: int) -> datetime:
-    """Microseconds since 1970 as a time."""
+def datetime_of(microseconds: int) -> datetime:
+    """Return a time that is given in microseconds since 1970."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def microseconds_of(when: datetime) -> int:
-    """A time as microseconds since 1970. One without a zone is local time."""
+    """Return a time in microseconds since 1970. A time without a zone is local time."""
     return (when.astimezone(UTC) - _EPOCH) // _MICROSECOND

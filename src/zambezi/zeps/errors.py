@@ -1,4 +1,4 @@
-"""What can go wrong with streams, as errors that say what to do."""
+"""The errors of streams, journals, brokers and their clients. Each says what was wrong and what to do."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ class ZepsError(ZambeziError):
 
 
 class JournalError(ZepsError):
-    """A journal, or the directory of journals, cannot be used as it is."""
+    """A journal, or the data directory, cannot be used."""
 
 
 class JournalFull(JournalError):
-    """There is no room for more in the journal now. Nothing of what was to be appended is in it."""
+    """The disk has no room for the messages. None of them was appended; the caller can try again."""
 
 
 class Asleep(JournalError):
-    """The journal was idle, and takes messages again when it is woken: that waits for the disk."""
+    """The journal is idle, and must be woken before it accepts messages: that waits for the disk."""
 
 
 class OutOfRange(JournalError):
-    """A sequence was asked for that the journal does not have, or has no longer; `oldest` is the first that it has."""
+    """The journal does not have a sequence, or not any more; `oldest` is the first one that it has."""
 
     def __init__(self, text: str, oldest: int = 0) -> None:
         super().__init__(text)
@@ -31,23 +31,23 @@ class OutOfRange(JournalError):
 
 
 class PatternError(ZepsError):
-    """A subscription's pattern cannot be understood."""
+    """The pattern of a subscription cannot be parsed."""
 
 
 class GroupError(ZepsError):
-    """A multicast group that cannot be used."""
+    """A multicast group cannot be used."""
 
 
 class BrokerError(ZepsError):
-    """The broker refused what was asked of it, and said why."""
+    """The broker refused a request; the text is its reason."""
 
 
 class Incarnation(ZepsError):
-    """A stream is not the one that it was: it was deleted and made anew, or its tail was lost."""
+    """The stream is another one now: it was deleted and created again, or its last messages were lost."""
 
 
 class QueueFull(ZepsError):
-    """What is not confirmed yet has reached its bound, and the publisher was told not to wait."""
+    """The queue of messages that are not confirmed is full, and the publisher does not wait."""
 
 
 class ClientClosed(ZepsError):
@@ -55,4 +55,4 @@ class ClientClosed(ZepsError):
 
 
 class TimedOut(ZepsError, errors.TimedOut):
-    """What was waited for did not happen in the time that was given."""
+    """A call did not finish within its timeout."""

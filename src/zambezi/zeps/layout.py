@@ -1,10 +1,10 @@
-"""Where the fields stand: in PUBLISH and DELIVER, in a frame header, and in an entry of a journal's index.
+"""The offsets of the fields: in PUBLISH and DELIVER, in a frame header, and in an entry of a journal's index.
 
     PUBLISH  AA A5 06               key-length (1) key  body-length (4) body
     DELIVER  AA A5 07  sequence (8) key-length (1) key  body-length (4) body
 
-The grammar is in `zambezi.zeps.messages`. The modules that read and write messages by the hundred, or by columns, take
-their offsets from here.
+The grammar is in `zambezi.zeps.messages`. Modules that read and write many messages at once, or whole columns of them,
+use these offsets.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ SEQUENCE: Final = Struct(">Q")
 BODY_LENGTH: Final = Struct(">I")
 
 SEQUENCE_AT: Final = 3  # in a DELIVER
-PUBLISH_KEY: Final = 4  # where the key begins; its length stands in the byte before it
+PUBLISH_KEY: Final = 4  # the offset of the key; the byte before it is the length of the key
 DELIVER_KEY: Final = 12
 PUBLISH_LEAST: Final = 8  # the bytes of a message with no key and no body
 DELIVER_LEAST: Final = 16
-GROWTH: Final = DELIVER_LEAST - PUBLISH_LEAST  # a DELIVER has the sequence more than its PUBLISH
+GROWTH: Final = DELIVER_LEAST - PUBLISH_LEAST  # a DELIVER is longer than its PUBLISH by the sequence
 
 # ZMTP's frame headers, of a message that is one frame.
-SHORT: Final = 2  # bytes of the header of a frame below 256 bytes
-LONG: Final = 9
+SHORT: Final = 2  # the size of the header of a frame below 256 bytes
+LONG: Final = 9  # the size of any other header
 LONG_FLAG: Final = 2  # the first byte of a long header; that of a short one is zero
 
-# An entry of an index: name and size of each field, in order, all of them big-endian numbers.
+# An entry of an index: name and size of each field, in order. All are big-endian numbers.
 ENTRY_FIELDS: Final = {
     "first": 8,  # the sequence of the batch's first message
     "offset": 8,  # where the batch begins in the log
     "time": 8,  # when it was appended, in microseconds since 1970; never less than in the entry before
-    "count": 4,  # its messages
+    "count": 4,  # the number of its messages
     "length": 4,  # its bytes in the log
     "credit": 4,  # the cost of delivering it: its bytes without the frame headers (ZEP-03)
     "crc": 4,  # CRC-32 of its bytes in the log

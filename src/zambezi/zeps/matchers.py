@@ -1,17 +1,18 @@
 """Patterns on routing keys: which messages a subscriber wants. (ZEP-13)
 
-A pattern is text. `name:rest`, where `name` is that of a matcher, is that matcher on `rest`; anything else is a prefix,
-and the empty pattern is everything. So keys that happen to have a colon in them are matched as people expect, and
-`prefix:glob:` is the way to say that a key begins with the octets `glob:`.
+A pattern is text. If it has the form `name:rest` and `name` is the name of a matcher, that matcher gets `rest`. Any
+other pattern is a prefix, and the empty pattern matches everything. So a prefix with a colon in it works as people
+expect, and `prefix:glob:` matches keys that begin with the bytes `glob:`.
 
     sensor.            keys that begin with "sensor."
-    exact:sensor.7     that key alone
-    glob:*.kitchen     `*` any octets, `?` one character, `[a-f]` one of some
+    exact:sensor.7     that key only
+    glob:*.kitchen     `*` any bytes, `?` one character, `[a-f]` one of some characters
     regex:^s[0-9]+$    a regular expression, found anywhere in the key unless it is anchored
 
-Regular expressions come from strangers, and are RE2's: they take time in proportion to the key, whatever the pattern.
+Clients send regular expressions, so they are RE2's: the time to match grows with the length of the key, and no pattern
+can make it explode.
 
-More matchers can be registered: a name, and a function that makes a test of keys out of the rest of the pattern.
+A program can register more matchers: a name, and a function that makes a test of keys from the rest of the pattern.
 
 >>> matchers = Matchers()
 >>> matchers.register("suffix", lambda rest: lambda key: key.endswith(rest))
@@ -32,12 +33,12 @@ from zambezi.wire.text import as_bytes
 from zambezi.zeps.answers import Memory
 from zambezi.zeps.errors import PatternError
 
-Test: TypeAlias = Callable[[bytes], object]
-Maker: TypeAlias = Callable[[bytes], Test]
+KeyTest: TypeAlias = Callable[[bytes], object]
+Maker: TypeAlias = Callable[[bytes], KeyTest]
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
-_MEMORY: Final = 1 << 20  # what RE2 may use for one pattern
+_MEMORY: Final = 1 << 20  # bytes that RE2 may use for one pattern
 
 
 class Matchers:
@@ -45,57 +46,62 @@ class Matchers:
 
     def __init__(self) -> None:
         self._makers = dict(_BUILT_IN)
-        self.memory = Memory()  # of all filters that are made with these
+        self.memory = Memory()  # the bound on the caches of all filters with these matchers
 
     def register(self, name: str, maker: Maker) -> None:
-        """Add a matcher. It must answer in a time that no pattern and no key can stretch: the broker waits for it."""
+        """Add a matcher. It must be fast for every pattern and key: the broker waits for it."""
         if not name.isidentifier():
-            raise PatternError(f"a matcher's name is a word, not {name!r}")
+            raise PatternError(f"the name of a matcher must be a word, not {name!r}")
         if name in self._makers:
-            raise PatternError(f"there is a matcher {name!r} already; choose another name")
+            raise PatternError(f"a matcher {name!r} exists already; choose another name")
         self._makers[name] = maker
 
     def split(self, pattern: str) -> tuple[str, bytes]:
-        """The matcher's name, and what it is to look for."""
+        """Return the name of a pattern's matcher, and the rest of the pattern."""
         name, colon, rest = pattern.partition(":")
         if not colon or name not in self._makers:
             name, rest = "prefix", pattern
         return name, as_bytes(rest)
 
-    def parse(self, pattern: str) -> Test:
-        """The test of keys that a pattern stands for; `PatternError` if it stands for none."""
+    def parse(self, pattern: str) -> KeyTest:
+        """Return the test of keys for a pattern, or raise `PatternError`."""
         name, rest = self.split(pattern)
         maker = self._makers[name]
         return maker(rest) if name in _BUILT_IN else _guarded(name, maker, rest)
 
     @property
     def names(self) -> list[str]:
+        """The names of all matchers, in order."""
         return sorted(self._makers)
 
 
-def prefix(rest: bytes) -> Test:
+def prefix(rest: bytes) -> KeyTest:
+    """Return a test for keys that begin with some bytes."""
     return lambda key: key.startswith(rest)
 
 
-def exact(rest: bytes) -> Test:
+def exact(rest: bytes) -> KeyTest:
+    """Return a test for one key."""
     return rest.__eq__
 
 
-def glob(rest: bytes) -> Test:
-    return _search("glob", rest, b"(?s)^" + _translated(rest) + b"$")
+def glob(rest: bytes) -> KeyTest:
+    """Return a test for keys that match a glob."""
+    return _compile("glob", rest, b"(?s)^" + _glob_to_regex(rest) + b"$")
 
 
-def regex(rest: bytes) -> Test:
-    return _search("regex", rest, rest)
+def regex(rest: bytes) -> KeyTest:
+    """Return a test for keys that contain a match of a regular expression."""
+    return _compile("regex", rest, rest)
 
 
 _BUILT_IN: Final[dict[str, Maker]] = {"prefix": prefix, "exact": exact, "glob": glob, "regex": regex}
 
 
-def _guarded(name: str, maker: Maker, rest: bytes) -> Test:
-    """What somebody registered, with its mistakes kept to itself: no stranger's pattern or key may stop a broker.
+def _guarded(name: str, maker: Maker, rest: bytes) -> KeyTest:
+    """Return the test of a registered matcher, with its exceptions caught: no pattern or key may stop a broker.
 
-    A key that the test fails on is not wanted.
+    A key for which the test raises does not match.
     """
     try:
         test = maker(rest)
@@ -114,19 +120,18 @@ def _guarded(name: str, maker: Maker, rest: bytes) -> Test:
     return guarded
 
 
-def _search(name: str, given: bytes, pattern: bytes) -> Test:
+def _compile(name: str, given: bytes, pattern: bytes) -> KeyTest:
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MEMORY
     if not _is_text(given):
-        options.encoding = re2.Options.Encoding.LATIN1  # an octet is a character then
+        options.encoding = re2.Options.Encoding.LATIN1  # every byte is a character
     try:
-        search: Test = re2.compile(pattern, options).search
+        search: KeyTest = re2.compile(pattern, options).search
     except re2.error as error:
         reason = error.args[0] if error.args else error
-        told = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        shown = given.decode("utf-8", "replace")
-        raise PatternError(f"{name}:{shown} cannot be understood: {told}") from None
+        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise PatternError(f"{name}:{given.decode('utf-8', 'replace')} cannot be understood: {text}") from None
     return search
 
 
@@ -138,15 +143,15 @@ def _is_text(octets: bytes) -> bool:
     return True
 
 
-def _translated(glob: bytes) -> bytes:
-    """A glob as a regular expression."""
+def _glob_to_regex(glob: bytes) -> bytes:
+    """Translate a glob into a regular expression."""
     pieces = []
     position = 0
     while position < len(glob):
         octet = glob[position : position + 1]
         position += 1
         if octet == b"*":
-            pieces.append(b"\\C*")  # octets: a key need not be UTF-8
+            pieces.append(b"\\C*")  # bytes: a key need not be UTF-8
         elif octet == b"?":
             pieces.append(b".")
         elif octet == b"[" and (close := glob.find(b"]", position + 1 + glob.startswith(b"!", position))) > 0:

@@ -2,14 +2,14 @@
 
     C:ATTACH     S:ATTACH-OK       opens a stream, first and once per connection
     C:SUBSCRIBE  S:SUBSCRIBE-OK    asks for messages by pattern, from a point on
-    C:CREDIT                       allows the server so many octets of DELIVER more
+    C:CREDIT                       allows the server to send so many more bytes of DELIVER
     C:PUBLISH                      adds a message to the stream
     S:DELIVER                      hands a message to a subscriber
     PING         PING-OK           from either side
     DETACH       DETACH-OK         ends the peering, from either side
     S:INVALID                      says what was wrong
 
-DELIVER and PUBLISH are also made and read by the hundred, without these classes, in `zambezi.zeps.block`.
+`zambezi.zeps.block` encodes and decodes many DELIVER and PUBLISH messages at once, without these classes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from zambezi.wire import Message, chunk, constant, field, number_2, number_8, st
 PROTOCOL: Final = "ZEPS"
 VERSION: Final = 1
 
-# The values of `latest` in SUBSCRIBE that are not simply the last known sequence.
+# The values of `latest` in SUBSCRIBE that are not the last known sequence.
 EARLIEST: Final = 0  # from the first message on
 LATEST: Final = (1 << 63) - 1  # live only
 TIME: Final = 1 << 63  # the low 63 bits are milliseconds since 1970
 
 
 class Zeps(Message, signature=0xAAA5):
-    """What all commands begin with."""
+    """The beginning of every command: the signature."""
 
 
 class Attach(Zeps, id=1):
@@ -55,7 +55,7 @@ class SubscribeOk(Zeps, id=4):
 
 
 class Credit(Zeps, id=5):
-    """Client sends credit to the server, in octets. (ZEP-03)"""
+    """Client sends credit to the server, in bytes. (ZEP-03)"""
 
     credit: int = field(number_8)
 
@@ -76,7 +76,7 @@ class Deliver(Zeps, id=7):
 
 
 class Ping(Zeps, id=8):
-    """Client or server sends a heartbeat; a client's is a barrier. (ZEP-06)"""
+    """Client or server sends a heartbeat; PING-OK to a client confirms all that it published before. (ZEP-06)"""
 
 
 class PingOk(Zeps, id=9):
@@ -88,7 +88,7 @@ class Detach(Zeps, id=10):
 
 
 class DetachOk(Zeps, id=11):
-    """The other side handshakes the close."""
+    """The other side confirms the close."""
 
 
 class Invalid(Zeps, id=12):

@@ -1,7 +1,7 @@
 # Generated from asyncio.py by `make generate`. Change that file, and generate this one anew.
 """Streams for threads, in calls that block.
 
-Names, arguments and meaning are those of `zambezi.zeps.asyncio`.
+Names, arguments and behaviour are those of `zambezi.zeps.asyncio`.
 
 >>> import tempfile
 >>> from zambezi.zeps.testing import serve
@@ -16,8 +16,8 @@ Names, arguments and meaning are those of `zambezi.zeps.asyncio`.
 ...     main(path)
 [b'4.20', b'3.10']
 
-A call that times out loses nothing: a message is taken from a subscription only when the call returns
-it, and it is published once the call has returned.
+A call that times out loses nothing: a message is removed from a subscription only when the call
+returns it, and a message is published when the call has returned.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from zambezi.zeps.client.arguments import (
     Body,
     ClientArguments,
     Endpoint,
-    Reading,
     Since,
     StreamArguments,
+    SubscriptionReader,
     Until,
     as_body,
     as_items,
+    check_not_reserved,
+    check_pattern,
+    check_stream_name,
     end_of,
-    left_behind,
     locator,
-    not_reserved,
-    pattern_text,
-    place_of,
-    stream_name,
+    start_of,
+    unconfirmed_text,
 )
 from zambezi.zeps.client.batch import Message, MessageBatch
 from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
@@ -66,24 +66,24 @@ from zambezi.zeps.directory import (
 )
 from zambezi.zeps.errors import ClientClosed, TimedOut, ZepsError
 from zambezi.zeps.journal.entry import IndexEntry
-from zambezi.zeps.multicast.listening import Wish
+from zambezi.zeps.multicast.group_subscription import MulticastOptions
 from zambezi.zmtp.face import go_on
 from zambezi.zmtp.thread_waiter import Waiter
 
 __all__ = ["Client", "Stream", "Subscription"]
 
 _DEFAULT: Final = "default"
-_AT_ONCE: Final = 64  # messages that a program publishes in a row before the event loop runs
-_NOTHING: Final = "no message came"
+_AT_ONCE: Final = 64  # messages that a program can publish in a row before the event loop runs
+_NOTHING: Final = "no message arrived"
 
 
-def _watch(waiter: Waiter, connection: BrokerConnection) -> None:
-    """Have callers that wait look again whenever a connection changes."""
+def _wake_on_change(waiter: Waiter, connection: BrokerConnection) -> None:
+    """Let waiting callers check again whenever a connection changes."""
     waiter.state = lambda: f"the client is {connection.state}"
     connection.on_change = connection.transport.on_closed = waiter.wake
 
 
-def _close(waiter: Waiter, connection: BrokerConnection, linger: float | None) -> None:
+def _close_connection(waiter: Waiter, connection: BrokerConnection, linger: float | None) -> None:
     """Close a connection, and wait until it is closed."""
     waiter.call(connection.close, linger)
     waiter.until(lambda: connection.closed or None, None, "")
@@ -92,8 +92,8 @@ def _close(waiter: Waiter, connection: BrokerConnection, linger: float | None) -
 class Client:
     """A client of a broker. Make it with `connect`, and close it with `with`, or `close()`.
 
-    Connections are made in the background, for each stream that is published to and for each subscription; they are
-    made again whenever they are lost. See docs/streams.md for all the options.
+    The client connects in the background, once for each stream that it publishes to and for each subscription, and
+    connects again whenever a connection is lost. See docs/streams.md for all options.
     """
 
     def __init__(self, endpoint: Endpoint, **options: Unpack[ClientArguments]) -> None:
@@ -110,7 +110,8 @@ class Client:
     def connect(cls, endpoint: Endpoint, **options: Unpack[ClientArguments]) -> Self:
         """Return a client of the broker at an endpoint, or of the one that a node finds (`X-ZEPS`). Returns at once.
 
-        A function is asked for the endpoint whenever there is no connection; it returns None while it does not know.
+        Instead of an endpoint you can give a function that returns it, or None while it is unknown. The client calls it
+        whenever it has no connection.
         """
         return cls(endpoint, **options)
 
@@ -128,42 +129,42 @@ class Client:
             raise ClientClosed("the client is closed")
 
     def stream(self, name: str, **options: Unpack[StreamArguments]) -> Stream:
-        """Return the stream of that name. `bound` and `on_full` are for the first time that it is asked for."""
+        """Return the stream of that name. Give `bound` and `on_full` only in the first call for a stream."""
         return self._waiter.call(self._stream, name, options)
 
     def _stream(self, name: str, options: StreamArguments) -> Stream:
         self._check_open()
         stream = self._streams.get(name)
         if stream is None:
-            stream = self._streams[name] = Stream(self, stream_name(name), options)
+            stream = self._streams[name] = Stream(self, check_stream_name(name), options)
         elif options:
             raise ZepsError(
-                f"the stream {name!r} is in use by this client; give its options when it is first asked for"
+                f"the stream {name!r} is in use by this client; give its options in the first call of stream()"
             )
         return stream
 
-    # What the broker tells
+    # Information about the broker
 
     def streams(self, timeout: float | None = None) -> list[StreamInfo]:
         """Return all streams of the broker."""
         return read_streams(self._ask(STREAMS, 0, timeout))
 
     def clients(self, timeout: float | None = None) -> list[ClientInfo]:
-        """Return all connections of the broker, this one too."""
+        """Return all connections of the broker, including those of this client."""
         return read_clients(self._ask(CLIENTS, 0, timeout))
 
     def index(self, stream: str, after: int = 0, timeout: float | None = None) -> list[IndexEntry]:
-        """Return the batches of a stream's journal that have messages after a sequence: their places and times."""
-        return read_index(self._ask(stream_name(INDEX + stream_name(stream)), after, timeout))
+        """Return the batches of a stream's journal with messages after a sequence: their positions and times."""
+        return read_index(self._ask(check_stream_name(INDEX + check_stream_name(stream)), after, timeout))
 
     def _ask(self, about: str, after: int, timeout: float | None) -> list[bytes]:
         waiter = Waiter(timed_out=TimedOut)
         question = Question(waiter.reactor, self._options, self._locate, about, lambda _: None, after=after)
-        _watch(waiter, question)
+        _wake_on_change(waiter, question)
         self._waiter.call(self._add_question, question, waiter)
         try:
             waiter.call(question.start)
-            waiter.until(lambda: question.closing or None, timeout, f"the broker told nothing of {about}")
+            waiter.until(lambda: question.closing or None, timeout, f"the broker did not answer about {about}")
         finally:
             waiter.call(question.close, 0)
             self._waiter.call(self._questions.pop, question, None)
@@ -177,10 +178,10 @@ class Client:
         self._check_open()
         self._questions[question] = waiter
 
-    # The end
+    # Closing
 
     def close(self, linger: float | str | None = _DEFAULT) -> None:
-        """Close. Messages that are not confirmed have `linger` seconds to be; after that this raises `TimedOut`."""
+        """Close the client. Wait up to `linger` seconds for confirmations; raise `TimedOut` if messages remain."""
         seconds = self._options.linger if isinstance(linger, str) else linger
         deadline = None if seconds is None else time.monotonic() + seconds
         questions, subscriptions, streams = self._waiter.call(self._begin_to_close)
@@ -212,7 +213,7 @@ class Client:
         if kind is None:
             self.close()
             return
-        # A program that leaves by an exception does not want to wait, and has an error already.
+        # A program that leaves with an exception does not want to wait, and has an error already.
         try:
             self.close(0)
         except ZepsError as second:
@@ -224,11 +225,13 @@ class Client:
             _warn(f"unclosed {self!r}", ResourceWarning, source=self)
 
     def __repr__(self) -> str:
-        return f"<Client of {'nobody: it is closed' if self._closed else self._locate() or 'a broker not found yet'}>"
+        if self._closed:
+            return "<Client, closed>"
+        return f"<Client of {self._locate() or 'a broker not found yet'}>"
 
 
 class Stream:
-    """A stream of a broker, as a client sees it."""
+    """A stream of a broker, to publish to and to subscribe to. Get it from `Client.stream`."""
 
     def __init__(self, client: Client, name: str, options: StreamArguments) -> None:
         self.name = name
@@ -241,14 +244,14 @@ class Stream:
         self._waiter = Waiter(timed_out=TimedOut)
         self._connection: PublisherConnection | None = None
         self._turns = 0
-        self._over = False
+        self._closed = False
 
     # Publishing
 
     def publish(self, key: Key, body: Body, timeout: float | None = None) -> None:
-        """Add a message. It is kept until the broker has confirmed it; `flush()` waits for that.
+        """Publish a message. The client keeps it until the broker has confirmed it; `flush()` waits for that.
 
-        Waits if the messages that are not confirmed have reached their bound (or does what `on_full` says).
+        Waits if the messages that are not confirmed have reached `bound`, or does what `on_full` says.
         """
         if not self._post(key, body):  # type: ignore[arg-type]
             self._publish(key, as_body(body), timeout)
@@ -264,7 +267,7 @@ class Stream:
             self._waiter.breathe()
 
     def publish_nowait(self, key: Key, body: Body) -> None:
-        """Add a message now, or raise `QueueFull`."""
+        """Publish a message now, or raise `QueueFull`."""
         if not self._post(key, body):  # type: ignore[arg-type]
             self._waiter.call(self._try_publish, key, as_body(body), False)
 
@@ -272,20 +275,20 @@ class Stream:
         return self._publisher().publish(key, body, wait)
 
     def publish_many(self, items: Iterable[tuple[Key, Body]], timeout: float | None = None) -> None:
-        """Add many messages, each a key and a body. The fast way: a fraction of the cost of `publish`."""
+        """Publish many messages, each a key and a body. Much faster per message than `publish`."""
         given = as_items(items)
         connection = self._waiter.call(self._publisher)
         done = 0
         while done < len(given):
             attempt = partial(go_on, connection.publish_many, given, done)
-            what = f"there was no room for {len(given) - done} of {len(given)} messages"
-            done = self._waiter.until(attempt, timeout, what)
+            problem = f"there was no room for {len(given) - done} of {len(given)} messages"
+            done = self._waiter.until(attempt, timeout, problem)
         self._waiter.breathe()
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until the broker has journalled all that was published (and synced it, if the stream's policy says so).
+        """Wait until the broker has journalled all published messages (and synced them, if its policy says so).
 
-        Raises `BrokerError` for messages that the broker refused.
+        Raises `BrokerError` if the broker refused a message.
         """
         connection, engine = self._connection, self._engine
         if connection is None:
@@ -293,12 +296,12 @@ class Stream:
         barrier = self._waiter.call(connection.ask_for_confirmation)
 
         def attempt() -> bool | None:
-            if engine.is_confirmed(barrier):
+            if engine.check_confirmed(barrier):
                 return True
             connection.check_open()
             return None
 
-        self._waiter.until(attempt, timeout, f"not all of {self.name!r} was confirmed")
+        self._waiter.until(attempt, timeout, f"not all messages of {self.name!r} were confirmed")
 
     def _publisher(self) -> PublisherConnection:
         """Return the connection that publishes; the first call makes it."""
@@ -306,20 +309,20 @@ class Stream:
         if connection is None:
             client = self._client
             client._check_open()
-            if self._over:
+            if self._closed:
                 raise ClientClosed(f"the stream {self.name!r} of this client is closed")
-            not_reserved(self.name)
+            check_not_reserved(self.name)
             connection = PublisherConnection(
                 self._waiter.reactor, client._options, client._locate, self.name, self._engine
             )
-            _watch(self._waiter, connection)
+            _wake_on_change(self._waiter, connection)
             self._connection = connection
             connection.start()
         return connection
 
     @property
     def unconfirmed(self) -> int:
-        """The number of messages that are published and not confirmed yet."""
+        """The number of messages that are published and not yet confirmed."""
         return self._waiter.call(lambda: self._engine.unconfirmed)
 
     @property
@@ -339,25 +342,25 @@ class Stream:
         multicast: bool | str = False,
         interface: str | None = None,
     ) -> Subscription:
-        """Return the messages whose keys match, from a place on, and then live; or up to another place.
+        """Subscribe to the messages whose keys match a pattern: older ones first, and then live ones.
 
-        `since` is "latest" (from now on), "earliest", a sequence (after it), a time, or how long ago. `until` is a
-        sequence (the last one), a time (messages before it), or "now": messages that the stream has now. `window`
-        bounds the bytes that are held for a program that is slow to read them.
+        `since` is where to begin: "latest" (now), "earliest", a sequence (after it), a `datetime`, or a `timedelta`
+        (that long ago). `until` is where to end: a sequence (included), a `datetime` (before it), or "now" (after the
+        messages that exist now). `window` bounds the bytes that are received and not read yet.
 
-        With `multicast=True` live messages come from the stream's group, if it has one, and the broker is asked only
-        for missing ones; `interface` names the network. A text, `"udp://239.77.1.1:5680"`, is the group itself.
+        With `multicast=True` live messages come from the stream's group, if it has one, and the broker sends only
+        missing ones; `interface` names the network. A text, `"udp://239.77.1.1:5680"`, is the group itself.
 
-        Returns at once. `with` waits until the broker has confirmed it: messages that are published after that
-        are not missed.
+        Returns at once. `with` waits until the broker has confirmed the subscription: messages published after
+        that are not missed.
         """
         client = self._client
         engine = Subscriber(
-            self.name, pattern_text(pattern), place_of(since), end_of(until), window or client._options.window
+            self.name, check_pattern(pattern), start_of(since), end_of(until), window or client._options.window
         )
-        wish = Wish.of(multicast, interface)
+        options = MulticastOptions.from_arguments(multicast, interface)
         waiter = Waiter(timed_out=TimedOut)
-        connection = SubscriberConnection(waiter.reactor, client._options, client._locate, self.name, engine, wish)
+        connection = SubscriberConnection(waiter.reactor, client._options, client._locate, self.name, engine, options)
         subscription = Subscription(client, connection, waiter)
         client._waiter.call(self._add_subscription, subscription)
         waiter.call(connection.start)
@@ -367,11 +370,11 @@ class Stream:
         self._client._check_open()
         self._client._subscriptions.add(subscription)
 
-    # The end
+    # Closing
 
     def close(self, linger: float | None = 0) -> None:
-        """Publish no more. Messages that are not confirmed have `linger` seconds to be; then this raises `TimedOut`."""
-        self._over = True
+        """Stop publishing. Wait up to `linger` seconds for confirmations; raise `TimedOut` if messages remain."""
+        self._closed = True
         connection = self._connection
         if connection is None or connection.closing:
             return
@@ -382,42 +385,42 @@ class Stream:
         except TimedOut:
             state = connection.state
         finally:
-            _close(self._waiter, connection, 1.0 if connection.granted else 0)
+            _close_connection(self._waiter, connection, 1.0 if connection.granted else 0)
         if left := self._engine.counters.unconfirmed:
-            raise TimedOut(left_behind(self.name, left, state))
+            raise TimedOut(unconfirmed_text(self.name, left, state))
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"
 
 
-class Subscription(Reading):
-    """Messages of a stream, to be iterated over: one by one, or by `batches()`."""
+class Subscription(SubscriptionReader):
+    """The messages of a subscription. Iterate over them one by one, or over `batches()`."""
 
     def __init__(self, client: Client, connection: SubscriberConnection, waiter: Waiter) -> None:
         super().__init__(connection)
         self._client = client
         self._waiter = waiter
-        _watch(waiter, connection)
-        connection.transport.on_closed = self._ended
+        _wake_on_change(waiter, connection)
+        connection.transport.on_closed = self._on_closed
 
-    def _ended(self) -> None:
+    def _on_closed(self) -> None:
         self._client._waiter.call(self._client._subscriptions.discard, self)
         self._waiter.wake()
 
     def recv(self, timeout: float | None = None) -> Message:
-        """Return the next message. At the end raise `ClientClosed`, or the error that ended the subscription."""
+        """Return the next message. At the end, raise `ClientClosed`, or the error that ended the subscription."""
         while True:
             current = self._current
             for message in current:
                 return message
             if not self._waiter.until(partial(self._refill, current), timeout, _NOTHING):
-                raise self._over()
+                raise self._end_error()
 
     def recv_batch(self, timeout: float | None = None) -> MessageBatch:
-        """Return the next messages: all that came in one read, or the rest of them."""
+        """Return the next batch: all messages that came in one read, or the rest of them."""
         found = self._waiter.until(self._rest_or_next, timeout, _NOTHING)
         if not found:
-            raise self._over()
+            raise self._end_error()
         return found
 
     def __iter__(self) -> Iterator[Message]:
@@ -428,17 +431,17 @@ class Subscription(Reading):
                 return
 
     def batches(self) -> Iterator[MessageBatch]:
-        """Yield many messages in each step: the fast way."""
+        """Yield batches of messages. Much faster per message than one by one."""
         while found := self._waiter.until(self._rest_or_next, None, _NOTHING):
             yield found
 
     def ready(self, timeout: float | None = None) -> None:
-        """Wait until the broker has confirmed the subscription: messages published from then on are not missed."""
+        """Wait until the broker has confirmed the subscription: messages published after that are not missed."""
         self._waiter.until(self._is_ready, timeout, "the subscription was not confirmed")
 
     def close(self) -> None:
-        """End the subscription. Messages that have come can still be read."""
-        _close(self._waiter, self._connection, 1.0 if self._connection.granted else 0)
+        """End the subscription. Messages that were received can still be read."""
+        _close_connection(self._waiter, self._connection, 1.0 if self._connection.granted else 0)
 
     def __enter__(self) -> Self:
         try:

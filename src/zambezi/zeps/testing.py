@@ -1,4 +1,4 @@
-"""A broker for tests of programs that use streams."""
+"""A broker for the tests of programs that use streams."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PATIENCE: Final = 20.0  # seconds to start and to stop
 
 
 class serve:  # noqa: N801 - it is used like a function
-    """A broker on a port that the system gives, for the length of a `with`, or of an `async with`.
+    """A broker on a free port of 127.0.0.1, for the duration of a `with` or an `async with`. The value is its endpoint.
 
-    With `with` the broker runs in a thread of its own, so that blocking clients can use it. The value is its endpoint.
+    With `with` the broker runs in its own thread, so that blocking clients can use it.
 
     >>> import tempfile
     >>> from zambezi.zeps.sync import Client

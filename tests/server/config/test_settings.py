@@ -61,7 +61,7 @@ def test_amounts_are_written_as_people_do() -> None:
         ('[[rules]]\nkeys = "ann"', 'z.toml:2: write a list of texts, as in keys = ["one", "two"]'),
         ("[zeps", "z.toml:1: Expected ']' at the end of a table declaration; the header of a table is closed by ]"),
         ('[console]\nhost = "0.0.0.0"', "z.toml:2: a console that others can reach needs a token"),
-        ('[zeps.streams.p]\nmulticast = "udp://10.0.0.1:5"', "z.toml:2: udp://10.0.0.1:5 is no multicast group"),
+        ('[zeps.streams.p]\nmulticast = "udp://10.0.0.1:5"', "z.toml:2: udp://10.0.0.1:5 is not a multicast group"),
         ('[zeps.journal]\nmulticast = "udp://239.77.1.1:5680"', "z.toml:2: a group is for one stream"),
         ('[zeps.streams."$x"]\nkeep = "1d"', "z.toml:1: a stream has a name, which does not begin with $"),
         ("[zeps]\n[zeps]", "z.toml:2: Cannot declare ('zeps',) twice; a table has one header"),

@@ -228,7 +228,7 @@ def test_the_audit_of_a_fleet_that_works(spark: SparkSession, tmp_path: Path) ->
             async with asyncio.timeout(6 * PATIENCE):
                 await work(stack, server.endpoints["mcollective"])
                 assert server.broker is not None
-                stream = server.broker.engine.find("mcollective", create=False)
+                stream = server.broker.engine.find("mcollective")
                 assert stream is not None
                 await eventually(lambda: stream.journal.last == (3 + 2 + 1 + 1 + 1) + (3 + 1 + 1 + 1 + 2))
             return await asyncio.to_thread(report, server.endpoints["zeps"])

@@ -1,14 +1,16 @@
-"""zambezi.zeps.broker: the engine with real sockets, threads and files."""
+"""zambezi.zeps.broker.broker: the engine with real sockets, threads and files."""
 
 import asyncio
+import logging
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
-from tests.zeps.outlet import PLENTY
 from tests.zeps.speaker import Speaker
+from tests.zeps.stage import PLENTY
 from tests.zmtp.engines import CLIENT_KEYS, SERVER_KEYS
 from tests.zmtp.stranger import Stranger, hello
 from tests.zmtp.waiting import eventually, in_loop
@@ -21,15 +23,19 @@ from zambezi.zeps.journal.segment import Files
 from zambezi.zeps.messages import (
     LATEST,
     Attach,
+    AttachOk,
     Credit,
     Deliver,
     Detach,
     DetachOk,
     Invalid,
     Ping,
+    PingOk,
     Publish,
     Subscribe,
+    SubscribeOk,
 )
+from zambezi.zmtp import EndpointError
 from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.frames import encode
 from zambezi.zmtp.security import CurveClient, CurveServer
@@ -52,8 +58,29 @@ async def test_replay_and_live_over_every_transport(tmp_path: Path, transport: s
         assert broker.counters.published == 4
 
 
+@pytest.mark.spec("ZEP-14")
 @in_loop
-async def test_with_curve_nothing_is_different(tmp_path: Path) -> None:
+async def test_a_client_subscribes_and_publishes_on_one_connection(tmp_path: Path) -> None:
+    async with Broker(tmp_path) as broker, Speaker(broker.bind(TCP)) as speaker:
+        await speaker.say(Attach("s"), Publish("a", b"1"), Subscribe("", 0), Credit(10_000), Publish("b", b"2"), Ping())
+        await speaker.say(Publish("c", b"3"), Ping())
+        heard = [await speaker.hear() for _ in range(7)]
+        assert [message for message in heard if isinstance(message, Deliver)] == [
+            Deliver(1, "a", b"1"),
+            Deliver(2, "b", b"2"),
+            Deliver(3, "c", b"3"),
+        ]
+        assert [message for message in heard if not isinstance(message, Deliver)] == [
+            AttachOk(),
+            SubscribeOk(),
+            PingOk(),
+            PingOk(),
+        ]
+        assert broker.counters.published == 3
+
+
+@in_loop
+async def test_replay_and_live_over_curve(tmp_path: Path) -> None:
     security = CurveServer(SERVER_KEYS)
     authenticator = Authenticator(keys={"ann": CLIENT_KEYS.public})
     allowed: list[tuple[str, str, str]] = []
@@ -148,15 +175,20 @@ async def test_bad_input_is_answered_and_counted(tmp_path: Path) -> None:
         await speaker.dealer.send([b"two", b"frames"])
         await speaker.dealer.send([Publish("k", b"").encode()[0], b""])
         await speaker.dealer.send(b"garbage")
-        for _ in range(3):
-            await speaker.expect(Invalid)
+        reasons = [(await speaker.expect(Invalid)).reason for _ in range(3)]
+        assert reasons[:2] == ["a message of ZEPS must have one frame"] * 2
+        assert "aaa5" in reasons[2]
         await speaker.barrier()
         assert broker.counters.invalid == {"multipart": 2, "malformed": 1}
+        assert broker.counters.published == 0
         assert broker.engine.streams[0].journal.last == 0
 
 
 @in_loop
-async def test_a_message_that_is_too_large_ends_its_connection_alone(tmp_path: Path) -> None:
+async def test_a_message_that_is_too_large_ends_its_connection_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "zambezi.zmtp")
     async with Broker(tmp_path, limits=Limits(message=10_000)) as broker:
         endpoint = broker.bind(TCP)
         async with Speaker(endpoint) as other:
@@ -165,6 +197,11 @@ async def test_a_message_that_is_too_large_ends_its_connection_alone(tmp_path: P
                 stranger.say(hello() + encode([Attach("prices").encode()[0], b"x" * 10_001]))
                 await asyncio.to_thread(stranger.listen_to_the_end)
             await other.barrier()
+            assert len(broker.engine.sessions) == 1
+        assert [
+            record for record in caplog.records if "10001" in record.getMessage() and "limit" in record.getMessage()
+        ]
+        assert broker.counters.invalid == {}
 
 
 @in_loop
@@ -174,13 +211,19 @@ async def test_connections_are_limited(tmp_path: Path) -> None:
         async with Speaker(endpoint) as one, Speaker(endpoint) as other:
             await one.attach("a")
             await other.attach("a")
+            assert broker.socket_counters.refused == 0
             with Stranger.calling(endpoint) as stranger:
                 await asyncio.to_thread(stranger.listen_to_the_end)
             await one.barrier()
+            assert broker.socket_counters.refused == 1
+            assert len(broker.engine.sessions) == 2
 
 
 @in_loop
-async def test_who_does_not_read_its_answers_is_let_go(tmp_path: Path) -> None:
+async def test_a_client_that_does_not_read_its_answers_is_disconnected(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "zambezi.zmtp")
     async with Broker(tmp_path) as broker:
         endpoint = broker.bind(TCP)
         async with Speaker(endpoint) as other:
@@ -203,6 +246,8 @@ async def test_who_does_not_read_its_answers_is_let_go(tmp_path: Path) -> None:
                 await eventually(pestered)
             await eventually(lambda: len(broker.engine.sessions) == 1)
             assert broker.counters.unread == 1
+            assert "the client does not read its answers" in caplog.text
+            assert broker.counters.invalid["malformed"] >= 10_000
             await other.barrier()
 
 
@@ -226,7 +271,7 @@ async def test_a_full_disk_holds_publishers_back_by_tcp(tmp_path: Path, monkeypa
         (stream,) = broker.engine.streams
         for _ in range(50):
             await asyncio.sleep(0)
-        assert stream._pending_octets < 2_000_000
+        assert stream.pending_octets < 2_000_000
         assert not sending.done() or stream.journal.last == 0
         full = False
         await sending
@@ -237,7 +282,7 @@ async def test_a_full_disk_holds_publishers_back_by_tcp(tmp_path: Path, monkeypa
 
 
 @in_loop
-async def test_what_was_sent_before_a_connection_broke_waits_for_room(
+async def test_messages_sent_before_a_connection_broke_wait_for_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = True
@@ -260,15 +305,17 @@ async def test_what_was_sent_before_a_connection_broke_waits_for_room(
         await eventually(lambda: not broker.engine.sessions)
         full = False
         await eventually(lambda: stream.journal.last == 20)
+        assert broker.counters.published == 20
+        assert broker.counters.dismissed == 0
 
 
 @in_loop
-async def test_what_is_said_after_goodbye_is_not_heard(tmp_path: Path) -> None:
+async def test_messages_after_detach_are_ignored(tmp_path: Path) -> None:
     async with Broker(tmp_path) as broker:
         with Stranger.calling(broker.bind(TCP), small=True) as stranger:
             words = [Attach("prices"), Credit(PLENTY), Subscribe("", 0), *[Publish("k", b"x" * 100_000)] * 100]
             await asyncio.to_thread(stranger.say, hello() + encode([word.encode()[0] for word in words]))
-            # It does not read, so that the goodbye has to wait; and goes on talking.
+            # It does not read, so that DETACH-OK has to wait; and it sends more.
             await eventually(lambda: broker.counters.published == 100)
             stranger.say(encode([Detach().encode()[0]]))
             await eventually(lambda: not broker.engine.sessions)
@@ -276,11 +323,13 @@ async def test_what_is_said_after_goodbye_is_not_heard(tmp_path: Path) -> None:
             await asyncio.to_thread(stranger.listen_to_the_end)
             assert stranger.messages[-1] == [b"\xaa\xa5\x0b"]
         assert broker.engine.streams[0].journal.last == 100
+        assert broker.counters.published == 100
+        assert broker.counters.invalid == {}
 
 
 @in_loop
 async def test_a_broker_that_cannot_start_leaves_the_directory_free(tmp_path: Path) -> None:
-    with pytest.raises(JournalError):
+    with pytest.raises(JournalError, match="a stream needs a name; this one is empty"):
         Broker(tmp_path, streams=[""])
     async with Broker(tmp_path) as broker:
         assert broker.engine.names() == []
@@ -311,17 +360,19 @@ async def test_with_sync_always_the_disk_is_asked_by_another_thread(
                 patch.setattr(Files, "sync", slow)
                 await one.say(Publish("a", b""), Ping())
                 await eventually(lambda: begun)
-                # The loop is free, and others are served; but nobody is told that it is safe.
+                # The loop is free, and other clients are served; but nothing is confirmed.
                 assert (await other.delivered(1))[0].key == "a"
                 (stream,) = broker.engine.streams
-                assert stream._barriers
+                assert stream.journal.synced == 0
+                assert broker.syncs == 0
                 release.set()
-                await one.hear()
+                await one.expect(PingOk)
             assert stream.journal.synced == 1
+            assert broker.syncs == 1
 
 
 @in_loop
-async def test_a_failed_sync_is_told_to_the_publisher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_publisher_learns_of_a_failed_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(files: Files) -> None:
         raise OSError(5, "Input/output error")
 
@@ -330,35 +381,40 @@ async def test_a_failed_sync_is_told_to_the_publisher(tmp_path: Path, monkeypatc
         with monkeypatch.context() as patch:
             patch.setattr(Files, "sync", broken)
             await speaker.say(Publish("a", b""), Ping())
-            assert "stopped" in (await speaker.expect(Invalid)).reason
+            assert (await speaker.expect(Invalid)).reason == (
+                "the stream is stopped: the disk does not have the messages after sequence 0: Input/output error"
+            )
             await speaker.expect(Detach)
         await speaker.say(DetachOk())
         await eventually(lambda: not broker.engine.sessions)
+        assert broker.counters.invalid == {"stopped": 1}
 
 
 @in_loop
-async def test_what_is_not_in_memory_is_read_by_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_that_are_not_in_memory_are_read_by_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with Broker(tmp_path) as broker, Speaker(broker.bind(TCP)) as speaker:
         await speaker.attach("prices", PLENTY)
         await speaker.publish(*["k"] * 1000, body=b"x" * 1000)
         await speaker.barrier()
-        warmed: list[int] = []
-        monkeypatch.setattr(Span, "resident", lambda span: False)
+        warmed: list[tuple[int, bool]] = []
+        monkeypatch.setattr(Span, "is_resident", lambda span: False)
         warm = Span.warm
 
         def noted(span: Span) -> None:
-            warmed.append(span.first)
+            warmed.append((span.first, threading.current_thread() is threading.main_thread()))
             warm(span)
 
         monkeypatch.setattr(Span, "warm", noted)
         await speaker.subscribe("")
         assert [message.sequence for message in await speaker.delivered(1000)] == list(range(1, 1001))
-        assert warmed[0] == 1
+        assert warmed[0] == (1, False)
 
 
 @pytest.mark.spec("ZEP-11")
 @in_loop
-async def test_a_subscriber_that_stops_reading_holds_up_nobody(tmp_path: Path) -> None:
+async def test_a_subscriber_that_stops_reading_delays_no_other(tmp_path: Path) -> None:
     async with Broker(tmp_path) as broker:
         endpoint = broker.bind(TCP)
         async with Speaker(endpoint) as publisher, Speaker(endpoint) as reader:
@@ -375,18 +431,14 @@ async def test_a_subscriber_that_stops_reading_holds_up_nobody(tmp_path: Path) -
                 cursors = [session.cursor for session in broker.engine.sessions if session.cursor]
                 assert {cursor.gear for cursor in cursors} == {"live", "history"}
 
-                def read_all() -> None:
-                    while len(stalled.messages) < 3002:
-                        stalled._take(stalled.sock.recv(1 << 20))
-
-                await asyncio.to_thread(read_all)
+                await eventually(lambda: stalled.heard_all() and len(stalled.messages) >= 3002)
                 assert [message[0][3:11] for message in stalled.messages[2:]] == [
                     number.to_bytes(8) for number in range(1, 3001)
                 ]
 
 
 @in_loop
-async def test_a_port_is_free_again_and_clients_come_back(tmp_path: Path) -> None:
+async def test_a_port_is_free_again_and_clients_reconnect(tmp_path: Path) -> None:
     async with Broker(tmp_path) as broker:
         endpoint = broker.bind(TCP)
         speaker = Speaker(endpoint)
@@ -404,5 +456,5 @@ async def test_a_port_in_use_is_an_error_and_the_broker_can_be_closed(tmp_path: 
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         async with Broker(tmp_path) as broker:
-            with pytest.raises(Exception, match="in use"):
+            with pytest.raises(EndpointError, match="in use"):
                 broker.bind(f"tcp://127.0.0.1:{taken.getsockname()[1]}")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.zeps.outlet import PLENTY, Client, Stage, never_wait_for_the_disk
+from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.broker import cursor as cursors
 from zambezi.zeps.broker.cursor import Cursor
 from zambezi.zeps.errors import JournalError
@@ -83,7 +83,7 @@ def test_a_client_without_credit_is_in_low_gear_until_it_has_some(stage: Stage) 
 
 @pytest.mark.spec("ZEP-11")
 @pytest.mark.parametrize("pattern", ["", "k"])
-def test_what_is_held_for_a_client_does_not_grow_with_its_lag(tmp_path: Path, pattern: str) -> None:
+def test_memory_held_for_a_client_does_not_grow_with_its_lag(tmp_path: Path, pattern: str) -> None:
     with Stage(tmp_path, policy=Policy(sync="never", segment=1 << 20)) as stage:
         publisher = stage.client("prices")
         client = stage.client("prices", credit=PLENTY, room=10_000)
@@ -120,13 +120,13 @@ def test_pages_that_are_not_in_memory_are_fetched_by_others(stage: Stage, monkey
     publisher = stage.client("prices")
     publisher.publish_many(["k"] * 100, b"x" * 100)
     cold = [True]
-    monkeypatch.setattr(Span, "resident", lambda span: not cold[0])
+    monkeypatch.setattr(Span, "is_resident", lambda span: not cold[0])
     client, other = stage.client("prices", credit=PLENTY), stage.client("prices", credit=PLENTY)
     client.subscribe()
     other.subscribe("k")
     publisher.publish("k")
     client.credit(1)
-    assert len(stage.warming) == 2  # once for each, whatever happens meanwhile
+    assert len(stage.warming) == 2  # once for each client
     assert client.sequences == other.sequences == []
     cold[0] = False
     stage.warm_up()
@@ -138,7 +138,7 @@ def test_pages_that_are_not_in_memory_are_fetched_by_others(stage: Stage, monkey
 def test_a_client_that_leaves_while_the_disk_is_read(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     publisher = stage.client("prices")
     publisher.publish("k")
-    monkeypatch.setattr(Span, "resident", lambda span: False)
+    monkeypatch.setattr(Span, "is_resident", lambda span: False)
     client = stage.client("prices", credit=PLENTY)
     client.subscribe()
     client.close()
@@ -155,16 +155,14 @@ def test_a_pattern_that_matches_little_leaves_the_others_their_turn(stage: Stage
     client = stage.client("prices")
     client.subscribe("rare")
     cursor_of(client).add_credit(PLENTY)
-    assert client.session.pull() is None  # some of the journal was looked through, and not all
+    assert client.session.pull() is None  # a part of the journal was filtered, not all of it
     assert 0 < cursor_of(client).position < 300
     stage.run()
     client.read()
     assert client.sequences == [301]
 
 
-def test_a_journal_that_cannot_be_read_is_told_to_its_reader_alone(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_its_reader_learns_of_a_journal_that_cannot_be_read(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     client = stage.client("prices", credit=PLENTY)
     client.publish_many(["k"] * 3)
 
@@ -172,7 +170,7 @@ def test_a_journal_that_cannot_be_read_is_told_to_its_reader_alone(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Span, "resident", broken)
+        patch.setattr(Span, "is_resident", broken)
         client.subscribe()
         assert client.said == ["AttachOk", "SubscribeOk", "Invalid", "Detach"]
         assert "nput/output error" in client.reasons[0]
@@ -186,7 +184,7 @@ def test_a_journal_that_cannot_be_read_is_told_to_its_reader_alone(
     assert client.sequences == [1, 2, 3, 4]
 
 
-def test_a_damaged_journal_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_journal_is_an_invalid(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     client = stage.client("prices", credit=PLENTY)
     client.publish_many(["k"] * 3)
 
@@ -209,7 +207,7 @@ def retained(tmp_path: Path, behind: str) -> Stage:
 
 @pytest.mark.spec("ZEP-10", "ZEP-11")
 @pytest.mark.parametrize("pattern", ["", "k"])
-def test_a_reader_that_retention_passes_is_told(tmp_path: Path, pattern: str) -> None:
+def test_a_subscriber_that_retention_passes_gets_invalid(tmp_path: Path, pattern: str) -> None:
     with retained(tmp_path, "invalid") as stage:
         publisher = stage.client("prices")
         client = stage.client("prices", credit=1)
@@ -224,7 +222,7 @@ def test_a_reader_that_retention_passes_is_told(tmp_path: Path, pattern: str) ->
         assert str(oldest) in client.reasons[0]
         assert "2" in client.reasons[0]
         assert stage.engine.counters.fell_behind == 1
-        # It can begin anew, with the credit that it has.
+        # It can subscribe again, with the credit that it has.
         publisher.publish("k")
         assert client.read() == []
         client.subscribe(pattern, oldest - 1)
@@ -233,7 +231,7 @@ def test_a_reader_that_retention_passes_is_told(tmp_path: Path, pattern: str) ->
 
 @pytest.mark.spec("ZEP-10", "ZEP-11")
 @pytest.mark.parametrize("pattern", ["", "k"])
-def test_a_reader_that_retention_passes_goes_on_at_the_oldest(tmp_path: Path, pattern: str) -> None:
+def test_a_subscriber_that_retention_passes_continues_at_the_oldest(tmp_path: Path, pattern: str) -> None:
     with retained(tmp_path, "oldest") as stage:
         publisher = stage.client("prices")
         client = stage.client("prices", credit=1)
@@ -251,7 +249,7 @@ def test_a_reader_that_retention_passes_goes_on_at_the_oldest(tmp_path: Path, pa
 
 @pytest.mark.spec("ZEP-10")
 @pytest.mark.parametrize("behind", ["invalid", "oldest"])
-def test_a_subscription_to_what_is_not_kept_any_more(tmp_path: Path, behind: str) -> None:
+def test_a_subscription_to_messages_that_are_not_kept_any_more(tmp_path: Path, behind: str) -> None:
     with retained(tmp_path, behind) as stage:
         publisher = stage.client("prices")
         for _ in range(20):
@@ -263,7 +261,7 @@ def test_a_subscription_to_what_is_not_kept_any_more(tmp_path: Path, behind: str
         if behind == "invalid":
             assert client.said == ["AttachOk", "Invalid"]
             assert str(oldest) in client.reasons[0]
-            client.subscribe("", 0)  # from the first that there is
+            client.subscribe("", 0)  # from the first one that exists
         else:
             assert cursor_of(client).skipped == oldest - 2
             assert stage.engine.counters.fell_behind == 1
@@ -287,7 +285,7 @@ def test_retention_passes_a_second_subscription_that_is_replayed(tmp_path: Path)
         assert reason.startswith(f"messages 1 to {oldest - 1} are not kept any more; the oldest is {oldest}:")
 
 
-def test_what_is_on_its_way_outlives_retention(tmp_path: Path) -> None:
+def test_a_span_on_its_way_outlives_retention(tmp_path: Path) -> None:
     with retained(tmp_path, "invalid") as stage:
         publisher = stage.client("prices")
         for _ in range(4):
@@ -308,7 +306,7 @@ def test_what_is_on_its_way_outlives_retention(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("ZEP-02", "ZEP-10")
-def test_a_second_subscription_replays_what_the_first_was_not_due(stage: Stage) -> None:
+def test_a_second_subscription_replays_what_the_first_did_not_want(stage: Stage) -> None:
     publisher = stage.client("prices")
     publisher.publish_many(["a1", "b2", "c3", "a4", "b5"])
     client = stage.client("prices", credit=PLENTY)
@@ -325,7 +323,7 @@ def test_a_second_subscription_replays_what_the_first_was_not_due(stage: Stage) 
 
 @pytest.mark.spec("ZEP-10")
 @pytest.mark.parametrize("after", range(6))
-def test_what_stood_before_the_first_subscription_is_due_to_the_second(stage: Stage, after: int) -> None:
+def test_a_second_subscription_can_begin_before_the_first(stage: Stage, after: int) -> None:
     publisher = stage.client("prices")
     publisher.publish_many(["a"] * 5)
     client = stage.client("prices", credit=PLENTY)
@@ -339,11 +337,11 @@ def test_the_flow_stops_for_a_second_subscription_and_goes_on_from_there(stage: 
     publisher = stage.client("prices")
     publisher.publish_many(["a", "b"] * 10)
     client = stage.client("prices", credit=1)
-    client.subscribe("a", 0)  # one message, and the credit is spent
+    client.subscribe("a", 0)  # one message uses up the credit
     assert client.sequences == [1]
     client.subscribe("b", 0)
     client.credit(PLENTY)
-    # Nothing of b was before the place where the flow had stopped: there is nothing to replay.
+    # No message b was before the cursor's position: nothing is replayed.
     assert client.sequences == list(range(1, 21))
     client.subscribe("a", 5)
     publisher.publish("a")
@@ -399,7 +397,7 @@ def test_each_message_that_is_due_comes_once(tmp_path_factory: pytest.TempPathFa
                 latest = draw(st.integers(0, len(published)) | st.just(LATEST))
                 pattern = draw(st.sampled_from(PATTERNS))
                 asked.append(Asked(pattern, min(latest, len(published))))
-                # Not by `send`, which reads: the client may be in the middle of anything.
+                # Not by `send`, which also reads.
                 client.session.receive([Subscribe(pattern, latest).encode()[0]])
             elif step == "c":
                 client.session.receive([Credit(draw(st.integers(0, 2000))).encode()[0]])
@@ -419,7 +417,7 @@ def test_each_message_that_is_due_comes_once(tmp_path_factory: pytest.TempPathFa
         ]
         assert sorted(client.sequences) == due
         assert [published[number - 1] for number in client.sequences] == client.keys
-        # The flow goes back only where a subscription made it.
+        # Sequences go back only after a new subscription.
         backwards = sum(later < sooner for sooner, later in zip(client.sequences, client.sequences[1:], strict=False))
         assert backwards <= 2 * max(0, len(asked) - 1)
         assert client.reasons == []

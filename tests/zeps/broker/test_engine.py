@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.zeps.outlet import PLENTY, Client, Stage, never_wait_for_the_disk
+from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.broker import cursor as cursors
 from zambezi.zeps.broker import engine as engines
 from zambezi.zeps.errors import JournalError
@@ -45,7 +45,7 @@ def test_a_restart_keeps_streams_sequences_and_messages(tmp_path: Path) -> None:
 
 
 def test_many_streams_are_looked_after_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "TENDED", 3)
+    monkeypatch.setattr(engines, "STREAMS_PER_TURN", 3)
     with Stage(tmp_path) as stage:
         reader = stage.client("$streams", credit=PLENTY)
         reader.subscribe()
@@ -55,7 +55,7 @@ def test_many_streams_are_looked_after_in_turns(tmp_path: Path, monkeypatch: pyt
         stage.now += 1.0
         stage.engine.tick()
         streams = stage.engine.streams
-        assert [stream.rate > 0 for stream in streams] == [True] * 3 + [False] * 5  # clients have their turn now
+        assert [stream.rate > 0 for stream in streams] == [True] * 3 + [False] * 5  # clients have a turn first
         assert reader.read() == []
         stage.run()
         assert all(stream.rate > 0 for stream in streams)
@@ -72,7 +72,7 @@ def test_streams_can_be_there_from_the_beginning(tmp_path: Path) -> None:
         assert [stream.name for stream in stage.engine.streams] == ["other", "safe"]
 
 
-def test_a_stream_that_cannot_be_opened_is_told_to_the_client_alone(
+def test_only_the_client_learns_of_a_stream_that_cannot_be_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Stage(tmp_path) as stage:
@@ -104,7 +104,7 @@ def test_the_policy_says_how_often_that_is(tmp_path: Path) -> None:
         assert synced == 3
 
 
-def test_what_is_written_goes_to_the_disk_about_every_second(tmp_path: Path) -> None:
+def test_journals_are_synced_about_every_second(tmp_path: Path) -> None:
     policies = {"always": Policy(sync="always"), "never": Policy(sync="never")}
     with Stage(tmp_path, policy=Policy(sync="interval"), policies=policies) as stage:
         for name in ("always", "interval", "never"):
@@ -117,7 +117,7 @@ def test_what_is_written_goes_to_the_disk_about_every_second(tmp_path: Path) -> 
             stage.tick()
             stage.write_back()
         stage.tick()
-        assert not stage.syncing  # all is quiet
+        assert not stage.syncing  # nothing more to sync
 
 
 def test_closing_leaves_no_stream_behind_though_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ def test_one_stream_in_trouble_does_not_stop_the_clock_of_the_others(
         assert {"b", "c"} <= {stream.name for stream in stage.syncing}
 
 
-def test_the_engine_tells_when_nobody_is_left(tmp_path: Path) -> None:
+def test_the_engine_calls_back_when_the_last_session_ends(tmp_path: Path) -> None:
     with Stage(tmp_path) as stage:
         empty: list[bool] = []
         stage.engine.on_empty = lambda: empty.append(True)
@@ -207,7 +207,7 @@ def test_sessions_have_numbers_of_their_own(tmp_path: Path) -> None:
         assert [client.session.number for client in clients] == [1, 2, 3, 4]
 
 
-def test_what_is_published_is_counted(tmp_path: Path) -> None:
+def test_published_messages_are_counted(tmp_path: Path) -> None:
     with Stage(tmp_path) as stage:
         stage.client("a").publish_many(["k"] * 5)
         client = stage.client("b")
@@ -218,7 +218,7 @@ def test_what_is_published_is_counted(tmp_path: Path) -> None:
         assert stage.engine.counters.invalid == Counter(malformed=1, misplaced=1, subscribe=1)
 
 
-def test_closing_journals_what_waits(tmp_path: Path) -> None:
+def test_closing_appends_pending_messages(tmp_path: Path) -> None:
     with Stage(tmp_path) as stage:
         client = stage.client("a")
         client.publish("k")
@@ -236,7 +236,7 @@ KEYS = ["a", "b", "ab", "ba", "aba", "c", ""]
 
 @dataclass
 class Subscriber:
-    """A client that keeps count of what it must see."""
+    """A client, and the messages that it must receive."""
 
     client: Client
     pattern: str
@@ -256,7 +256,7 @@ class Subscriber:
 
 @dataclass
 class Model:
-    """What was published, and when."""
+    """The published messages, and their times."""
 
     messages: list[tuple[str, bytes, int]] = field(default_factory=list)
 
@@ -298,7 +298,7 @@ def _act(data: st.DataObject, stage: Stage) -> Model:
     waiting: dict[Client, list[tuple[str, bytes]]] = {one: [] for one in publishers}
 
     def settle() -> None:
-        """The model learns what was appended, and in which order, from the journal alone."""
+        """Update the model from the journal: the appended messages, in order."""
         stage.run()
         reader = stage.stream("s").journal.reader(len(model.messages))
         while (span := reader.peek(1)) is not None:  # one by one, for the time of each
@@ -306,7 +306,7 @@ def _act(data: st.DataObject, stage: Stage) -> Model:
             for body in span.read().bodies:
                 message = Deliver.decode(body)
                 model.messages.append((message.key, message.body, span.time))
-                # In the order of each publisher, and nothing that nobody published.
+                # In the order of each publisher, and only published messages.
                 sender = next(one for one, sent in waiting.items() if sent and sent[0] == (message.key, message.body))
                 waiting[sender].pop(0)
 
@@ -356,9 +356,9 @@ def _act(data: st.DataObject, stage: Stage) -> Model:
         elif step == "read":
             draw(st.sampled_from(subscribers)).gather()
         else:
-            # Killed: what was on its way is lost. It comes back with the last that it knows.
+            # Killed: messages on their way are lost. It comes back with its last sequence.
             one_of = draw(st.sampled_from(subscribers))
-            # The broker may learn of it by a write that fails.
+            # The broker may notice it by a failed write.
             one_of.client.broken = draw(st.booleans())
             if one_of.client.broken:
                 settle()
@@ -389,7 +389,7 @@ STEPS = ["subscribe", "subscribe", "turn", "time", "credit", "read", "killed"]
 @settings(max_examples=100)
 @given(st.data())
 def test_nothing_that_clients_say_is_too_much(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Any commands in any order: each PING is answered, no session is left behind, and the broker goes on."""
+    """For any commands in any order, each PING is answered, no session is left, and the broker works on."""
     draw = data.draw
     texts = st.sampled_from(["", "a", "$streams", "$clients", "$index/a", "regex:(", "glob:*"])
     numbers = st.sampled_from([0, 1, 5, LATEST, TIME, (1 << 64) - 1])
@@ -419,4 +419,9 @@ def test_nothing_that_clients_say_is_too_much(tmp_path_factory: pytest.TempPathF
             client.close()
         assert not stage.engine.sessions
         for stream in stage.engine.streams:
-            assert (stream.attached, stream.subscribers, stream.waiting, len(stream.dated)) == (0, 0, set(), 0)
+            assert (stream.attached, stream.subscribers, stream.waiting_cursors, len(stream.future_selections)) == (
+                0,
+                0,
+                set(),
+                0,
+            )

@@ -1,4 +1,4 @@
-"""zambezi.zeps.broker.reports: what the reserved streams tell, and when."""
+"""zambezi.zeps.broker.reports: the content of the reserved streams, and when it is sent."""
 
 import json
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.zeps.outlet import PLENTY, Client, Stage
+from tests.zeps.stage import PLENTY, Client, Stage
 from zambezi.zeps.broker import reports
 from zambezi.zeps.directory import read_clients, read_index, read_streams
 from zambezi.zeps.journal import Journal, Policy
@@ -21,7 +21,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def told(client: Client, start: int = 0) -> dict[str, Any]:
-    """The last that was said of each key; None for what is no more."""
+    """Return the last row of each key; None for a row that was removed."""
     return {message.key: json.loads(message.body) if message.body else None for message in client.delivered[start:]}
 
 
@@ -56,7 +56,7 @@ def test_streams_tells_of_all_streams(stage: Stage) -> None:
     assert [info.stream for info in read_streams(message.body for message in client.delivered)] == ["news", "prices"]
 
 
-def test_changes_are_told_as_time_passes_and_nothing_else(stage: Stage) -> None:
+def test_only_changes_are_sent_as_time_passes(stage: Stage) -> None:
     publisher = stage.client("prices")
     stage.client("news")
     client = stage.client("$streams", credit=PLENTY)
@@ -77,7 +77,7 @@ def test_changes_are_told_as_time_passes_and_nothing_else(stage: Stage) -> None:
     assert "weather" in client.keys[3:]
 
 
-def test_a_pattern_chooses_streams_and_latest_leaves_out_what_is_there(stage: Stage) -> None:
+def test_a_pattern_selects_streams_and_latest_skips_the_existing_rows(stage: Stage) -> None:
     for name in ("a1", "a2", "b1"):
         stage.client(name)
     client = stage.client("$streams", credit=PLENTY)
@@ -97,7 +97,7 @@ def test_a_pattern_chooses_streams_and_latest_leaves_out_what_is_there(stage: St
     assert client.said[-1] == "Invalid"
 
 
-def test_names_that_are_no_text_are_told_in_json(stage: Stage) -> None:
+def test_names_that_are_not_utf_8_are_escaped_in_json(stage: Stage) -> None:
     stage.client("\udcff\n")
     client = stage.client("$streams", credit=PLENTY)
     client.subscribe()
@@ -106,9 +106,7 @@ def test_names_that_are_no_text_are_told_in_json(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("name", ["$streams", "$clients"])
-def test_what_has_changed_is_found_once_for_all_readers(
-    stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_are_computed_once_for_all_readers(stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     publisher = stage.client("prices")
     stage.client("news")
     readers = [stage.client(name, credit=PLENTY) for _ in range(10)]
@@ -132,23 +130,23 @@ def test_what_has_changed_is_found_once_for_all_readers(
     for reader, count in zip(readers, before, strict=True):
         reader.read()
         assert [json.loads(message.body)["stream"] for message in reader.delivered[count:]] == ["prices"]
-    assert len({id(reader.session._report._teller._told) for reader in readers}) == 1  # type: ignore[union-attr]
+    assert len({id(reader.session._report._source._sent) for reader in readers}) == 1  # type: ignore[union-attr]
     stage.tick()
     assert len(made) == (2 if name == "$streams" else 1)  # the rate falls
 
 
-def test_nothing_is_made_for_nobody(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_encoded_without_a_reader(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.client("prices")
     monkeypatch.setattr(json, "dumps", None)
-    stage.client("$streams", credit=PLENTY)  # it has not subscribed
+    stage.client("$streams", credit=PLENTY)  # this one has not subscribed
     stage.client("$streams").subscribe("")  # and this one has no credit
     stage.tick()
     never = stage.client("$streams", credit=PLENTY)
-    never.subscribe("no such stream")  # what is not wanted is not made
+    never.subscribe("no such stream")  # rows that do not match are not encoded
     assert never.said == ["AttachOk", "SubscribeOk"]
 
 
-def test_a_reader_that_missed_some_ticks_is_told_what_it_missed(stage: Stage) -> None:
+def test_a_reader_that_missed_some_ticks_gets_the_missed_changes(stage: Stage) -> None:
     publisher = stage.client("prices")
     news = stage.client("news")
     slow, quick = stage.client("$streams", credit=PLENTY, room=50), stage.client("$streams", credit=PLENTY)
@@ -176,9 +174,9 @@ def test_only_readers_of_reports_are_looked_after_as_time_passes(stage: Stage) -
     stage.client("prices")
     stage.client()
     reader = stage.client("$streams")
-    assert list(stage.engine.readers) == [reader.session]
+    assert list(stage.engine.report_readers) == [reader.session]
     reader.close()
-    assert not stage.engine.readers
+    assert not stage.engine.report_readers
 
 
 # PING
@@ -190,7 +188,7 @@ def test_ping_is_answered_when_the_snapshot_has_gone_out(stage: Stage) -> None:
         stage.client(f"s{number:02}")
     client = stage.client("$streams")
     client.ping()
-    assert client.said == ["AttachOk", "PingOk"]  # nothing was asked for
+    assert client.said == ["AttachOk", "PingOk"]  # it has not subscribed
     client.send(Subscribe("", 0), Ping(), Ping())
     assert client.said[2:] == ["SubscribeOk"]
     client.credit(1)
@@ -209,9 +207,11 @@ def test_reports_spend_credit(stage: Stage) -> None:
         stage.client(f"s{number}")
     client = stage.client("$streams")
     client.subscribe()
+    given = 0
     for number in range(5):
-        before = client.session._report.credit if client.session._report else 0
-        client.credit(1 - before)
+        spent = sum(len(message.encode()[0]) for message in client.delivered)
+        client.credit(spent + 1 - given)
+        given = spent + 1
         assert len(client.delivered) == number + 1
     client.credit((1 << 64) - 1)
     client.credit((1 << 64) - 1)
@@ -301,7 +301,7 @@ def test_the_index_of_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         assert client.said[-1] == "PingOk"
         assert set(client.keys) == {"prices"}
         assert len(client.delivered) == max(1, -(-5 // page))
-        # Nothing is told twice, nothing is said to be no more, and nothing is left out.
+        # No entry is sent twice, none is removed, and none is missing.
         start = len(client.delivered)
         stage.tick()
         assert client.read() == []
@@ -334,7 +334,7 @@ def test_the_index_from_a_sequence_and_from_now(stage: Stage) -> None:
     assert entries(live) == entries(client, 3) == [(13, 13)]
 
 
-def test_an_index_that_cannot_be_read_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_cannot_be_read_is_an_invalid(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.client("prices").publish("k")
     client = stage.client("$index/prices", credit=PLENTY)
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.zeps.outlet import PLENTY, Client, Stage, never_wait_for_the_disk
+from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.broker.engine import Limits
-from zambezi.zeps.broker.session import State
+from zambezi.zeps.broker.session import SessionState
 from zambezi.zeps.journal import Policy
 from zambezi.zeps.messages import (
     LATEST,
@@ -266,9 +266,7 @@ def test_the_subscriptions_of_a_connection_are_limited(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("when", ["replayed", "live"])
-def test_patterns_choose_what_is_replayed_and_what_is_live(
-    stage: Stage, pattern: str, wanted: list[int], when: str
-) -> None:
+def test_patterns_filter_replayed_and_live_messages(stage: Stage, pattern: str, wanted: list[int], when: str) -> None:
     publisher = stage.client("prices")
     client = stage.client("prices", credit=PLENTY)
     if when == "live":
@@ -316,9 +314,9 @@ def test_the_last_message_may_overdraw_by_itself_alone(stage: Stage, pattern: st
     if when == "replayed":
         client.subscribe(pattern)
     client.credit(1)
-    assert client.sequences == [1]  # for one octet of credit
+    assert client.sequences == [1]  # for one byte of credit
     client.credit(one - 1)
-    assert client.sequences == [1]  # the debt is paid, and nothing is left
+    assert client.sequences == [1]  # the overdraft is paid, and no credit is left
     client.credit(1)
     assert client.sequences == [1, 2]
     client.credit(one - 1 + 3 * one)
@@ -400,7 +398,7 @@ def test_credit_adds_up_before_and_after_the_subscription_and_has_no_end(stage: 
 
 
 @pytest.mark.spec("ZEP-04", "ZEP-05", "ZEP-09")
-def test_what_is_published_is_sequenced_journalled_and_delivered(stage: Stage) -> None:
+def test_published_messages_are_sequenced_journalled_and_delivered(stage: Stage) -> None:
     publisher = stage.client("prices")
     client = stage.client("prices", credit=PLENTY)
     client.subscribe()
@@ -456,7 +454,7 @@ def test_streams_are_apart(stage: Stage) -> None:
         bytes(1000),
     ],
 )
-def test_garbage_is_answered_and_what_follows_counts(stage: Stage, frame: bytes) -> None:
+def test_garbage_is_answered_and_later_messages_count(stage: Stage, frame: bytes) -> None:
     client = stage.client("prices")
     client.send(Publish("a", b""), frame, Publish("b", b""), Ping())
     assert client.said == ["AttachOk", "Invalid", "PingOk"]
@@ -468,7 +466,7 @@ def test_garbage_is_answered_and_what_follows_counts(stage: Stage, frame: bytes)
 @pytest.mark.parametrize(
     "message", [AttachOk(), SubscribeOk(), Deliver(1, "k", b""), Invalid("so are you"), DetachOk()]
 )
-def test_what_only_servers_say_is_invalid(stage: Stage, message: Zeps) -> None:
+def test_messages_of_servers_are_invalid(stage: Stage, message: Zeps) -> None:
     client = stage.client("prices")
     client.send(message)
     assert client.said == ["AttachOk", "Invalid"]
@@ -491,7 +489,7 @@ def test_a_message_of_several_frames_is_invalid(stage: Stage) -> None:
 @pytest.mark.spec("ZEP-08")
 @settings(max_examples=200)
 @given(st.lists(st.binary(max_size=300) | st.binary(max_size=280).map(lambda rest: b"\xaa\xa5" + rest), max_size=20))
-def test_whatever_comes_reasons_are_printable_and_short(
+def test_for_any_input_reasons_are_printable_and_short(
     tmp_path_factory: pytest.TempPathFactory, frames: list[bytes]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -527,16 +525,16 @@ def test_reasons_that_quote_odd_names_are_printable_and_short(stage: Stage, mess
     assert len(reason.encode()) <= 255
 
 
-# Who may
+# Permissions
 
 
-def test_users_do_what_they_may(tmp_path: Path) -> None:
+def test_users_do_only_allowed_things(tmp_path: Path) -> None:
     def allow(user: str, action: str, stream: str) -> bool:
         return (user, action) in {("ann", "create"), ("ann", "publish"), ("bob", "subscribe")} and stream != "secret"
 
     with Stage(tmp_path, allow=allow) as stage:
         bob = stage.client("prices", user="bob", credit=PLENTY)
-        assert bob.said[0] == "Invalid"  # he may not make a stream
+        assert bob.said[0] == "Invalid"  # he may not create a stream
         ann = stage.client("prices", user="ann", credit=PLENTY)
         bob = stage.client("prices", user="bob", credit=PLENTY)
         ann.publish("a")
@@ -567,7 +565,7 @@ def test_ping_is_answered_when_all_before_it_is_in_the_journal(tmp_path: Path, s
         client.session.receive([Publish("a", b"").encode()[0], Publish("b", b"").encode()[0], Ping().encode()[0]])
         client.read()
         assert client.confirmed == 2
-        assert stage.stream("prices").journal.last == 2  # with no turn of the loop in between
+        assert stage.stream("prices").journal.last == 2  # without a turn of the loop
         assert stage.syncs == 0
 
 
@@ -576,7 +574,7 @@ def test_with_sync_always_ping_is_answered_when_the_disk_has_it(tmp_path: Path) 
     with Stage(tmp_path, policy=Policy(sync="always")) as stage:
         client, other = stage.client("prices"), stage.client("prices")
         client.ping()
-        assert client.confirmed == 1  # there is nothing to bring onto the disk
+        assert client.confirmed == 1  # there is nothing to sync
         client.send(Publish("a", b""), Ping())
         assert client.confirmed == 1
         other.send(Publish("b", b""), Ping())
@@ -597,9 +595,9 @@ def test_a_sync_that_began_too_early_confirms_nothing_that_came_later(tmp_path: 
         client.send(Publish("a", b""), Ping())
         stream = stage.stream("prices")
         stage.syncing.clear()
-        stream.journal.sync()  # on its thread; while it was on its way, more came
+        stream.journal.sync()  # on its thread; meanwhile another message was published
         other.send(Publish("b", b""), Ping())
-        stream.settle()
+        stream.confirm_barriers()
         client.read()
         other.read()
         assert client.confirmed == 1
@@ -610,7 +608,7 @@ def test_a_sync_that_began_too_early_confirms_nothing_that_came_later(tmp_path: 
 
 
 @pytest.mark.spec("ZEP-06")
-def test_pings_are_answered_one_for_one_and_in_order_with_what_else_is_said(stage: Stage) -> None:
+def test_each_ping_is_answered_in_order_with_the_other_answers(stage: Stage) -> None:
     client = stage.client("prices")
     client.send(Ping(), Subscribe("", 0), Ping(), bytes(3), Ping())
     assert client.said == ["AttachOk", "PingOk", "SubscribeOk", "PingOk", "Invalid", "PingOk"]
@@ -636,7 +634,7 @@ def test_a_client_detaches(stage: Stage) -> None:
     client.send(Publish("a", b""), Detach(), Publish("b", b""), Ping())
     assert client.said == ["AttachOk", "SubscribeOk", "Deliver", "DetachOk"]
     assert client.parted
-    assert client.session.state is State.CLOSED
+    assert client.session.state is SessionState.CLOSED
     watcher.publish("c")
     client.read()
     watcher.read()
@@ -660,11 +658,11 @@ def test_a_client_that_never_attached_detaches(stage: Stage) -> None:
 def test_the_broker_detaches(stage: Stage) -> None:
     client = stage.client("prices", credit=PLENTY)
     client.subscribe()
-    stage.engine.detach()
+    stage.engine.detach_all()
     client.read()
     assert client.said == ["AttachOk", "SubscribeOk", "Detach"]
     stage.stream("prices").journal.wake()
-    # What the client has to say still is heard, but nothing is delivered to it.
+    # The client's last messages are still handled, but nothing is delivered to it.
     client.send(Publish("a", b""), Ping(), Subscribe("", 0), Credit(10), Attach("x"), DetachOk())
     assert client.said == ["AttachOk", "SubscribeOk", "Detach", "PingOk", "Invalid"]
     assert stage.stream("prices").journal.last == 1
@@ -672,8 +670,8 @@ def test_the_broker_detaches(stage: Stage) -> None:
     assert not stage.engine.sessions
 
 
-def test_nothing_is_confirmed_to_who_is_gone(stage: Stage) -> None:
-    """Or barriers without number, that were asked for and not waited for, would be answered one by one to nobody."""
+def test_nothing_is_confirmed_to_a_client_that_is_gone(stage: Stage) -> None:
+    """Otherwise any number of barriers of a client that is gone would be answered one by one."""
     client = stage.client("prices")
     client.close()
     client.session.confirm(1 << 60)
@@ -683,7 +681,7 @@ def test_nothing_is_confirmed_to_who_is_gone(stage: Stage) -> None:
 @pytest.mark.spec("ZEP-07")
 def test_both_detach_at_once(stage: Stage) -> None:
     client = stage.client("prices")
-    stage.engine.detach()
+    stage.engine.detach_all()
     client.detach()
     assert client.said == ["AttachOk", "Detach", "DetachOk"]
     assert client.parted
@@ -700,7 +698,12 @@ def test_a_connection_that_is_lost_leaves_nothing_behind(stage: Stage) -> None:
     client.close()
     stream = stage.stream("prices")
     assert not stage.engine.sessions
-    assert (stream.attached, stream.subscribers, len(stream.dated), stream.waiting) == (0, 0, 0, set())
+    assert (stream.attached, stream.subscribers, len(stream.future_selections), stream.waiting_cursors) == (
+        0,
+        0,
+        0,
+        set(),
+    )
     assert stream.journal.last == 1
 
 
@@ -727,13 +730,18 @@ def test_a_connection_may_be_found_broken_at_any_answer(
     client = stage.client(stream, credit=PLENTY)
     if subscribed:
         client.subscribe("", LATEST)
-    client.send(Publish("k", b""))  # so that what follows is not appended at once
+    client.send(Publish("k", b""))  # so that the next messages are not appended at once
     client.broken = True
     client.send(*messages)
     assert client.gone
     assert not stage.engine.sessions
     prices = stage.stream("prices")
-    assert (prices.attached, prices.subscribers, prices.waiting, len(prices.dated)) == (0, 0, set(), 0)
+    assert (prices.attached, prices.subscribers, prices.waiting_cursors, len(prices.future_selections)) == (
+        0,
+        0,
+        set(),
+        0,
+    )
     stage.tick()
     other = stage.client("prices", credit=PLENTY)
     other.subscribe()
@@ -746,7 +754,7 @@ def test_a_connection_may_be_found_broken_at_any_answer(
 
 @pytest.mark.spec("ZEP-08")
 @pytest.mark.parametrize("name", ["$streams", "$clients", "$index/prices"])
-def test_nobody_publishes_to_a_reserved_stream(stage: Stage, name: str) -> None:
+def test_clients_cannot_publish_to_a_reserved_stream(stage: Stage, name: str) -> None:
     filled(stage, 1)
     client = stage.client(name)
     client.publish_many(["k"] * 20)

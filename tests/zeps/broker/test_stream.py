@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.zeps.outlet import PLENTY, Client, Stage, never_wait_for_the_disk
+from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker import stream as streams
 from zambezi.zeps.broker.stream import NEVER, where_to_start
 from zambezi.zeps.errors import JournalError, JournalFull, OutOfRange
 from zambezi.zeps.journal import Journal, Policy
 from zambezi.zeps.journal.segment import Files
-from zambezi.zeps.matchers import Test
+from zambezi.zeps.matchers import KeyTest
 from zambezi.zeps.messages import LATEST, TIME, Detach, DetachOk, Ping, Publish, Subscribe
 
 
@@ -27,7 +27,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 class Disk:
-    """A disk that is full when it is told to be."""
+    """A disk that is full when the test says so."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.full = False
@@ -62,7 +62,7 @@ def test_after_a_quiet_moment_a_message_does_not_wait(stage: Stage, disk: Disk) 
     assert disk.appends == [1]
     for _ in range(5):
         client.session.receive([frame(), frame()])
-    assert disk.appends == [1]  # those that follow wait for their neighbours
+    assert disk.appends == [1]  # the next messages wait for their neighbours
     stage.run()
     assert disk.appends == [1, 10]
     stage.now += 1
@@ -70,7 +70,7 @@ def test_after_a_quiet_moment_a_message_does_not_wait(stage: Stage, disk: Disk) 
     assert disk.appends == [1, 10, 1]
 
 
-def test_what_waits_is_bounded(stage: Stage, disk: Disk) -> None:
+def test_pending_messages_are_bounded(stage: Stage, disk: Disk) -> None:
     client = stage.client("prices")
     stage.stream("prices").journal.wake()
     client.session.receive([frame()])
@@ -121,7 +121,7 @@ def test_a_full_disk_holds_publishers_back_and_loses_nothing(stage: Stage, disk:
     stage.tick()
     assert stage.stream("prices").held == "no room"
     assert stage.stream("prices").journal.last == 0
-    assert len(stage.stream("prices")._pending) == 2  # the rest waits where it came from
+    assert stage.stream("prices").pending_octets == len(frame("a0")) + len(frame("b0"))  # the rest was not read
     assert one.confirmed == 0
     assert watcher.said == ["AttachOk", "SubscribeOk"]
     disk.full = False
@@ -177,7 +177,7 @@ def test_a_flood_of_barriers_costs_little(tmp_path: Path, disk: Disk, sync: str)
             one.publish("a")
             for _ in range(10):
                 other.send(*[Ping()] * 5000)
-            assert tried == [1]  # nobody can have the journal tried at his will
+            assert tried == [1]  # a client cannot cause further attempts
             stream = stage.stream("prices")
             assert stream._barriers == {NEVER: {other.session: 50_000}}
             disk.full = False
@@ -188,7 +188,7 @@ def test_a_flood_of_barriers_costs_little(tmp_path: Path, disk: Disk, sync: str)
             assert not stream._barriers
 
 
-def test_the_disk_is_full_again_while_what_waited_is_given_out(stage: Stage, disk: Disk) -> None:
+def test_the_disk_is_full_again_while_pending_messages_are_handed_out(stage: Stage, disk: Disk) -> None:
     clients = [stage.client("prices") for _ in range(3)]
     disk.full = True
     for number, client in enumerate(clients):
@@ -229,7 +229,7 @@ def test_a_subscriber_reads_on_while_the_disk_is_full(stage: Stage, disk: Disk) 
     assert client.sequences == [1, 2, 3, 4, 5, 6]
 
 
-def test_what_a_publisher_sent_before_it_left_waits_for_room_too(stage: Stage, disk: Disk) -> None:
+def test_messages_of_a_publisher_that_left_wait_for_room_too(stage: Stage, disk: Disk) -> None:
     client = stage.client("prices")
     disk.full = True
     client.publish("a")
@@ -242,7 +242,7 @@ def test_what_a_publisher_sent_before_it_left_waits_for_room_too(stage: Stage, d
     assert stage.stream("prices").journal.last == 3
 
 
-def test_what_waits_for_room_is_bounded_whoever_comes_and_goes(
+def test_messages_that_wait_for_room_are_bounded_for_any_number_of_publishers(
     stage: Stage, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "WAITING", 100_000)
@@ -253,11 +253,11 @@ def test_what_waits_for_room_is_bounded_whoever_comes_and_goes(
         client.publish("k", b"x" * 5000)
         client.close()
     stream = stage.stream("prices")
-    assert stream._pending_octets < 110_000
+    assert stream.pending_octets < 110_000
     assert stage.engine.counters.dismissed > 80
     client = stage.client("prices")
     client.send(Publish("k", b""), Ping())
-    assert client.said == ["AttachOk", "Detach"]  # it learns that it has to come again
+    assert client.said == ["AttachOk", "Detach"]  # so it connects again later
     disk.full = False
     stage.tick()
     client.read()
@@ -296,7 +296,7 @@ def test_a_real_disk_without_room(stage: Stage, monkeypatch: pytest.MonkeyPatch)
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", bounded)
         client.send(Publish("b", b"x" * 1000), Ping())
-        for some in (1, 100, 1010, 1024 + 20):  # the log, and the log and a part of the index
+        for some in (1, 100, 1010, 1024 + 20):  # a part of the log; the log and a part of the index
             room[0] = some
             stage.tick()
             assert stage.stream("prices").journal.last == 1
@@ -334,7 +334,7 @@ def test_a_failed_sync_stops_the_stream_and_nothing_is_confirmed(
         client.read()
         assert client.said == ["AttachOk", "Invalid", "Detach"]
         assert "stopped" in client.reasons[0]
-        # A later sync would succeed, and would prove nothing.
+        # A later sync would succeed, but prove nothing.
         stage.write_back()
         other.send(Publish("b", b""), Ping())
         assert other.said == ["AttachOk", "Invalid", "Detach", "Invalid"]
@@ -348,7 +348,7 @@ def test_a_failed_sync_stops_the_stream_and_nothing_is_confirmed(
         stage.write_back()
         healthy.read()
         assert healthy.confirmed == 1
-        # Those who were told can say goodbye.
+        # The refused clients can detach.
         client.send(DetachOk())
         other.send(DetachOk())
         assert client.parted
@@ -381,7 +381,7 @@ def test_a_stream_that_stops_while_publishers_are_held_back(
         assert stage.stream("prices").journal.last == 1
 
 
-def test_what_is_published_to_a_stopped_stream_is_not_kept(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_for_a_stopped_stream_are_not_kept(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     client = stage.client("prices")
     client.publish("a")
     client.close()
@@ -393,7 +393,7 @@ def test_what_is_published_to_a_stopped_stream_is_not_kept(stage: Stage, monkeyp
         client = stage.client("prices")
         client.publish_many(["b"] * 100, b"x" * 1000)
         client.close()
-    assert stage.stream("prices")._pending == []
+    assert stage.stream("prices").pending_octets == 0
     assert not stage.engine.sessions
 
 
@@ -422,19 +422,19 @@ def test_where_subscriptions_start(stage: Stage) -> None:
 # Groups
 
 
-def test_subscribers_with_the_same_patterns_share_what_is_left_of_a_block(stage: Stage) -> None:
+def test_subscribers_with_the_same_patterns_share_the_selected_messages(stage: Stage) -> None:
     clients = [stage.client("prices", credit=PLENTY) for _ in range(4)]
     taken: list[Block] = []
 
     def spy(client: Client) -> None:
-        connection = client.session._connection
+        connection = client.connection
         offer = connection.offer
 
-        def noted(block: Block) -> bool:
-            taken.append(block)
-            return offer(block)
+        def noted(messages: Block) -> bool:
+            taken.append(messages)
+            return offer(messages)
 
-        connection.offer = noted  # type: ignore[assignment, method-assign]
+        connection.offer = noted
 
     for client in clients:
         spy(client)
@@ -478,7 +478,7 @@ def test_everything_is_handed_out_as_it_is(stage: Stage) -> None:
 def test_a_block_is_looked_through_once_for_all_patterns(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
 
-    def spy(rest: bytes) -> Test:
+    def spy(rest: bytes) -> KeyTest:
         def test(key: bytes) -> bool:
             asked.append(key)
             return True
@@ -535,7 +535,7 @@ def test_a_barrier_is_never_answered_too_early_and_always_in_the_end(
         clients = [stage.client("s") for _ in range(3)]
         stream = stage.stream("s")
         published = [0] * 3
-        asked: list[list[int]] = [[], [], []]  # how many messages of its own each client had published before each PING
+        asked: list[list[int]] = [[], [], []]  # the messages that each client had published before each PING
 
         def check() -> None:
             safe = stream.journal.synced if sync == "always" else stream.journal.last

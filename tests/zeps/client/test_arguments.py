@@ -1,4 +1,4 @@
-"""zambezi.zeps.client.arguments: how brokers, places and messages are given; and both faces have the same names."""
+"""zambezi.zeps.client.arguments: arguments are checked, and both faces have the same names."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MILLISECONDS = int(WHEN.timestamp() * 1000)
     [("earliest", EARLIEST), ("latest", LATEST), (0, 0), (7, 7), (WHEN, TIME | MILLISECONDS)],
 )
 def test_where_to_begin(since: Any, place: int) -> None:
-    assert arguments.place_of(since) == place
+    assert arguments.start_of(since) == place
 
 
 def test_how_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arguments, "wall_clock", lambda: 1000.0)
-    assert arguments.place_of(timedelta(minutes=10)) == TIME | 400_000
+    assert arguments.start_of(timedelta(minutes=10)) == TIME | 400_000
 
 
 @pytest.mark.parametrize(("until", "place"), [(None, None), ("now", LATEST), (7, 7), (WHEN, TIME | MILLISECONDS)])
@@ -42,7 +42,7 @@ def test_where_to_end(until: Any, place: int | None) -> None:
 @pytest.mark.parametrize("since", [-1, 1 << 63, 1.5, "yesterday", None, True])
 def test_places_that_are_none(since: Any) -> None:
     with pytest.raises(ZepsError, match="since"):
-        arguments.place_of(since)
+        arguments.start_of(since)
     if since is not None:
         with pytest.raises(ZepsError, match="until"):
             arguments.end_of(since)
@@ -76,13 +76,13 @@ def test_a_broker_is_found_by_a_function() -> None:
 
 
 def test_names_and_patterns() -> None:
-    assert arguments.stream_name("prices") == "prices"
+    assert arguments.check_stream_name("prices") == "prices"
     for name in ("", "x" * 256, 7, "\ud800"):
         with pytest.raises(ZepsError):
-            arguments.stream_name(name)
+            arguments.check_stream_name(name)
     for pattern in ("x" * 256, 7):
         with pytest.raises(ZepsError):
-            arguments.pattern_text(pattern)
+            arguments.check_pattern(pattern)
 
 
 def test_bodies() -> None:

@@ -1,4 +1,4 @@
-"""zambezi.zeps.client.batch: messages and batches are what the grammar says, however they are cut."""
+"""zambezi.zeps.client.batch: messages and batches agree with the grammar, however they are sliced."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zambezi.zeps.client.batch import Message, MessageBatch, below, examine
+from zambezi.zeps.client.batch import Message, MessageBatch, check_deliveries, lower_bound
 from zambezi.zeps.layout import sequence_of
 from zambezi.zeps.messages import Deliver
 
@@ -31,7 +31,7 @@ def frames_of(messages: list[Message]) -> list[bytes]:
 
 def batch_of(messages: list[Message]) -> MessageBatch:
     frames = frames_of(messages)
-    after = examine(frames)
+    after = check_deliveries(frames)
     assert after is not None
     return MessageBatch("s", frames, after)
 
@@ -62,7 +62,7 @@ def test_a_message_is_a_small_value() -> None:
     assert not hasattr(message, "__dict__")
 
 
-def test_a_batch_says_what_it_is() -> None:
+def test_the_repr_of_a_batch() -> None:
     assert repr(batch_of([Message(4, "k", b"", "s"), Message(9, "k", b"", "s")])) == (
         "<MessageBatch of 2 messages of 's', 4 to 9>"
     )
@@ -70,7 +70,7 @@ def test_a_batch_says_what_it_is() -> None:
 
 
 @given(CONTENTS, st.data())
-def test_what_is_not_whole_is_found(contents: list[tuple[str, bytes]], data: st.DataObject) -> None:
+def test_invalid_messages_are_found(contents: list[tuple[str, bytes]], data: st.DataObject) -> None:
     frames = frames_of([Message(index, key, body, "s") for index, (key, body) in enumerate(contents)])
     which = data.draw(st.integers(0, len(frames) - 1))
     frame = frames[which]
@@ -86,22 +86,22 @@ def test_what_is_not_whole_is_found(contents: list[tuple[str, bytes]], data: st.
         frames[which] = frame[:11] + b"\xff" + frame[12:]
     else:
         frames[which] = frame[:2] + b"\x0c" + frame[3:]
-    assert examine(frames) is None
+    assert check_deliveries(frames) is None
 
 
-def test_what_is_out_of_order_is_found() -> None:
+def test_messages_out_of_order_are_found() -> None:
     frames = frames_of([Message(sequence, "k", b"", "s") for sequence in (1, 2, 3)])
-    assert examine(frames[::-1]) is None
-    assert examine([frames[0], frames[2], frames[1]]) is None
+    assert check_deliveries(frames[::-1]) is None
+    assert check_deliveries([frames[0], frames[2], frames[1]]) is None
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=10))
-def test_no_octets_make_it_raise(frames: list[bytes]) -> None:
-    examine(frames)
-    examine([b"\xaa\xa5\x07" + frame for frame in frames])
+def test_no_bytes_make_it_raise(frames: list[bytes]) -> None:
+    check_deliveries(frames)
+    check_deliveries([b"\xaa\xa5\x07" + frame for frame in frames])
 
 
-def test_octets_sort_by_their_sequences() -> None:
+def test_messages_sort_by_their_sequences() -> None:
     frames = frames_of([Message(sequence, "k", b"", "s") for sequence in (1, 255, 256, 1 << 40)])
-    assert [frame < below(256) for frame in frames] == [True, True, False, False]
+    assert [frame < lower_bound(256) for frame in frames] == [True, True, False, False]
     assert [sequence_of(frame) for frame in frames] == [1, 255, 256, 1 << 40]

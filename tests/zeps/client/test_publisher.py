@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zambezi.zeps.client import publisher as publishers
-from zambezi.zeps.client.publisher import ASK_OCTETS, ASK_SECONDS, ASKED, POST, POSTS, Outgoing, Parcel, Publisher
+from zambezi.zeps.client.publisher import PING_OCTETS, PING_SECONDS, PINGS, POST, POSTS, Outgoing, Parcel, Publisher
 from zambezi.zeps.errors import BrokerError, QueueFull, ZepsError
 from zambezi.zeps.messages import Ping, Publish, Zeps
 from zambezi.zmtp.frames import Batch, Decoder
 
 
 def read(outgoing: Outgoing) -> list[Zeps]:
-    """What goes out, as the other end understands it."""
+    """Return the messages that go out, decoded."""
     frames = []
     for item in Decoder(1 << 30, 1 << 30).feed(outgoing.octets):
         assert isinstance(item, Batch)
@@ -27,7 +27,7 @@ def read(outgoing: Outgoing) -> list[Zeps]:
 
 
 class Wire:
-    """A connection and a broker behind it: what arrives is journalled at once, and PINGs wait to be answered."""
+    """A connection to a broker that journals messages at once, and answers PINGs when the test says so."""
 
     def __init__(self, publisher: Publisher) -> None:
         self.publisher = publisher
@@ -35,10 +35,10 @@ class Wire:
         self.pings = 0
 
     def send(self, now: float = 0.0, most: int = 1_000_000) -> int:
-        """Let so much go out; how many times something did."""
+        """Send up to `most` times, and return how many times there was something to send."""
         sent = 0
-        while sent < most and (outgoing := self.publisher.next(now)) is not None:
-            self.publisher.went(outgoing, now)
+        while sent < most and (outgoing := self.publisher.next_outgoing(now)) is not None:
+            self.publisher.mark_sent(outgoing, now)
             sent += 1
             for message in read(outgoing):
                 if isinstance(message, Publish):
@@ -51,11 +51,11 @@ class Wire:
     def answer(self) -> None:
         assert self.pings
         self.pings -= 1
-        self.publisher.confirm()
+        self.publisher.ping_answered()
 
     def lose(self) -> None:
         self.pings = 0
-        self.publisher.lost()
+        self.publisher.connection_lost()
 
 
 def test_a_message_goes_out_as_the_grammar_says() -> None:
@@ -94,13 +94,13 @@ def test_many_are_the_same_as_one_by_one(items: list[tuple[str, bytes]]) -> None
     for wire in wires:
         wire.send()
     assert wires[0].journal == wires[1].journal == items
-    assert one.held == many.held
+    assert one.unconfirmed_octets == many.unconfirmed_octets
 
 
 @pytest.mark.parametrize(
     ("key", "body"), [("k" * 256, b""), (b"k" * 256, b""), (7, b""), ("\ud800", b""), ("k", b"x" * 100)]
 )
-def test_what_cannot_be_sent_is_refused_at_once(key: Any, body: bytes) -> None:
+def test_wrong_messages_raise_at_once(key: Any, body: bytes) -> None:
     publisher = Publisher(largest=64)
     with pytest.raises(ZepsError):
         publisher.publish(key, body)
@@ -117,45 +117,45 @@ def test_a_ping_ok_confirms_all_before_its_ping_and_nothing_after() -> None:
     publisher = Publisher()
     wire = Wire(publisher)
     publisher.publish("k", b"1")
-    barrier = publisher.barrier()
+    barrier = publisher.request_confirmation()
     wire.send()
     assert wire.pings == 1
     publisher.publish("k", b"2")
     publisher.collect()
     wire.send()
-    assert not publisher.is_confirmed(barrier)
+    assert not publisher.check_confirmed(barrier)
     wire.answer()
-    assert publisher.is_confirmed(barrier)
+    assert publisher.check_confirmed(barrier)
     assert publisher.unconfirmed == 1
     assert publisher.counters.confirmed == 1
 
 
-def test_a_ping_ok_that_nobody_asked_for_confirms_nothing() -> None:
+def test_a_ping_ok_without_a_ping_confirms_nothing() -> None:
     publisher = Publisher()
     publisher.publish("k", b"1")
     publisher.collect()
     Wire(publisher).send()
-    publisher.confirm()
+    publisher.ping_answered()
     assert publisher.unconfirmed == 1
 
 
 def test_a_barrier_with_nothing_before_it_is_confirmed() -> None:
     publisher = Publisher()
-    assert publisher.is_confirmed(publisher.barrier())
-    assert publisher.next(0.0) is None
+    assert publisher.check_confirmed(publisher.request_confirmation())
+    assert publisher.next_outgoing(0.0) is None
 
 
 def test_a_second_barrier_with_nothing_new_needs_no_second_ping() -> None:
     publisher = Publisher()
     wire = Wire(publisher)
     publisher.publish("k", b"1")
-    barriers = [publisher.barrier()]
+    barriers = [publisher.request_confirmation()]
     wire.send()
-    barriers.append(publisher.barrier())
+    barriers.append(publisher.request_confirmation())
     wire.send()
     assert wire.pings == 1
     wire.answer()
-    assert all(publisher.is_confirmed(barrier) for barrier in barriers)
+    assert all(publisher.check_confirmed(barrier) for barrier in barriers)
 
 
 def test_it_asks_by_itself_when_something_has_waited_long_enough() -> None:
@@ -165,56 +165,56 @@ def test_it_asks_by_itself_when_something_has_waited_long_enough() -> None:
     publisher.collect()
     assert [publisher.deadline] == [None]
     wire.send(now=10.0)
-    assert [publisher.deadline] == [10.0 + ASK_SECONDS]
-    assert wire.send(now=10.0 + ASK_SECONDS / 2) == 0
-    wire.send(now=10.0 + ASK_SECONDS)
+    assert [publisher.deadline] == [10.0 + PING_SECONDS]
+    assert wire.send(now=10.0 + PING_SECONDS / 2) == 0
+    wire.send(now=10.0 + PING_SECONDS)
     assert wire.pings == 1
-    # While that is out there is no other, however long it takes.
+    # While one PING is unanswered, time alone causes no other.
     publisher.publish("k", b"2")
     publisher.collect()
     wire.send(now=11.0)
     wire.send(now=99.0)
     assert wire.pings == 1
     wire.answer()
-    assert [publisher.deadline] == [11.0 + ASK_SECONDS]
+    assert [publisher.deadline] == [11.0 + PING_SECONDS]
     wire.send(now=99.0)
     assert wire.pings == 1
 
 
-def test_it_asks_by_itself_after_so_many_octets_but_only_so_often() -> None:
+def test_it_sends_pings_after_so_many_bytes_and_a_few_at_a_time() -> None:
     publisher = Publisher(bound=1 << 30)
     wire = Wire(publisher)
-    publisher.publish_many([("k", bytes(1000))] * (3 * ASKED * ASK_OCTETS // 1000), 0)
+    publisher.publish_many([("k", bytes(1000))] * (3 * PINGS * PING_OCTETS // 1000), 0)
     wire.send()
-    assert wire.pings == ASKED
+    assert wire.pings == PINGS
     wire.answer()
     wire.send()
-    assert wire.pings == ASKED, "what came after is asked for when there is room for one more PING"
+    assert wire.pings == PINGS, "what came after is asked for when there is room for one more PING"
 
 
 @pytest.mark.spec("ZEP-15")
-def test_what_is_not_confirmed_is_sent_again_in_its_order() -> None:
+def test_unconfirmed_messages_are_sent_again_in_order() -> None:
     publisher = Publisher()
     wire = Wire(publisher)
     publisher.publish("k", b"1")
-    publisher.barrier()
+    publisher.request_confirmation()
     wire.send()
     wire.answer()
     for body in (b"2", b"3"):
         publisher.publish("k", body)
         publisher.collect()
         wire.send()
-    barrier = publisher.barrier()
+    barrier = publisher.request_confirmation()
     wire.send()
     wire.lose()
     publisher.publish("k", b"4")
     publisher.collect()
-    assert not publisher.is_confirmed(barrier)
+    assert not publisher.check_confirmed(barrier)
     wire.send()
     assert [body for _, body in wire.journal] == [b"1", b"2", b"3", b"2", b"3", b"4"]
     assert publisher.counters.republished == 2
     wire.answer()
-    assert publisher.is_confirmed(barrier)
+    assert publisher.check_confirmed(barrier)
 
 
 @pytest.mark.spec("ZEP-15")
@@ -225,7 +225,7 @@ def test_at_the_bound_it_waits() -> None:
     while publisher.publish("k", b"x" * 20):
         taken += 1
     assert taken == 3
-    assert publisher.held <= 100
+    assert publisher.unconfirmed_octets <= 100
     wire.send()
     assert wire.pings == 1, "who waits needs somebody to ask"
     assert not publisher.publish("k", b"x" * 20)
@@ -246,7 +246,7 @@ def test_many_stop_at_the_bound_and_go_on() -> None:
     items = [("k", b"%04d" % number) for number in range(500)]
     done = publisher.publish_many(items, 0)
     assert 0 < done < 500
-    assert publisher.held <= 1000
+    assert publisher.unconfirmed_octets <= 1000
     while done < 500:
         wire.send()
         wire.answer()
@@ -258,7 +258,7 @@ def test_many_stop_at_the_bound_and_go_on() -> None:
 
 
 @pytest.mark.spec("ZEP-15")
-def test_at_the_bound_it_raises_if_told_so() -> None:
+def test_at_the_bound_it_raises_with_on_full_raise() -> None:
     publisher = Publisher(bound=100, on_full="raise")
     with pytest.raises(QueueFull, match="the first 3 of 10"):
         publisher.publish_many([("k", b"x" * 20)] * 10, 0)
@@ -267,7 +267,7 @@ def test_at_the_bound_it_raises_if_told_so() -> None:
     assert publisher.unconfirmed == 3
 
 
-def test_who_does_not_want_to_wait_is_told() -> None:
+def test_without_waiting_a_full_queue_raises() -> None:
     publisher = Publisher(bound=100)
     publisher.publish("k", b"x" * 80)
     with pytest.raises(QueueFull):
@@ -275,7 +275,7 @@ def test_who_does_not_want_to_wait_is_told() -> None:
 
 
 @pytest.mark.spec("ZEP-15")
-def test_at_the_bound_it_drops_the_oldest_if_told_so_and_counts() -> None:
+def test_at_the_bound_it_drops_the_oldest_with_on_full_drop_oldest_and_counts() -> None:
     publisher = Publisher(bound=100, on_full="drop-oldest")
     for number in range(10):
         assert publisher.publish("k", b"%020d" % number)
@@ -284,42 +284,42 @@ def test_at_the_bound_it_drops_the_oldest_if_told_so_and_counts() -> None:
     wire.send()
     assert [int(body) for _, body in wire.journal] == [7, 8, 9]
     assert publisher.counters.dropped == 7
-    # What was sent is the oldest now; a flush does not wait for what is given up.
-    barrier = publisher.barrier()
+    # The sent message is the oldest now; a flush does not wait for dropped messages.
+    barrier = publisher.request_confirmation()
     for number in range(10, 14):
         publisher.publish("k", b"%020d" % number)
     publisher.collect()
-    assert publisher.is_confirmed(barrier)
-    assert publisher.held <= 100
+    assert publisher.check_confirmed(barrier)
+    assert publisher.unconfirmed_octets <= 100
 
 
-def test_a_refusal_is_told_to_all_who_wait_and_once() -> None:
+def test_a_refusal_is_raised_to_all_waiting_callers_once() -> None:
     publisher = Publisher()
     wire = Wire(publisher)
     publisher.publish("k", b"1")
-    barriers = [publisher.barrier(), publisher.barrier()]
+    barriers = [publisher.request_confirmation(), publisher.request_confirmation()]
     wire.send()
-    publisher.refuse("you may not")
+    publisher.note_refusal("you may not")
     for barrier in barriers:
         with pytest.raises(BrokerError, match="you may not"):
-            publisher.is_confirmed(barrier)
+            publisher.check_confirmed(barrier)
     wire.answer()
-    assert publisher.is_confirmed(publisher.barrier())
+    assert publisher.check_confirmed(publisher.request_confirmation())
     assert publisher.counters.refused == 1
 
 
-def test_who_asks_again_after_a_refusal_gets_an_answer() -> None:
-    """What was refused may have been the PING: no PING-OK will come."""
+def test_a_request_after_a_refusal_is_answered() -> None:
+    """The broker may have refused the PING: then no PING-OK comes."""
     publisher = Publisher()
     wire = Wire(publisher)
     publisher.publish("k", b"1")
-    publisher.barrier()
+    publisher.request_confirmation()
     wire.send()
-    publisher.refuse("the stream is stopped")
+    publisher.note_refusal("the stream is stopped")
     assert wire.send() == 0, "nobody asks again by itself"
     with pytest.raises(BrokerError):
-        publisher.is_confirmed(publisher.barrier())
-    publisher.barrier()
+        publisher.check_confirmed(publisher.request_confirmation())
+    publisher.request_confirmation()
     wire.send()
     assert wire.pings == 2
 
@@ -333,7 +333,7 @@ def test_small_messages_that_wait_share_their_parcels() -> None:
     assert publisher.unconfirmed == 1000
 
 
-def test_a_post_is_taken_only_while_somebody_comes() -> None:
+def test_a_post_is_accepted_only_while_the_connection_will_collect() -> None:
     publisher = Publisher()
     assert not publisher.post("k", b"1")
     publisher.posting = True
@@ -352,7 +352,7 @@ def test_posts_are_bounded() -> None:
     while publisher.post("k", b"1"):
         taken += 1
     assert taken == POSTS
-    assert not Publisher(bound=POSTS * POST).roomy
+    assert not Publisher(bound=POSTS * POST).has_room_to_post
 
 
 def test_a_post_that_came_too_late_is_taken_back() -> None:
@@ -411,8 +411,8 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.sampled_from([60, 400, 1 << 20]))
-def test_whatever_happens_all_that_is_taken_arrives_in_order(steps: list[str], bound: int) -> None:
-    """Each message arrives; a repeat is of what was not confirmed when a connection broke, in its order."""
+def test_all_accepted_messages_arrive_in_order_for_any_events(steps: list[str], bound: int) -> None:
+    """Each message arrives; only messages that were not confirmed when a connection broke are repeated, in order."""
     publisher = Publisher(bound=bound)
     wire = Wire(publisher)
     taken: list[int] = []
@@ -436,15 +436,15 @@ def test_whatever_happens_all_that_is_taken_arrives_in_order(steps: list[str], b
         elif step == "lose":
             wire.lose()
         elif step == "flush":
-            publisher.barrier()
+            publisher.request_confirmation()
         elif step == "time":
-            now += ASK_SECONDS
-        assert publisher.held <= bound
-    barrier = publisher.barrier()
-    while not publisher.is_confirmed(barrier):
+            now += PING_SECONDS
+        assert publisher.unconfirmed_octets <= bound
+    barrier = publisher.request_confirmation()
+    while not publisher.check_confirmed(barrier):
         wire.send(now)
         wire.answer()
-    assert publisher.held == 0
+    assert publisher.unconfirmed_octets == 0
     assert publisher.counters.confirmed == publisher.counters.published == len(taken)
     seen = [int(body) for _, body in wire.journal]
     firsts = [number for index, number in enumerate(seen) if number not in seen[:index]]
@@ -452,6 +452,6 @@ def test_whatever_happens_all_that_is_taken_arrives_in_order(steps: list[str], b
     assert len(seen) - len(taken) <= publisher.counters.republished
 
 
-def test_a_parcel_says_what_is_in_it() -> None:
+def test_the_bodies_of_an_outgoing_parcel() -> None:
     outgoing = Outgoing([Parcel(1, 1, b"\x00\x01a"), Parcel(2, 2, b"\x00\x01b\x02" + bytes(7) + b"\x01c")], ping=True)
     assert outgoing.bodies == [b"a", b"b", b"c", publishers.PING]

@@ -1,4 +1,4 @@
-"""zambezi.zeps.client.subscriber: where a subscription begins, goes on after a loss, and ends; and its credit."""
+"""zambezi.zeps.client.subscriber: where a subscription begins, continues after a loss, and ends; and its credit."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zambezi.zeps.client.batch import examine
+from zambezi.zeps.client.batch import check_deliveries
 from zambezi.zeps.client.subscriber import Subscriber
 from zambezi.zeps.directory import StreamInfo
 from zambezi.zeps.errors import BrokerError, Incarnation, PatternError, ZepsError
 from zambezi.zeps.messages import EARLIEST, LATEST, TIME, Credit, Deliver, Subscribe, Zeps
 
 
-def told(first: int = 1, last: int = 100, incarnation: str = "one") -> StreamInfo:
+def described(first: int = 1, last: int = 100, incarnation: str = "one") -> StreamInfo:
     return StreamInfo(stream="s", first=first, last=last, incarnation=incarnation)
 
 
@@ -22,19 +22,19 @@ def frames(*sequences: int, key: str = "k", body: bytes = b"") -> list[bytes]:
 
 
 def deliver(subscriber: Subscriber, given: list[bytes]) -> None:
-    after = examine(given)
-    assert after is not None
-    subscriber.deliver(given, after)
+    body_at = check_deliveries(given)
+    assert body_at is not None
+    subscriber.accept_from_broker(given, body_at)
 
 
 def said(subscriber: Subscriber) -> list[Zeps]:
-    return [Zeps.decode(message) for message in subscriber.subscribe()]
+    return [Zeps.decode(message) for message in subscriber.subscribe_messages()]
 
 
 def begun(since: int = EARLIEST, until: int | None = None, pattern: str = "", window: int = 1000) -> Subscriber:
     subscriber = Subscriber("s", pattern, since, until, window)
-    subscriber.learn(told())
-    subscriber.subscribe()
+    subscriber.update(described())
+    subscriber.subscribe_messages()
     return subscriber
 
 
@@ -59,14 +59,14 @@ def over(subscriber: Subscriber) -> bool:
 )
 def test_where_it_begins(since: int, latest: int) -> None:
     subscriber = Subscriber("s", "tea.", since, window=1000)
-    subscriber.learn(told(first=10))
+    subscriber.update(described(first=10))
     assert said(subscriber) == [Subscribe("tea.", latest), Credit(1000)]
 
 
 @pytest.mark.parametrize("since", [EARLIEST, LATEST, 50, TIME | 1234])
 def test_a_broker_that_tells_nothing_is_asked_as_it_is(since: int) -> None:
     subscriber = Subscriber("s", "", since, window=1000)
-    subscriber.learn(None)
+    subscriber.update(None)
     assert said(subscriber) == [Subscribe("", since), Credit(1000)]
 
 
@@ -74,9 +74,9 @@ def test_a_broker_that_tells_nothing_is_asked_as_it_is(since: int) -> None:
 def test_after_a_loss_it_goes_on_after_the_last_that_came() -> None:
     subscriber = begun()
     deliver(subscriber, frames(1, 2, 3))
-    subscriber.learn(told())
+    subscriber.update(described())
     assert said(subscriber)[0] == Subscribe("", 3)
-    # Should the broker send some again, they are left out.
+    # If the broker sends some again, they are dropped.
     deliver(subscriber, frames(2, 3, 4, 5))
     deliver(subscriber, frames(4, 5))
     assert sequences(subscriber) == [1, 2, 3, 4, 5]
@@ -85,13 +85,13 @@ def test_after_a_loss_it_goes_on_after_the_last_that_came() -> None:
 
 
 def test_latest_is_a_place_to_come_back_to() -> None:
-    """What was published while there was no connection is not missed, though nothing had come before."""
+    """Messages published while there was no connection are not missed, even if none was received before."""
     subscriber = begun(LATEST)
-    subscriber.learn(told(last=120))
+    subscriber.update(described(last=120))
     assert said(subscriber)[0] == Subscribe("", 100)
 
 
-def test_what_retention_took_is_counted() -> None:
+def test_messages_removed_by_retention_are_counted() -> None:
     subscriber = begun()
     deliver(subscriber, frames(1, 2))
     deliver(subscriber, frames(10))
@@ -102,37 +102,37 @@ def test_what_retention_took_is_counted() -> None:
     assert filtered.counters.missed == 0
 
 
-# Another stream than it was
+# Another incarnation
 
 
-def test_another_incarnation_is_told() -> None:
+def test_another_incarnation_is_an_error() -> None:
     subscriber = begun()
-    subscriber.learn(told(incarnation="two"))
+    subscriber.update(described(incarnation="two"))
     assert isinstance(subscriber.failure, Incarnation)
     assert "one" in str(subscriber.failure)
     assert "two" in str(subscriber.failure)
 
 
-def test_a_stream_that_ends_before_our_place_is_told() -> None:
+def test_a_stream_that_ends_before_the_position_is_an_error() -> None:
     subscriber = begun(since=50)
-    subscriber.learn(told(last=20))
+    subscriber.update(described(last=20))
     assert isinstance(subscriber.failure, Incarnation)
 
 
-def test_a_refusal_is_told_and_what_has_come_can_still_be_read() -> None:
-    reason = "the last sequence of this stream is 20"  # words decide nothing
+def test_after_a_refusal_received_messages_can_still_be_read() -> None:
+    reason = "the last sequence of this stream is 20"  # the text of a reason decides nothing
     subscriber = begun(since=50)
     deliver(subscriber, frames(51))
-    subscriber.refuse(reason)
+    subscriber.fail_refused(reason)
     assert type(subscriber.failure) is BrokerError
     assert reason in str(subscriber.failure)
     assert sequences(subscriber) == [51], "what has come can still be read"
 
 
-def test_the_first_mistake_is_the_one_that_is_told() -> None:
+def test_the_first_failure_counts() -> None:
     subscriber = begun()
-    subscriber.refuse("first")
-    subscriber.refuse("second")
+    subscriber.fail_refused("first")
+    subscriber.fail_refused("second")
     assert "first" in str(subscriber.failure)
 
 
@@ -143,41 +143,41 @@ def test_the_first_mistake_is_the_one_that_is_told() -> None:
 def test_credit_is_given_as_messages_are_taken() -> None:
     subscriber = begun(window=1000)
     deliver(subscriber, frames(1, body=bytes(400)))
-    assert subscriber.grant() is None, "nobody has taken it"
+    assert subscriber.next_credit() is None, "nobody has taken it"
     assert subscriber.next_batch() is not None
-    credit = subscriber.grant()
+    credit = subscriber.next_credit()
     assert credit is not None
     assert Zeps.decode(credit) == Credit(417)
-    assert subscriber.grant() is None
+    assert subscriber.next_credit() is None
 
 
 def test_little_credit_is_not_worth_a_message() -> None:
     subscriber = begun(window=1000)
     deliver(subscriber, frames(1, body=bytes(200)))
     subscriber.next_batch()
-    assert subscriber.grant() is None
+    assert subscriber.next_credit() is None
     deliver(subscriber, frames(2, body=bytes(200)))
     subscriber.next_batch()
-    assert subscriber.grant() is not None
+    assert subscriber.next_credit() is not None
 
 
-def test_a_new_connection_has_credit_for_what_is_free_of_the_window() -> None:
+def test_a_new_connection_gets_credit_for_the_free_part_of_the_window() -> None:
     subscriber = begun(window=1000)
     deliver(subscriber, frames(1, body=bytes(600)))
-    subscriber.learn(told())
+    subscriber.update(described())
     assert said(subscriber) == [Subscribe("", 1), Credit(1000 - 617)]
     deliver(subscriber, frames(2, body=bytes(600)))
-    subscriber.learn(told())
+    subscriber.update(described())
     assert said(subscriber) == [Subscribe("", 2)], "the window is overdrawn"
     subscriber.next_batch()
-    assert subscriber.grant() == Credit(1000 - 617).encode()[0]
+    assert subscriber.next_credit() == Credit(1000 - 617).encode()[0]
 
 
 @given(st.lists(st.sampled_from(["send", "take", "lose"]), max_size=100), st.integers(1, 3000))
 def test_no_more_is_held_than_the_window_and_one_message(steps: list[str], window: int) -> None:
-    """A broker sends while there is credit, so that the last message may overdraw it."""
+    """A broker sends while it has credit, so the last message may overdraw it."""
     subscriber = Subscriber("s", "", EARLIEST, window=window)
-    subscriber.learn(told())
+    subscriber.update(described())
     credit = 0
     held = 0
     sent = 0
@@ -187,7 +187,7 @@ def test_no_more_is_held_than_the_window_and_one_message(steps: list[str], windo
         nonlocal credit
         credit += sum(one.credit for one in map(Zeps.decode, messages) if isinstance(one, Credit))
 
-    hear(subscriber.subscribe())
+    hear(subscriber.subscribe_messages())
     for step in steps:
         if step == "send" and credit > 0:
             sent += 1
@@ -198,14 +198,14 @@ def test_no_more_is_held_than_the_window_and_one_message(steps: list[str], windo
         elif step == "take" and (batch := subscriber.next_batch()) is not None:
             held -= batch.octets
             read += batch.sequences()
-            grant = subscriber.grant()
+            grant = subscriber.next_credit()
             hear([grant] if grant else [])
         elif step == "lose":
             credit = 0
-            subscriber.learn(told())
-            hear(subscriber.subscribe())
+            subscriber.update(described())
+            hear(subscriber.subscribe_messages())
         assert held <= window + 517
-        assert credit > 0 or held > 0, "nobody would ever send, or take, anything any more"
+        assert credit > 0 or held > 0, "the broker could never send again, and the program could never read again"
     assert read + sequences(subscriber) == list(range(1, sent + 1))
 
 
@@ -225,38 +225,38 @@ def test_it_ends_with_a_sequence() -> None:
     assert over(subscriber)
     deliver(subscriber, frames(8))
     assert sequences(subscriber) == [1, 2, 3, 4, 5]
-    assert subscriber.grant() is None
+    assert subscriber.next_credit() is None
 
 
 def test_now_is_the_last_sequence_at_the_beginning() -> None:
     subscriber = begun(until=LATEST)
     assert subscriber.end == 100
-    subscriber.learn(told(last=500))
+    subscriber.update(described(last=500))
     assert subscriber.end == 100
 
 
 @pytest.mark.parametrize("until", [LATEST, TIME | 1000])
 def test_now_and_times_need_a_broker_that_tells(until: int) -> None:
     subscriber = Subscriber("s", until=until)
-    subscriber.learn(None)
+    subscriber.update(None)
     assert isinstance(subscriber.failure, BrokerError)
 
 
 @pytest.mark.parametrize(
     ("since", "until", "info"),
     [
-        (EARLIEST, LATEST, told(last=0)),
-        (LATEST, LATEST, told()),
-        (50, 50, told()),
-        (50, 20, told()),
-        (EARLIEST, 5, told(first=10)),
-        (TIME | 1000, LATEST, told()),
+        (EARLIEST, LATEST, described(last=0)),
+        (LATEST, LATEST, described()),
+        (50, 50, described()),
+        (50, 20, described()),
+        (EARLIEST, 5, described(first=10)),
+        (TIME | 1000, LATEST, described()),
     ],
     ids=["an empty stream", "from now to now", "nothing after", "backwards", "gone by retention", "after all of it"],
 )
 def test_where_nothing_is_to_come_it_ends_at_once(since: int, until: int, info: StreamInfo) -> None:
     subscriber = Subscriber("s", "", since, until)
-    subscriber.learn(info)
+    subscriber.update(info)
     assert over(subscriber)
 
 
@@ -264,21 +264,21 @@ def test_a_time_to_end_at_becomes_a_sequence() -> None:
     subscriber = begun(until=TIME | 1000)
     assert subscriber.end is None
     deliver(subscriber, frames(1, 2))
-    subscriber.set_end(3, told())
+    subscriber.set_end(3, described())
     assert not over(subscriber)
     deliver(subscriber, frames(3))
     assert over(subscriber)
     late = begun(until=TIME | 1000)
     deliver(late, frames(1, 2, 3))
-    late.set_end(3, told())
+    late.set_end(3, described())
     assert over(late)
 
 
 def test_with_a_pattern_the_message_at_the_end_is_asked_for_besides() -> None:
     subscriber = Subscriber("s", "tea", EARLIEST, 50, window=1000)
-    subscriber.learn(told())
+    subscriber.update(described())
     assert said(subscriber) == [Subscribe("tea", 0), Subscribe("", 49), Credit(1000)]
-    assert not subscriber.lacks_mark
+    assert not subscriber.needs_end_mark
     deliver(subscriber, frames(3, key="tea.1"))
     deliver(subscriber, frames(50, key="coffee"))
     assert over(subscriber)
@@ -303,18 +303,104 @@ def test_the_message_at_the_end_is_ours_if_it_matches(pattern: str, key: str, ou
 
 def test_an_end_that_is_still_to_come_is_asked_for_when_the_stream_reaches_it() -> None:
     subscriber = Subscriber("s", "tea", EARLIEST, 200, window=1000)
-    subscriber.learn(told())
+    subscriber.update(described())
     assert said(subscriber) == [Subscribe("tea", 0), Credit(1000)]
-    assert subscriber.lacks_mark
+    assert subscriber.needs_end_mark
     assert subscriber.mark_end() == ()
-    subscriber.learn(told(last=200))
+    subscriber.update(described(last=200))
     assert subscriber.mark_end() == Subscribe("", 199).encode()
     assert subscriber.mark_end() == ()
-    # The next connection knows nothing of it.
-    subscriber.learn(told(last=201))
+    # The next connection must ask again.
+    subscriber.update(described(last=201))
     assert Subscribe("", 199) in said(subscriber)
 
 
-def test_a_pattern_that_cannot_be_understood_is_told_at_once() -> None:
+def test_a_pattern_that_cannot_be_understood_raises_at_once() -> None:
     with pytest.raises(PatternError):
         Subscriber("s", "regex:(", EARLIEST, 50)
+
+
+# With a group, the subscriber filters by itself
+
+
+def filtering(since: int = EARLIEST, until: int | None = None, info: StreamInfo | None = None) -> Subscriber:
+    subscriber = Subscriber("s", "tea", since, until, 1000)
+    subscriber.update(info or described())
+    subscriber.filter_here()
+    return subscriber
+
+
+def from_group(subscriber: Subscriber, *messages: tuple[int, str]) -> None:
+    given = [Deliver(sequence, key, b"").encode()[0] for sequence, key in messages]
+    body_at = check_deliveries(given)
+    assert body_at is not None
+    subscriber.accept_from_group(given, body_at)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "info", "everything_after"),
+    [
+        (EARLIEST, None, described(), 99),
+        (LATEST, None, described(), 100),
+        (EARLIEST, None, described(first=101, last=100), 100),
+        (EARLIEST, None, described(first=1, last=0), 0),
+        (10, 50, described(), 49),
+        (10, 500, described(), 99),
+    ],
+    ids=["history", "live", "all gone by retention", "empty", "an end in the past", "an end to come"],
+)
+@pytest.mark.spec("ZEP-16")
+def test_the_broker_filters_up_to_the_last_message_and_we_from_there_on(
+    since: int, until: int | None, info: StreamInfo, everything_after: int
+) -> None:
+    subscriber = filtering(since, until, info)
+    position = subscriber.position
+    assert position is not None
+    assert said(subscriber) == [Subscribe("tea", position), Subscribe("", everything_after), Credit(1000)]
+    assert not subscriber.needs_end_mark
+
+
+def test_the_broker_filters_while_our_position_is_not_known() -> None:
+    assert said(filtering(TIME | 1234)) == [Subscribe("tea", TIME | 1234), Credit(1000)]
+
+
+def test_without_a_pattern_nothing_is_filtered() -> None:
+    subscriber = Subscriber("s", "", EARLIEST, None, 1000)
+    subscriber.update(described())
+    subscriber.filter_here()
+    assert said(subscriber) == [Subscribe("", 0), Credit(1000)]
+
+
+def test_a_message_that_does_not_match_is_dropped_and_moves_the_position() -> None:
+    subscriber = filtering(LATEST)
+    from_group(subscriber, (101, "tea"), (102, "coffee"), (103, "tea.green"), (104, "coffee"))
+    assert subscriber.position == 104
+    assert sequences(subscriber) == [101, 103]
+    assert subscriber.counters.received == 2
+    from_group(subscriber, (105, "coffee"))
+    assert subscriber.position == 105
+    assert subscriber.next_batch() is None
+
+
+def test_a_message_that_is_dropped_becomes_credit_again() -> None:
+    subscriber = filtering(LATEST)
+    subscriber.subscribe_messages()
+    given = [Deliver(101, "coffee", bytes(500)).encode()[0]]
+    subscriber.accept_from_broker(given, check_deliveries(given) or 0)
+    credit = subscriber.next_credit()
+    assert credit is not None
+    assert Zeps.decode(credit) == Credit(len(given[0]))
+
+
+@pytest.mark.parametrize(("key", "expected"), [("tea", [101, 102]), ("coffee", [101])])
+def test_the_end_counts_for_any_key(key: str, expected: list[int]) -> None:
+    subscriber = filtering(LATEST, 102)
+    from_group(subscriber, (101, "tea"), (102, key), (103, "tea"))
+    assert subscriber.ended
+    assert sequences(subscriber) == expected
+
+
+def test_a_pattern_that_cannot_be_understood_raises_with_a_group() -> None:
+    subscriber = Subscriber("s", "regex:(", LATEST)
+    with pytest.raises(PatternError):
+        subscriber.filter_here()

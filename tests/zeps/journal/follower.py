@@ -1,6 +1,6 @@
-"""A process that follows a stream that another one writes, and looks at every octet: `follower.py DATA COUNT`.
+"""A process that follows a stream that another one writes, and checks every byte: `follower.py DATA COUNT`.
 
-The writer appends three messages at a time; the last octets of each are its sequence modulo 251.
+The writer appends three messages at a time; the last bytes of each are its sequence modulo 251.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Messages to journal, and all that a journal has."""
+"""Helpers for tests of journals: append messages, and read all of them."""
 
 import os
 import tempfile
@@ -11,34 +11,34 @@ from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.journal import Journal, Store
 from zambezi.zeps.messages import Deliver, Publish
 
-# Properties open hundreds of journals, and whether a disk is fast is not what they ask.
+# Property tests open hundreds of journals, and do not need a disk.
 _MEMORY = Path("/dev/shm")
 
 
 def directory() -> AbstractContextManager[str]:
-    """A directory for one example of a property."""
+    """Return a temporary directory for one example of a property test."""
     return tempfile.TemporaryDirectory(dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
 
 
 def block(first: int, bodies: Sequence[bytes], key: str = "key") -> Block:
-    """A block of messages with these bodies."""
+    """Return a block of messages with these bodies."""
     return deliver([Publish(key, body).encode()[0] for body in bodies], first)
 
 
 def append(journal: Journal, *bodies: bytes, now: float = 1.0, key: str = "key") -> list[bytes]:
-    """Append a block, and say what its messages are in the log."""
+    """Append messages, and return them as they are in the log."""
     made = block(journal.last + 1, bodies, key)
     journal.append(made, now)
     return pieces(made)
 
 
 def pieces(made: Block) -> list[bytes]:
-    """The messages of a block, with their frame headers."""
+    """Return the messages of a block, with their frame headers."""
     return [made.octets[start:stop] for start, stop in pairwise(made.starts)]
 
 
 def held(journal: Journal, after: int | None = None, octets: int = 1 << 20) -> dict[int, bytes]:
-    """Every message that a reader finds, by its sequence. Each is one, says so itself, and was found once."""
+    """Return every message that a reader finds, by its sequence; check that each is valid, and found once."""
     found: dict[int, bytes] = {}
     reader = journal.reader(journal.first - 1 if after is None else after)
     while (span := reader.peek(octets)) is not None:
@@ -56,7 +56,7 @@ def held(journal: Journal, after: int | None = None, octets: int = 1 << 20) -> d
 
 
 def consistent(journal: Journal) -> dict[int, bytes]:
-    """Every message, after seeing that index, log and what the journal says of itself agree."""
+    """Return every message; check that index, log and the fields of the journal agree."""
     entries = journal.entries(0, 1 << 30)
     assert all(before.time <= after.time for before, after in pairwise(entries))
     assert journal.octets == sum(entry.length for entry in entries)
@@ -72,7 +72,7 @@ def consistent(journal: Journal) -> dict[int, bytes]:
 
 
 def kill(store: Store) -> None:
-    """Let go of a store as the end of its process would: nothing is finished, and the lock is gone."""
+    """Drop a store like the kill of its process: nothing is finished, and the lock is released."""
     os.close(store._lock)
     store._lock = -1
     for journal in store._journals.values():

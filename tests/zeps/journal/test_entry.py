@@ -1,4 +1,4 @@
-"""The entries of an index."""
+"""zambezi.zeps.journal.entry: the entries of an index."""
 
 import struct
 from itertools import accumulate
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.zeps.journal.streams import block, pieces
-from zambezi.zeps.journal.entry import SIZE, Cuts, IndexEntry, Window, search, split, unpack
+from zambezi.zeps.journal.entry import SIZE, Cuts, IndexEntry, IndexWindow, count_before, split_block, unpack
 from zambezi.zeps.layout import ENTRY
 
 numbers_8 = st.integers(0, 2**64 - 1)
@@ -41,7 +41,7 @@ def test_one_wrong_bit_is_noticed(entry: IndexEntry, bit: int) -> None:
     assert unpack(bytes(octets)) is None
 
 
-def test_what_is_short_or_blank_is_no_entry() -> None:
+def test_short_or_blank_bytes_are_no_entry() -> None:
     assert unpack(IndexEntry(1, 0, 0, 1, 18, 16, 0).pack()[:-1]) is None
     assert unpack(b"") is None
     assert unpack(bytes(SIZE)) is None
@@ -62,9 +62,9 @@ def test_messages_of_one_size_take_no_memory() -> None:
 
 
 @given(bodies, st.integers(0, 2000))
-def test_messages_within_so_many_octets(of: list[bytes], octets: int) -> None:
+def test_messages_within_a_size(of: list[bytes], octets: int) -> None:
     made = block(1, of)
-    until = Cuts.of(made).within(0, octets)
+    until = Cuts.of(made).stop_for_size(0, octets)
     length = made.starts[until]
     assert until >= 1
     assert length <= octets or until == 1
@@ -80,13 +80,13 @@ def test_messages_that_credit_pays_for(of: list[bytes], credit: int) -> None:
             break
         left -= len(body)
         count += 1
-    assert Cuts.of(made).affordable(0, credit) == count
+    assert Cuts.of(made).stop_for_credit(0, credit) == count
 
 
 @given(bodies, st.integers(1, 1000))
 def test_a_block_that_becomes_several_batches(of: list[bytes], batch: int) -> None:
     made = block(7, of)
-    found = list(split(made, 1000, 5, batch))
+    found = list(split_block(made, 1000, 5, batch))
     assert b"".join(made.octets[entry.offset - 1000 : entry.end - 1000] for entry in found) == made.octets
     sequence = 7
     for entry in found:
@@ -102,7 +102,7 @@ def test_a_block_that_becomes_several_batches(of: list[bytes], batch: int) -> No
 
 def test_a_window_is_columns() -> None:
     rows = [IndexEntry(2**40, 2**33, 2**50, 2, 100, 96, 1), IndexEntry(2**40 + 2, 2**33 + 100, 2**50 + 1, 1, 50, 48, 2)]
-    window = Window(b"".join(entry.pack() for entry in rows))
+    window = IndexWindow(b"".join(entry.pack() for entry in rows))
     assert list(window.firsts) == [2**40, 2**40 + 2, 2**40 + 3]
     assert list(window.starts) == [2**33, 2**33 + 100, 2**33 + 150]
     assert list(window.spent) == [0, 96, 144]
@@ -114,10 +114,10 @@ def test_a_window_is_columns() -> None:
 @pytest.mark.parametrize("change", [{"first": 4}, {"offset": 101}])
 def test_entries_that_do_not_follow_are_no_chain(change: dict[str, int]) -> None:
     rows = [IndexEntry(1, 0, 0, 2, 100, 96, 1), IndexEntry(3, 100, 0, 1, 50, 48, 2)._replace(**change)]
-    assert not Window(b"".join(entry.pack() for entry in rows)).is_chain
+    assert not IndexWindow(b"".join(entry.pack() for entry in rows)).is_chain
 
 
 @given(st.lists(st.integers(0, 50)).map(sorted), st.integers(0, 50))
 def test_search(values: list[int], sought: int) -> None:
-    found = search(len(values), lambda number: values[number] < sought)
+    found = count_before(len(values), lambda number: values[number] < sought)
     assert found == len([value for value in values if value < sought])

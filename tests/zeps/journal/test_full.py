@@ -1,4 +1,4 @@
-"""No room: what does not fit is not there, not even in part, and it goes on when there is room again."""
+"""A full disk: an append that does not fit leaves nothing behind, and the next one works when there is room."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ POLICY = Policy(segment=400, batch=100)
 
 
 class Disk:
-    """Takes so many octets more, then says `error`; as a real one does, it takes a part of what does not fit."""
+    """A disk with room for so many bytes, which then raises `error`. It takes a part of a write, as a real one does."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.room: float = float("inf")
@@ -29,7 +29,7 @@ class Disk:
         patch.setattr(os, "pwrite", self.pwrite)
 
     def pwrite(self, descriptor: int, octets: bytes, offset: int) -> int:
-        # What is there already takes no room.
+        # Bytes that exist already take no room.
         there = max(0, min(len(octets), os.fstat(descriptor).st_size - offset))
         size = min(len(octets), int(min(self.room, 1 << 40)) + there)
         if not size:
@@ -69,7 +69,7 @@ def test_no_room_at_all(error: int, journal: Journal, disk: Disk) -> None:
     disk.room = 0
     disk.error = error
     for _ in range(3):
-        with pytest.raises(JournalFull, match=f"no room in .*: {os.strerror(error)}; it goes on when there is some"):
+        with pytest.raises(JournalFull, match=f"no room in .*: {os.strerror(error)}; it goes on when there is room"):
             append(journal, b"b")
     assert sizes(journal) == before
     assert (journal.last, journal.failed) == (1, "")
@@ -80,7 +80,7 @@ def test_no_room_at_all(error: int, journal: Journal, disk: Disk) -> None:
 
 @pytest.mark.parametrize("room", range(0, 500, 7))
 def test_room_for_a_part(room: int, journal: Journal, disk: Disk) -> None:
-    """One batch, or several, or one that begins a new segment; the log does not fit, or the index."""
+    """One batch, several, or one that begins a new segment; the log does not fit, or the index."""
     expected = append(journal, b"a" * 200)
     for bodies in ([b"b" * 30], [b"b" * 50] * 6, [b"b" * 300]):
         before = sizes(journal)
@@ -98,7 +98,7 @@ def test_room_for_a_part(room: int, journal: Journal, disk: Disk) -> None:
 
 
 def test_entries_that_others_may_have_seen_are_not_taken_back(journal: Journal, disk: Disk) -> None:
-    """Of several entries none is readable before there is room for all."""
+    """No entry is readable before there is room for all of them."""
     made = block(1, [b"b" * 50] * 6)
     index = journal.directory / "00000000000000000001.idx"
     seen: list[bytes] = []
@@ -165,7 +165,7 @@ def test_no_room_for_the_mark(journal: Journal, monkeypatch: pytest.MonkeyPatch)
     assert (journal.directory / MARK).exists()
 
 
-def test_what_cannot_be_cut_off_stops_the_stream(store: Store, journal: Journal, disk: Disk) -> None:
+def test_a_partial_write_that_cannot_be_cut_off_stops_the_stream(store: Store, journal: Journal, disk: Disk) -> None:
     expected = append(journal, b"a")
     disk.room = 10
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_cut_off_stops_the_stream(store: Store, journal: Journal,
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "ftruncate", fail)
-        with pytest.raises(JournalError, match="is stopped: what a failed write left behind could not be cut off"):
+        with pytest.raises(JournalError, match="is stopped: the part that a failed write left could not be cut off"):
             append(journal, b"b")
     disk.room = float("inf")
     with pytest.raises(JournalError, match="is stopped"):
@@ -203,7 +203,7 @@ def test_a_system_that_takes_a_write_in_pieces(journal: Journal, monkeypatch: py
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 120), min_size=1, max_size=5), st.none() | st.integers(0, 600))))
-def test_whatever_fits_is_there(attempts: list[tuple[list[int], int | None]]) -> None:
+def test_all_messages_that_fit_are_there(attempts: list[tuple[list[int], int | None]]) -> None:
     with directory() as path, pytest.MonkeyPatch.context() as patch:
         disk = Disk(patch)
         with Store(path, policy=POLICY) as store:
@@ -245,7 +245,7 @@ with Store(sys.argv[1]) as store:
 
 
 def test_a_real_limit(tmp_path: Path) -> None:
-    """The system's limit of the size of a file, in a process of its own."""
+    """The kernel's limit on the size of a file, in a process of its own."""
     done = subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, check=True)
     told, last = done.stdout.splitlines()
     assert "no room in" in told
@@ -257,7 +257,7 @@ def test_a_real_limit(tmp_path: Path) -> None:
 
 
 def test_a_full_file_system(tmp_path: Path) -> None:
-    """A file system in memory that has 256 KiB, where we may mount one."""
+    """A file system in memory with 256 KiB, if the test may mount one."""
     command = [
         "unshare", "--mount", "--map-root-user", "sh", "-c",
         f'mount -t tmpfs -o size=256k none "$1" && exec "{sys.executable}" -c "$2" "$1"',

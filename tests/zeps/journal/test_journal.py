@@ -1,4 +1,4 @@
-"""A journal: what is appended is there, in order, as it was."""
+"""zambezi.zeps.journal.journal: appended messages are there, in order and unchanged."""
 
 import os
 import threading
@@ -42,7 +42,7 @@ def test_a_new_stream_is_empty(journal: Journal) -> None:
 
 
 @pytest.mark.spec("ZEP-09")
-def test_what_is_appended_is_in_a_sequential_file_octet_by_octet(journal: Journal) -> None:
+def test_appended_messages_are_in_a_sequential_file_byte_by_byte(journal: Journal) -> None:
     one = block(1, [b"a", b"bb"])
     two = block(3, [b"c" * 30])
     journal.append(one, 1.0)
@@ -139,7 +139,7 @@ def test_a_restart_keeps_every_stream_sequence_and_message(ended: str, tmp_path:
             assert journal.last == 15
 
 
-# Where is what
+# Finding messages
 
 
 def test_before_a_time(journal: Journal) -> None:
@@ -163,7 +163,7 @@ def test_entries_after_a_sequence(journal: Journal) -> None:
 # The disk
 
 
-def test_what_is_synced(journal: Journal) -> None:
+def test_which_sequences_are_synced(journal: Journal) -> None:
     append(journal, b"a", b"b")
     assert (journal.synced, journal.is_dirty) == (0, True)
     assert journal.sync() == journal.synced == 2
@@ -172,13 +172,13 @@ def test_what_is_synced(journal: Journal) -> None:
     assert journal.sync() == 3
 
 
-def test_a_sync_covers_what_was_there_when_it_began(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_covers_the_messages_from_before_it_began(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     append(journal, b"a")
     synced: list[int] = []
 
     def slow(descriptor: int) -> None:
         if not synced:
-            append(journal, b"b" * 500)  # in the middle of it: into a new segment
+            append(journal, b"b" * 500)  # during the sync, into a new segment
             append(journal, b"c")
         synced.append(os.fstat(descriptor).st_ino)
 
@@ -246,12 +246,12 @@ def test_a_failed_sync_is_the_last_word(
     assert "Input/output error" in journal.failed
     assert journal.synced == 1
     for attempt in (journal.sync, lambda: append(journal, b"c"), lambda: journal.truncate(1)):
-        with pytest.raises(JournalError, match="is stopped: the disk does not have what follows sequence 1"):
+        with pytest.raises(JournalError, match="is stopped: the disk does not have the messages after sequence 1"):
             attempt()
     assert list(held(journal)) == [1, 2]
     journal.close()
     assert (journal.directory / MARK).read_text().strip() == FAILED
-    # The memory of the system proves nothing then, so the next start makes it another stream.
+    # The page cache proves nothing after that, so the next start gives it a new incarnation.
     again = store.open("prices")
     assert again.incarnation != journal.incarnation
     assert (again.failed, again.last, again.synced) == ("", 2, 2)
@@ -311,7 +311,7 @@ def test_the_mark_is_on_disk_before_the_first_message_is_written(
 def test_where_a_thread_may_not_wait_an_idle_stream_is_asleep(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal.waits = False
+    journal.may_block = False
     with pytest.raises(Asleep):
         append(journal, b"a")
     assert not (journal.directory / MARK).exists()
@@ -325,7 +325,7 @@ def test_where_a_thread_may_not_wait_an_idle_stream_is_asleep(
     monkeypatch.setattr(os, "fsync", watched)
     journal.wake()
     journal.wake()
-    assert locked == [False]  # once, and who reads meanwhile does not wait
+    assert locked == [False]  # once, and readers do not wait meanwhile
     append(journal, b"a")
     while journal.is_dirty:
         journal.sync()
@@ -342,16 +342,16 @@ def test_a_mark_that_the_disk_refused_is_not_taken_for_one(journal: Journal, mon
         patch.setattr(os, "fsync", fail)
         with pytest.raises(JournalError, match="Input/output error"):
             append(journal, b"a")
-    assert not (journal.directory / MARK).exists()  # the next attempt makes the name anew
+    assert not (journal.directory / MARK).exists()  # the next attempt creates the name again
     assert journal.last == 0
     append(journal, b"a")
     assert (journal.directory / MARK).exists()
 
 
-# What is kept
+# Retention
 
 
-def test_retention_by_octets(journal: Journal) -> None:
+def test_retention_by_size(journal: Journal) -> None:
     for number in range(6):
         append(journal, b"x" * 350, now=number)
     size = journal.octets // 6
@@ -382,7 +382,9 @@ def test_retention_leaves_the_active_segment(store: Store, journal: Journal) -> 
     assert list(consistent(store.open("prices"))) == [3]
 
 
-def test_what_cannot_be_removed_stays(store: Store, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_that_cannot_be_removed_stays(
+    store: Store, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(3):
         append(journal, b"x" * 350, now=number)
     journal.policy = Policy(segment=400, keep_octets=0)
@@ -396,11 +398,11 @@ def test_what_cannot_be_removed_stays(store: Store, journal: Journal, monkeypatc
             assert journal.retain(1.0) == 0
     assert list(consistent(journal)) == [1, 2, 3]
     assert len(journal.problems) == 1
-    assert "should go, and cannot: Operation not permitted" in journal.problems[0]
+    assert "is too old, and cannot be removed: Operation not permitted" in journal.problems[0]
     assert journal.retain(1.0) == 2
 
 
-def test_nothing_is_dropped_unless_told(journal: Journal) -> None:
+def test_by_default_nothing_is_removed(journal: Journal) -> None:
     for number in range(3):
         append(journal, b"x" * 350, now=number)
     assert journal.retain(1e9) == 0
@@ -457,13 +459,13 @@ def test_a_cut_that_fails_stops_the_stream(store: Store, journal: Journal, monke
     with pytest.raises(JournalError, match="is stopped"):
         append(journal, b"y")
     journal.close()
-    # Later segments went first, whole ones; what is left is a stream again, and another one.
+    # The last segments were removed first; the rest is a valid stream with a new incarnation.
     again = store.open("prices")
     assert list(consistent(again)) == [1, 2, 3]
     assert again.incarnation != journal.incarnation
 
 
-def test_a_reader_does_not_go_on_in_what_was_cut(journal: Journal) -> None:
+def test_a_reader_does_not_continue_in_a_part_that_was_cut(journal: Journal) -> None:
     for body in (b"a", b"b", b"c"):
         append(journal, body)
     reader = journal.reader(0)
@@ -523,7 +525,7 @@ def test_the_log_is_written_before_the_index(journal: Journal, monkeypatch: pyte
     assert written == [".log", ".idx"] * 2
 
 
-def test_who_looks_while_it_is_cut_sees_another_incarnation(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_during_a_cut_sees_another_incarnation(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         append(journal, b"x" * 100, b"y" * 100)
     seen = {journal.incarnation}

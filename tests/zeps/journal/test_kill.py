@@ -1,4 +1,4 @@
-"""A process that is killed while it writes has lost nothing that it was told is written."""
+"""A process that is killed while it writes loses no message whose append had returned."""
 
 import subprocess
 import sys

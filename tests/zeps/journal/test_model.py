@@ -18,7 +18,7 @@ bodies = st.lists(st.integers(0, 90) | st.integers(220, 260), min_size=1, max_si
 
 
 class Streams(RuleBasedStateMachine):
-    """What can be done to a stream, by its broker and by its readers, in any order."""
+    """Everything that a broker and readers can do to a stream, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class Streams(RuleBasedStateMachine):
 
     @rule()
     def refresh(self) -> None:
-        """What another process sees."""
+        """Check what another process reads."""
         self.copy.refresh()
         assert self.copy.incarnation == self.incarnation
         assert (self.copy.first, self.copy.last) == (self.journal.first, self.journal.last)
@@ -169,5 +169,5 @@ class Streams(RuleBasedStateMachine):
 
 
 @pytest.mark.spec("ZEP-09", "ZEP-17")
-def test_a_journal_does_what_the_model_does() -> None:
+def test_a_journal_behaves_like_its_model() -> None:
     run_state_machine_as_test(Streams, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))

@@ -1,4 +1,4 @@
-"""Names of streams as names of directories."""
+"""zambezi.zeps.journal.names: names of streams as names of directories."""
 
 from pathlib import Path
 
@@ -46,12 +46,12 @@ def test_no_two_share_one(one: str, other: str) -> None:
     assert (directory_of(one) == directory_of(other)) == (one == other)
 
 
-def test_long_names_are_told_apart() -> None:
+def test_long_names_have_directories_of_their_own() -> None:
     one, other = "." * 255, "." * 254 + "x"
     assert directory_of(one) != directory_of(other)
     assert name_of(directory_of(one)) is None
     assert directory_of("x" * LIMIT) == "x" * LIMIT
-    # The name that a long name's directory has is that of another directory.
+    # A stream with the name of a long name's directory gets another directory.
     assert directory_of(directory_of(one)) != directory_of(one)
 
 
@@ -60,6 +60,6 @@ def test_a_stream_needs_a_name() -> None:
         directory_of("")
 
 
-def test_a_lone_surrogate_has_no_octets() -> None:
+def test_a_lone_surrogate_cannot_be_encoded() -> None:
     with pytest.raises(JournalError, match="lone surrogate"):
         directory_of("\ud800")

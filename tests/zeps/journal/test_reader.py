@@ -1,4 +1,4 @@
-"""Readers: a place in a journal, and the stretches that follow."""
+"""zambezi.zeps.journal.reader: a position in a journal, and the spans that follow."""
 
 import os
 from collections.abc import Iterator
@@ -89,10 +89,10 @@ def test_at_the_end_there_is_nothing_until_there_is(journal: Journal) -> None:
 
 
 @given(batches, st.integers(0, 700), st.integers(1, 700))
-def test_credit_is_spent_to_the_last_octet_and_overdrawn_by_one_message(
+def test_credit_is_spent_to_the_last_byte_and_overdrawn_by_one_message(
     sizes: list[list[int]], octets: int, credit: int
 ) -> None:
-    """The journal's answer is that of a reader who looks at every single message. (ZEP-03)"""
+    """The span is the one that a count of every single message would give. (ZEP-03)"""
     with directory() as path, Store(path, policy=Policy(segment=1500, batch=300)) as store:
         journal = store.open("a")
         costs: list[int] = []
@@ -110,7 +110,7 @@ def test_credit_is_spent_to_the_last_octet_and_overdrawn_by_one_message(
         while (span_or_none := reader.peek(octets, left)) is not None:
             left -= span_or_none.credit
             reader.skip(span_or_none)
-        # All that was affordable went, whatever the slices.
+        # All messages that the credit paid for went out, for any sizes of the spans.
         paid = sum(costs[: reader.position])
         assert left == credit - paid
         assert left <= 0 or reader.position == journal.last
@@ -141,7 +141,7 @@ def test_many_batches_of_one_message_are_one_span(store: Store) -> None:
     found = spans(journal.reader(0), 1 << 20)
     assert len(found) <= 4
     assert found[-1].last == 5000
-    # What was read of the index ends inside the second one, and is read on.
+    # The window ends inside the second span, and the reader loads more.
     slices = spans(journal.reader(0), 20_000)
     assert all(span.length > 19_900 for span in slices[:-1])
 
@@ -167,7 +167,7 @@ def test_only_a_batch_that_is_cut_is_looked_into(journal: Journal, monkeypatch: 
 # Retention
 
 
-def test_behind_retention_a_reader_is_told_the_oldest(journal: Journal) -> None:
+def test_behind_retention_the_error_names_the_oldest(journal: Journal) -> None:
     for _ in range(5):
         append(journal, b"x" * 350)
     reader = journal.reader(0)
@@ -222,10 +222,10 @@ def test_resident_and_warm(journal: Journal) -> None:
     append(journal, b"x" * 350)
     span = span_of(journal.reader(0))
     span.warm()
-    assert span.resident() is True
+    assert span.is_resident() is True
 
 
-def test_what_is_not_in_memory_is_said_so(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_that_are_not_in_memory_are_noticed(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     append(journal, b"x" * 350)
     span = span_of(journal.reader(0))
     asked = []
@@ -237,11 +237,11 @@ def test_what_is_not_in_memory_is_said_so(journal: Journal, monkeypatch: pytest.
         return 1
 
     monkeypatch.setattr(os, "preadv", preadv)
-    assert span.resident() is False
+    assert span.is_resident() is False
     assert asked == [(0, os.RWF_NOWAIT), (span.length - 1, os.RWF_NOWAIT)]
 
 
-def test_where_nobody_can_tell_it_is_taken_to_be_in_memory(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_nowait_counts_as_in_memory(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     append(journal, b"x")
     span = span_of(journal.reader(0))
 
@@ -249,7 +249,7 @@ def test_where_nobody_can_tell_it_is_taken_to_be_in_memory(journal: Journal, mon
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(os, "preadv", preadv)
-    assert span.resident() is True
+    assert span.is_resident() is True
 
 
 def test_warm_reads_all_of_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,12 +314,12 @@ def test_a_reader_that_rests_holds_little_and_goes_on(tmp_path: Path) -> None:
         for _ in range(200):
             reader.skip(span_of(reader, 1))
         assert remembered(reader) > 64
-        reader.rest()
+        reader.release_window()
         assert remembered(reader) == 0
         span = span_of(reader, 1)
         assert (span.first, span.read().bodies[0][-3:]) == (201, b"200")
         reader.seek(20)
         assert span_of(reader, 1).first == 21
-        reader.rest()
-        assert remembered(reader)  # it is little: there is nothing to be gained
+        reader.release_window()
+        assert remembered(reader)  # a small window is not worth freeing
         assert [span.first for span in spans(reader, 1)] == list(range(21, 401))

@@ -1,4 +1,4 @@
-"""Every octet that is not what was written is found."""
+"""zambezi.zeps.journal.verify: every changed byte is found."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ POLICY = Policy(segment=300, batch=120)
 
 
 def written(path: str | Path) -> list[Path]:
-    """A stream of several segments; its files."""
+    """Write a stream of several segments, and return its files."""
     with Store(path, policy=POLICY) as store:
         journal = store.open("a")
         for number in range(9):
@@ -62,7 +62,7 @@ def test_one_wrong_bit_anywhere_is_found(place: int, bit: int) -> None:
         file.write_bytes(octets)
         results = found(path)
         assert [one for one in results if not isinstance(one, Checked)]
-        # In the last segment it can look like what a broker is about to write; everywhere else it is damage.
+        # In the last segment it can look like an unfinished write of a broker; everywhere else it is damage.
         if file not in files[-2:]:
             assert wrong(path)
 
@@ -83,7 +83,7 @@ def test_where_the_damage_is(tmp_path: Path) -> None:
     octets = bytearray(first.read_bytes())
     octets[100] ^= 1
     first.write_bytes(octets)
-    assert wrong(tmp_path) == [f"{first}, octet 0: the batch of 1 to 2 does not have its CRC"]
+    assert wrong(tmp_path) == [f"{first}, byte 0: the batch of 1 to 2 does not have its CRC"]
 
 
 def test_a_missing_segment(tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ def test_a_missing_index(tmp_path: Path) -> None:
 def test_a_last_log_that_was_cut(tmp_path: Path) -> None:
     log = written(tmp_path)[-1]
     os.truncate(log, 10)
-    assert [problem for problem in wrong(tmp_path) if "the log ends at octet 10" in problem]
+    assert [problem for problem in wrong(tmp_path) if "the log ends at byte 10" in problem]
 
 
-def test_what_is_being_written_is_no_damage(tmp_path: Path) -> None:
+def test_bytes_that_are_being_written_are_no_damage(tmp_path: Path) -> None:
     index, log = written(tmp_path)[-2:]
     for path in (index, log):
         with path.open("ab") as file:
@@ -113,10 +113,10 @@ def test_what_is_being_written_is_no_damage(tmp_path: Path) -> None:
     assert wrong(tmp_path) == []
     notes = [str(one) for one in found(tmp_path) if isinstance(one, Unfinished)]
     assert len(notes) == 2
-    assert all("10 octets at the end are not finished" in note for note in notes)
+    assert all("10 bytes at the end are not finished" in note for note in notes)
 
 
-def test_what_was_appended_meanwhile_is_no_damage(tmp_path: Path) -> None:
+def test_messages_appended_meanwhile_are_no_damage(tmp_path: Path) -> None:
     with Store(tmp_path, policy=POLICY) as store, Store(tmp_path, write=False) as reading:
         journal = store.open("a")
         append(journal, b"a")
@@ -125,11 +125,11 @@ def test_what_was_appended_meanwhile_is_no_damage(tmp_path: Path) -> None:
         assert [type(one) for one in verify(copy)] == [Checked]
 
 
-def test_what_retention_took_meanwhile_is_no_damage(tmp_path: Path) -> None:
+def test_segments_removed_meanwhile_are_no_damage(tmp_path: Path) -> None:
     written(tmp_path)
     with Store(tmp_path, policy=Policy(keep_octets=0)) as store, Store(tmp_path, write=False) as reading:
         copy = reading.open("a")
-        copy._shelf.clear()
+        copy._file_cache.clear()
         store.open("a").retain(1.0)
         assert {type(one) for one in verify(copy)} == {Checked}
 
@@ -137,8 +137,8 @@ def test_what_retention_took_meanwhile_is_no_damage(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"first": 7}, "the entry is for sequence 7, and 3 is due"),
-        ({"offset": 7}, "the entry is for octet 7 of the log, and 22 is due"),
+        ({"first": 7}, "the entry is for sequence 7, not 2"),
+        ({"offset": 7}, "the entry is for byte 7 of the log, not 22"),
         ({"time": 5}, "the time goes back from 1000000 to 5"),
     ],
 )
@@ -153,24 +153,23 @@ def test_entries_that_do_not_follow(change: dict[str, int], problem: str, tmp_pa
         entry = journal.entries()[1]._replace(**change)
         octets[SIZE : 2 * SIZE] = entry.pack()
         path.write_bytes(octets)
-    problem = problem.replace("3 is due", "2 is due")
-    assert f"{path}, octet {SIZE}: {problem}" in wrong(tmp_path)
+    assert f"{path}, byte {SIZE}: {problem}" in wrong(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("octets", "problem"),
     [
-        (block(1, [b"a"]).octets + block(3, [b"b"]).octets, "has sequence 3 where 2 is due"),
-        (block(1, [b"a"]).octets + b"nothing", "has something that is no message after sequence 1"),
-        (block(1, [b"a"]).octets, "has something that is no message after sequence 1"),
+        (block(1, [b"a"]).octets + block(3, [b"b"]).octets, "has sequence 3 instead of 2"),
+        (block(1, [b"a"]).octets + b"nothing", "has no valid message after sequence 1"),
+        (block(1, [b"a"]).octets, "has no valid message after sequence 1"),
     ],
 )
 def test_a_batch_that_was_written_wrong(octets: bytes, problem: str, tmp_path: Path) -> None:
-    """Its CRC is right: the program that wrote it was not."""
+    """The CRC is right, but the program that wrote the batch was wrong."""
     from zlib import crc32
 
     with Store(tmp_path) as store:
         path = store.open("a").directory / "00000000000000000001"
     path.with_suffix(".log").write_bytes(octets)
     path.with_suffix(".idx").write_bytes(IndexEntry(1, 0, 1, 2, len(octets), 40, crc32(octets)).pack())
-    assert wrong(tmp_path) == [f"{path}.log, octet 0: the batch of 1 to 2 {problem}"]
+    assert wrong(tmp_path) == [f"{path}.log, byte 0: the batch of 1 to 2 {problem}"]

@@ -1,8 +1,8 @@
 """Programs for a network of namespaces: a broker that publishes, and many readers whose network loses and reorders.
 
 Run as `python -m tests.zeps.multicast.actors broker|readers OPTIONS`. The options are JSON; the lines that a program
-reads are its commands, and the lines that it writes are what has happened. Every message says in its body which one it
-is, so that a reader notices at once if one is missing, comes twice or is not what was published.
+reads are its commands, and the lines that it writes are its events. Every message says in its body which one it
+is, so that a reader notices at once if one is missing, repeated or damaged.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from zambezi.zeps import sync
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.client.batch import MessageBatch
-from zambezi.zeps.multicast import listening, reception
+from zambezi.zeps.multicast import group_subscription, reception
 from zambezi.zeps.multicast.group import Group
-from zambezi.zeps.multicast.receiver import Receive, Receiver, receiver_of
+from zambezi.zeps.multicast.receiver import GroupReceiver, Receive, join_group
 from zambezi.zmtp import Backoff
 from zambezi.zmtp.reactor import Reactor
 
 STREAM = "s"
-LARGE = 5000  # more than a datagram of a network takes
+LARGE = 5000  # more than a datagram takes
 QUICK = Backoff(0.02, 0.2)
 
 
 def body(number: int) -> bytes:
-    """What message `number` says: most are short, some need fragments."""
+    """Return the body of message `number`: most are short, some need fragments."""
     return (b"%d." % number).ljust(LARGE if number % 40 == 0 else 30 + number % 90, b"x")
 
 
@@ -95,7 +95,7 @@ async def serve(options: dict[str, Any]) -> None:
 
 
 class Weather:
-    """What happens to datagrams on their way to one reader."""
+    """The losses and delays of the datagrams to one reader."""
 
     def __init__(self, loss: float, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -107,15 +107,15 @@ class Weather:
             return datagrams
         chance = self._chance
         kept = [one for one in datagrams if chance.random() >= self._loss]
-        kept += [one for one in kept if chance.random() < 0.2]  # some come twice,
-        kept += self._late  # some after those that were sent later,
+        kept += [one for one in kept if chance.random() < 0.2]  # some are repeated
+        kept += self._late  # some are late
         chance.shuffle(kept)
         self._late = [kept.pop() for _ in range(len(kept) // 4)]
         return kept
 
 
 class Check:
-    """Whether one reader sees what was published, all of it, once and in order."""
+    """The check that one reader gets all published messages, once and in order."""
 
     def __init__(self, name: str, since: int, pattern: str) -> None:
         self.name = name
@@ -139,19 +139,19 @@ class Check:
 
 
 def spoil(loss: float, seed: int) -> None:
-    """Let every reader of this process have weather of its own from now on; and let it try the group again soon."""
+    """Let the group lose datagrams for every reader of this process separately, and be tried again soon."""
     reception.FIRST_PENALTY, reception.MOST_PENALTY = 0.01, 0.05  # type: ignore[misc]
     seeds = iter(range(seed, seed + 1_000_000))
 
-    def under_way(reactor: Reactor, group: Group, receive: Receive) -> Receiver:
+    def under_way(reactor: Reactor, group: Group, receive: Receive) -> GroupReceiver:
         weather = Weather(loss, next(seeds))
 
         def arrive(datagrams: list[bytes]) -> None:
             receive(weather(datagrams))
 
-        return receiver_of(reactor, group, arrive)
+        return join_group(reactor, group, arrive)
 
-    setattr(listening, "receiver_of", under_way)  # noqa: B010  # it is not for everybody
+    setattr(group_subscription, "join_group", under_way)  # noqa: B010  # it is not for everybody
 
 
 async def read(options: dict[str, Any]) -> None:

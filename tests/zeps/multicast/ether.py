@@ -1,10 +1,10 @@
-"""A network in memory: what a broker sends to a group is heard by all who have joined it, unless a test says no."""
+"""A network in memory: all members of a group receive its datagrams, unless a test loses them."""
 
 from collections.abc import Callable, Sequence
 
 import pytest
 
-from zambezi.zeps.multicast import listening, reception, sender
+from zambezi.zeps.multicast import group_subscription, reception, sender
 from zambezi.zeps.multicast.feed import Pieces
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.receiver import Receive
@@ -47,7 +47,7 @@ class Mouth:
         return 0
 
     def close(self) -> None:
-        """Nothing is left of it."""
+        """Do nothing."""
 
 
 class Ear:
@@ -76,11 +76,11 @@ class Ear:
 
 @pytest.fixture
 def ether(monkeypatch: pytest.MonkeyPatch) -> Ether:
-    """The network of a test. Times are short in it: a group is silent soon, and tried again soon."""
+    """The network of a test. Its times are short: a group is tried again soon."""
     made = Ether()
-    monkeypatch.setattr(sender, "UdpOutlet", made.outlet)
+    monkeypatch.setattr(sender, "UdpSender", made.outlet)
     monkeypatch.setattr(sender, "mtu_of", lambda _: 1400)
-    monkeypatch.setattr(listening, "receiver_of", made.receiver)
+    monkeypatch.setattr(group_subscription, "join_group", made.receiver)
     monkeypatch.setattr(reception, "FIRST_PENALTY", 0.01)
     monkeypatch.setattr(reception, "MOST_PENALTY", 0.05)
     return made

@@ -1,4 +1,4 @@
-"""The grammar of what travels to a group."""
+"""zambezi.zeps.multicast.datagram: the grammar of the datagrams."""
 
 from uuid import UUID
 
@@ -20,7 +20,7 @@ KEY = bytes(range(32))
 
 
 @given(DATAGRAMS)
-def test_what_is_encoded_is_decoded(datagram: Datagram) -> None:
+def test_a_datagram_is_decoded_as_it_was_encoded(datagram: Datagram) -> None:
     assert decode(datagram.encode()) == datagram
 
 
@@ -34,7 +34,7 @@ def test_a_seal_is_opened_by_its_key_alone(datagram: Datagram, nonce: bytes) -> 
 
 
 @given(st.binary())
-def test_what_is_none_of_ours_is_nobodys(octets: bytes) -> None:
+def test_foreign_datagrams_are_not_decoded(octets: bytes) -> None:
     found = decode(octets)
     assert found is None or found.encode() == octets
 
@@ -44,6 +44,6 @@ def test_a_datagram_that_was_cut_is_none(cut: int) -> None:
     assert decode(Mark(UUID(int=7), 9).encode()[:cut]) is None
 
 
-def test_the_octets_are_these() -> None:
+def test_the_bytes_on_the_wire() -> None:
     mark = Mark(UUID(bytes=bytes(range(16))), 258)
     assert mark.encode() == b"ZM\x01\x03" + bytes(range(16)) + b"\0\0\0\0\0\0\x01\x02"

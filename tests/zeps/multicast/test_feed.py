@@ -1,4 +1,4 @@
-"""What a broker sends to a group: packed, in fragments, at a rate, with marks."""
+"""zambezi.zeps.multicast.feed: datagrams that are packed, fragmented, sent at a rate, and followed by marks."""
 
 from uuid import UUID
 
@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.messages import Publish
 from zambezi.zeps.multicast.datagram import Fragment, Mark, Messages, decode, unseal
-from zambezi.zeps.multicast.feed import BURST, QUEUE, Feed
+from zambezi.zeps.multicast.feed import BURST, QUEUE, DatagramFeed
 from zambezi.zeps.multicast.group import Group
 
 WHO = UUID(int=7)
 FAST = Group("udp", "239.77.1.1", 5680, rate=1 << 40)
 
 
-def due(feed: Feed, now: float) -> list[bytes]:
-    """The datagrams that may go, as they travel."""
-    return [b"".join(pieces) for pieces in feed.due(now)]
+def due(feed: DatagramFeed, now: float) -> list[bytes]:
+    """Return the datagrams that may go now, as bytes."""
+    return [b"".join(pieces) for pieces in feed.due_datagrams(now)]
 
 
 def block_of(bodies: list[bytes], first: int = 1) -> Block:
@@ -27,9 +27,9 @@ def block_of(bodies: list[bytes], first: int = 1) -> Block:
 
 @pytest.mark.spec("ZEP-16")
 @given(st.lists(st.binary(max_size=600), min_size=1, max_size=60), st.integers(300, 2000), st.booleans())
-def test_all_octets_of_a_block_arrive_in_datagrams_that_fit(bodies: list[bytes], mtu: int, sealed: bool) -> None:
+def test_all_bytes_of_a_block_arrive_in_datagrams_that_fit(bodies: list[bytes], mtu: int, sealed: bool) -> None:
     key = bytes(32) if sealed else b""
-    feed = Feed(Group("udp", "239.77.1.1", 5680, rate=1 << 40, mtu=mtu), WHO, 0, 0.0, key, bytes)
+    feed = DatagramFeed(Group("udp", "239.77.1.1", 5680, rate=1 << 40, mtu=mtu), WHO, 0, 0.0, key, bytes)
     block = block_of(bodies)
     feed.add(block, 0.0)
     came = b""
@@ -53,7 +53,7 @@ def test_all_octets_of_a_block_arrive_in_datagrams_that_fit(bodies: list[bytes],
 
 @given(st.integers(16, 300), st.integers(0, 400), st.integers(300, 3000), st.integers(1, 1 << 40))
 def test_messages_of_one_size_arrive_as_others_do(count: int, size: int, mtu: int, first: int) -> None:
-    feed = Feed(Group("udp", "239.77.1.1", 5680, rate=1 << 40, mtu=mtu), WHO, 0, 0.0)
+    feed = DatagramFeed(Group("udp", "239.77.1.1", 5680, rate=1 << 40, mtu=mtu), WHO, 0, 0.0)
     block = block_of([b"x" * size] * count, first)
     feed.add(block, 0.0)
     came = b""
@@ -72,13 +72,13 @@ def test_messages_of_one_size_arrive_as_others_do(count: int, size: int, mtu: in
 
 
 def test_many_messages_go_in_one_datagram() -> None:
-    feed = Feed(FAST, WHO, 0, 0.0)
+    feed = DatagramFeed(FAST, WHO, 0, 0.0)
     feed.add(block_of([b"x" * 80] * 1000), 0.0)
     assert len(due(feed, 0.0)) < 100
 
 
-def test_the_rate_is_kept_and_what_does_not_fit_waits() -> None:
-    feed = Feed(Group("udp", "239.77.1.1", 5680, rate=100_000), WHO, 0, 0.0)
+def test_the_rate_is_kept_and_the_rest_waits() -> None:
+    feed = DatagramFeed(Group("udp", "239.77.1.1", 5680, rate=100_000), WHO, 0, 0.0)
     block = block_of([b"x" * 80] * 1000)
     feed.add(block, 0.0)
     sent = sum(map(len, due(feed, 0.0)))
@@ -92,8 +92,8 @@ def test_the_rate_is_kept_and_what_does_not_fit_waits() -> None:
     assert feed.counters.withheld == 0
 
 
-def test_what_does_not_fit_into_the_queue_is_withheld_and_counted() -> None:
-    feed = Feed(Group("udp", "239.77.1.1", 5680, rate=1000), WHO, 0, 0.0)
+def test_blocks_that_do_not_fit_into_the_queue_are_withheld_and_counted() -> None:
+    feed = DatagramFeed(Group("udp", "239.77.1.1", 5680, rate=1000), WHO, 0, 0.0)
     first = block_of([b"x" * (QUEUE // 2)] * 2)
     feed.add(first, 0.0)
     feed.add(block_of([b"x"] * 10, 3), 0.0)
@@ -101,7 +101,7 @@ def test_what_does_not_fit_into_the_queue_is_withheld_and_counted() -> None:
 
 
 def test_marks_follow_the_last_message_soon_and_then_more_rarely() -> None:
-    feed = Feed(FAST, WHO, 5, 0.0)
+    feed = DatagramFeed(FAST, WHO, 5, 0.0)
     feed.add(block_of([b"x"], 6), 0.0)
     assert [type(decode(octets)) for octets in due(feed, 0.0)] == [Messages]
     times = []
@@ -114,14 +114,14 @@ def test_marks_follow_the_last_message_soon_and_then_more_rarely() -> None:
 
 
 def test_a_broker_that_was_busy_does_not_make_up_for_marks() -> None:
-    feed = Feed(FAST, WHO, 5, 0.0)
+    feed = DatagramFeed(FAST, WHO, 5, 0.0)
     assert [decode(octets) for octets in due(feed, 10.0)] == [Mark(WHO, 5)]
     assert due(feed, 10.2) == []
     assert feed.deadline == pytest.approx(10.5)
 
 
-def test_no_mark_goes_out_before_what_it_is_about() -> None:
-    feed = Feed(Group("udp", "239.77.1.1", 5680, rate=100_000), WHO, 0, 0.0)
+def test_no_mark_goes_out_before_its_message() -> None:
+    feed = DatagramFeed(Group("udp", "239.77.1.1", 5680, rate=100_000), WHO, 0, 0.0)
     feed.add(block_of([b"x" * 80] * 1000), 0.0)
     now = 0.0
     kinds = []
@@ -134,26 +134,26 @@ def test_no_mark_goes_out_before_what_it_is_about() -> None:
 
 
 def test_messages_of_one_size_are_not_looked_at_and_not_copied() -> None:
-    feed = Feed(FAST, WHO, 0, 0.0)
+    feed = DatagramFeed(FAST, WHO, 0, 0.0)
     block = block_of([b"x" * 80] * 1000)
     feed.add(block, 0.0)
-    for _, messages in feed.due(0.0):
+    for _, messages in feed.due_datagrams(0.0):
         assert isinstance(messages, memoryview)
         assert messages.obj is block.octets
-    assert block._places is None, "nobody has asked for the keys"
+    assert block._parsed is None, "the keys were not parsed"
 
 
 @given(st.lists(st.tuples(st.lists(st.binary(max_size=300), min_size=1, max_size=8), st.floats(0, 0.02)), max_size=30))
 @example([([b"x" * 280] * 3, 0.0), ([b"x" * 280], 0.0)])  # the rate ends with the last datagram
-def test_the_straight_way_gives_what_the_other_gives(blocks: list[tuple[list[bytes], float]]) -> None:
+def test_a_single_datagram_is_the_same_as_by_the_queue(blocks: list[tuple[list[bytes], float]]) -> None:
     group = Group("udp", "239.77.1.1", 5680, rate=100_000, mtu=1000)
-    straight, other = Feed(group, WHO, 0, 0.0), Feed(group, WHO, 0, 0.0)
+    straight, other = DatagramFeed(group, WHO, 0, 0.0), DatagramFeed(group, WHO, 0, 0.0)
     now, first = 0.0, 1
     for bodies, later in blocks:
         now += later
         block = block_of(bodies, first)
         first = block.last + 1
-        datagram = straight.straight(block, now)
+        datagram = straight.single_datagram(block, now)
         if datagram is None:
             straight.add(block, now)
             given_now = due(straight, now)

@@ -1,4 +1,4 @@
-"""The interface of a group, and what it takes in one piece."""
+"""zambezi.zeps.multicast.interface: the interface of a group, and the size of its datagrams."""
 
 import socket
 from types import SimpleNamespace
@@ -47,7 +47,7 @@ def test_a_datagram_is_as_large_as_the_interface_takes_it(interface: str, settin
     assert mtu_of(Group.parse(f"udp://239.77.1.1:5680?interface={interface}{settings}")) == mtu
 
 
-def test_what_is_not_known_is_small() -> None:
+def test_an_interface_without_an_mtu_has_the_usual_one() -> None:
     MTUS["lo"], before = 0, MTUS["lo"]
     try:
         assert mtu_of(Group.parse("udp://239.77.1.1:5680?interface=lo")) == 1400

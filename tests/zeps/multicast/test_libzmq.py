@@ -1,4 +1,4 @@
-"""Groups over libzmq's NORM and PGM: for real where libzmq has them, and a clear error where it has not."""
+"""zambezi.zeps.multicast.libzmq: real NORM and PGM if libzmq supports them, and a clear error if not."""
 
 import importlib
 from pathlib import Path
@@ -13,8 +13,8 @@ from tests.zre import namespaces
 from tests.zre.namespaces import Network
 from zambezi.zeps.errors import GroupError
 from zambezi.zeps.multicast.group import Group
+from zambezi.zeps.multicast.group_subscription import MulticastOptions
 from zambezi.zeps.multicast.libzmq import library_for
-from zambezi.zeps.multicast.listening import Wish
 
 NORM = Group.parse("norm://239.77.1.1:5680")
 EPGM = Group.parse("epgm://239.77.1.1:5680")
@@ -30,19 +30,19 @@ def without(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
 
 
 @pytest.mark.parametrize("group", [NORM, EPGM])
-def test_without_pyzmq_it_is_told_how_to_get_it(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyzmq_the_error_says_how_to_install_it(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, None)
     with pytest.raises(GroupError, match=r"needs pyzmq, which is not installed.*--no-binary"):
         library_for(group)
 
 
 @pytest.mark.parametrize(("group", "feature"), [(NORM, "NORM"), (EPGM, "PGM")])
-def test_a_libzmq_that_has_it_not_is_told(group: Group, feature: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_libzmq_without_the_protocol_is_an_error(group: Group, feature: str, monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, SimpleNamespace(has=lambda _: False, __version__="27"))
-    with pytest.raises(GroupError, match=f"needs a libzmq with {feature}, and that of pyzmq 27 has none.*udp://"):
+    with pytest.raises(GroupError, match=f"needs a libzmq with {feature}, and that of pyzmq 27 lacks it.*udp://"):
         library_for(group)
     with pytest.raises(GroupError, match="or use udp://"):
-        Wish.of(f"{group.scheme}://239.77.1.1:5680", None)
+        MulticastOptions.from_arguments(f"{group.scheme}://239.77.1.1:5680", None)
 
 
 @pytest.mark.spec("ZEP-16")
@@ -55,7 +55,7 @@ def test_a_libzmq_that_has_it_not_is_told(group: Group, feature: str, monkeypatc
     ],
 )
 def test_every_message_comes_once_and_in_order(scheme: str, tmp_path: Path) -> None:
-    """NORM, as libzmq has it, lets in only those who are there when a sender begins; others hear it from the broker."""
+    """libzmq's NORM serves only receivers that exist when a sender begins; others read from the broker."""
     with Network() as network:
         station = Station(network.host(), tmp_path, group=f"{scheme}://239.77.1.1:5680?interface=eth0")
         readers = Readers(network.host(), station)

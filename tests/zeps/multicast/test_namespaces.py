@@ -1,4 +1,4 @@
-"""A stream over multicast on real networks: hosts in namespaces, with readers whose weather is bad. (ZEP-16)"""
+"""A stream over multicast on real networks: hosts in namespaces, with readers that lose datagrams. (ZEP-16)"""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ class Station:
         return self._published
 
     def published(self) -> None:
-        """Wait until all of it is."""
+        """Wait until all of it is published."""
         self.program.wait_for("Published", last=self._published)
 
     def restart(self, times: int = 1) -> None:
@@ -51,7 +51,7 @@ class Station:
         self.program.wait_for("Restarted", times)
 
     def looks_like(self, **fields: object) -> Line:
-        """Ask how it is until it is so."""
+        """Ask for the state until the condition holds."""
 
         def seen() -> Line | None:
             self._looks += 1
@@ -83,13 +83,13 @@ class Readers:
             self.program.wait_for("Ready", reader=name)
 
     def arrive(self, *names: str) -> dict[str, dict[str, Any]]:
-        """Wait until each has seen all that it was to see; what they counted of the group."""
+        """Wait until each reader has all its messages; return their counters of the group."""
         return {name: self.program.wait_for("Reached", reader=name)["counters"]["multicast"] for name in names}
 
 
 @pytest.mark.spec("ZEP-16")
 def test_twenty_readers_in_bad_weather_see_every_message_once_and_in_order(network: Network, tmp_path: Path) -> None:
-    """30 % are lost, some come twice, some late; one reader comes late, one stalls, and the broker is restarted."""
+    """30 % are lost, some are repeated or late; one reader joins late, one stalls, and the broker is restarted."""
     hosts = [network.host() for _ in range(3)]
     station = Station(hosts[0], tmp_path)
     wet = Readers(hosts[1], station, loss=0.3, seed=7)
@@ -105,7 +105,7 @@ def test_twenty_readers_in_bad_weather_see_every_message_once_and_in_order(netwo
     station.publish(1000)
     station.published()
     wet.program.wait_for("Stalls", reader="wet, stalling")
-    dry.join("late", goal=goal)  # it has all of the past to catch up with
+    dry.join("late", goal=goal)  # it must catch up with all messages
     station.publish(1000)
     station.published()
     station.restart()
@@ -125,7 +125,7 @@ def test_twenty_readers_in_bad_weather_see_every_message_once_and_in_order(netwo
 
 
 @pytest.mark.spec("ZEP-16")
-def test_who_is_carried_by_the_group_costs_the_broker_nothing(network: Network, tmp_path: Path) -> None:
+def test_a_subscriber_in_the_group_costs_the_broker_nothing(network: Network, tmp_path: Path) -> None:
     station = Station(network.host(), tmp_path)
     readers = Readers(network.host(), station)
     names = [f"reader{number}" for number in range(5)]
@@ -141,7 +141,7 @@ def test_who_is_carried_by_the_group_costs_the_broker_nothing(network: Network, 
 
 
 @pytest.mark.spec("ZEP-16")
-def test_a_sealed_group_is_read_by_those_who_have_its_key(network: Network, tmp_path: Path) -> None:
+def test_a_sealed_group_is_read_with_its_key_only(network: Network, tmp_path: Path) -> None:
     station = Station(network.host(), tmp_path, key="07" * 32)
     inside = Readers(network.host(), station, key="07" * 32)
     outside = Readers(network.host(), station)

@@ -1,4 +1,4 @@
-"""Datagrams on their way to the system: as many as can be in one call."""
+"""zambezi.zeps.multicast.sender: as many datagrams in one call as the kernel takes."""
 
 import errno
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from zambezi.zeps.multicast import sender
 from zambezi.zeps.multicast.feed import Pieces
 from zambezi.zeps.multicast.group import Group
-from zambezi.zeps.multicast.sender import MOST, UdpOutlet, runs
+from zambezi.zeps.multicast.sender import MOST, UdpSender, runs
 
 GROUP = Group.parse("udp://239.77.1.1:5680")
 
@@ -37,10 +37,10 @@ def test_datagrams_of_one_size_go_together() -> None:
 
 
 class Socket:
-    """A system that takes calls, or says why not."""
+    """A socket that accepts calls, or raises errors."""
 
     def __init__(self, *problems: int) -> None:
-        self.calls: list[tuple[int, bool]] = []  # octets, and whether they are to be cut
+        self.calls: list[tuple[int, bool]] = []  # bytes, and whether the kernel must split them
         self._problems = list(problems)
 
     def sendmsg(self, pieces: Sequence[bytes], ancillary: Sequence[Any], _flags: int, _target: object) -> None:
@@ -50,9 +50,9 @@ class Socket:
             raise OSError(problem, "")
 
 
-def outlet_on(sock: Socket, monkeypatch: pytest.MonkeyPatch) -> UdpOutlet:
-    monkeypatch.setattr(sender, "_open", lambda _: sock)
-    return UdpOutlet(GROUP)
+def outlet_on(sock: Socket, monkeypatch: pytest.MonkeyPatch) -> UdpSender:
+    monkeypatch.setattr(sender, "_open_socket", lambda _: sock)
+    return UdpSender(GROUP)
 
 
 def test_a_system_that_cannot_cut_gets_them_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_a_system_that_cannot_cut_gets_them_one_by_one(monkeypatch: pytest.Monke
     assert sock.calls == [(100, False), (100, False)]
 
 
-def test_what_a_full_queue_does_not_take_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_datagrams_that_a_full_queue_rejects_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     sock = Socket(errno.EAGAIN, 0, errno.ENOBUFS)
     outlet = outlet_on(sock, monkeypatch)
     assert outlet.send(of_sizes([100] * 3)) == 3

@@ -1,4 +1,4 @@
-"""A server with a group: where it is configured, announced, counted and shown. Nothing is sent but in memory."""
+"""A server with a group: its configuration, announcement, counters and display. The network is in memory."""
 
 import dataclasses
 import io
@@ -32,7 +32,7 @@ def with_group(path: Path, keys: str = "") -> Config:
 
 @pytest.mark.spec("ZEP-16")
 @in_loop
-async def test_what_is_configured_is_sent_counted_and_told(ether: Ether, tmp_path: Path) -> None:
+async def test_a_configured_group_is_sent_to_counted_and_shown(ether: Ether, tmp_path: Path) -> None:
     async with Server(with_group(tmp_path)) as server, Client.connect(server.endpoints["zeps"]) as client:
         stream = client.stream("a b")
         await stream.publish_many([("k", b"x")] * 10)
@@ -47,7 +47,7 @@ async def test_what_is_configured_is_sent_counted_and_told(ether: Ether, tmp_pat
 
 
 @in_loop
-async def test_the_mesh_is_told_of_the_groups(ether: Ether, tmp_path: Path) -> None:
+async def test_the_mesh_learns_of_the_groups(ether: Ether, tmp_path: Path) -> None:
     config = with_group(tmp_path)
     config = dataclasses.replace(config, zre=dataclasses.replace(config.zre, enabled=True, beacon_port=0))
     async with Server(config) as server:

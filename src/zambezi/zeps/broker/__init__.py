@@ -1,4 +1,4 @@
-"""The broker: streams, sessions and cursors without sockets, and the shell that gives them sockets and a clock."""
+"""The broker: an engine of streams, sessions and cursors without sockets, and a shell with sockets and a clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker, on asyncio: the engine with sockets, a clock and threads for the disk.
+"""The broker on asyncio: the engine with sockets, a clock, and threads for the disk.
 
 >>> import asyncio, tempfile
 >>> async def main() -> str:
@@ -24,14 +24,14 @@ from types import TracebackType
 from typing import Final, Self, Unpack
 
 from zambezi.zeps.block import Block
-from zambezi.zeps.broker.engine import BrokerArguments, BrokerOptions, Counters, Engine
+from zambezi.zeps.broker.engine import BrokerArguments, BrokerCounters, BrokerOptions, Engine
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.stream import WAITING, BrokerStream
 from zambezi.zeps.errors import GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.multicast.feed import FeedCounters
 from zambezi.zeps.multicast.group import Group
-from zambezi.zeps.multicast.sender import Sender
+from zambezi.zeps.multicast.sender import GroupSender
 from zambezi.zmtp import connection
 from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.connection import Heartbeat
@@ -46,17 +46,20 @@ from zambezi.zmtp.transport import Transport
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
-TICK: Final = 1.0
-GOODBYE: Final = 1.0  # how long clients have to answer DETACH when the broker stops
+TICK: Final = 1.0  # seconds between two rounds of periodic work
+GOODBYE: Final = 1.0  # seconds that clients have to answer DETACH when the broker closes
 THREADS: Final = 4
-# What waits for a client that does not read are answers only; messages wait in the journal.
+# Only answers are queued for a client that does not read; messages stay in the journal.
 ANSWERS: Final = Bound(messages=10_000, octets=4 * 1024 * 1024)
-SLACK: Final = 64 * 1024  # bytes that are still read of a publisher that is paused
+SLACK: Final = 64 * 1024  # bytes that are still read from a paused publisher
 HEARTBEAT: Final = Heartbeat(interval=10.0, timeout=30.0)
 
 
 class Broker:
-    """Keeps streams in `path`, and serves them at the endpoints that it is bound to."""
+    """A broker that stores streams in the directory `path`, and serves them at the endpoints that it is bound to.
+
+    Make it inside a running event loop, and close it with `async with` or `close()`.
+    """
 
     def __init__(
         self,
@@ -72,14 +75,14 @@ class Broker:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(THREADS, "zambezi-disk")
-        self._maker = ThreadPoolExecutor(1, "zambezi-maker")  # so that nobody waits behind many new streams but they
+        self._maker = ThreadPoolExecutor(1, "zambezi-maker")  # its own, so that new streams do not delay other work
         self._syncing: set[BrokerStream] = set()
         self._waking: set[BrokerStream] = set()
         self._making: set[asyncio.Future[None]] = set()
-        self.syncs = 0  # how often a journal was brought onto the disk,
-        self.sync_seconds = 0.0  # and how long that took in all
+        self.syncs = 0  # how many syncs of a journal were done
+        self.sync_seconds = 0.0  # how long they took, in total
         self._closing = False
-        self._over = False  # nothing more goes to the disk, but by closing the journals
+        self._storage_closing = False  # no thread may sync or wake a journal any more
         self._store = Store(path, policy=policy or Policy())
         try:
             self._engine = Engine(self._store, BrokerOptions(**options), self)
@@ -89,7 +92,7 @@ class Broker:
         limits = self._engine.limits
         reactor = self._reactor = AsyncioReactor(self._loop)
         self._security = security or Null()
-        # On the wire the broker is a ROUTER, whose peers are DEALERs. Each has a session of its own.
+        # On the wire the broker is a ROUTER, and its peers are DEALERs. Each peer has a session.
         self._transport = Transport(
             reactor,
             "ROUTER",
@@ -108,28 +111,28 @@ class Broker:
         self._engine.on_empty = self._empty.set
         self._closed = asyncio.Event()
         self._transport.on_closed = self._closed.set
-        self._senders: dict[str, Sender] = {}
+        self._senders: dict[str, GroupSender] = {}
         try:
             for name, group in (multicast or {}).items():
-                self._multicast(name, Group.parse(group), group_key)
+                self._send_to_group(name, Group.parse(group), group_key)
         except BaseException:
-            self._stop()
+            self._close_storage()
             raise
         self._timer: Timer = reactor.call_at(reactor.time() + TICK, self._tick)
 
-    def _multicast(self, name: str, group: Group, key: bytes) -> None:
-        """Send what is published to a stream to a group too. (ZEP-16)"""
+    def _send_to_group(self, name: str, group: Group, key: bytes) -> None:
+        """Send the live messages of a stream to a multicast group too. (ZEP-16)"""
         if not isinstance(self._security, Null) and not key:
             raise GroupError(
                 f"the stream {name} is encrypted, and {group} would carry it in clear; give a group key, or no group"
             )
-        stream = self._engine.find(name, create=True)
-        assert stream is not None
+        stream = self._engine.find_or_make(name)
         journal = stream.journal
-        sender = self._senders[name] = Sender(self._reactor, group, journal.incarnation, journal.last, key)
-        stream.feed = sender
+        sender = self._senders[name] = GroupSender(self._reactor, group, journal.incarnation, journal.last, key)
+        stream.multicast = sender
 
-    def _stop(self) -> None:
+    def _close_storage(self) -> None:
+        """Close the groups, the threads and the journals. Blocks."""
         for sender in self._senders.values():
             sender.close()
         self._pool.shutdown()
@@ -137,16 +140,16 @@ class Broker:
         self._engine.close()
 
     def bind(self, endpoint: str) -> str:
-        """Serve at `tcp://HOST:PORT`, `ipc://PATH` or `inproc://NAME`; the endpoint as bound."""
+        """Serve at `tcp://HOST:PORT`, `ipc://PATH` or `inproc://NAME`, and return the endpoint as bound."""
         return self._transport.bind(endpoint)
 
     def set_policies(self, default: Policy, policies: Mapping[str, Policy]) -> None:
-        """Keep streams by other rules from now on: `default`, and some by their own."""
+        """Change the storage policies: `default` for all streams, except those in `policies`, by name."""
         self._engine.set_policies(default, policies)
 
     @property
-    def counters(self) -> Counters:
-        """What happened, counted."""
+    def counters(self) -> BrokerCounters:
+        """Counters of the broker."""
         return self._engine.counters
 
     @property
@@ -156,7 +159,7 @@ class Broker:
 
     @property
     def feeds(self) -> dict[str, FeedCounters]:
-        """What went to multicast groups, by the name of the stream."""
+        """Counters of the multicast groups, by the name of the stream."""
         return {name: sender.counters for name, sender in self._senders.items()}
 
     @property
@@ -166,7 +169,7 @@ class Broker:
 
     @property
     def queues(self) -> list[tuple[str, int, int]]:
-        """The queues of the broker: name, length and bound of each. Of clients and streams, the longest counts."""
+        """The queues of the broker: name, length and bound of each; the longest one, of all clients or streams."""
         engine, limits = self._engine, self._engine.limits
         streams = engine.streams
         waiting = max((stream.pending_octets for stream in streams), default=0)
@@ -179,14 +182,14 @@ class Broker:
 
     @property
     def engine(self) -> Engine:
-        """The streams and sessions: for those who show them."""
+        """The streams and sessions, for the parts of the server that show or use them."""
         return self._engine
 
-    # What the transport tells
+    # Calls from the transport
 
     def attached(self, peer: Peer) -> None:
-        session = self._sessions[peer] = self._engine.session(peer, peer.address, peer.user, peer.local)
-        peer.feed_from(_Feeding(session))
+        session = self._sessions[peer] = self._engine.new_session(peer, peer.address, peer.user, peer.local)
+        peer.feed_from(_SessionSource(session))
 
     def received(self, peer: Peer, batch: Batch) -> None:
         session = self._sessions[peer]
@@ -200,17 +203,17 @@ class Broker:
                 session.receive_multipart()
 
     def writable(self, peer: Peer) -> None:
-        """Do nothing: a session is asked for more by `pull`."""
+        """Do nothing: the connection asks its session for more with `pull`."""
 
     def lost(self, peer: Peer, reason: str) -> None:
-        # What came before the end still counts: it waits for room with the stream.
+        # Messages that were received before the end still count: the stream keeps them until there is room.
         while peer.held:
             peer.resume()
-        self._sessions.pop(peer).lost()
+        self._sessions.pop(peer).on_connection_lost()
 
-    # What the engine asks for
+    # Calls from the engine
 
-    def soon(self, callback: Callable[[], object]) -> None:
+    def call_soon(self, callback: Callable[[], object]) -> None:
         self._loop.call_soon(callback)
 
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
@@ -221,37 +224,37 @@ class Broker:
 
         self._loop.run_in_executor(self._pool, span.warm).add_done_callback(warmed)
 
-    def sync(self, stream: BrokerStream) -> None:
-        if stream not in self._syncing and not self._over:
+    def sync_journal(self, stream: BrokerStream) -> None:
+        if stream not in self._syncing and not self._storage_closing:
             self._syncing.add(stream)
             done = self._loop.run_in_executor(self._pool, stream.journal.sync)
-            done.add_done_callback(partial(self._synced, stream, self._loop.time()))
+            done.add_done_callback(partial(self._on_synced, stream, self._loop.time()))
 
-    def wake(self, stream: BrokerStream) -> None:
-        if stream not in self._waking and not self._over:
+    def wake_journal(self, stream: BrokerStream) -> None:
+        if stream not in self._waking and not self._storage_closing:
             self._waking.add(stream)
             done = self._loop.run_in_executor(self._pool, stream.journal.wake)
-            done.add_done_callback(partial(self._woken, stream))
+            done.add_done_callback(partial(self._on_woken, stream))
 
-    def make(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
+    def make_stream(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
         done = self._loop.run_in_executor(self._maker, self._store.make, name)
         self._making.add(done)
-        done.add_done_callback(partial(self._made, callback))
+        done.add_done_callback(partial(self._on_made, callback))
 
     def clock(self) -> float:
         return time.time()
 
-    def _woken(self, stream: BrokerStream, done: asyncio.Future[None]) -> None:
+    def _on_woken(self, stream: BrokerStream, done: asyncio.Future[None]) -> None:
         self._waking.discard(stream)
         if done.cancelled():
             return
         error = done.exception()
         if error is None or isinstance(error, JournalError):
-            stream.woken(str(error or ""))
+            stream.on_woken(str(error or ""))
         else:
             raise error
 
-    def _made(self, callback: Callable[[ZepsError | None], object], done: asyncio.Future[None]) -> None:
+    def _on_made(self, callback: Callable[[ZepsError | None], object], done: asyncio.Future[None]) -> None:
         self._making.discard(done)
         error = None if done.cancelled() else done.exception()
         if error is None or isinstance(error, ZepsError):
@@ -259,7 +262,7 @@ class Broker:
         else:
             raise error
 
-    def _synced(self, stream: BrokerStream, began: float, done: asyncio.Future[int]) -> None:
+    def _on_synced(self, stream: BrokerStream, began: float, done: asyncio.Future[int]) -> None:
         self._syncing.discard(stream)
         self.syncs += 1
         self.sync_seconds += self._loop.time() - began
@@ -267,7 +270,7 @@ class Broker:
             return
         error = done.exception()
         if error is None:
-            stream.settle()
+            stream.confirm_barriers()
         elif isinstance(error, JournalError):
             _log.error("stream %s is stopped: %s", stream.name, error)
             stream.stop()
@@ -283,15 +286,15 @@ class Broker:
     # The end
 
     async def close(self) -> None:
-        """Say goodbye to the clients, and leave all that was published on the disk."""
+        """Send DETACH to the clients, wait a second for them, and write everything that was published to the disk."""
         if self._closing:
             await self._closed.wait()
             return
         self._closing = True
         self._timer.cancel()
         self._transport.unbind_all()
-        self._empty.clear()  # it was empty before, perhaps
-        self._engine.detach()
+        self._empty.clear()  # it may be set from an earlier time without clients
+        self._engine.detach_all()
         if self._engine.sessions:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GOODBYE):
@@ -299,10 +302,10 @@ class Broker:
         self._transport.close(GOODBYE)
         await self._closed.wait()
         if self._making:
-            await asyncio.wait(self._making)  # what was published to streams that were being made counts, too
-        self._over = True
+            await asyncio.wait(self._making)  # messages for streams that are being created must not be lost
+        self._storage_closing = True
         await asyncio.to_thread(self._pool.shutdown)
-        self._stop()
+        self._close_storage()
 
     async def __aenter__(self) -> Self:
         return self
@@ -313,8 +316,8 @@ class Broker:
         await self.close()
 
 
-class _Feeding:
-    """A session, as the source of its connection."""
+class _SessionSource:
+    """A session as the source that its connection pulls from."""
 
     __slots__ = ("_session",)
 
@@ -322,7 +325,7 @@ class _Feeding:
         self._session = session
 
     def pull(self) -> Block | Stored | None:
-        """Return what goes to the client next."""
+        """Return the next messages for the client, or None."""
         more = self._session.pull()
         if isinstance(more, Span):
             return Stored(more.fd, more.offset, more.length, more.read)

@@ -1,21 +1,24 @@
-"""A cursor: a subscriber's place in a stream, its credit, and what it wants. (ZEP-10, ZEP-11)
+"""A cursor: a subscriber's position in a stream, its credit, and its subscriptions. (ZEP-10, ZEP-11)
 
-A cursor has two gears. In high gear it is at the end of the stream and is handed each new block as it is appended. In
-low gear it stands somewhere before the end, and whenever its connection takes more it is fed from the journal:
+A cursor has two gears. In high gear it is at the end of the stream, and gets each new block when it is appended. In low
+gear it is before the end, and reads from the journal whenever its connection can take more:
 
-                     the end is reached, and there is credit
-             low  ------------------------------------------->  high
-           (pull)  <-------------------------------------------  (offer)
-                  a block comes that the credit does not cover,
-                       or that the connection does not take
+                    the cursor reaches the end, and has credit
+             low  -------------------------------------------->  high
+           (pull)  <--------------------------------------------  (send_live)
+                 the credit does not cover a block,
+                     or the connection does not take it
 
-Both happen on one thread between two blocks, so that nothing is missed and nothing comes twice; and what is held for a
-subscriber is one block, however far it lags.
+Both changes happen on one thread between two blocks, so no message is missed or repeated. The broker holds at most one
+block in memory for a subscriber, however far it lags.
 
-A connection can subscribe several times. Each subscription is due the messages after its own starting point, and each
-message goes out once. A new subscription that starts before the place where the cursor stands makes a stretch of its
-own: from its starting point to that place, what it is due and no earlier subscription was. The flow goes on from there
-when all such stretches are done.
+A connection can subscribe several times. Each subscription wants the messages after its own starting point, and each
+message goes out once. If a new subscription starts before the cursor's position, it adds a stretch: from its starting
+point to that position, the messages that it wants and no earlier subscription wanted. When all stretches are done, the
+cursor continues from its position.
+
+A cursor does no socket I/O and needs no clock. It reads the journal only if the pages are in memory; if not, it asks
+the broker's shell to load them (`BrokerStream.warm`).
 """
 
 from __future__ import annotations
@@ -34,34 +37,36 @@ if TYPE_CHECKING:
 
 Gear: TypeAlias = Literal["live", "history", "idle"]
 
-WHOLE: Final = 1 << 20  # how much of the journal goes out at a time as it is,
-FILTERED: Final = 1 << 17  # and how much is looked through at a time
-SCANS: Final = 2  # how often that may find nothing before others get their turn
+WHOLE: Final = 1 << 20  # bytes of the journal that go out at once, if nothing is filtered
+FILTERED: Final = 1 << 17  # bytes of the journal that are filtered at once
+SCANS: Final = 2  # how many times the filter may find nothing before other clients get their turn
 
 
 class Outlet(Protocol):
     """The connection to a subscriber, as its cursor sees it."""
 
     def offer(self, messages: Block) -> bool:
-        """Take messages now, or return False; then `pull` is called when there is room."""
+        """Send messages now, or return False; then the connection calls `pull` when it has room."""
 
     def wake(self) -> None:
-        """Call `pull` soon."""
+        """Let the connection call `pull` soon."""
 
 
 class Selection:
-    """One SUBSCRIBE: a pattern, and the sequence after which messages are due to it."""
+    """One SUBSCRIBE: a pattern, and the sequence after which it wants messages."""
 
     __slots__ = ("after", "due", "filter")
 
     def __init__(self, wanted: Filter, after: int, due: int) -> None:
         self.filter = wanted
         self.after = after
-        self.due = due  # microseconds: not before this time, if that is still to come; `after` is not known then
+        self.due = (
+            due  # the future time when it begins, in microseconds; 0 if it has begun. Until then `after` is unknown
+        )
 
 
 class _Stretch:
-    """A part of the journal that is to be read: what stands after `reader`, up to and including `until`."""
+    """A part of the journal to read for a new subscription: after `reader`, up to and including `until`."""
 
     __slots__ = ("earlier", "reader", "selection", "until")
 
@@ -72,15 +77,16 @@ class _Stretch:
         self.earlier = earlier
 
     def wants(self, sequence: int, key: bytes) -> bool:
+        """Return whether the new subscription wants a message that no earlier one has wanted."""
         return (
             sequence <= self.until
             and self.selection.filter(key)
-            and not any(sequence > one.after and one.filter(key) for one in self.earlier)
+            and not any(sequence > earlier.after and earlier.filter(key) for earlier in self.earlier)
         )
 
 
 class Cursor:
-    """A subscriber's place in one stream."""
+    """A subscriber's position in one stream."""
 
     __slots__ = (
         "_stretches",
@@ -91,7 +97,7 @@ class Cursor:
         "delivered",
         "live",
         "octets",
-        "on_behind",
+        "on_fell_behind",
         "outlet",
         "reader",
         "selections",
@@ -99,11 +105,12 @@ class Cursor:
         "stream",
     )
 
-    def __init__(self, stream: BrokerStream, outlet: Outlet, on_behind: Callable[[int, int], bool]) -> None:
+    def __init__(self, stream: BrokerStream, outlet: Outlet, on_fell_behind: Callable[[int, int], bool]) -> None:
         self.stream = stream
         self.outlet = outlet
-        # Retention has passed the cursor: called with the sequence it wanted and the oldest; True to go on there.
-        self.on_behind = on_behind
+        # Called with the wanted and the oldest sequence if retention has removed the wanted one. Returns True to go on
+        # at the oldest.
+        self.on_fell_behind = on_fell_behind
         self.credit = 0
         self.selections: list[Selection] = []
         self.audience: Audience | None = None
@@ -114,28 +121,30 @@ class Cursor:
         self.skipped = 0
         self._stretches: deque[_Stretch] = deque()
         self._warming = False
-        self._warm = False  # what comes next was brought into memory
+        self._warm = False  # whether the next span was loaded into memory
 
-    # What can be seen of it
+    # State
 
     @property
     def position(self) -> int:
-        """The last sequence that is behind it."""
+        """The last sequence that the cursor has passed."""
         return self.stream.journal.last if self.live else self.reader.position
 
     @property
     def lag(self) -> int:
+        """The number of messages between the position and the end of the stream."""
         return self.stream.journal.last - self.position
 
     @property
     def gear(self) -> Gear:
+        """The gear: "live" is high, "history" is low, "idle" is a cursor without a subscription."""
         return "idle" if not self.selections else "live" if self.live else "history"
 
-    # What the client asks for
+    # Requests of the client
 
     def subscribe(self, pattern: str, after: int, due: int = 0) -> None:
-        """Want the messages after a sequence that match a pattern (and are not older than `due`)."""
-        new = Selection(self.stream.filter([pattern]), after, due)
+        """Subscribe to the messages that match a pattern, after a sequence or from the future time `due` on."""
+        new = Selection(self.stream.filter_for([pattern]), after, due)
         if not self.selections:
             self.reader.seek(min(after, self.stream.journal.last))
         else:
@@ -146,38 +155,38 @@ class Cursor:
                 self._stretches.append(_Stretch(reader, here, new, list(self.selections)))
         self.selections.append(new)
         if due:
-            self.stream.dated.add(new)
-        self._join({pattern} | (self.audience.filter.patterns if self.audience else set()))
+            self.stream.future_selections.add(new)
+        self._join_audience({pattern} | (self.audience.filter.patterns if self.audience else set()))
         self.outlet.wake()
 
     def add_credit(self, octets: int) -> None:
-        """Allow so many octets more. (ZEP-03)"""
+        """Allow so many bytes more. (ZEP-03)"""
         starved = self.credit <= 0
         self.credit += octets
         if starved and not self.live:
             self.outlet.wake()
 
     def close(self) -> None:
-        """Take no more part in the stream."""
+        """End all subscriptions."""
         if self.audience is not None:
-            self.stream.leave(self.audience, self)
+            self.stream.leave_audience(self.audience, self)
             self.audience = None
         self.live = False
-        for one in self.selections:
-            if one.due:
-                self.stream.dated.discard(one)
+        for selection in self.selections:
+            if selection.due:
+                self.stream.future_selections.discard(selection)
         self.selections = []
         self._stretches.clear()
-        self.reader.rest()
-        self.stream.waiting.discard(self)
+        self.reader.release_window()
+        self.stream.waiting_cursors.discard(self)
 
     # High gear
 
-    def offer(self, block: Block) -> None:
-        """Take a block that was just appended, or what of it the filter leaves."""
+    def send_live(self, block: Block) -> None:
+        """Send a block that was just appended, already filtered; or change to low gear if it cannot go out now."""
         if self.credit >= block.credit and self.outlet.offer(block):
             self._spend(block.credit, block.count)
-        elif self.live:  # the connection may have ended over it
+        elif self.live:  # the connection may have ended in `offer`
             self._leave_high_gear(block.first - 1)
             self.outlet.wake()
 
@@ -191,7 +200,7 @@ class Cursor:
     # Low gear
 
     def pull(self) -> Block | Span | None:
-        """What comes next, as far as the credit goes; None if there is nothing to send now."""
+        """Return the next messages that the credit pays for; None if there is nothing to send now."""
         if self.live or self._warming or not self.selections:
             return None
         for _ in range(SCANS):
@@ -209,10 +218,10 @@ class Cursor:
             if stretch is not None and (span is None or span.first > stretch.until):
                 self._stretches.popleft()
             elif span is None:
-                self._reach_the_end()
+                self._reach_end()
                 return None
-            elif not (self._warm or span.resident()):
-                # To wait for the disk here would stall everybody. Once is enough: then it is there, or the read fails.
+            elif not (self._warm or span.is_resident()):
+                # To wait for the disk here would stall all clients. It is loaded once; then the read works or fails.
                 self._warming = True
                 self.stream.warm(span, self._warmed)
                 return None
@@ -223,31 +232,33 @@ class Cursor:
                 return span
             else:
                 self._warm = False
-                block = self._choose(span.read(), reader, stretch)
+                block = self._select_due(span.read(), reader, stretch)
                 if block is not None:
                     return block
-        self.outlet.wake()  # nothing was found, and others wait for their turn
+        self.outlet.wake()  # the filter found nothing, and other clients wait for their turn
         return None
 
     @property
     def _wants_all(self) -> bool:
+        """Whether every message goes out, so that nothing is filtered."""
         audience = self.audience
-        return audience is not None and audience.filter.everything and self._ripe
+        return audience is not None and audience.filter.everything and self._all_begun
 
     @property
-    def _ripe(self) -> bool:
-        """Whether all subscriptions have begun, so that their filters can be taken as one."""
+    def _all_begun(self) -> bool:
+        """Whether all subscriptions have begun, so that the filter of the audience applies."""
         position = self.reader.position
-        return all(one.after <= position for one in self.selections)
+        return all(selection.after <= position for selection in self.selections)
 
-    def _reach_the_end(self) -> None:
-        if self._ripe:
+    def _reach_end(self) -> None:
+        """Change to high gear; or wait for the next block, if a subscription has not begun yet."""
+        if self._all_begun:
             self.live = True
             assert self.audience is not None
             self.audience.live[self] = None
-            self.reader.rest()
+            self.reader.release_window()
         else:
-            self.stream.waiting.add(self)
+            self.stream.waiting_cursors.add(self)
 
     def _warmed(self) -> None:
         self._warming = False
@@ -255,19 +266,20 @@ class Cursor:
         self.outlet.wake()
 
     def _fall_behind(self, reader: Reader, error: OutOfRange) -> bool:
+        """Move the reader to the oldest message, or return False if the subscription has ended."""
         wanted = reader.position + 1
-        if not self.on_behind(wanted, error.oldest):
+        if not self.on_fell_behind(wanted, error.oldest):
             return False
         self.skipped += error.oldest - wanted
         reader.seek(error.oldest - 1)
         return True
 
-    def _choose(self, block: Block, reader: Reader, stretch: _Stretch | None) -> Block | None:
-        """What of a block is due, as far as the credit goes; the reader is left behind the last that was looked at."""
+    def _select_due(self, block: Block, reader: Reader, stretch: _Stretch | None) -> Block | None:
+        """Return the wanted messages of a block that the credit pays for, or None; move the reader past them."""
         first = block.first
         if stretch is not None:
             indices = [i for i, key in enumerate(block.keys) if stretch.wants(first + i, key)]
-        elif self._ripe:
+        elif self._all_begun:
             assert self.audience is not None
             wanted = self.audience.filter
             indices = [i for i, key in enumerate(block.keys) if wanted(key)]
@@ -276,7 +288,7 @@ class Cursor:
             indices = [
                 i
                 for i, key in enumerate(block.keys)
-                if any(first + i > one.after and one.filter(key) for one in selections)
+                if any(first + i > selection.after and selection.filter(key) for selection in selections)
             ]
         chosen = block.select(indices) if len(indices) < block.count else block
         last = block.last
@@ -292,7 +304,7 @@ class Cursor:
         return chosen
 
     def _affordable(self, block: Block) -> int:
-        """How many messages may go: each while there is credit left, so that the last may overdraw it."""
+        """Return how many messages may go: each while credit is above zero, so the last may overdraw it."""
         credit = self.credit
         for index, body in enumerate(block.bodies):
             if credit <= 0:
@@ -305,8 +317,8 @@ class Cursor:
         self.delivered += messages
         self.octets += credit
 
-    def _join(self, patterns: set[str]) -> None:
-        audience = self.stream.join(patterns)
+    def _join_audience(self, patterns: set[str]) -> None:
+        audience = self.stream.join_audience(patterns)
         if self.audience is not None:
-            self.stream.leave(self.audience, self)
+            self.stream.leave_audience(self.audience, self)
         self.audience = audience

@@ -1,8 +1,9 @@
-"""The broker without sockets and threads: its streams, its sessions, and what is done as time passes.
+"""The broker without sockets and threads: its streams, its sessions, and its periodic work.
 
-Messages go in by sessions, and come out by the connections that the sessions were made with. The engine appends to
-journals and reads them, which are files in the page cache. It asks a `Shell` for the time, and for everything that
-could make the thread wait: to read pages from the disk, to sync a journal, to make a stream or to wake an idle one.
+Sessions pass messages in, and the connections of the sessions take messages out. The engine appends to journals and
+reads them: these are files in the page cache. It asks a `Shell` for the time, and for everything that could make the
+thread wait: to read pages from the disk, to sync a journal, to create a stream or to wake an idle one. Only the
+constructor, `find_or_make`, `close` and `BrokerStream.append` may wait for the disk themselves.
 """
 
 from __future__ import annotations
@@ -23,37 +24,38 @@ from zambezi.zeps.matchers import Matchers
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
-TENDED: Final = 500  # streams that are looked after in one turn: a millisecond or so
+STREAMS_PER_TURN: Final = 500  # streams that get their periodic work in one turn of the loop: about a millisecond
 
 Action: TypeAlias = Literal["publish", "subscribe", "create"]
 Allow: TypeAlias = Callable[[str, Action, str], bool]
 
 
-def everybody(_user: str, _action: Action, _stream: str) -> bool:
+def allow_all(_user: str, _action: Action, _stream: str) -> bool:
+    """Allow every user everything."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What clients may ask of a broker."""
+    """The limits of a broker."""
 
     streams: int = 10_000
     subscriptions: int = 100  # of one connection
     connections: int = 10_000
-    message: int = 16 * 1024 * 1024  # octets of a PUBLISH
+    message: int = 16 * 1024 * 1024  # bytes of a PUBLISH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """How a broker behaves. The names are those of the arguments of `Broker`."""
+    """The options of a broker. The names are those of the arguments of `Broker`."""
 
-    create: bool = True  # whether ATTACH makes a stream that is not there
-    streams: Iterable[str] = ()  # those that are there from the beginning
-    policies: dict[str, Policy] = field(default_factory=dict)  # by the name of the stream, where it is not the default
-    behind: Literal["invalid", "oldest"] = "invalid"  # for a reader that retention has passed
+    create: bool = True  # whether ATTACH creates a stream that does not exist
+    streams: Iterable[str] = ()  # streams that are created when the broker starts
+    policies: dict[str, Policy] = field(default_factory=dict)  # by the name of the stream, if it is not the default
+    behind: Literal["invalid", "oldest"] = "invalid"  # for a subscriber whose next message was removed by retention
     limits: Limits = field(default_factory=Limits)
     matchers: Matchers = field(default_factory=Matchers)
-    allow: Allow = everybody  # may this user do this to that stream?
+    allow: Allow = allow_all  # whether a user may do something to a stream
 
 
 class BrokerArguments(TypedDict, total=False):
@@ -69,36 +71,36 @@ class BrokerArguments(TypedDict, total=False):
 
 
 @dataclass(slots=True)
-class Counters:
-    """What happened, counted."""
+class BrokerCounters:
+    """Counters of a broker."""
 
-    published: int = 0
-    fell_behind: int = 0  # cursors that retention has passed
-    dismissed: int = 0  # publishers that were sent away because too much waited for room on the disk already
-    unread: int = 0  # connections that were ended because they did not read their answers
-    invalid: Counter[str] = field(default_factory=Counter)  # by kind
+    published: int = 0  # messages
+    fell_behind: int = 0  # subscriptions whose next message was removed by retention
+    dismissed: int = 0  # publishers that were disconnected because too many messages waited for room on the disk
+    unread: int = 0  # connections that were closed because the client did not read its answers
+    invalid: Counter[str] = field(default_factory=Counter)  # INVALID answers, by kind
 
 
 class Shell(Protocol):
-    """What the engine cannot do by itself."""
+    """The operations that the engine leaves to the broker: timers, threads for the disk, and the clock."""
 
-    def soon(self, callback: Callable[[], object]) -> None:
-        """Call back when what can be read now has been read."""
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Call back after all input that can be read now has been read."""
 
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
-        """Bring a part of a journal into memory, then call back."""
+        """Load a part of a journal into the page cache, then call back."""
 
-    def sync(self, stream: BrokerStream) -> None:
-        """Bring a journal onto the disk, then call `stream.settle`."""
+    def sync_journal(self, stream: BrokerStream) -> None:
+        """Sync a journal to the disk, then call `stream.confirm_barriers`."""
 
-    def wake(self, stream: BrokerStream) -> None:
-        """Wake an idle journal, then call `stream.woken`. It may be asked for again before that has come."""
+    def wake_journal(self, stream: BrokerStream) -> None:
+        """Wake an idle journal, then call `stream.on_woken`. The engine may ask again before that."""
 
-    def make(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
-        """Have a new stream on disk, then call back, but not at once; or say why not."""
+    def make_stream(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
+        """Create a stream on the disk, then call back with None or with the error; never before this returns."""
 
     def clock(self) -> float:
-        """Seconds since 1970."""
+        """Return the time in seconds since 1970."""
 
 
 class Engine:
@@ -108,9 +110,9 @@ class Engine:
         self.options = options
         self.limits = options.limits
         self.matchers = options.matchers
-        self.counters = Counters()
+        self.counters = BrokerCounters()
         self.sessions: dict[Session, None] = {}
-        self.readers: dict[Session, None] = {}  # of reserved streams: they are told as time passes
+        self.report_readers: dict[Session, None] = {}  # sessions that read a reserved stream
         self.on_empty: Callable[[], object] = lambda: None
         self.reports = Reports(self)
         self._store = store
@@ -118,44 +120,53 @@ class Engine:
         self._policies = dict(options.policies)
         self._numbers = 0
         self._streams: dict[str, BrokerStream] = {}
-        self._making: dict[str, list[Session]] = {}  # streams that are being made, and who waits for them
+        self._making: dict[str, list[Session]] = {}  # streams that are being created, and the sessions that wait
         for name in [*store.names(), *options.streams]:
-            self._open(name)
+            self._open_stream(name)
 
     # Streams
 
     def names(self) -> list[str]:
+        """Return the names of all streams, in order."""
         return sorted(self._streams)
 
     @property
     def streams(self) -> list[BrokerStream]:
+        """All streams, in the order of their names."""
         return [self._streams[name] for name in self.names()]
 
-    def find(self, name: str, create: bool) -> BrokerStream | None:
-        """The stream of that name. To make it waits for the disk: for the time before clients come."""
-        stream = self._streams.get(name)
-        if stream is not None or not create:
-            return stream
-        self._store.make(name)  # also if that is under way: what is opened is on disk
-        return self._open(name)
+    def find(self, name: str) -> BrokerStream | None:
+        """Return the stream of that name, or None."""
+        return self._streams.get(name)
 
-    def _open(self, name: str) -> BrokerStream:
+    def find_or_make(self, name: str) -> BrokerStream:
+        """Return the stream of that name; create it if it does not exist. Blocks: call it before clients connect."""
+        stream = self._streams.get(name)
+        if stream is None:
+            self._store.make(name)  # even if another thread is creating it: it must be on the disk before it is opened
+            stream = self._open_stream(name)
+        return stream
+
+    def _open_stream(self, name: str) -> BrokerStream:
         stream = self._streams.get(name)
         if stream is None:
             shell = self._shell
             stream = self._streams[name] = BrokerStream(
                 self._store.open(name, self._policies.get(name)),
                 self.matchers,
-                soon=shell.soon,
+                call_soon=shell.call_soon,
                 warm=shell.warm,
-                sync=shell.sync,
-                wake=shell.wake,
+                sync=shell.sync_journal,
+                wake=shell.wake_journal,
                 clock=shell.clock,
             )
         return stream
 
-    def admit(self, session: Session, name: str) -> BrokerStream | None:
-        """The stream of that name; None if it is being made, and the session will be told; or `ZepsError`."""
+    def request_stream(self, session: Session, name: str) -> BrokerStream | None:
+        """Return the stream of that name for a session, or raise `ZepsError` if the session may not have it.
+
+        Returns None if the stream is being created: the session's `on_stream_ready` or `on_stream_refused` follows.
+        """
         stream = self._streams.get(name)
         if stream is not None:
             return stream
@@ -163,31 +174,31 @@ class Engine:
             self._making[name].append(session)
             return None
         if not self.options.create:
-            raise BrokerError(f"there is no stream {name}, and this broker makes none by itself")
+            raise BrokerError(f"there is no stream {name}, and this broker does not create streams for clients")
         if not self.allows(session, "create", name):
-            raise BrokerError(f"there is no stream {name}, and {session.user or 'anybody'} may not make one")
+            raise BrokerError(f"there is no stream {name}, and {session.user or 'anybody'} may not create it")
         if len(self._streams) + len(self._making) >= self.limits.streams:
-            raise BrokerError(f"there are {self.limits.streams} streams already, the limit: {name} was not made")
+            raise BrokerError(f"there are {self.limits.streams} streams already, the limit: {name} was not created")
         self._making[name] = [session]
-        self._shell.make(name, partial(self._made, name))
+        self._shell.make_stream(name, partial(self._on_stream_made, name))
         return None
 
-    def _made(self, name: str, problem: ZepsError | None) -> None:
+    def _on_stream_made(self, name: str, problem: ZepsError | None) -> None:
         sessions = self._making.pop(name)
         stream = None
         if problem is None:
             try:
-                stream = self._open(name)
+                stream = self._open_stream(name)
             except ZepsError as error:
                 problem = error
         for session in sessions:
             if stream is not None:
-                session.admitted(stream)
+                session.on_stream_ready(stream)
             else:
-                session.refused(str(problem))
+                session.on_stream_refused(str(problem))
 
     def set_policies(self, default: Policy, policies: Mapping[str, Policy]) -> None:
-        """Keep streams by other rules from now on."""
+        """Change the storage policies: the default, and those of some streams."""
         self._store.policy = default
         self._policies = dict(policies)
         for name, stream in self._streams.items():
@@ -195,62 +206,64 @@ class Engine:
 
     # Sessions
 
-    def session(self, connection: Connection, address: str = "", user: str = "", trusted: bool = False) -> Session:
-        """Return the session of a new connection; one from within this process is trusted, and may do everything."""
+    def new_session(self, connection: Connection, address: str = "", user: str = "", trusted: bool = False) -> Session:
+        """Return the session of a new connection. A trusted one, from inside this process, may do everything."""
         self._numbers += 1
         session = Session(self, connection, self._numbers, address, user, trusted)
         self.sessions[session] = None
         return session
 
-    def ended(self, session: Session) -> None:
+    def session_ended(self, session: Session) -> None:
+        """Remove a session that has ended."""
         self.sessions.pop(session, None)
-        self.readers.pop(session, None)
+        self.report_readers.pop(session, None)
         if not self.sessions:
             self.on_empty()
 
     def allows(self, session: Session, action: Action, stream: str) -> bool:
+        """Return whether a session may do something to a stream."""
         return session.trusted or self.options.allow(session.user, action, stream)
 
     def apply_rules(self) -> None:
-        """Apply rules that have changed to the sessions that exist."""
+        """Apply changed permissions to the existing sessions."""
         for session in tuple(self.sessions):
             session.apply_rules()
 
     # Time
 
     def tick(self) -> None:
-        """Every second or so: what could not be appended is tried again, what is old goes, changes are told."""
-        self._tend_some(list(self._streams.values()), self._shell.clock())
+        """Do the periodic work, about once a second: retry appends, sync, apply retention, report changes."""
+        self._maintain_some(list(self._streams.values()), self._shell.clock())
 
-    def _tend_some(self, streams: list[BrokerStream], now: float) -> None:
-        """Look after some streams, and after the others when clients have had their turn."""
-        for stream in streams[:TENDED]:
+    def _maintain_some(self, streams: list[BrokerStream], now: float) -> None:
+        """Do the periodic work of some streams now, and of the rest after clients have had their turn."""
+        for stream in streams[:STREAMS_PER_TURN]:
             try:
-                self._tend(stream, now)
+                self._maintain(stream, now)
             except (JournalError, OSError) as error:
                 _log.warning("stream %s: %s", stream.name, error)
-        if len(streams) > TENDED:
-            self._shell.soon(partial(self._tend_some, streams[TENDED:], now))
+        if len(streams) > STREAMS_PER_TURN:
+            self._shell.call_soon(partial(self._maintain_some, streams[STREAMS_PER_TURN:], now))
         else:
-            self._tell()
+            self._report_changes()
 
-    def _tell(self) -> None:
-        self.reports.outdate()
-        for session in tuple(self.readers):
+    def _report_changes(self) -> None:
+        self.reports.invalidate()
+        for session in tuple(self.report_readers):
             session.report_changes()
 
-    def _tend(self, stream: BrokerStream, now: float) -> None:
+    def _maintain(self, stream: BrokerStream, now: float) -> None:
         journal = stream.journal
-        stream.measure()
+        stream.update_rate()
         stream.retry()
         policy = journal.policy
         if policy.sync != "never" and journal.is_dirty and now >= stream.synced_at + policy.interval:
             stream.synced_at = now
-            self._shell.sync(stream)
+            self._shell.sync_journal(stream)
         journal.retain(now)
 
-    def detach(self) -> None:
-        """Say goodbye to all."""
+    def detach_all(self) -> None:
+        """Append all pending messages, and send DETACH to all clients."""
         for stream in self._streams.values():
             stream.flush()
             stream.retry()
@@ -258,6 +271,7 @@ class Engine:
             session.detach()
 
     def close(self) -> None:
+        """Append and sync everything, and close the journals. Blocks."""
         for stream in self._streams.values():
             stream.finish()
         self._store.close()

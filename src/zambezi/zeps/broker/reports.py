@@ -1,13 +1,13 @@
-"""The reserved streams: what ZEPS has no words for, told in its own DELIVER messages.
+"""The reserved streams: reports that the broker sends as ordinary DELIVER messages.
 
-    $streams          a message for each stream: key the stream's name, body JSON
-    $clients          a message for each connection: key its number, body JSON
-    $index/<stream>   the index of a stream's journal: key the stream's name, body many entries as in the journal
+    $streams          a message for each stream: the key is the stream's name, the body is JSON
+    $clients          a message for each connection: the key is its number, the body is JSON
+    $index/<stream>   the index of a stream's journal: the key is the stream's name, the body is many index entries
 
-To subscribe gives all there is now, and PING-OK comes when that has gone out. From then on each change is told, about
-once in a second: a message again for what has changed, and an empty body for what is no more. `latest` may say that
-only changes are wanted; for `$index/` it says after which sequence entries are wanted. The sequences of a reserved
-stream count the messages of one connection.
+A SUBSCRIBE returns the current content, and PING-OK follows when all of it has gone out. After that the broker sends
+the changes, about once a second: a message again for each row that has changed, and an empty body for a row that is
+gone. With `LATEST` as `latest` only the changes are sent; for `$index/`, `latest` is the sequence after which entries
+are wanted. The sequences of a reserved stream count the messages of one connection.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ if TYPE_CHECKING:
 
 PAGE: Final = 1000  # index entries in a message
 
-Told: TypeAlias = tuple[str, bytes]  # key and body
+Row: TypeAlias = tuple[str, bytes]  # key and body
 
 T = TypeVar("T")
 
 
-class Teller(Protocol):
-    """What is told on one connection."""
+class RowSource(Protocol):
+    """The rows of a reserved stream, for one connection."""
 
-    def begin(self, wanted: Filter, latest: int) -> Iterator[Told]:
-        """What a SUBSCRIBE asks for."""
+    def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row]:
+        """Yield the rows that a SUBSCRIBE asks for."""
 
-    def go_on(self) -> Iterator[Told]:
-        """What has changed since."""
+    def changed_rows(self) -> Iterator[Row]:
+        """Yield the rows that have changed since the last call of either method."""
 
 
 class Report:
     """A connection's subscription to a reserved stream."""
 
-    def __init__(self, teller: Teller, outlet: Outlet) -> None:
-        self._teller = teller
+    def __init__(self, source: RowSource, outlet: Outlet) -> None:
+        self._source = source
         self._outlet = outlet
-        self._coming: Iterator[Told] = iter(())
+        self._rows: Iterator[Row] = iter(())
         self._subscribed = False
         self._sequence = 0
         self._done = True
@@ -63,39 +63,41 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """Whether all that was asked for has gone out."""
+        """Whether all requested rows have gone out."""
         return self._done
 
     def subscribe(self, wanted: Filter, latest: int) -> None:
+        """Begin to send the rows that a SUBSCRIBE asks for."""
         self._subscribed = True
-        self._begin(self._teller.begin(wanted, latest))
+        self._begin(self._source.initial_rows(wanted, latest))
 
     def add_credit(self, octets: int) -> None:
+        """Allow so many bytes more. (ZEP-03)"""
         self.credit += octets
         self._outlet.wake()
 
     def report_changes(self) -> None:
-        """Send what has changed, unless something is being sent already."""
+        """Begin to send the rows that have changed, unless rows are being sent already."""
         if self._subscribed and self._done and self.credit > 0:
-            self._begin(self._teller.go_on())
+            self._begin(self._source.changed_rows())
 
     def stop(self) -> None:
-        """Tell no more."""
+        """End the subscription."""
         self._subscribed = False
-        self._coming = iter(())
+        self._rows = iter(())
         self._done = True
         self.on_complete()
 
-    def _begin(self, coming: Iterator[Told]) -> None:
-        self._coming = coming
+    def _begin(self, rows: Iterator[Row]) -> None:
+        self._rows = rows
         self._done = False
         self._outlet.wake()
 
     def pull(self) -> Block | None:
-        """The next message, while there is credit."""
+        """Return the next message, or None if there is none or no credit."""
         if self._done or self.credit <= 0:
             return None
-        found = next(self._coming, None)
+        found = next(self._rows, None)
         if found is None:
             self._done = True
             self.on_complete()
@@ -107,8 +109,8 @@ class Report:
         return block
 
 
-class Bulletin:
-    """All that there is to tell at one moment, and what of it is new."""
+class Snapshot:
+    """The rows at one moment, those of the snapshot before, and the differences."""
 
     __slots__ = ("before", "changed", "rows")
 
@@ -118,74 +120,74 @@ class Bulletin:
         self.changed = dict(_changes(before, rows))
 
 
-class Board(Generic[T]):
-    """What is told of many things to any number of readers.
+class SharedRows(Generic[T]):
+    """The rows of a reserved stream, shared by all its readers.
 
-    Who comes is told what there is at that moment, made as it goes out. What changes is found once in a tick, if
-    anybody asks, and all readers are told by the same bulletin: each of them has to look at the changes alone. Of what
-    is as it was no JSON is made again.
+    A new reader gets the current rows, encoded as they go out. The changes are computed once per tick, if any reader
+    asks, and all readers use the same snapshot: each of them only filters the changes. A row that has not changed is
+    not encoded again.
     """
 
     def __init__(self, things: Callable[[], list[tuple[str, T]]], describe: Callable[[T], dict[str, object]]) -> None:
         self._things = things
         self._describe = describe
-        self._bulletin = Bulletin({}, {})
-        self._described: dict[str, dict[str, object]] = {}  # what the bulletin says
-        self._outdated = True
+        self._snapshot = Snapshot({}, {})
+        self._described: dict[str, dict[str, object]] = {}  # the rows of the snapshot before they were encoded
+        self._stale = True
 
-    def outdate(self) -> None:
-        """Time has passed."""
-        self._outdated = True
+    def invalidate(self) -> None:
+        """Let the next call of `snapshot` make a new one."""
+        self._stale = True
 
-    def now(self, wanted: Filter) -> Iterator[Told]:
-        """What there is, of what is wanted."""
+    def current_rows(self, wanted: Filter) -> Iterator[Row]:
+        """Yield the current rows whose keys match."""
         for key, thing in self._things():
             if _matches(wanted, key):
                 yield key, _json(self._describe(thing))
 
-    def bulletin(self) -> Bulletin:
-        """What there was when somebody asked for it first in this tick."""
-        if self._outdated:
-            self._outdated = False
-            before, known = self._bulletin.rows, self._described
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot of this tick. The first call in a tick makes it."""
+        if self._stale:
+            self._stale = False
+            before, known = self._snapshot.rows, self._described
             self._described = {key: self._describe(thing) for key, thing in self._things()}
-            rows = {key: before[key] if known.get(key) == it else _json(it) for key, it in self._described.items()}
-            self._bulletin = Bulletin(rows, before)
-        return self._bulletin
+            rows = {key: before[key] if known.get(key) == row else _json(row) for key, row in self._described.items()}
+            self._snapshot = Snapshot(rows, before)
+        return self._snapshot
 
 
-class _Reading(Generic[T]):
-    """A reader's place before a board."""
+class _RowReader(Generic[T]):
+    """The rows that one connection has received."""
 
-    def __init__(self, board: Board[T]) -> None:
-        self._board = board
+    def __init__(self, shared: SharedRows[T]) -> None:
+        self._shared = shared
         self._wanted: Filter
-        self._told: Mapping[str, bytes] = {}  # what it knows; of what it does not want there may be more here
+        self._sent: Mapping[str, bytes] = {}  # it may also contain rows that the reader does not want
 
-    def begin(self, wanted: Filter, latest: int) -> Iterator[Told]:
+    def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row]:
         self._wanted = wanted
         if latest == messages.LATEST:
-            self._told = self._board.bulletin().rows
+            self._sent = self._shared.snapshot().rows
             return iter(())
-        return self._all()
+        return self._all_rows()
 
-    def _all(self) -> Iterator[Told]:
-        self._told = told = {}
-        for key, body in self._board.now(self._wanted):
-            told[key] = body
+    def _all_rows(self) -> Iterator[Row]:
+        self._sent = sent = {}
+        for key, body in self._shared.current_rows(self._wanted):
+            sent[key] = body
             yield key, body
 
-    def go_on(self) -> Iterator[Told]:
-        bulletin = self._board.bulletin()
-        known = self._told is bulletin.before
-        for key, body in bulletin.changed.items() if known else _changes(self._told, bulletin.rows):
+    def changed_rows(self) -> Iterator[Row]:
+        snapshot = self._shared.snapshot()
+        is_up_to_date = self._sent is snapshot.before
+        for key, body in snapshot.changed.items() if is_up_to_date else _changes(self._sent, snapshot.rows):
             if _matches(self._wanted, key):
                 yield key, body
-        self._told = bulletin.rows
+        self._sent = snapshot.rows
 
 
-def _changes(before: Mapping[str, bytes], now: Mapping[str, bytes]) -> Iterator[Told]:
-    """What is other than it was; an empty body for what is no more."""
+def _changes(before: Mapping[str, bytes], now: Mapping[str, bytes]) -> Iterator[Row]:
+    """Yield the rows that changed; a removed row has an empty body."""
     for key in before:
         if key not in now:
             yield key, b""
@@ -199,53 +201,56 @@ def _matches(wanted: Filter, key: str) -> bool:
 
 
 class Reports:
-    """What the reserved streams have to tell."""
+    """The reserved streams of a broker."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._streams = Board(lambda: [(one.name, one) for one in engine.streams], describe_stream)
-        self._clients = Board(lambda: [(str(one.number), one) for one in engine.sessions], describe_session)
+        self._streams = SharedRows(lambda: [(stream.name, stream) for stream in engine.streams], describe_stream)
+        self._clients = SharedRows(
+            lambda: [(str(session.number), session) for session in engine.sessions], describe_session
+        )
 
-    def open(self, name: str, outlet: Outlet) -> Report | None:
-        """The report of that name, if there is one."""
+    def open_report(self, name: str, outlet: Outlet) -> Report | None:
+        """Return a report on the reserved stream of that name, or None if there is none."""
         if name == STREAMS:
-            return Report(_Reading(self._streams), outlet)
+            return Report(_RowReader(self._streams), outlet)
         if name == CLIENTS:
-            return Report(_Reading(self._clients), outlet)
+            return Report(_RowReader(self._clients), outlet)
         if name.startswith(INDEX):
-            stream = self._engine.find(name.removeprefix(INDEX), create=False)
+            stream = self._engine.find(name.removeprefix(INDEX))
             return Report(_IndexPages(stream), outlet) if stream is not None else None
         return None
 
-    def outdate(self) -> None:
-        """Time has passed, and things may have changed."""
-        self._streams.outdate()
-        self._clients.outdate()
+    def invalidate(self) -> None:
+        """Let the next reader see the changes of this tick."""
+        self._streams.invalidate()
+        self._clients.invalidate()
 
 
 class _IndexPages:
-    """The index of a stream, page by page; what has been told once is not told again."""
+    """The index of a stream, page by page; each entry is sent once."""
 
     def __init__(self, stream: BrokerStream) -> None:
         self._stream = stream
         self._is_wanted = False
         self._after = 0
 
-    def begin(self, wanted: Filter, latest: int) -> Iterator[Told]:
+    def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row]:
         self._is_wanted = _matches(wanted, self._stream.name)
         self._after = min(latest, self._stream.journal.last)
-        return self.go_on()
+        return self.changed_rows()
 
-    def go_on(self) -> Iterator[Told]:
+    def changed_rows(self) -> Iterator[Row]:
         while self._is_wanted and (entries := self._stream.journal.entries(self._after, PAGE)):
             self._after = entries[-1].last
             yield self._stream.name, b"".join([entry.pack() for entry in entries])
 
 
 def describe_stream(stream: BrokerStream) -> dict[str, object]:
+    """Return a row of `$streams`."""
     journal = stream.journal
-    feed = stream.feed
-    told: dict[str, object] = {
+    multicast = stream.multicast
+    row: dict[str, object] = {
         "stream": stream.name,
         "incarnation": str(journal.incarnation),
         "first": journal.first,
@@ -258,16 +263,17 @@ def describe_stream(stream: BrokerStream) -> dict[str, object]:
         "attached": stream.attached,
         "rate": round(stream.rate, 1),
         "held": stream.held or journal.failed,
-        "multicast": feed.group if feed is not None else "",
+        "multicast": multicast.group if multicast is not None else "",
     }
-    if feed is not None:
-        told |= {"sealed": feed.sealed, "feed": asdict(feed.counters)}
-    return told
+    if multicast is not None:
+        row |= {"sealed": multicast.sealed, "feed": asdict(multicast.counters)}
+    return row
 
 
 def describe_session(session: Session) -> dict[str, object]:
+    """Return a row of `$clients`."""
     cursor = session.cursor
-    told: dict[str, object] = {
+    row: dict[str, object] = {
         "client": session.number,
         "address": session.address,
         "user": session.user,
@@ -276,7 +282,7 @@ def describe_session(session: Session) -> dict[str, object]:
         "gear": cursor.gear if cursor is not None else "idle",
     }
     if cursor is not None and cursor.selections:
-        told |= {
+        row |= {
             "patterns": sorted(cursor.audience.filter.patterns) if cursor.audience else [],
             "position": cursor.position,
             "lag": cursor.lag,
@@ -285,9 +291,9 @@ def describe_session(session: Session) -> dict[str, object]:
             "delivered_octets": cursor.octets,
             "skipped": cursor.skipped,
         }
-    return told
+    return row
 
 
 def _json(value: dict[str, object]) -> bytes:
-    # Names that are no UTF-8 are told with the octets escaped, so that what is told always is.
+    # Bytes of a name that are not UTF-8 are escaped, so that the JSON always is UTF-8.
     return json.dumps(value, separators=(",", ":")).encode("ascii")

@@ -1,12 +1,16 @@
-"""A stream in the broker: what is published is sequenced, journalled, and handed to those who follow it live.
+"""A stream in the broker: it sequences and journals published messages, and hands them to live subscribers.
 
-Messages wait for their neighbours: all that is read in one turn of the loop becomes one block, with one write to the
-journal and one send for each subscriber. After a quiet moment the first message does not wait; after a long one the
-journal is idle and has to be woken, which takes the disk a moment, and what is published meanwhile waits for that.
+Messages wait for their neighbours: all that is read in one turn of the event loop becomes one block, with one write to
+the journal and one send for each subscriber. After a quiet moment the first message does not wait. After a long one the
+journal is idle and must be woken, which waits for the disk; messages that are published meanwhile wait too.
 
-A message goes to subscribers only when it is in the journal: or a broker that is killed in between would use its
-sequence a second time. If there is no room in the journal, what was published waits, the publishers are held back, and
-it is tried again.
+A message goes to subscribers only when it is in the journal: otherwise a broker that is killed in between would use its
+sequence a second time. If the journal has no room, the messages stay pending, the publishers are paused, and the engine
+calls `retry` about once a second.
+
+A stream does no I/O on sockets, and takes the time from the `clock` that it is given. It appends to the journal, whose
+files are in the page cache; for everything that could wait for the disk it calls the broker's shell (`warm`, `sync`,
+`wake`). Only `append` and `finish` may block, to wake an idle journal.
 """
 
 from __future__ import annotations
@@ -16,9 +20,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
-from zambezi.zeps.broker.dated import Dated
+from zambezi.zeps.broker.future_selections import FutureSelections
 from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
-from zambezi.zeps.filters import Filter, Table
+from zambezi.zeps.filters import Filter, PatternTable
 from zambezi.zeps.journal import Journal, Span
 from zambezi.zeps.matchers import Matchers
 from zambezi.zeps.multicast.feed import FeedCounters
@@ -26,34 +30,34 @@ from zambezi.zeps.multicast.feed import FeedCounters
 if TYPE_CHECKING:
     from zambezi.zeps.broker.cursor import Cursor
 
-BLOCK: Final = 1 << 20  # what waits is appended when it has so many octets
-WAITING: Final = 1 << 26  # octets that wait for room in the journal at most, of all publishers together
-QUIET: Final = 100e-6  # seconds
-SLOWEST: Final = 0.01  # messages in a second: less is none
-NEVER: Final = 1 << 64  # after all sequences
+BLOCK: Final = 1 << 20  # pending bytes after which they are appended at once
+WAITING: Final = 1 << 26  # bytes that may wait for room in the journal, of all publishers together
+QUIET: Final = 100e-6  # seconds without an append, after which the next message is appended at once
+SLOWEST: Final = 0.01  # messages per second: a lower rate is shown as 0
+NEVER: Final = 1 << 64  # greater than every sequence
 
 
 class PublishingSession(Protocol):
     """A session that publishes, as the stream sees it."""
 
     def pause(self) -> None:
-        """Give nothing more to the stream until `resume`."""
+        """Pass no more messages to the stream until `resume`."""
 
     def resume(self) -> None:
-        """Give to the stream again."""
+        """Pass messages to the stream again."""
 
     def confirm(self, barriers: int) -> None:
-        """Answer the oldest PINGs, so many of them: everything before them is safe."""
+        """Answer this many PINGs, the oldest first: all messages before them are safe."""
 
     def refuse(self, reason: str) -> None:
         """Tell the client that the stream is stopped."""
 
     def dismiss(self) -> None:
-        """Send the client away: too much waits for room on the disk already."""
+        """Disconnect the client: too many messages wait for room on the disk."""
 
 
-class Feed(Protocol):
-    """A multicast group, as the stream sees it. (ZEP-16)"""
+class Multicast(Protocol):
+    """The multicast group of a stream, as the stream sees it. (ZEP-16)"""
 
     group: str
     sealed: bool
@@ -62,19 +66,19 @@ class Feed(Protocol):
     def counters(self) -> FeedCounters: ...
 
     def send(self, block: Block) -> None:
-        """Send what was appended; the stream does not wait for it."""
+        """Send a block that was appended. This never waits."""
 
 
 class Audience:
-    """Subscribers with the same patterns: they share a filter, and what it selects of a block."""
+    """Subscribers with the same patterns: they share a filter, and the messages that it selects from a block."""
 
     __slots__ = ("filter", "live", "picked", "users")
 
     def __init__(self, wanted: Filter) -> None:
         self.filter = wanted
         self.users = 0
-        self.live: dict[Cursor, None] = {}  # those in high gear
-        self.picked: list[int] = []  # of the block that is being handed out
+        self.live: dict[Cursor, None] = {}  # the cursors in high gear
+        self.picked: list[int] = []  # the selected messages of the block that is being handed out
 
 
 class BrokerStream:
@@ -85,210 +89,219 @@ class BrokerStream:
         journal: Journal,
         matchers: Matchers,
         *,
-        soon: Callable[[Callable[[], object]], object],
+        call_soon: Callable[[Callable[[], object]], object],
         warm: Callable[[Span, Callable[[], object]], object],
         sync: Callable[[BrokerStream], object],
         wake: Callable[[BrokerStream], object],
         clock: Callable[[], float],
     ) -> None:
         self.journal = journal
-        journal.waits = False
+        journal.may_block = False
         self.name = journal.name
         self.warm = warm
-        self.waiting: set[Cursor] = set()  # at the end, and yet in low gear: they are nudged by what is appended
-        self.dated = Dated()
-        self.feed: Feed | None = None  # where live messages go besides, to whoever listens
-        self.held = ""  # why nothing can be appended now, if that is a problem
-        self.synced_at = 0.0  # when it was last asked to be brought onto the disk, by the clock alone
+        self.waiting_cursors: set[Cursor] = set()  # in low gear at the end: they are woken by the next append
+        self.future_selections = FutureSelections()
+        self.multicast: Multicast | None = None
+        self.held = ""  # why the journal cannot be appended to, if that is a problem
+        self.synced_at = 0.0  # when the engine last asked for a sync because of the interval
         self.published = 0
-        self.rate = 0.0  # messages in a second, of late
+        self.rate = 0.0  # messages per second, recently
         self.attached = 0
         self._matchers = matchers
-        self._soon = soon
+        self._call_soon = call_soon
         self._sync = sync
         self._wake = wake
         self._clock = clock
         self._audiences: dict[frozenset[str], Audience] = {}
-        self._everything: Audience | None = None
-        self._table: Table[Audience] = Table(matchers)
-        self._pending: list[bytes] = []
+        self._everything: Audience | None = None  # the audience without a filter, which needs no table
+        self._table: PatternTable[Audience] = PatternTable(matchers)
+        self._pending: list[bytes] = []  # PUBLISH messages that are not in the journal yet
         self._pending_octets = 0
-        self._scheduled = False
-        self._stuck = False  # nothing can be appended now: there is no room, or the journal is being woken
-        self._last = 0.0
-        self._looked = (clock(), 0)  # when the rate was measured last, and what was published by then
-        self._publishers: dict[PublishingSession, None] = {}  # held back
-        # Who waits for which sequence to be safe, and how often; NEVER, the last, stands for one that is not known yet.
+        self._scheduled = False  # whether a flush will run in this turn of the loop
+        self._blocked = False  # whether appends must wait: the disk is full, or the journal is being woken
+        self._appended_at = 0.0
+        self._rate_measured = (clock(), 0)  # when the rate was last measured, and `published` at that time
+        self._paused: dict[PublishingSession, None] = {}  # publishers
+        # The PINGs to answer when a sequence is safe: how many, by sequence and publisher. The last key may be NEVER,
+        # for PINGs after messages that have no sequence yet.
         self._barriers: dict[int, dict[PublishingSession, int]] = {}
 
-    # In
+    # Appending
 
     def publish(self, frames: list[bytes], publisher: PublishingSession) -> None:
-        """Take PUBLISH messages without fault. (ZEP-04)"""
+        """Accept valid PUBLISH messages, and append them now or in this turn of the loop. (ZEP-04)"""
         if self.journal.failed:
-            publisher.refuse(self._stopped)
+            publisher.refuse(self._stop_reason)
             return
-        if self._stuck and self._pending_octets >= WAITING:
+        if self._blocked and self._pending_octets >= WAITING:
             publisher.dismiss()
             return
         self._pending += frames
         self._pending_octets += sum(map(len, frames))
-        if not self._stuck:
-            if self._pending_octets >= BLOCK or (not self._scheduled and self._clock() - self._last > QUIET):
+        if not self._blocked:
+            if self._pending_octets >= BLOCK or (not self._scheduled and self._clock() - self._appended_at > QUIET):
                 self.flush()
             elif not self._scheduled:
                 self._scheduled = True
-                self._soon(self._flush_scheduled)
-        if self._stuck:
-            self._hold(publisher)
+                self._call_soon(self._flush_scheduled)
+        if self._blocked:
+            self._pause(publisher)
 
     def _flush_scheduled(self) -> None:
         self._scheduled = False
         self.flush()
 
     def flush(self) -> None:
-        """Sequence and journal what waits, and hand it out. (ZEP-09)"""
-        if self._pending and not self._stuck:
-            self._flush()
+        """Append the pending messages to the journal, and hand them out. Does nothing while appends must wait."""
+        if self._pending and not self._blocked:
+            self._append_pending()
 
-    def _flush(self) -> None:
+    def _append_pending(self) -> None:
         try:
             block = self._append(self._pending)
         except Asleep:
-            self._stuck = True
+            self._blocked = True
             self._wake(self)
             return
         except JournalError as error:
-            self._stuck = True
+            self._blocked = True
             self.held = str(error)
             return
         self._pending = []
         self._pending_octets = 0
         self._hand_out(block)
-        if self._stuck:
-            self._go_on()
+        if self._blocked:
+            self._unblock()
         if self._barriers:
-            self.settle()
+            self.confirm_barriers()
 
     def append(self, frames: list[bytes]) -> int:
-        """Journal PUBLISH messages without fault now, and hand them out; the sequence of the last one.
+        """Append valid PUBLISH messages now, hand them out, and return the sequence of the last one.
 
-        For those in this process who must know it. `JournalError` if it cannot be: then nothing of them is there.
+        For parts of the server that need the sequence. Raises `JournalError` if it fails; then none is appended.
 
-        Blocks to wake an idle journal: a sequence that is told at once must be in the journal at once, and the journal
-        can take nothing before the disk has its mark.
+        Blocks if the journal is idle: the sequence is used at once, so the messages must be in the journal at once, and
+        the journal accepts none before its mark is on the disk.
         """
-        self.journal.waits = True
+        self.journal.may_block = True
         try:
-            self.flush()
-            if not self.held:
-                self.retry()
-            if self._pending:
-                raise JournalFull(self.held)
+            self._append_all_pending()
             block = self._append(frames)
         finally:
-            self.journal.waits = False
+            self.journal.may_block = False
         self._hand_out(block)
         return block.last
 
+    def _append_all_pending(self) -> None:
+        """Append the pending messages, also if the journal is being woken; raise `JournalFull` if they do not fit."""
+        self.flush()
+        if not self.held:
+            self.retry()
+        if self._pending:
+            raise JournalFull(self.held)
+
     def _append(self, frames: list[bytes]) -> Block:
+        """Sequence PUBLISH messages, and append them to the journal. (ZEP-09)"""
         block = deliver(frames, self.journal.last + 1)
         now = self._clock()
         self.journal.append(block, now)
-        self._last = now
+        self._appended_at = now
         self.published += block.count
-        if self.dated:
-            self.dated.begin(self.journal.last_time, block.first - 1)
+        if self.future_selections:
+            self.future_selections.begin(self.journal.last_time, block.first - 1)
         return block
 
-    @property
-    def pending_octets(self) -> int:
-        """What is published, and not in the journal yet."""
-        return self._pending_octets
+    def finish(self) -> None:
+        """Append all pending messages before the broker closes. Blocks if the journal is idle."""
+        self.journal.may_block = True
+        self.flush()
+        self.retry()
 
-    def measure(self) -> None:
-        """Bring the rate up to date: half of it is that of the time since the last look."""
-        now = self._clock()
-        since, before = self._looked
-        if now > since:
-            self.rate = (self.rate + (self.published - before) / (now - since)) / 2
-            if self.rate < SLOWEST:
-                self.rate = 0.0
-            self._looked = now, self.published
+    # While appends must wait
 
     def retry(self) -> None:
-        """Try again to append what could not be appended."""
-        if self._stuck:
-            self._flush()
+        """Try again to append the pending messages, if appends had to wait."""
+        if self._blocked:
+            self._append_pending()
             if self.journal.failed:
                 self.stop()
 
-    def woken(self, problem: str = "") -> None:
-        """The journal takes messages again; or there is a problem, and it is tried again later."""
+    def on_woken(self, problem: str = "") -> None:
+        """Append the pending messages: the journal was woken. With a problem, keep them for the next `retry`."""
         if not problem:
             self.retry()
         elif self.journal.failed:
             self.stop()
-        elif self._stuck:
+        elif self._blocked:
             self.held = problem
 
-    def finish(self) -> None:
-        """Append all that waits, for the last time. Blocks if the journal has to be woken."""
-        self.journal.waits = True
-        self.flush()
-        self.retry()
-
-    def _hold(self, publisher: PublishingSession) -> None:
-        self._publishers[publisher] = None
+    def _pause(self, publisher: PublishingSession) -> None:
+        self._paused[publisher] = None
         publisher.pause()
         if self.journal.failed:
             self.stop()
 
-    def _go_on(self) -> None:
-        self._stuck = False
+    def _unblock(self) -> None:
+        self._blocked = False
         self.held = ""
-        publishers, self._publishers = self._publishers, {}
-        for publisher in publishers:
+        paused, self._paused = self._paused, {}
+        for publisher in paused:
             publisher.resume()
 
     def stop(self) -> None:
-        """The journal cannot be trusted any more: who publishes must know, and nothing is confirmed."""
-        publishers, self._publishers = self._publishers, {}
+        """Refuse all publishers, and confirm nothing: the journal has failed, and cannot be trusted any more."""
+        paused, self._paused = self._paused, {}
         barriers, self._barriers = self._barriers, {}
         self._pending = []
         self._pending_octets = 0
-        self._stuck = False
+        self._blocked = False
         self.held = ""
-        for publisher in {**publishers, **{one: None for waiting in barriers.values() for one in waiting}}:
-            publisher.refuse(self._stopped)
-        for publisher in publishers:
-            publisher.resume()  # to hear its goodbye
+        for publisher in {**paused, **{each: None for waiting in barriers.values() for each in waiting}}:
+            publisher.refuse(self._stop_reason)
+        for publisher in paused:
+            publisher.resume()  # so that its DETACH-OK is read
 
     @property
-    def _stopped(self) -> str:
+    def _stop_reason(self) -> str:
         return f"the stream is stopped: {self.journal.failed}"
+
+    @property
+    def pending_octets(self) -> int:
+        """The bytes that are published, and not in the journal yet."""
+        return self._pending_octets
+
+    def update_rate(self) -> None:
+        """Update the rate: the mean of the old value and of the rate since the last update."""
+        now = self._clock()
+        since, before = self._rate_measured
+        if now > since:
+            self.rate = (self.rate + (self.published - before) / (now - since)) / 2
+            if self.rate < SLOWEST:
+                self.rate = 0.0
+            self._rate_measured = now, self.published
 
     # Barriers
 
-    def barrier(self, publisher: PublishingSession) -> None:
-        """Confirm to the publisher when all that it has published is safe. (ZEP-06)"""
+    def confirm_when_safe(self, publisher: PublishingSession) -> None:
+        """Call the publisher's `confirm`, now or later, when all messages published so far are safe. (ZEP-06)"""
         self.flush()
-        self._await(NEVER if self._pending else self.journal.last, publisher, 1)
+        self._add_barriers(NEVER if self._pending else self.journal.last, publisher, 1)
         if self.journal.failed:
             self.stop()
         else:
-            self.settle()
+            self.confirm_barriers()
 
-    def _await(self, sequence: int, publisher: PublishingSession, barriers: int) -> None:
+    def _add_barriers(self, sequence: int, publisher: PublishingSession, count: int) -> None:
         waiting = self._barriers.setdefault(sequence, {})
-        waiting[publisher] = waiting.get(publisher, 0) + barriers
+        waiting[publisher] = waiting.get(publisher, 0) + count
 
-    def settle(self) -> None:
-        """Confirm what is safe by now."""
+    def confirm_barriers(self) -> None:
+        """Confirm the barriers whose messages are safe by now, and ask for a sync if others still wait for it."""
         last = self.journal.last
         if not self._pending:
+            # The messages before these barriers have a sequence now.
             for publisher, count in self._barriers.pop(NEVER, {}).items():
-                self._await(last, publisher, count)
+                self._add_barriers(last, publisher, count)
         safe = self.journal.synced if self.journal.policy.sync == "always" else last
         while self._barriers and (oldest := next(iter(self._barriers))) <= safe:
             for publisher, count in self._barriers.pop(oldest).items():
@@ -296,25 +309,26 @@ class BrokerStream:
         if self._barriers and not self._pending:
             self._sync(self)
 
-    def forget(self, publisher: PublishingSession) -> None:
-        """The publisher is gone. What it published stays."""
-        self._publishers.pop(publisher, None)
+    def forget_publisher(self, publisher: PublishingSession) -> None:
+        """Drop the barriers of a publisher that is disconnected. Its messages stay."""
+        self._paused.pop(publisher, None)
         for waiting in self._barriers.values():
             waiting.pop(publisher, None)
 
-    # Out
+    # Handing out
 
     def _hand_out(self, block: Block) -> None:
-        if self.feed is not None:
-            self.feed.send(block)
+        """Send a block that was appended to the group and to the live cursors, and wake the cursors that wait."""
+        if self.multicast is not None:
+            self.multicast.send(block)
         everything = self._everything
         if everything is not None:
             for cursor in tuple(everything.live):
-                cursor.offer(block)
+                cursor.send_live(block)
         if len(self._audiences) > (everything is not None):
             self._hand_out_filtered(block)
-        if self.waiting:
-            waiting, self.waiting = self.waiting, set()
+        if self.waiting_cursors:
+            waiting, self.waiting_cursors = self.waiting_cursors, set()
             for cursor in waiting:
                 cursor.outlet.wake()
 
@@ -331,17 +345,17 @@ class BrokerStream:
             if audience.live:
                 chosen = block if len(picked) == block.count else block.select(picked)
                 for cursor in tuple(audience.live):
-                    cursor.offer(chosen)
+                    cursor.send_live(chosen)
 
     # Audiences
 
-    def filter(self, patterns: Iterable[str]) -> Filter:
-        """The filter for some patterns, shared with all who have the same."""
+    def filter_for(self, patterns: Iterable[str]) -> Filter:
+        """Return the filter for some patterns: that of their audience, or a new one."""
         audience = self._audiences.get(frozenset(patterns))
         return audience.filter if audience is not None else Filter(patterns, self._matchers)
 
-    def join(self, patterns: Iterable[str]) -> Audience:
-        """Add a subscriber to the audience with these patterns."""
+    def join_audience(self, patterns: Iterable[str]) -> Audience:
+        """Add a subscriber to the audience with these patterns, and return it."""
         wanted = frozenset(patterns)
         audience = self._audiences.get(wanted)
         if audience is None:
@@ -353,7 +367,7 @@ class BrokerStream:
         audience.users += 1
         return audience
 
-    def leave(self, audience: Audience, cursor: Cursor) -> None:
+    def leave_audience(self, audience: Audience, cursor: Cursor) -> None:
         """Remove a subscriber from its audience."""
         audience.live.pop(cursor, None)
         audience.users -= 1
@@ -366,14 +380,14 @@ class BrokerStream:
 
     @property
     def subscribers(self) -> int:
+        """The number of subscribers."""
         return sum(audience.users for audience in self._audiences.values())
 
 
 def where_to_start(journal: Journal, latest: int) -> tuple[int, int]:
-    """The sequence after which a subscription begins, by SUBSCRIBE's `latest`, and the time if that is to come.
+    """Return the sequence after which a subscription begins, by SUBSCRIBE's `latest`; and its time, if that is future.
 
-    A number past the end is an `OutOfRange`: this is not the stream that the client knew. So is one before the
-    beginning, where retention has removed what stood there.
+    Raises `OutOfRange` for a number after the last sequence: it belongs to another stream than this one.
     """
     if latest & messages.TIME:
         time = (latest ^ messages.TIME) * 1000
@@ -384,7 +398,7 @@ def where_to_start(journal: Journal, latest: int) -> tuple[int, int]:
         return journal.last, 0
     if latest > journal.last:
         raise OutOfRange(
-            f"the last sequence of this stream is {journal.last}: {latest} is of another stream, or of one that is no "
-            f"more; subscribe from 0 or {journal.last}"
+            f"the last sequence of this stream is {journal.last}: {latest} is of another stream, or of one that was "
+            f"deleted; subscribe from 0 or {journal.last}"
         )
     return latest, 0

@@ -1,4 +1,4 @@
-"""The client of a broker: publishers and subscribers without sockets, and their connections.
+"""The client of a broker: the rules of publishers and subscribers without sockets, and their connections.
 
 Programs use `zambezi.zeps.asyncio` or `zambezi.zeps.sync`.
 """

@@ -1,4 +1,4 @@
-"""What the two faces of a client have in common: how a broker, a place in a stream and messages are given."""
+"""The parts that both faces of a client share: their arguments, checked, and the reading of a subscription."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Services(Protocol):
-    """Somebody who knows where services are: a node of a mesh."""
+    """An object that knows the endpoints of services: a node of a mesh."""
 
     def services(self, service: str) -> Mapping[UUID, str]: ...
 
@@ -44,28 +44,28 @@ AwaitableEndpoint: TypeAlias = Endpoint | Awaitable[str] | Callable[[], Awaitabl
 class ClientArguments(TypedDict, total=False):
     """The options of a client, by keyword."""
 
-    security: Security  # NULL, unless it is told
-    heartbeat: Heartbeat | None  # of ZMTP: how a broker is missed that is gone without a word
+    security: Security  # by default NULL
+    heartbeat: Heartbeat | None  # ZMTP's: it notices a broker that is gone without closing the connection
     backoff: Backoff  # between attempts to connect
-    bound: int  # of what is published and not confirmed, in octets, for each stream
+    bound: int  # bytes that are published and not confirmed, for each stream
     on_full: OnFull  # at that bound: "wait", "raise" or "drop-oldest"
-    largest: int  # octets of a message
-    window: int  # of what is sent and not read, in octets, for each subscription
-    linger: float | None  # how long close() waits for confirmations
-    group_key: bytes  # what multicast groups are sealed with, where they are
+    largest: int  # bytes of a message
+    window: int  # bytes that are received and not read, for each subscription
+    linger: float | None  # seconds that close() waits for confirmations
+    group_key: bytes  # the key of sealed multicast groups
 
 
 class StreamArguments(TypedDict, total=False):
-    """What can be different for one stream."""
+    """The options of one stream, by keyword."""
 
     bound: int
     on_full: OnFull
 
 
 def locator(endpoint: object) -> Locate:
-    """How to find the broker, whenever there is none."""
+    """Return a function that returns the broker's endpoint, or None while it is not known."""
     if isinstance(endpoint, str):
-        parse(endpoint)  # a mistake is told now, and not when nothing is found
+        parse(endpoint)  # raises now, not when the client tries to connect
         return lambda: endpoint
     if hasattr(endpoint, "services"):
         find: Callable[[str], Mapping[UUID, str]] = endpoint.services
@@ -73,13 +73,13 @@ def locator(endpoint: object) -> Locate:
     if callable(endpoint):
         return endpoint
     raise ZepsError(
-        f"a broker is given by an endpoint (tcp://HOST:PORT), by a node that finds it, or by a function that says "
-        f"where it is; not by {type(endpoint).__name__}"
+        f"a broker is given by an endpoint (tcp://HOST:PORT), by a node that finds it, or by a function that returns "
+        f"its endpoint; not by {type(endpoint).__name__}"
     )
 
 
-def place_of(since: Since) -> int:
-    """Where to begin, as SUBSCRIBE says it."""
+def start_of(since: Since) -> int:
+    """Return where to begin, in the notation of SUBSCRIBE's `latest`."""
     if since == "earliest":
         return EARLIEST
     if since == "latest":
@@ -92,7 +92,7 @@ def place_of(since: Since) -> int:
 
 
 def end_of(until: Until) -> int | None:
-    """Where to end, in the same way."""
+    """Return where to end, in the same notation; None if nowhere."""
     if until is None:
         return None
     if until == "now":
@@ -108,14 +108,14 @@ def _time(when: datetime) -> int:
 
 def _sequence(name: str, value: Any, allowed: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < LATEST:
-        raise ZepsError(f"{name} is {allowed}, not {value!r}")
+        raise ZepsError(f"{name} must be {allowed}, not {value!r}")
     return value
 
 
-def stream_name(name: object) -> str:
-    """A name that a stream can have."""
+def check_stream_name(name: object) -> str:
+    """Return the name of a stream, or raise `ZepsError` if it is not valid."""
     if not isinstance(name, str) or not name:
-        raise ZepsError(f"a stream has a name, a text that is not empty, not {name!r}")
+        raise ZepsError(f"the name of a stream must be text that is not empty, not {name!r}")
     try:
         string.encode(name)
     except Unencodable as error:
@@ -123,10 +123,10 @@ def stream_name(name: object) -> str:
     return name
 
 
-def pattern_text(pattern: object) -> str:
-    """A pattern that can be sent."""
+def check_pattern(pattern: object) -> str:
+    """Return a pattern, or raise `ZepsError` if it cannot be sent."""
     if not isinstance(pattern, str):
-        raise ZepsError(f"a pattern is text, not {type(pattern).__name__}")
+        raise ZepsError(f"a pattern must be text, not {type(pattern).__name__}")
     try:
         string.encode(pattern)
     except Unencodable as error:
@@ -135,16 +135,16 @@ def pattern_text(pattern: object) -> str:
 
 
 def as_body(body: object) -> bytes:
-    """A body as it is kept: what can still change is copied."""
+    """Return a body as `bytes`; a mutable one is copied."""
     if isinstance(body, bytes):
         return body
     if isinstance(body, bytearray | memoryview):
         return bytes(body)
-    raise ZepsError(f"a body is bytes, not {type(body).__name__}; encode text first")
+    raise ZepsError(f"a body must be bytes, not {type(body).__name__}; encode text first")
 
 
 def as_items(items: Iterable[tuple[Key, Body]]) -> list[tuple[Key, bytes]]:
-    """Many messages, checked once."""
+    """Return the messages for `publish_many` as a list of keys and bodies."""
     given = items if isinstance(items, list) else list(items)
     try:
         if {type(body) for _, body in given} <= {bytes}:
@@ -154,35 +154,35 @@ def as_items(items: Iterable[tuple[Key, Body]]) -> list[tuple[Key, bytes]]:
         raise ZepsError("publish_many takes pairs of a key and a body") from None
 
 
-def not_reserved(name: str) -> None:
-    """Reserved streams are told by the broker alone."""
+def check_not_reserved(name: str) -> None:
+    """Raise `ZepsError` for a reserved stream: only the broker publishes to it."""
     if name.startswith("$"):
         raise ZepsError(
-            f"{name!r} is a reserved stream, and nobody publishes to it; choose a name without '$' in front"
+            f"{name!r} is a reserved stream, and clients cannot publish to it; choose a name without '$' in front"
         )
 
 
-def left_behind(stream: str, count: int, state: str) -> str:
-    """What to say when a publisher was closed too early."""
+def unconfirmed_text(stream: str, count: int, state: str) -> str:
+    """Return the text of the error for messages that were not confirmed before the publisher was closed."""
     return (
         f"{count} messages of {stream!r} are not confirmed: the broker may or may not have them. The client was {state}"
     )
 
 
-class Reading:
-    """What is left to read of a subscription, whoever reads: attempts that succeed, or say None and are made again."""
+class SubscriptionReader:
+    """The reading of a subscription, for both faces. An attempt returns None if it must be made again later."""
 
     _connection: SubscriberConnection
 
     def __init__(self, connection: SubscriberConnection) -> None:
         self._connection = connection
-        self._batch: MessageBatch | None = None  # what is iterated over,
-        self._current: Iterator[Message] = iter(())  # and what is left of it
+        self._batch: MessageBatch | None = None  # the batch that is being iterated over
+        self._current: Iterator[Message] = iter(())  # the rest of its messages
 
     def _refill(self, finished: Iterator[Message]) -> bool | None:
-        """Have something to iterate over, when what was there is finished: False at the end."""
+        """Replace a finished iterator by the next batch; return False at the end of the subscription."""
         if self._current is not finished:
-            return True  # another task or thread was here
+            return True  # another task or thread has replaced it
         found = self._next_batch()
         if found is None:
             return None
@@ -192,18 +192,18 @@ class Reading:
         self._current = iter(found)
         return True
 
-    def _rest(self) -> MessageBatch | None:
-        """What is left of what was iterated over, as a batch."""
+    def _rest_of_batch(self) -> MessageBatch | None:
+        """Return the messages that are left in the current batch, and remove them."""
         batch, self._batch = self._batch, None
         left = sum(1 for _ in self._current) if batch is not None else 0
         return batch[-left:] if batch is not None and left else None
 
     def _rest_or_next(self) -> MessageBatch | None:
-        """Return the rest of what was iterated over, or else the next batch; an empty one at the end."""
-        return self._rest() or self._next_batch()
+        """Return the rest of the current batch, or else the next one; an empty one at the end."""
+        return self._rest_of_batch() or self._next_batch()
 
     def _next_batch(self) -> MessageBatch | None:
-        """The next batch; an empty one at the end."""
+        """Return the next batch; an empty one at the end."""
         batch = self._connection.next_batch()
         if batch is None and self._connection.closing:
             failure = self._connection.engine.failure
@@ -219,21 +219,21 @@ class Reading:
         if connection.confirmed_once or connection.engine.ended:
             return True
         if connection.closing:
-            raise self._over()
+            raise self._end_error()
         return None
 
-    def _over(self) -> ClientClosed:
+    def _end_error(self) -> ClientClosed:
         ended = self._connection.engine.ended
-        return ClientClosed("the subscription has come to its end" if ended else "the subscription is closed")
+        return ClientClosed("the subscription has reached its end" if ended else "the subscription is closed")
 
     @property
     def position(self) -> int | None:
-        """The last sequence that has come from the broker; None if that is not known yet."""
+        """The last sequence that was received; None if the position is not known yet."""
         return self._connection.engine.position
 
     @property
     def counters(self) -> SubscriberCounters:
-        """What came, and what did not."""
+        """Counters of this subscription."""
         return self._connection.engine.counters
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
-"""What a subscriber gets: a message, and a batch of messages that came in one read.
+"""The messages that a subscriber gets: a message, and a batch of messages that came in one read.
 
-A batch is made from the frames of a read as they are: nothing is done per message until somebody asks for the messages,
-the keys or the bodies, and then for all of them at once. Most batches have messages of one size with keys of one
-length, where all bodies are the same slice of their frames.
+A batch keeps the frames of a read as they are. There is no work per message until the program asks for the messages,
+the keys or the bodies, and then all of them are made at once. Most batches have messages of one size with keys of one
+length: then all bodies are the same slice of their frames.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _message: Final = partial(tuple.__new__, Message)
 
 
 class _Texts(dict[bytes, str]):
-    """Keys as text: a key that was seen before is a look-up."""
+    """A cache of keys as text."""
 
     def __missing__(self, octets: bytes) -> str:
         if len(self) >= _KEYS_KNOWN:
@@ -60,13 +60,13 @@ class MessageBatch(Sequence[Message]):
     [Message(sequence=5, key='k', body=b'hi', stream='readings')]
     """
 
-    __slots__ = ("_after", "frames", "stream")
+    __slots__ = ("_body_at", "frames", "stream")
 
-    def __init__(self, stream: str, frames: list[bytes], after: int = 0) -> None:
-        """`frames` are DELIVER messages without fault, and `after` is what `examine` said of them."""
+    def __init__(self, stream: str, frames: list[bytes], body_at: int = 0) -> None:
+        """Make a batch of valid DELIVER messages; `body_at` is the result of `check_deliveries` for them."""
         self.stream = stream
         self.frames = frames
-        self._after = after
+        self._body_at = body_at
 
     @property
     def first(self) -> int:
@@ -80,27 +80,27 @@ class MessageBatch(Sequence[Message]):
 
     @property
     def octets(self) -> int:
-        """What the messages took of the credit."""
+        """The credit that the messages used, in bytes."""
         return sum(map(len, self.frames))
 
     def bodies(self) -> list[bytes]:
-        """The body of every message."""
-        if self._after:
-            return list(map(itemgetter(slice(self._after, None)), self.frames))
+        """Return the body of every message."""
+        if self._body_at:
+            return list(map(itemgetter(slice(self._body_at, None)), self.frames))
         return [frame[DELIVER_LEAST + frame[KEY - 1] :] for frame in self.frames]
 
     def keys(self) -> list[str]:
-        """The key of every message."""
+        """Return the key of every message."""
         return list(map(_texts.__getitem__, self.raw_keys()))
 
     def raw_keys(self) -> list[bytes]:
-        """The key of every message, as the octets that came."""
-        if self._after:
-            return list(map(itemgetter(slice(KEY, self._after - 4)), self.frames))
+        """Return the key of every message as bytes."""
+        if self._body_at:
+            return list(map(itemgetter(slice(KEY, self._body_at - 4)), self.frames))
         return list(map(key_of, self.frames))
 
     def sequences(self) -> list[int]:
-        """The sequence of every message. Where there is a pattern, they have gaps."""
+        """Return the sequence of every message. With a pattern, they have gaps."""
         return list(self._sequences())
 
     def _sequences(self) -> Sequence[int]:
@@ -123,7 +123,7 @@ class MessageBatch(Sequence[Message]):
     def __getitem__(self, index: slice) -> MessageBatch: ...
     def __getitem__(self, index: int | slice) -> Message | MessageBatch:
         if isinstance(index, slice):
-            return MessageBatch(self.stream, self.frames[index], self._after)
+            return MessageBatch(self.stream, self.frames[index], self._body_at)
         return next(iter(MessageBatch(self.stream, [self.frames[index]])))
 
     def __repr__(self) -> str:
@@ -131,17 +131,18 @@ class MessageBatch(Sequence[Message]):
         return f"<MessageBatch of {len(self)} messages of {self.stream!r}{span}>"
 
 
-def below(sequence: int) -> bytes:
-    """What sorts behind every DELIVER message of a lower sequence, and not behind one of this sequence."""
+def lower_bound(sequence: int) -> bytes:
+    """Return bytes that sort after every DELIVER message of a lower sequence, and before one of this sequence."""
     return DELIVER + SEQUENCE.pack(sequence)
 
 
-def examine(frames: list[bytes]) -> int | None:
-    """Where the bodies of DELIVER messages begin: 0 if not all at one place. None if they are not all DELIVER messages,
-    whole, in the order of their sequences.
+def check_deliveries(frames: list[bytes]) -> int | None:
+    """Return the offset of the bodies in DELIVER messages, or 0 if it is not the same for all messages.
 
-    Octets sort by their beginning: so if frames are sorted, and the first and the last are DELIVER messages, all are,
-    and their sequences are in order. Frames of one size are a table, whose columns are looked at as a whole.
+    Returns None unless all frames are valid DELIVER messages in the order of their sequences.
+
+    Bytes sort by their beginning: if the frames are sorted, and the first and the last are DELIVER messages, then all
+    are, and their sequences are in order. Frames of one size are a table, whose columns are checked as a whole.
     """
     first = frames[0]
     if first[:3] != DELIVER or frames[-1][:3] != DELIVER or frames != sorted(frames):
@@ -149,26 +150,26 @@ def examine(frames: list[bytes]) -> int | None:
     sizes = set(map(len, frames))
     if min(sizes) < DELIVER_LEAST:
         return None
-    if len(sizes) == 1 and (after := _table(frames, len(first))):
-        return after
+    if len(sizes) == 1 and (body_at := _table_body_at(frames, len(first))):
+        return body_at
     pack = BODY_LENGTH.pack
     whole = [
-        # A length below zero becomes four octets that cannot be there: for such a message they are fewer.
+        # A negative length becomes four bytes that never match: the slice of such a message is shorter.
         frame[(place := KEY + frame[KEY - 1]) : place + 4] == pack((len(frame) - place - 4) & 0xFFFFFFFF)
         for frame in frames
     ]
     return 0 if all(whole) else None
 
 
-def _table(frames: list[bytes], size: int) -> int:
-    """Where the bodies begin, if all frames have keys of one length and are whole; else 0."""
+def _table_body_at(frames: list[bytes], size: int) -> int:
+    """Return the offset of the bodies, if all frames are valid and have keys of one length; else 0."""
     first = frames[0]
-    after = KEY + first[KEY - 1]
-    if first[after : after + 4] != BODY_LENGTH.pack((size - after - 4) & 0xFFFFFFFF):
+    length_at = KEY + first[KEY - 1]
+    if first[length_at : length_at + 4] != BODY_LENGTH.pack((size - length_at - 4) & 0xFFFFFFFF):
         return 0
     octets = b"".join(frames)
     count = len(frames)
-    for column in (KEY - 1, after, after + 1, after + 2, after + 3):
+    for column in (KEY - 1, length_at, length_at + 1, length_at + 2, length_at + 3):
         if octets[column::size].count(first[column]) != count:
             return 0
-    return after + 4
+    return length_at + 4

@@ -1,9 +1,11 @@
-"""A client's connection to its broker, without waiting: finding the broker, ATTACH, and what all connections share.
+"""A client's connection to its broker: finding the broker, ATTACH, and everything that all connections share.
 
-There is one connection for each stream that is published to (`publisher_connection`), and one for each subscription
-(`subscriber_connection`). Each is a DEALER with one peer, the broker. Whenever the connection is there it says ATTACH;
-when the connection is lost, the transport makes it anew and the session begins again. The faces (`asyncio`, `sync`) add
-the waiting, and nothing else: `on_change` is called when callers that wait should look again.
+A client has a connection for each stream that it publishes to (`publisher_connection`), and one for each subscription
+(`subscriber_connection`). Each is a DEALER with one peer, the broker. Whenever it is connected it sends ATTACH. If the
+connection is lost, the transport connects again and the session starts from the beginning.
+
+These classes never block. They use a `Transport` for the sockets, and a `Reactor` for timers. The two faces (`asyncio`,
+`sync`) only add the waiting: `on_change` is called when waiting callers should check again.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from zambezi.wire import WireError
-from zambezi.zeps.client.batch import examine
+from zambezi.zeps.client.batch import check_deliveries
 from zambezi.zeps.client.publisher import BOUND, LARGEST, OnFull
 from zambezi.zeps.client.subscriber import WINDOW
 from zambezi.zeps.errors import ClientClosed, ZepsError
@@ -36,9 +38,9 @@ Locate: TypeAlias = Callable[[], str | None]
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
-LOOK: Final = 0.1  # seconds between looks for a broker that is not found yet
-PART: Final = 1.0  # how long a broker that said DETACH may take to close
-# The publisher bounds what goes out: the queue of the socket holds only what passes through.
+LOCATE_INTERVAL: Final = 0.1  # seconds between attempts to find a broker
+DETACH_PATIENCE: Final = 1.0  # seconds that a broker has to close after DETACH
+# The publisher bounds its messages by itself, so the queue of the socket is practically unbounded.
 _PASSING: Final = Bound(messages=1 << 30, octets=1 << 40)
 
 _DETACH: Final = Detach().encode()[0]
@@ -48,7 +50,7 @@ _PING_OK: Final = PingOk().encode()[0]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """How a client behaves. The names are those of the arguments of `Client.connect`."""
+    """The options of a client. The names are those of the arguments of `Client.connect`."""
 
     security: Security = field(default_factory=Null)
     heartbeat: Heartbeat | None = field(default_factory=lambda: Heartbeat(interval=5.0, timeout=20.0))
@@ -62,7 +64,7 @@ class ClientOptions:
 
     def __post_init__(self) -> None:
         if self.group_key and len(self.group_key) != KEY:
-            raise ZepsError(f"the key of a group has {KEY} octets, not {len(self.group_key)}; see zambezi keygen")
+            raise ZepsError(f"group_key must have {KEY} bytes, not {len(self.group_key)}; see zambezi keygen")
 
     def socket(self) -> Options:
         """Return the options of a connection's socket."""
@@ -70,15 +72,15 @@ class ClientOptions:
 
 
 class BrokerConnection:
-    """A connection to the broker, attached to a stream. Subclasses decide what to say then."""
+    """A connection to the broker, attached to a stream. Subclasses implement what happens then."""
 
     def __init__(self, reactor: Reactor, options: ClientOptions, locate: Locate, stream: str) -> None:
         self.transport = Transport(reactor, "DEALER", self, options.socket())
-        self.transport.on_event = self._happened
+        self.transport.on_event = self._note_event
         self.reactor = reactor
         self.options = options
         self.stream = stream
-        self.granted = False  # whether the broker has granted the stream on this connection
+        self.granted = False  # whether the broker has answered ATTACH-OK on this connection
         self.problem = "it was not reached yet"  # why there is no connection
         self.on_change: Callable[[], object] = _nothing
         self._attach = Attach(stream).encode()[0]
@@ -87,9 +89,9 @@ class BrokerConnection:
         self._dialled: Peer | None = None  # the broker, connected or not
         self._peer: Peer | None = None  # the broker, while it is connected
         self._connections = 0
-        self._looking: Timer | None = None
-        self._parting: Timer | None = None
-        self._apart = False  # no connection is wanted now
+        self._locate_timer: Timer | None = None
+        self._detach_timer: Timer | None = None
+        self._suspended = False  # whether no connection is wanted now
 
     @property
     def closing(self) -> bool:
@@ -98,77 +100,77 @@ class BrokerConnection:
 
     @property
     def closed(self) -> bool:
-        """Whether all is closed."""
+        """Whether the connection is closed."""
         return self.transport.closed
 
     # Finding the broker
 
     def start(self) -> None:
-        """Connect, and keep connecting."""
-        self._looking = None
+        """Connect to the broker, and connect again whenever the connection is lost."""
+        self._locate_timer = None
         if not self.closing and not self._dial():
-            self._looking = self.reactor.call_at(self.reactor.time() + LOOK, self.start)
+            self._locate_timer = self.reactor.call_at(self.reactor.time() + LOCATE_INTERVAL, self.start)
 
     def _dial(self) -> bool:
-        """Connect to where the broker is now; return False if nobody knows."""
+        """Connect to the broker's current endpoint; return False if it is not known."""
         before = self._dialled
         try:
             endpoint = self._locate()
-            if endpoint is not None and (self._apart or endpoint != self._endpoint):
+            if endpoint is not None and (self._suspended or endpoint != self._endpoint):
                 self._dialled = self.transport.connect(endpoint)
-        except Exception as error:  # the program's function must not end the search
+        except Exception as error:  # an error in the program's function must not end the search
             self.problem = f"it cannot be found: {error}"
             return False
         if endpoint is None:
             self.problem = "no broker was found yet"
             return False
         if self._dialled is not before:
-            self._apart = False
+            self._suspended = False
             self._endpoint = endpoint
             if before is not None:
-                self._leave(before)
+                self._close_peer(before)
         return True
 
-    def _leave(self, peer: Peer) -> None:
-        self._forget(peer)
+    def _close_peer(self, peer: Peer) -> None:
+        self._reset(peer)
         peer.close(0)
 
-    def _happened(self, event: SocketEvent) -> None:
+    def _note_event(self, event: SocketEvent) -> None:
         if isinstance(event, Retrying | HandshakeFailed):
             self.problem = event.reason
         if isinstance(event, Retrying):
             self.reactor.call_soon(self._dial_again)
 
     def _dial_again(self) -> None:
-        """Look where the broker is: one that comes back may be somewhere else."""
-        if not self.closing and not self._apart and self._peer is None:
+        """Ask for the broker's endpoint again: a broker that restarts may have another one."""
+        if not self.closing and not self._suspended and self._peer is None:
             self._dial()
 
-    def part(self) -> None:
-        """Have no connection, until `start` is called again."""
-        self._apart = True
-        self._connections = 0  # the next one does not follow a loss
-        if self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
+    def suspend(self) -> None:
+        """Disconnect until `start` is called again."""
+        self._suspended = True
+        self._connections = 0  # so that the next connection does not count as a reconnect
+        if self._locate_timer is not None:
+            self._locate_timer.cancel()
+            self._locate_timer = None
         if self.granted:
-            self.say(_DETACH)
+            self.send(_DETACH)
         dialled, self._dialled = self._dialled, None
         if dialled is not None:
-            self._leave(dialled)
+            self._close_peer(dialled)
 
     @property
     def state(self) -> str:
         """The state of the connection, for errors."""
         if self.granted:
             return f"attached to {self.stream!r} at {self._endpoint}"
-        if self._apart:
+        if self._suspended:
             return f"listening to the multicast group of {self.stream!r}"
         if self._peer is not None:
-            return f"connected to {self._endpoint}, which has not granted {self.stream!r} yet"
+            return f"connected to {self._endpoint}, which has not confirmed {self.stream!r} yet"
         return f"not connected to {self._endpoint or 'a broker'}: {self.problem}"
 
-    # What the transport tells
+    # Calls from the transport
 
     def attached(self, peer: Peer) -> None:
         if peer is not self._dialled:
@@ -176,30 +178,30 @@ class BrokerConnection:
         self._peer = peer
         self._connections += 1
         if self._connections > 1:
-            self.came_back()
+            self.reconnected()
         peer.send(self._attach)
 
     def lost(self, peer: Peer, reason: str) -> None:
-        self._forget(peer)
+        self._reset(peer)
 
-    def _forget(self, peer: Peer) -> None:
-        """Begin anew: what did not go out belongs to a connection that is over, and is said again, in its order."""
+    def _reset(self, peer: Peer) -> None:
+        """Reset the session of a peer that is gone. Its queue is dropped: the next session sends everything again."""
         if peer is not self._peer:
             return
-        if not self._apart:
+        if not self._suspended:
             peer.take_queue()
-        if self._parting is not None:
-            self._parting.cancel()
-            self._parting = None
+        if self._detach_timer is not None:
+            self._detach_timer.cancel()
+            self._detach_timer = None
         self._peer = None
         self.granted = False
         self.disconnected()
         self.on_change()
 
     def writable(self, peer: Peer) -> None:
-        """Do nothing: a publisher is asked for more by `pull`."""
+        """Do nothing: the connection asks a publisher for more with `pull`."""
 
-    def say(self, message: bytes) -> None:
+    def send(self, message: bytes) -> None:
         """Send a message to the broker, if it is connected."""
         peer = self._peer
         if peer is not None:
@@ -207,31 +209,31 @@ class BrokerConnection:
 
     def received(self, peer: Peer, batch: Batch) -> None:
         if peer is not self._peer:
-            return  # of a connection that is over
+            return  # a message of an old connection
         if batch.ends is not None:
             self.malformed("a message of several frames")
-        elif (after := examine(batch.frames)) is not None:
-            self.delivered(batch.frames, after)
+        elif (body_at := check_deliveries(batch.frames)) is not None:
+            self.messages_received(batch.frames, body_at)
         else:
-            self._mixed(batch.frames)
+            self._receive_mixed(batch.frames)
 
-    def _mixed(self, frames: list[bytes]) -> None:
-        """Commands, with or without DELIVER messages between them."""
+    def _receive_mixed(self, frames: list[bytes]) -> None:
+        """Handle commands, with or without DELIVER messages between them."""
         for are_deliveries, group in groupby(frames, lambda frame: frame[:3] == DELIVER):
             some = list(group)
             if are_deliveries:
-                after = examine(some)
-                if after is None:
-                    self.malformed("DELIVER messages that are not whole, or not in order")
+                body_at = check_deliveries(some)
+                if body_at is None:
+                    self.malformed("DELIVER messages that are not valid, or not in order")
                 else:
-                    self.delivered(some, after)
+                    self.messages_received(some, body_at)
             else:
                 for frame in some:
-                    self._command(frame)
+                    self._handle(frame)
             if self._peer is None:
-                return  # the connection was ended by what came
+                return  # one of these messages has ended the connection
 
-    def _command(self, frame: bytes) -> None:
+    def _handle(self, frame: bytes) -> None:
         try:
             message = Zeps.decode(frame)
         except WireError as error:
@@ -240,57 +242,58 @@ class BrokerConnection:
         if isinstance(message, AttachOk):
             if not self.granted:
                 self.granted = True
-                self.opened()
+                self.stream_granted()
                 self.on_change()
         elif isinstance(message, Invalid):
-            self.invalid(message.reason)
+            self.invalid_received(message.reason)
             self.on_change()
         elif isinstance(message, PingOk):
-            self.confirmed()
+            self.ping_answered()
         elif isinstance(message, SubscribeOk):
-            self.subscribed()
+            self.subscription_confirmed()
         elif isinstance(message, Ping):
-            self.say(_PING_OK)  # ZEP-06
+            self.send(_PING_OK)  # ZEP-06
         elif isinstance(message, Detach):
-            self._dismiss()
+            self._handle_detach()
 
-    def _dismiss(self) -> None:
-        """Let the broker end the peering. It closes when it has heard us; then we try again, after a while. (ZEP-07)"""
+    def _handle_detach(self) -> None:
+        """Handle DETACH: the broker closes the connection after our answer, and we connect again later. (ZEP-07)"""
         peer = self._peer
-        if peer is not None and self._parting is None:
+        if peer is not None and self._detach_timer is None:
             self.granted = False
             peer.feed_from(None)
-            self._parting = self.reactor.call_at(self.reactor.time() + PART, self.hang_up, "the broker said DETACH")
-            self.dismissed()
+            at = self.reactor.time() + DETACH_PATIENCE
+            self._detach_timer = self.reactor.call_at(at, self.hang_up, "the broker sent DETACH")
+            self.detach_received()
 
     @property
-    def parting(self) -> bool:
-        """Whether the broker has ended the peering, and the connection is still there."""
-        return self._parting is not None
+    def detaching(self) -> bool:
+        """Whether the broker has sent DETACH, and the connection is still open."""
+        return self._detach_timer is not None
 
-    def agree(self) -> None:
-        """Let the broker close the connection."""
-        self.say(_DETACH_OK)
+    def answer_detach(self) -> None:
+        """Send DETACH-OK, so that the broker closes the connection."""
+        self.send(_DETACH_OK)
 
-    def malformed(self, what: str) -> None:
-        """Make the connection anew: after something that is no message of ZEPS nothing on it can be trusted."""
-        self.misunderstood()
-        self.hang_up(f"the broker sent {what}")
+    def malformed(self, description: str) -> None:
+        """Connect again: after bytes that are not a valid message, the connection cannot be trusted."""
+        self.malformed_received()
+        self.hang_up(f"the broker sent {description}")
 
     def hang_up(self, reason: str) -> None:
-        """End this connection; the next one is made after a while."""
+        """Close this connection; the transport connects again after a while."""
         if self._peer is not None:
-            _log.info("the connection to %s is made anew: %s", self._endpoint, reason)
+            _log.info("reconnecting to %s: %s", self._endpoint, reason)
             self._peer.abort(reason)
 
     def close(self, linger: float | None) -> None:
-        """Say DETACH and begin to close."""
+        """Send DETACH and begin to close."""
         if self.closing:
             return
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._locate_timer is not None:
+            self._locate_timer.cancel()
         if self.granted:
-            self.say(_DETACH)
+            self.send(_DETACH)
         self.transport.close(linger)
         self.on_change()
 
@@ -299,35 +302,35 @@ class BrokerConnection:
         if self.closing:
             raise ClientClosed(f"the stream {self.stream!r} of this client is closed")
 
-    # What the subclasses decide
+    # Events, for subclasses
 
-    def opened(self) -> None:
-        """Begin: the broker has granted the stream."""
+    def stream_granted(self) -> None:
+        """Handle ATTACH-OK."""
 
-    def came_back(self) -> None:
-        """Take note that there is a connection again, after one was lost."""
+    def reconnected(self) -> None:
+        """Handle a new connection after one was lost."""
 
     def disconnected(self) -> None:
-        """Take note that the connection is lost."""
+        """Handle the loss of the connection."""
 
-    def dismissed(self) -> None:
-        """Take note that the broker has ended the peering."""
-        self.agree()
+    def detach_received(self) -> None:
+        """Handle DETACH."""
+        self.answer_detach()
 
-    def delivered(self, frames: list[bytes], after: int) -> None:
-        """Take DELIVER messages, as `batch.examine` found them."""
+    def messages_received(self, frames: list[bytes], body_at: int) -> None:
+        """Handle valid DELIVER messages; `body_at` is the result of `batch.check_deliveries`."""
 
-    def misunderstood(self) -> None:
-        """Take note that something came that is no message."""
+    def malformed_received(self) -> None:
+        """Handle bytes that are not a valid message."""
 
-    def subscribed(self) -> None:
-        """Take note of a SUBSCRIBE-OK."""
+    def subscription_confirmed(self) -> None:
+        """Handle SUBSCRIBE-OK."""
 
-    def confirmed(self) -> None:
-        """Take note of a PING-OK."""
+    def ping_answered(self) -> None:
+        """Handle PING-OK."""
 
-    def invalid(self, reason: str) -> None:
-        """Take note of an INVALID."""
+    def invalid_received(self, reason: str) -> None:
+        """Handle INVALID."""
 
 
 def _nothing() -> None:

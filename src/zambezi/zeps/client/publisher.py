@@ -1,21 +1,23 @@
-"""A publisher, without I/O: what waits to go out, what has gone and is not confirmed yet, and when to ask.
+"""A publisher, without I/O: its queue of messages, those that are sent and not confirmed, and when to send a PING.
 
-ZEPS has no confirmation of a message. But PING is a barrier: PING-OK says that all that was published before is in the
-journal. So a publisher keeps what it has sent until a PING-OK covers it, and sends it again if the connection is lost
-before. That is "at least once": what had arrived when the connection broke comes a second time.
+Time is an argument of the methods that need it. The connection calls them under its lock; only `post` takes no lock.
 
-    publish ----> pieces ----> parcels that wait ----> parcels that were sent ----> confirmed, and forgotten
-           (any thread)  collect              next, went          |           confirm
+ZEPS does not confirm a single message. But PING is a barrier: PING-OK says that all messages before it are in the
+journal. So a publisher keeps the messages that it has sent until a PING-OK covers them, and sends them again if the
+connection is lost before. That is "at least once": messages that had arrived before the loss arrive a second time.
+
+    publish ----> pieces ----> parcels that wait ----> parcels that are sent ----> confirmed, and dropped
+           (any thread)  collect       next_outgoing, mark_sent   |         ping_answered
                                         ^                         |
                                         +-------------------------+
-                                           the connection is lost
+                                              connection_lost
 
-A message costs two entries in a list: what stands before its body (found in a dictionary by key and size) and the body.
-The list is joined into a parcel, the octets as they go out, when somebody comes to send; until then, while somebody is
-sure to come, any thread may add to it without a lock (`post`).
+A message costs two entries in a list: the bytes before its body (cached by key and size), and the body. The connection
+joins the list into a parcel, the bytes as they go out, when it sends. Until then, while the connection is certain to
+send soon, any thread may add to the list without a lock (`post`).
 
-All that is not confirmed is kept, up to a bound in octets. At the bound a publisher waits, or does what else it was
-told. (ZEP-15)
+All messages that are not confirmed are kept, up to a bound in bytes. At the bound a publisher waits, raises or drops
+the oldest messages, as `on_full` says. (ZEP-15)
 """
 
 from __future__ import annotations
@@ -33,16 +35,16 @@ from zambezi.zeps.messages import Ping
 OnFull: TypeAlias = Literal["wait", "raise", "drop-oldest"]
 Key: TypeAlias = str | bytes
 
-BOUND: Final = 16 << 20
-LARGEST: Final = 16 << 20  # of a message: what brokers take unless they are told otherwise
-POSTS: Final = 512  # so many messages,
-POST: Final = 1024  # of so many octets at most, are taken with no look at the bound
-PARCEL: Final = 64 << 10
-MERGED: Final = 4 << 10  # messages that wait one by one share parcels of so many octets
-ASK_OCTETS: Final = 256 << 10  # confirmation is asked for after so many octets,
-ASK_SECONDS: Final = 0.05  # or when something has waited so long for it,
-ASKED: Final = 4  # but only so often at a time
-PREFIXES: Final = 16_384
+BOUND: Final = 16 << 20  # bytes that may be unconfirmed
+LARGEST: Final = 16 << 20  # bytes of a message: the default limit of brokers
+POSTS: Final = 512  # messages that `post` accepts without a check of the bound
+POST: Final = 1024  # bytes of such a message, at most
+PARCEL: Final = 64 << 10  # bytes of a parcel
+MERGED: Final = 4 << 10  # bytes up to which single messages are merged into one parcel
+PING_OCTETS: Final = 256 << 10  # bytes after which a PING is sent
+PING_SECONDS: Final = 0.05  # seconds after which a PING is sent for fewer bytes
+PINGS: Final = 4  # PINGs that may be unanswered
+PREFIXES: Final = 16_384  # prefixes that are cached
 
 PING: Final = Ping().encode()[0]
 _FRAMED_PING: Final = frame_header(len(PING)) + PING
@@ -50,26 +52,26 @@ _FRAMED_PING: Final = frame_header(len(PING)) + PING
 
 @dataclass(slots=True)
 class PublisherCounters:
-    """What became of what was published, in messages; and how often the connection was made anew."""
+    """Counters of a publisher: messages, except where noted."""
 
-    published: int = 0  # given to the publisher
+    published: int = 0  # accepted by the publisher
     confirmed: int = 0  # known to be in the journal
     republished: int = 0  # sent again after a lost connection: subscribers may see these twice
-    dropped: int = 0  # given up to make room, as `on_full="drop-oldest"` says: lost, unless they were on their way
-    refused: int = 0  # answers of the broker that it does not take something
-    unconfirmed: int = 0  # when the publisher was closed: the broker may or may not have them
-    reconnects: int = 0
+    dropped: int = 0  # dropped to make room (`on_full="drop-oldest"`): lost, unless they had been sent already
+    refused: int = 0  # INVALID answers of the broker
+    unconfirmed: int = 0  # not confirmed when the publisher was closed: the broker may or may not have them
+    reconnects: int = 0  # connections after the first one
 
 
 class Barrier(NamedTuple):
-    """What somebody waits for: the confirmation of all parcels up to a number."""
+    """A point to wait for: the confirmation of all parcels up to a number."""
 
     number: int
-    refused: int  # how many answers of refusal were told of before
+    refused: int  # the number of refusals that were raised before
 
 
 class Parcel:
-    """Messages as they go out."""
+    """Messages as the bytes that go out."""
 
     __slots__ = ("count", "number", "octets")
 
@@ -80,7 +82,7 @@ class Parcel:
 
 
 class Outgoing:
-    """What goes out next: some parcels, and a PING behind them where it is time for one."""
+    """The parcels that go out next, and a PING after them if it is time for one."""
 
     __slots__ = ("octets", "parcels", "ping")
 
@@ -111,7 +113,7 @@ class Outgoing:
 
 
 class _Sizes(dict[int, bytes]):
-    """What stands before the body of a PUBLISH with one key, by the size of the body: frame header and all."""
+    """The bytes before the body of a PUBLISH with one key, frame header included, by the size of the body."""
 
     __slots__ = ("_all", "_key")
 
@@ -123,17 +125,17 @@ class _Sizes(dict[int, bytes]):
         largest = self._all.largest
         if PUBLISH_LEAST - 1 + len(self._key) + size > largest:
             raise ZepsError(
-                f"with a body of {size} octets the message is over the limit of {largest}; "
+                f"with a body of {size} bytes the message exceeds the limit of {largest}; "
                 "publish it in parts, or raise `largest` here and the limit of the broker"
             )
         head = PUBLISH + self._key + BODY_LENGTH.pack(size)
         made = self[size] = frame_header(len(head) + size) + head
-        self._all.made()
+        self._all.note_added()
         return made
 
 
 class Prefixes(dict[Key, _Sizes]):
-    """What stands before the body, by key and then by size. Bounded: when it has grown too large it starts anew."""
+    """The bytes before the body, by key and then by size. It is bounded: when it is full it is cleared."""
 
     def __init__(self, largest: int) -> None:
         self.largest = largest
@@ -143,7 +145,8 @@ class Prefixes(dict[Key, _Sizes]):
         sizes = self[key] = _Sizes(encode_key(key), self)
         return sizes
 
-    def made(self) -> None:
+    def note_added(self) -> None:
+        """Count a prefix that was added, and clear the cache if it is full."""
         self._count += 1
         if self._count > PREFIXES:
             self._count = 0
@@ -154,71 +157,71 @@ class Publisher:
     """The rules of publishing to one stream over a connection that comes and goes."""
 
     __slots__ = (
-        "_asked_at",
         "_barriers",
         "_bound",
-        "_made",
+        "_last_parcel",
         "_on_full",
-        "_parcel",
-        "_reached",
+        "_parcel_size",
+        "_pinged_parcel",
         "_refusal",
+        "_refusals_raised",
         "_sent",
-        "_sent_octets",
-        "_since",
-        "_told",
+        "_sent_parcel",
+        "_unpinged_octets",
+        "_unpinged_since",
         "_waiting",
-        "_wanted",
+        "_wanted_parcel",
         "counters",
-        "held",
+        "on_late_post",
         "pieces",
         "posting",
         "prefixes",
-        "settle",
+        "unconfirmed_octets",
     )
 
     def __init__(self, bound: int = BOUND, on_full: OnFull = "wait", largest: int = LARGEST) -> None:
         if bound < 1:
-            raise ZepsError(f"the bound of what is not confirmed is a number of octets above zero, not {bound}")
+            raise ZepsError(f"bound must be a number of bytes above zero, not {bound}")
         if on_full not in ("wait", "raise", "drop-oldest"):
-            raise ZepsError(f"on_full is 'wait', 'raise' or 'drop-oldest', not {on_full!r}")
+            raise ZepsError(f"on_full must be 'wait', 'raise' or 'drop-oldest', not {on_full!r}")
         self.counters = PublisherCounters()
         self.prefixes = Prefixes(largest)
         self.pieces: list[bytes] = []  # a prefix, a body, a prefix, a body...
-        self.posting = False  # whether it is certain that the connection will collect, and there is room
-        self.settle: Callable[[bytes], bool] = _collected  # sees to a message that was posted just too late
-        self.held = 0  # the octets of all parcels that are not confirmed
+        self.posting = False  # whether the connection is certain to call `collect` soon, and there is room
+        self.on_late_post: Callable[[bytes], bool] = _accept  # handles a message that was posted too late
+        self.unconfirmed_octets = 0  # the bytes of all parcels that are not confirmed
         self._bound = bound
         self._on_full = on_full
-        self._parcel = max(1, min(PARCEL, bound // 8))
-        self._made = 0  # the number of the last parcel
-        self._waiting: deque[Parcel] = deque()
-        self._sent: deque[Parcel] = deque()
-        self._barriers: deque[int] = deque()  # for each PING that is out, the last parcel that it covers
-        self._reached = 0  # the last parcel that was sent on this connection
-        self._asked_at = 0  # the last parcel that a PING covers
-        self._sent_octets = 0  # sent since the last PING,
-        self._since = 0.0  # and when the first of it was
-        self._wanted = 0  # up to which parcel somebody waits for the confirmation
-        self._refusal = ""
-        self._told = 0
+        self._parcel_size = max(1, min(PARCEL, bound // 8))
+        self._last_parcel = 0  # the number of the newest parcel
+        self._waiting: deque[Parcel] = deque()  # not sent yet
+        self._sent: deque[Parcel] = deque()  # sent, not confirmed yet
+        self._barriers: deque[int] = deque()  # for each unanswered PING, the last parcel that it covers
+        self._sent_parcel = 0  # the last parcel that was sent on this connection
+        self._pinged_parcel = 0  # the last parcel that a PING covers
+        self._unpinged_octets = 0  # bytes sent since the last PING
+        self._unpinged_since = 0.0  # when the first of these bytes were sent
+        self._wanted_parcel = 0  # the last parcel whose confirmation a caller waits for
+        self._refusal = ""  # the last reason of the broker
+        self._refusals_raised = 0  # `counters.refused` when a refusal was last raised
 
-    # In
+    # Accepting messages
 
     def post(self, key: Key, body: bytes) -> bool:
-        """Take a message without the lock; return False if the connection may not collect it, or there is no room.
+        """Add a message without the lock; return False if the connection may not collect it, or there is no room.
 
-        Any thread may call this: `extend` is atomic, and `collect` removes only what it has seen. It looks again
-        *after* it has posted whether the publisher is still `posting`: the connection clears that *before* it collects,
-        so that a message is either collected, or `settle` takes the lock and sees to it.
+        Any thread may call this: `extend` is atomic, and `collect` removes only the pieces that it has copied. `post`
+        reads `posting` again *after* it has added the message. The connection clears `posting` *before* it collects. So
+        the message is collected, or `on_late_post` takes the lock and handles it.
         """
         pieces = self.pieces
         if not self.posting or type(body) is not bytes or len(body) > POST or len(pieces) >= 2 * POSTS:
             return False
         pieces.extend((self.prefixes[key][len(body)], body))
-        return self.posting or self.settle(body)  # type: ignore[unreachable]  # another thread may have cleared it
+        return self.posting or self.on_late_post(body)  # type: ignore[unreachable]  # another thread may have cleared it
 
     def take_back(self, body: bytes) -> bool:
-        """Take a message back that was posted too late: False if it was collected."""
+        """Remove a message that was posted too late; return False if it was collected already."""
         pieces = self.pieces
         for index in range(len(pieces) - 1, 0, -2):
             if pieces[index] is body:
@@ -227,7 +230,7 @@ class Publisher:
         return False
 
     def publish(self, key: Key, body: bytes, wait: bool = True) -> bool:
-        """Take a message. False: there is no room now, and it shall wait."""
+        """Add a message; return False if there is no room and the caller must wait."""
         prefix = self.prefixes[key][len(body)]
         self.collect()
         if not self._make_room(len(prefix) + len(body), wait):
@@ -236,22 +239,22 @@ class Publisher:
         return True
 
     def publish_many(self, items: Sequence[tuple[Key, bytes]], start: int, wait: bool = True) -> int:
-        """Take messages from `start` on; where it stopped, for there is no room now and the rest shall wait."""
+        """Add messages from `start` on; return the index of the first one that must wait for room."""
         self.collect()
         while start < len(items):
             part = items[start : start + POSTS]
             while True:
                 pieces = self._pieces_of(part)
                 size = sum(map(len, pieces))
-                if len(part) == 1 or self.held + size <= self._bound:
+                if len(part) == 1 or self.unconfirmed_octets + size <= self._bound:
                     break
                 part = part[: len(part) // 2]
             try:
                 if not self._make_room(size, wait):
                     break
             except QueueFull as error:
-                raise QueueFull(f"the first {start} of {len(items)} messages were taken: {error}") from None
-            self._wrap(pieces, size)
+                raise QueueFull(f"only the first {start} of {len(items)} messages were accepted: {error}") from None
+            self._make_parcels(pieces, size)
             start += len(part)
         return start
 
@@ -267,64 +270,64 @@ class Publisher:
         return pieces
 
     def _make_room(self, size: int, wait: bool) -> bool:
-        if self.held + size <= self._bound or not self.held:
+        if self.unconfirmed_octets + size <= self._bound or not self.unconfirmed_octets:
             return True
         if self._on_full == "drop-oldest":
-            while self.held and self.held + size > self._bound:
-                self._drop()
+            while self.unconfirmed_octets and self.unconfirmed_octets + size > self._bound:
+                self._drop_oldest()
             return True
         if not self._barriers:
-            self._wanted = self._made  # there is nothing to wait for until somebody asks
+            self._wanted_parcel = self._last_parcel  # without a PING the room would never come
         if wait and self._on_full == "wait":
             return False
         raise QueueFull(
-            f"{self.held} octets are not confirmed yet and the bound is {self._bound}; "
-            "flush(), or let publish() wait, or give the publisher a larger bound"
+            f"{self.unconfirmed_octets} bytes are not confirmed yet and the bound is {self._bound}; "
+            "call flush(), let publish() wait, or set a larger bound"
         )
 
-    def _drop(self) -> None:
-        # What was sent has probably arrived, and is only no longer kept; what was not is lost.
+    def _drop_oldest(self) -> None:
+        # A parcel that was sent has probably arrived, and is only no longer kept. One that was not sent is lost.
         parcel = (self._sent or self._waiting).popleft()
-        self.held -= len(parcel.octets)
+        self.unconfirmed_octets -= len(parcel.octets)
         self.counters.dropped += parcel.count
 
     def collect(self) -> None:
-        """Make parcels of what was posted."""
+        """Make parcels of the posted messages."""
         pieces = self.pieces
         count = len(pieces)
         if count:
             posted = pieces[:count]
-            del pieces[:count]  # what was appended meanwhile stays
-            self._wrap(posted, sum(map(len, posted)))
+            del pieces[:count]  # pieces that another thread has added meanwhile stay
+            self._make_parcels(posted, sum(map(len, posted)))
 
-    def _wrap(self, pieces: list[bytes], size: int) -> None:
+    def _make_parcels(self, pieces: list[bytes], size: int) -> None:
         count = len(pieces) // 2
-        if size > self._parcel and count > 1:
+        if size > self._parcel_size and count > 1:
             half = count // 2 * 2
             octets = sum(map(len, pieces[:half]))
-            self._wrap(pieces[:half], octets)
-            self._wrap(pieces[half:], size - octets)
+            self._make_parcels(pieces[:half], octets)
+            self._make_parcels(pieces[half:], size - octets)
             return
-        self.held += size
+        self.unconfirmed_octets += size
         self.counters.published += count
         waiting = self._waiting
-        if waiting and len(waiting[-1].octets) + size <= min(MERGED, self._parcel):
+        if waiting and len(waiting[-1].octets) + size <= min(MERGED, self._parcel_size):
             last = waiting[-1]
             last.octets += b"".join(pieces)
             last.count += count
         else:
-            self._made += 1
-            waiting.append(Parcel(self._made, count, b"".join(pieces)))
+            self._last_parcel += 1
+            waiting.append(Parcel(self._last_parcel, count, b"".join(pieces)))
 
     @property
-    def roomy(self) -> bool:
-        """Whether as much as can be posted fits."""
-        return self.held + POSTS * (POST + PUBLISH_LEAST) <= self._bound
+    def has_room_to_post(self) -> bool:
+        """Whether all messages that `post` could accept would fit."""
+        return self.unconfirmed_octets + POSTS * (POST + PUBLISH_LEAST) <= self._bound
 
-    # Out
+    # Sending
 
-    def next(self, now: float) -> Outgoing | None:
-        """What goes out next on a connection that is attached; it has gone when `went` says so."""
+    def next_outgoing(self, now: float) -> Outgoing | None:
+        """Return the next parcels to send, or None. It changes nothing: call `mark_sent` when they are sent."""
         parcels: list[Parcel] = []
         octets = 0
         for parcel in self._waiting:
@@ -332,122 +335,126 @@ class Publisher:
                 break
             parcels.append(parcel)
             octets += len(parcel.octets)
-        ping = self._is_time_to_ask(parcels, octets, now)
+        ping = self._is_time_to_ping(parcels, octets, now)
         return Outgoing(parcels, ping) if parcels or ping else None
 
-    def _is_time_to_ask(self, parcels: list[Parcel], octets: int, now: float) -> bool:
-        reached = parcels[-1].number if parcels else self._reached
-        if reached <= self._asked_at:
+    def _is_time_to_ping(self, parcels: list[Parcel], octets: int, now: float) -> bool:
+        reached = parcels[-1].number if parcels else self._sent_parcel
+        if reached <= self._pinged_parcel:
             return False
-        if self._asked_at < self._wanted <= reached:
+        if self._pinged_parcel < self._wanted_parcel <= reached:
             return True
-        if self._sent_octets + octets >= ASK_OCTETS:
-            return len(self._barriers) < ASKED
-        return not self._barriers and self._reached > self._asked_at and now >= self._since + ASK_SECONDS
+        if self._unpinged_octets + octets >= PING_OCTETS:
+            return len(self._barriers) < PINGS
+        return (
+            not self._barriers
+            and self._sent_parcel > self._pinged_parcel
+            and now >= self._unpinged_since + PING_SECONDS
+        )
 
-    def ask(self) -> bool:
-        """Whether a PING is to be sent now, past `next`: there is something that none covers."""
-        if self._reached <= self._asked_at or not self._sent:
+    def claim_ping(self) -> bool:
+        """Return whether the caller must send a PING now, for messages that no PING covers; and count it as sent."""
+        if self._sent_parcel <= self._pinged_parcel or not self._sent:
             return False
-        self.went(Outgoing([], True), self._since)
+        self.mark_sent(Outgoing([], True), self._unpinged_since)
         return True
 
     @property
-    def settled(self) -> bool:
-        """Whether all that was sent on this connection is confirmed."""
+    def all_sent_confirmed(self) -> bool:
+        """Whether all messages that were sent on this connection are confirmed."""
         return not self._sent
 
-    def went(self, outgoing: Outgoing, now: float) -> None:
-        """The connection has taken it."""
+    def mark_sent(self, outgoing: Outgoing, now: float) -> None:
+        """Note that the connection has sent these parcels."""
         if outgoing.parcels:
             for parcel in outgoing.parcels:
                 self._waiting.popleft()
                 self._sent.append(parcel)
-            if self._reached <= self._asked_at:
-                self._since = now
-            self._reached = outgoing.parcels[-1].number
-            self._sent_octets += len(outgoing.octets)
+            if self._sent_parcel <= self._pinged_parcel:
+                self._unpinged_since = now
+            self._sent_parcel = outgoing.parcels[-1].number
+            self._unpinged_octets += len(outgoing.octets)
         if outgoing.ping:
-            self._barriers.append(self._reached)
-            self._asked_at = self._reached
-            self._sent_octets = 0
+            self._barriers.append(self._sent_parcel)
+            self._pinged_parcel = self._sent_parcel
+            self._unpinged_octets = 0
 
     @property
     def deadline(self) -> float | None:
-        """When `next` has a PING to send, if nothing else happens before."""
-        if self._barriers or self._reached <= self._asked_at:
+        """The time when `next_outgoing` returns a PING, if nothing else happens before; or None."""
+        if self._barriers or self._sent_parcel <= self._pinged_parcel:
             return None
-        return self._since + ASK_SECONDS
+        return self._unpinged_since + PING_SECONDS
 
-    # What the broker says
+    # Answers of the broker
 
-    def confirm(self) -> None:
-        """A PING-OK: everything before the oldest PING is safe."""
+    def ping_answered(self) -> None:
+        """Confirm all messages before the oldest PING: the broker has sent PING-OK."""
         if not self._barriers:
-            return  # nobody asked; it confirms nothing
+            return  # no PING was sent; it confirms nothing
         covered = self._barriers.popleft()
         sent = self._sent
         while sent and sent[0].number <= covered:
             parcel = sent.popleft()
-            self.held -= len(parcel.octets)
+            self.unconfirmed_octets -= len(parcel.octets)
             self.counters.confirmed += parcel.count
 
-    def refuse(self, reason: str) -> None:
-        """An INVALID: the broker does not take something of what was published."""
+    def note_refusal(self, reason: str) -> None:
+        """Note that the broker has refused a message: it has sent INVALID."""
         self.counters.refused += 1
         self._refusal = reason
-        # It may have been a PING. Who waits is told; who asks again gets an answer of its own.
-        self._wanted = 0
+        # It may have refused a PING. Waiting callers get the error; the next caller needs a new PING.
+        self._wanted_parcel = 0
         if self._sent:
-            self._asked_at = self._sent[0].number - 1
+            self._pinged_parcel = self._sent[0].number - 1
 
-    def lost(self) -> None:
-        """The connection is gone: what is not confirmed is sent again, in its order, on the next one."""
+    def connection_lost(self) -> None:
+        """Put the messages that are not confirmed back into the queue, in order, for the next connection."""
         self.counters.republished += sum(parcel.count for parcel in self._sent)
         self._waiting.extendleft(reversed(self._sent))
         self._sent.clear()
         self._barriers.clear()
-        self._sent_octets = 0
-        # The next connection starts from nothing: no parcel was sent on it, and no PING covers any.
-        self._reached = self._asked_at = 0
+        self._unpinged_octets = 0
+        # On the next connection no parcel was sent yet, and no PING covers any.
+        self._sent_parcel = self._pinged_parcel = 0
 
     # Waiting for confirmation
 
-    def barrier(self) -> Barrier:
-        """Ask for the confirmation of all until now."""
+    def request_confirmation(self) -> Barrier:
+        """Let the next PING cover all messages so far; return the barrier to wait for."""
         self.collect()
-        if self.held:
-            self._wanted = self._made
-        return Barrier(self._made, self._told)
+        if self.unconfirmed_octets:
+            self._wanted_parcel = self._last_parcel
+        return Barrier(self._last_parcel, self._refusals_raised)
 
-    def is_confirmed(self, barrier: Barrier) -> bool:
-        """Whether nothing up to the barrier is left to be confirmed. Raises what the broker refused since the last."""
+    def check_confirmed(self, barrier: Barrier) -> bool:
+        """Return whether all messages up to a barrier are confirmed. Raise `BrokerError`, once, after a refusal."""
         refused = self.counters.refused
         if refused > barrier.refused:
-            self._told = refused
-            raise BrokerError(f"the broker refused something that was published: {self._refusal}")
+            self._refusals_raised = refused
+            raise BrokerError(f"the broker refused a published message: {self._refusal}")
         oldest = self._sent or self._waiting
         return not oldest or oldest[0].number > barrier.number
 
     @property
     def unconfirmed(self) -> int:
-        """How many messages are not confirmed."""
+        """The number of messages that are not confirmed."""
         kept: Iterable[Parcel] = (*self._sent, *self._waiting)
         return sum(parcel.count for parcel in kept) + len(self.pieces) // 2
 
 
-def _collected(_body: bytes) -> bool:
+def _accept(_body: bytes) -> bool:
     return True
 
 
 def encode_key(key: object) -> bytes:
-    """A routing key as it stands in a message."""
+    """Return a routing key as it stands in a message: its length, and its bytes."""
     if isinstance(key, bytes):
         if len(key) > 255:
-            raise ZepsError(f"a key of {len(key)} octets is too long: 255 at most")
+            raise ZepsError(f"a key of {len(key)} bytes is too long: 255 at most")
         return bytes((len(key),)) + key
     if not isinstance(key, str):
-        raise ZepsError(f"a key is text, not {type(key).__name__}")
+        raise ZepsError(f"a key must be text, not {type(key).__name__}")
     try:
         return string.encode(key)
     except Unencodable as error:

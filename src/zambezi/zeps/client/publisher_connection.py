@@ -1,7 +1,7 @@
-"""The connection of a publisher: what the engine holds goes out as fast as the broker takes it.
+"""The connection of a publisher: it sends the engine's messages as fast as the broker takes them.
 
-A message alone is on the wire at once; those that follow closely wait for each other, until the loop comes round or
-there are enough of them. What does not go out at once is asked for by the link when it takes more (`pull`).
+A single message goes out at once. Messages that follow closely wait for each other, until the next turn of the event
+loop or until there are enough of them. If the connection cannot take all of them, it pulls the rest later (`pull`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zambezi.zmtp.reactor import Reactor, Timer
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
-QUIET: Final = 50e-6
+QUIET: Final = 50e-6  # seconds without a send, after which the next message goes out at once
 
 
 class PublisherConnection(BrokerConnection):
@@ -27,166 +27,166 @@ class PublisherConnection(BrokerConnection):
     ) -> None:
         super().__init__(reactor, options, locate, stream)
         self.engine = engine
-        engine.settle = self._settle_post
-        self.failure = ""  # why the broker does not grant the stream
+        engine.on_late_post = self._handle_late_post
+        self.failure = ""  # why the broker refuses ATTACH
         self._scheduled = False
-        self._last = 0.0
+        self._sent_at = 0.0
         self._offering = False
-        self._asking: Timer | None = None
+        self._timer: Timer | None = None
 
     def check_open(self) -> None:
         super().check_open()
         if self.failure:
-            raise BrokerError(f"the broker does not grant the stream {self.stream!r}: {self.failure}")
+            raise BrokerError(f"the broker refuses access to the stream {self.stream!r}: {self.failure}")
 
-    def _settle_post(self, body: bytes) -> bool:
-        """See to a message that a thread posted while another collected: it may have been left behind."""
+    def _handle_late_post(self, body: bytes) -> bool:
+        """Send a message that was posted while another thread collected, or take it back if this is closed."""
         with self.reactor.lock:
             if not self.closing:
-                self.pump()
+                self.send_pending()
             elif self.engine.take_back(body):
                 self.check_open()
             return True
 
     def publish(self, key: Key, body: bytes, wait: bool = True) -> bool:
-        """Take a message; False if it must wait for room."""
+        """Add a message; return False if it must wait for room."""
         self.check_open()
         try:
             taken = self.engine.publish(key, body, wait)
         except QueueFull:
-            self.pump()
+            self.send_pending()
             raise
         if not taken or len(body) >= PARCEL:
-            self.pump()
+            self.send_pending()
         else:
-            self._nudge()
+            self._send_soon()
         return taken
 
     def publish_many(self, items: list[tuple[Key, bytes]], start: int, wait: bool = True) -> int:
-        """Take messages from `start` on; where it stopped because the rest must wait for room."""
+        """Add messages from `start` on; return the index of the first one that must wait for room."""
         self.check_open()
         try:
             return self.engine.publish_many(items, start, wait)
         finally:
-            self.pump()
+            self.send_pending()
 
     def ask_for_confirmation(self) -> Barrier:
-        """Ask the broker to confirm all until now; return what to wait for."""
+        """Ask the broker to confirm all messages so far; return the barrier to wait for."""
         self.check_open()
-        barrier = self.engine.barrier()
-        self.pump()
+        barrier = self.engine.request_confirmation()
+        self.send_pending()
         return barrier
 
-    def _nudge(self) -> None:
-        """A message alone goes out at once, and those that follow closely wait for each other."""
+    def _send_soon(self) -> None:
+        """Send a single message at once, and messages that follow closely in the next turn of the event loop."""
         if self._scheduled:
             if len(self.engine.pieces) >= 2 * POSTS:
-                self.pump()
-        elif self.reactor.time() - self._last > QUIET:
-            self.pump()
+                self.send_pending()
+        elif self.reactor.time() - self._sent_at > QUIET:
+            self.send_pending()
         else:
             self._scheduled = True
-            self.engine.posting = self.engine.roomy
-            self.reactor.call_soon(self._come)
+            self.engine.posting = self.engine.has_room_to_post
+            self.reactor.call_soon(self._send_scheduled)
 
-    def _come(self) -> None:
+    def _send_scheduled(self) -> None:
         self._scheduled = False
-        self.engine.posting = False  # before it is collected: see `Publisher.post`
-        self.pump()
+        self.engine.posting = False  # before `collect`: see `Publisher.post`
+        self.send_pending()
 
-    def pump(self) -> None:
-        """Send what can be sent."""
+    def send_pending(self) -> None:
+        """Send as many messages as the connection takes."""
         if self.closing:
-            return  # nothing more is taken: who posts something now takes it back
+            return  # nothing more is sent: a late post is taken back
         engine = self.engine
         engine.collect()
-        now = self._last = self.reactor.time()
+        now = self._sent_at = self.reactor.time()
         if self.granted and not self._offering:
-            self._offering = True  # or a link that writes something else first would pull the same
+            self._offering = True  # or a link that writes other messages first would pull the same parcels
             try:
-                self._offer(now)
+                self._offer_to_peer(now)
             finally:
                 self._offering = False
-            self._arm()
-        engine.posting = self._scheduled and engine.roomy and not self.failure
+            self._set_timer()
+        engine.posting = self._scheduled and engine.has_room_to_post and not self.failure
 
-    def _offer(self, now: float) -> None:
+    def _offer_to_peer(self, now: float) -> None:
         peer, engine = self._peer, self.engine
-        # A connection that is to write soon, or waits until it can, pulls by itself.
+        # A busy connection pulls by itself when it writes.
         while peer is not None and not peer.busy:
-            outgoing = engine.next(now)
+            outgoing = engine.next_outgoing(now)
             if outgoing is None or not peer.offer(outgoing):
                 break
-            engine.went(outgoing, now)
+            engine.mark_sent(outgoing, now)
 
     def pull(self) -> Outgoing | None:
-        """What the link sends next: it takes more."""
+        """Return the next parcels for a link that has room, or None."""
         if self._offering or not self.granted:
             return None
         engine = self.engine
         engine.collect()
         now = self.reactor.time()
-        outgoing = engine.next(now)
+        outgoing = engine.next_outgoing(now)
         if outgoing is not None:
-            engine.went(outgoing, now)
-            self._arm()
+            engine.mark_sent(outgoing, now)
+            self._set_timer()
         return outgoing
 
-    def _arm(self) -> None:
+    def _set_timer(self) -> None:
         deadline = self.engine.deadline
-        if deadline is not None and self._asking is None:
-            self._asking = self.reactor.call_at(deadline, self._ask)
+        if deadline is not None and self._timer is None:
+            self._timer = self.reactor.call_at(deadline, self._on_timer)
 
-    def _ask(self) -> None:
-        self._asking = None
-        self.pump()
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.send_pending()
 
-    def opened(self) -> None:
+    def stream_granted(self) -> None:
         self.failure = ""
         if self._peer is not None:
             self._peer.feed_from(self)
-        self.pump()
+        self.send_pending()
 
-    def came_back(self) -> None:
+    def reconnected(self) -> None:
         self.engine.counters.reconnects += 1
 
     def disconnected(self) -> None:
-        self.engine.lost()
+        self.engine.connection_lost()
 
-    def confirmed(self) -> None:
-        self.engine.confirm()
+    def ping_answered(self) -> None:
+        self.engine.ping_answered()
         if self.closing:
-            self.engine.counters.unconfirmed = self.engine.unconfirmed  # it came in time after all
-        if self.parting and self.engine.settled:
-            self.agree()
-        self.pump()
+            self.engine.counters.unconfirmed = self.engine.unconfirmed  # the confirmation came before the end
+        if self.detaching and self.engine.all_sent_confirmed:
+            self.answer_detach()
+        self.send_pending()
         self.on_change()
 
-    def dismissed(self) -> None:
-        # What is confirmed before we part need not be published again.
-        if self.engine.ask():
-            self.say(PING)
-        elif self.engine.settled:
-            self.agree()
+    def detach_received(self) -> None:
+        # Messages that are confirmed before the connection ends need not be published again.
+        if self.engine.claim_ping():
+            self.send(PING)
+        elif self.engine.all_sent_confirmed:
+            self.answer_detach()
 
-    def invalid(self, reason: str) -> None:
-        if not (self.granted or self.parting):
+    def invalid_received(self, reason: str) -> None:
+        if not (self.granted or self.detaching):
             self.failure = reason
             self.engine.posting = False
             return
         level = logging.DEBUG if self.engine.counters.refused else logging.WARNING
-        _log.log(level, "the broker refused something that was published to %s: %s", self.stream, reason)
-        self.engine.refuse(reason)
-        if self.parting:
-            self.agree()  # what was asked last may be what was refused
+        _log.log(level, "the broker refused a message that was published to %s: %s", self.stream, reason)
+        self.engine.note_refusal(reason)
+        if self.detaching:
+            self.answer_detach()  # the broker may have refused the last PING
 
     def close(self, linger: float | None) -> None:
         if not self.closing:
             self.engine.posting = False
             self.engine.collect()
             self.engine.counters.unconfirmed = self.engine.unconfirmed
-            if self._asking is not None:
-                self._asking.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
             if self._peer is not None:
                 self._peer.feed_from(None)
         super().close(linger)

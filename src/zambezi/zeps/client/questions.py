@@ -1,4 +1,4 @@
-"""Connections that ask the broker something, once, and end with the answer."""
+"""Connections that ask the broker a question, and close when they have the answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PING: Final = Ping().encode()[0]
 
 
 class Question(BrokerConnection):
-    """A connection that asks a reserved stream for all that it has to tell, once."""
+    """A connection that reads all messages of a reserved stream once."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class Question(BrokerConnection):
         options: ClientOptions,
         locate: Locate,
         stream: str,
-        answer: Callable[[Question], object],
+        on_answer: Callable[[Question], object],
         pattern: str = "",
         after: int = 0,
     ) -> None:
@@ -32,44 +32,44 @@ class Question(BrokerConnection):
         self.batches: list[MessageBatch] = []
         self.failure: ZepsError | None = None
         self.done = False
-        self._answer = answer
-        self._ask = [*Subscribe(pattern, after).encode(), *Credit(WINDOW).encode(), _PING]
+        self._on_answer = on_answer
+        self._requests = [*Subscribe(pattern, after).encode(), *Credit(WINDOW).encode(), _PING]
 
     @property
     def bodies(self) -> list[bytes]:
-        """What was told."""
+        """The bodies of all messages."""
         return [body for batch in self.batches for body in batch.bodies()]
 
-    def opened(self) -> None:
-        for message in self._ask:
-            self.say(message)
+    def stream_granted(self) -> None:
+        for message in self._requests:
+            self.send(message)
 
     def disconnected(self) -> None:
         if not self.done:
             self.batches = []
 
-    def delivered(self, frames: list[bytes], after: int) -> None:
-        batch = MessageBatch(self.stream, frames, after)
+    def messages_received(self, frames: list[bytes], body_at: int) -> None:
+        batch = MessageBatch(self.stream, frames, body_at)
         self.batches.append(batch)
-        self.say(Credit(batch.octets).encode()[0])
+        self.send(Credit(batch.octets).encode()[0])
 
-    def confirmed(self) -> None:
-        self.finish()
+    def ping_answered(self) -> None:
+        self._finish()
 
-    def invalid(self, reason: str) -> None:
-        self.failure = BrokerError(f"the broker tells nothing of {self.stream!r}: {reason}")
-        self.finish()
+    def invalid_received(self, reason: str) -> None:
+        self.failure = BrokerError(f"the broker does not answer about {self.stream!r}: {reason}")
+        self._finish()
 
-    def finish(self) -> None:
+    def _finish(self) -> None:
         if not self.done:
             self.done = True
             self.close(0)
-            self._answer(self)
+            self._on_answer(self)
             self.on_change()
 
 
 class Probe(Question):
-    """Asks for the first message of a stream that is not before a time."""
+    """A connection that reads the first message of a stream at or after a time."""
 
     def __init__(
         self,
@@ -77,12 +77,12 @@ class Probe(Question):
         options: ClientOptions,
         locate: Locate,
         stream: str,
-        answer: Callable[[Question], object],
+        on_answer: Callable[[Question], object],
         time: int,
     ) -> None:
-        super().__init__(reactor, options, locate, stream, answer)
-        self._ask = [*Subscribe("", time).encode(), *Credit(1).encode()]
+        super().__init__(reactor, options, locate, stream, on_answer)
+        self._requests = [*Subscribe("", time).encode(), *Credit(1).encode()]
 
-    def delivered(self, frames: list[bytes], after: int) -> None:
-        super().delivered(frames, after)
-        self.finish()
+    def messages_received(self, frames: list[bytes], body_at: int) -> None:
+        super().messages_received(frames, body_at)
+        self._finish()

@@ -1,21 +1,21 @@
-"""A subscriber, without I/O: where it stands in the stream, what it may still be sent, and where it ends.
+"""A subscriber, without I/O and without a clock: its position in the stream, its credit, and where it ends.
 
-The broker sends as much as it has credit for. A subscriber gives credit for a window of octets at first, and more as
-the program takes messages away: so the window bounds what is held for a program that is slow. When a connection is
-lost, the next one goes on after the last message that came: nothing is missed and nothing comes twice.
+The broker sends as much as it has credit for. A subscriber first gives credit for a window of bytes, and then for as
+many bytes as the program reads: so the window bounds the memory for a slow program. After a lost connection the
+subscription continues after the last message that was received: no message is missed or repeated.
 
-Where to begin and where to end are both told in the language of SUBSCRIBE's `latest`: a sequence, `EARLIEST`, `LATEST`,
-or a time with the top bit set. They become sequences by what the broker tells of the stream, so that "latest" is a
-place to come back to. If the stream is not the one that it was, the place means nothing, and the subscription ends with
-an error.
+The start and the end use the notation of SUBSCRIBE's `latest`: a sequence, `EARLIEST`, `LATEST`, or a time with the top
+bit set. They become sequences when the broker describes the stream, so that a reconnect continues at the same position.
+If the stream has another incarnation, the position means nothing, and the subscription ends with an error.
 
-With a pattern, messages stop coming at the last one that matches, and nobody says that the end was passed. So for a
-subscription that has an end, the message *at* the end is asked for by a second SUBSCRIBE, whatever its key is.
+With a pattern, the broker sends nothing after the last message that matches, and the subscriber would not notice that
+the end was passed. So a subscription with an end asks for the message *at* the end by a second SUBSCRIBE, whatever its
+key is.
 
-Where messages may come from a multicast group too, we must know at any time what the next sequence is, and a pattern
-hides that. So the broker is asked to apply the pattern only to what is before the last message that is there when we
-subscribe, and to send all from that one on, by a second SUBSCRIBE again; from the group everything comes anyway. What
-does not match is then left out here. Credit makes it safe: none is given before both were said.
+With multicast, the subscriber must always know the next sequence, and a pattern hides that. So the broker applies the
+pattern only to messages before the last one that exists at the time of SUBSCRIBE, and a second SUBSCRIBE asks for all
+messages from that one on. The group sends all messages anyway. The subscriber then applies the pattern by itself. It
+gives no credit before it has sent both, so that the broker cannot deliver anything in between.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from zambezi.zeps.client.batch import MessageBatch, below
-from zambezi.zeps.directory import StreamInfo, moment
+from zambezi.zeps.client.batch import MessageBatch, lower_bound
+from zambezi.zeps.directory import StreamInfo
 from zambezi.zeps.errors import BrokerError, Incarnation, ZepsError
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.layout import key_of, sequence_of
@@ -35,38 +35,38 @@ from zambezi.zeps.messages import EARLIEST, LATEST, TIME, Credit, Subscribe
 from zambezi.zeps.multicast.reception import ReceptionCounters
 
 WINDOW: Final = 4 << 20
-_SHARE: Final = 4  # credit is given when this part of the window is missing
+_SHARE: Final = 4  # credit is given when one part in so many of the window is free
 
 
 @dataclass(slots=True)
 class SubscriberCounters:
-    """What came, in messages; and how often the connection was made anew."""
+    """Counters of a subscription: messages, except where noted."""
 
     received: int = 0
-    repeated: int = 0  # came a second time, and were left out
-    missed: int = 0  # were gone from the journal before they could be sent
-    malformed: int = 0  # what came and is no message: the connection is made anew
-    reconnects: int = 0
-    multicast: ReceptionCounters = field(default_factory=ReceptionCounters)  # where a group was asked for
+    repeated: int = 0  # received a second time, and dropped
+    missed: int = 0  # removed from the journal before they could be sent
+    malformed: int = 0  # bytes that are not a valid message: the client reconnects
+    reconnects: int = 0  # connections after the first one
+    multicast: ReceptionCounters = field(default_factory=ReceptionCounters)  # with multicast only
 
 
 class Subscriber:
     """The rules of one subscription over a connection that comes and goes."""
 
     __slots__ = (
-        "_at_end",
         "_batches",
         "_begun",
+        "_end_marked",
+        "_end_matches",
         "_everything_after",
+        "_filter",
         "_first",
         "_last",
-        "_marked",
         "_pattern",
-        "_remaining",
         "_since",
         "_stream",
         "_unread",
-        "_wanted",
+        "_unused_credit",
         "_window",
         "counters",
         "ended",
@@ -80,10 +80,10 @@ class Subscriber:
         self, stream: str, pattern: str = "", since: int = LATEST, until: int | None = None, window: int = WINDOW
     ) -> None:
         if window < 1:
-            raise ZepsError(f"a window is a number of octets above zero, not {window}")
+            raise ZepsError(f"window must be a number of bytes above zero, not {window}")
         self.counters = SubscriberCounters()
         self.position: int | None = None if since & TIME or since in (EARLIEST, LATEST) else since
-        self.until = until  # a sequence, or what is still to become one
+        self.until = until  # a sequence; a time or `LATEST` until the sequence is known
         self.ended = False
         self.failure: ZepsError | None = None
         self._stream = stream
@@ -91,27 +91,27 @@ class Subscriber:
         self._since = since
         self._window = window
         self.incarnation = ""
-        self._first, self._last = 1, 0  # of the stream, when the broker last told
-        self._marked = False  # whether the message at the end was asked for
-        self._begun = False  # whether a message has come
-        self._remaining = 0  # credit that the broker has not used
-        self._unread = 0
+        self._first, self._last = 1, 0  # of the stream, when the broker last described it
+        self._end_marked = False  # whether SUBSCRIBE for the message at the end was sent
+        self._begun = False  # whether a message was received
+        self._unused_credit = 0  # credit that the broker has not used
+        self._unread = 0  # bytes that the program has not read
         self._batches: deque[tuple[MessageBatch, int]] = deque()
-        # Whether the message at the end is one of ours.
-        self._at_end = Matchers().parse(pattern) if pattern and until is not None else None
-        self._wanted: Filter | None = None  # where it is for us to choose
-        self._everything_after = LATEST  # the sequence after which the broker does not choose
+        # The test whether the message at the end matches the pattern.
+        self._end_matches = Matchers().parse(pattern) if pattern and until is not None else None
+        self._filter: Filter | None = None  # the pattern, if we apply it here
+        self._everything_after = LATEST  # the sequence after which the broker does not apply the pattern
 
     # Where to begin
 
-    def learn(self, info: StreamInfo | None) -> None:
-        """What the broker tells of the stream, before each SUBSCRIBE; None if it tells nothing."""
+    def update(self, info: StreamInfo | None) -> None:
+        """Use the broker's description of the stream, before each SUBSCRIBE; None if the broker gives none."""
         if info is None:
             if self.until is not None and self.end is None:
-                self.fail(BrokerError("this broker tells nothing of its streams: say by a sequence where to end"))
+                self.fail(BrokerError("this broker does not describe its streams: give the end by a sequence"))
             return
         if self.incarnation and info.incarnation != self.incarnation:
-            self.fail(self._not_the_same(f"its incarnation was {self.incarnation} and is {info.incarnation} now"))
+            self.fail(self._incarnation_error(f"its incarnation was {self.incarnation} and is {info.incarnation} now"))
             return
         self.incarnation = info.incarnation
         self._first, self._last = info.first, info.last
@@ -120,98 +120,98 @@ class Subscriber:
         elif self.position is None and self._since == LATEST:
             self.position = info.last
         elif self.position is not None and self.position > info.last:
-            self.fail(self._not_the_same(f"its last sequence is {info.last}"))
+            self.fail(self._incarnation_error(f"its last sequence is {info.last}"))
             return
         if self.until == LATEST:
             self.until = info.last
-        self._look_for_the_end(info)
+        self._check_end(info)
 
-    def _look_for_the_end(self, info: StreamInfo) -> None:
+    def _check_end(self, info: StreamInfo) -> None:
         until = self.end
         if until is None:
             return
-        # A time after the last message is a place behind all that is there.
-        start = info.last if self.position is None and self._is_after(info) else self.position or 0
+        # A start time after the last message is a position after all messages.
+        start = info.last if self.position is None and self._starts_after(info) else self.position or 0
         if until <= start or until < info.first:
             self.ended = True
 
-    def _is_after(self, info: StreamInfo) -> bool:
+    def _starts_after(self, info: StreamInfo) -> bool:
         return bool(self._since & TIME) and (self._since ^ TIME) * 1000 > info.last_time
 
     @property
     def end(self) -> int | None:
-        """The last sequence, if that is known."""
+        """The last sequence of the subscription, if it is known."""
         return None if self.until is None or self.until & TIME or self.until == LATEST else self.until
 
     def set_end(self, until: int, info: StreamInfo) -> None:
-        """The time to end at has become a sequence."""
+        """Set the last sequence of the subscription, when the time of its end has become a sequence."""
         self.until = until
-        self._look_for_the_end(info)
+        self._check_end(info)
 
-    def subscribe(self) -> list[bytes]:
-        """What to say once the stream is known: SUBSCRIBE and CREDIT. (ZEP-02, ZEP-03)"""
-        self._remaining = 0
-        self._marked = False
+    def subscribe_messages(self) -> list[bytes]:
+        """Return the messages that begin the subscription: SUBSCRIBE and CREDIT. (ZEP-02, ZEP-03)"""
+        self._unused_credit = 0
+        self._end_marked = False
         latest = self.position if self.position is not None else self._since
-        said = [*Subscribe(self._pattern, latest).encode(), *self._want_everything(), *self.mark_end()]
-        credit = self.grant()
-        return said if credit is None else [*said, credit]
+        found = [*Subscribe(self._pattern, latest).encode(), *self._subscribe_everything(), *self.mark_end()]
+        credit = self.next_credit()
+        return found if credit is None else [*found, credit]
 
-    def choose(self) -> None:
-        """From now on it is for us to leave out what does not match the pattern."""
-        if self._pattern and self._wanted is None:
-            self._wanted = Filter([self._pattern], Matchers())
+    def filter_here(self) -> None:
+        """Apply the pattern here from now on, because the group sends all messages."""
+        if self._pattern and self._filter is None:
+            self._filter = Filter([self._pattern], Matchers())
 
-    def _want_everything(self) -> tuple[bytes, ...]:
-        """The SUBSCRIBE for all that comes after what is there now, where it is for us to choose."""
+    def _subscribe_everything(self) -> tuple[bytes, ...]:
+        """Return the SUBSCRIBE for all messages after the existing ones, if the pattern is applied here."""
         self._everything_after = LATEST
-        if self._wanted is None or not self.incarnation or self.position is None:
+        if self._filter is None or not self.incarnation or self.position is None:
             return ()
         end = self.end
-        # The last one comes in any case: so it is known when all before it is behind us.
+        # The last existing message is included: when it arrives, all messages before it have been sent.
         after = max(self.position, self._first - 1, self._last - 1)
         self._everything_after = after if end is None else min(after, end - 1)
-        self._marked = end is not None
+        self._end_marked = end is not None
         return Subscribe("", self._everything_after).encode()
 
     @property
-    def lacks_mark(self) -> bool:
-        """Whether the message at the end is still to be asked for: when the stream has reached that far."""
-        return self._at_end is not None and self.end is not None and not self._marked
+    def needs_end_mark(self) -> bool:
+        """Whether SUBSCRIBE for the message at the end must still be sent, when the stream has reached the end."""
+        return self._end_matches is not None and self.end is not None and not self._end_marked
 
     def mark_end(self) -> tuple[bytes, ...]:
-        """The SUBSCRIBE for the message at the end, if it is time for it."""
+        """Return the SUBSCRIBE for the message at the end, if it is time for it."""
         end = self.end
-        if end is None or not self.lacks_mark:
+        if end is None or not self.needs_end_mark:
             return ()
         if end > self._everything_after:
-            self._marked = True  # it comes by itself
+            self._end_marked = True  # the broker sends it anyway
             return ()
         if end - 1 > self._last:
             return ()
-        self._marked = True
+        self._end_marked = True
         return Subscribe("", end - 1).encode()
 
-    # What comes
+    # Receiving
 
-    def deliver(self, frames: list[bytes], after: int) -> None:
-        """Take DELIVER messages from the broker, as `received.examine` found them."""
+    def accept_from_broker(self, frames: list[bytes], body_at: int) -> None:
+        """Accept DELIVER messages of the broker; `body_at` is the result of `check_deliveries`."""
         octets = sum(map(len, frames))
-        self._remaining -= octets
-        self._accept(frames, after, octets)
+        self._unused_credit -= octets
+        self._accept(frames, body_at, octets)
 
-    def overhear(self, frames: list[bytes], after: int) -> None:
-        """Take DELIVER messages from a group: all that follow on where we stand."""
-        self._accept(frames, after, sum(map(len, frames)))
+    def accept_from_group(self, frames: list[bytes], body_at: int) -> None:
+        """Accept DELIVER messages of the group, which follow directly after the position."""
+        self._accept(frames, body_at, sum(map(len, frames)))
 
-    def _accept(self, frames: list[bytes], after: int, octets: int) -> None:
+    def _accept(self, frames: list[bytes], body_at: int, octets: int) -> None:
         count = len(frames)
         if self.ended:
             return
         position = self.position
         first, last = sequence_of(frames[0]), sequence_of(frames[-1])
         if position is not None and first <= position:
-            repeated = bisect_left(frames, below(position + 1))
+            repeated = bisect_left(frames, lower_bound(position + 1))
             self.counters.repeated += repeated
             frames = frames[repeated:]
             if not frames:
@@ -223,9 +223,9 @@ class Subscriber:
         end = self.end
         if end is not None and last >= end:
             self.ended = True
-            frames = self._until(frames, end)
-        if self._wanted is not None:
-            wanted = self._wanted
+            frames = self._cut_at_end(frames, end)
+        if self._filter is not None:
+            wanted = self._filter
             frames = [frame for frame in frames if wanted(key_of(frame))]
         if not frames:
             return
@@ -233,67 +233,61 @@ class Subscriber:
             octets = sum(map(len, frames))
         self.counters.received += len(frames)
         self._unread += octets
-        self._batches.append((MessageBatch(self._stream, frames, after), octets))
+        self._batches.append((MessageBatch(self._stream, frames, body_at), octets))
 
-    def _until(self, frames: list[bytes], end: int) -> list[bytes]:
+    def _cut_at_end(self, frames: list[bytes], end: int) -> list[bytes]:
         self.position = end
-        frames = frames[: bisect_left(frames, below(end + 1))]
-        at_end = self._at_end
+        frames = frames[: bisect_left(frames, lower_bound(end + 1))]
+        at_end = self._end_matches
         if at_end is not None and frames and sequence_of(frames[-1]) == end and not at_end(key_of(frames[-1])):
             frames = frames[:-1]
         return frames
 
-    def refuse(self, reason: str) -> None:
-        """End the subscription with an error: the broker refuses it."""
+    def fail_refused(self, reason: str) -> None:
+        """End the subscription with an error: the broker has refused it."""
         self.fail(BrokerError(f"the subscription to {self._stream!r} was refused: {reason}"))
 
     def fail(self, error: ZepsError) -> None:
-        """The subscription cannot go on; what has come can still be read."""
+        """End the subscription with an error. Messages that were received can still be read."""
         if self.failure is None:
             self.failure = error
 
-    def _not_the_same(self, why: str) -> Incarnation:
+    def _incarnation_error(self, why: str) -> Incarnation:
         place = f"after sequence {self.position}" if self.position is not None else "anywhere"
         return Incarnation(
-            f"the stream {self._stream!r} is not the one that it was: {why}. To go on {place} would miss or repeat "
-            "messages; subscribe anew, since='earliest' or from a time"
+            f"the stream {self._stream!r} is not the one that it was: {why}. To continue {place} would miss or repeat "
+            "messages; subscribe again, since='earliest' or from a time"
         )
 
-    # What goes to the program
+    # Reading
 
     @property
     def full(self) -> bool:
-        """Whether the program has not taken what the window allows."""
+        """Whether the window is full of messages that the program has not read."""
         return self._unread >= self._window
 
     @property
     def has_room(self) -> bool:
-        """Whether it has taken half of it again."""
+        """Whether at least half of the window is free."""
         return self._unread <= self._window // 2
 
     @property
     def readable(self) -> bool:
+        """Whether a batch can be read."""
         return bool(self._batches)
 
     def next_batch(self) -> MessageBatch | None:
-        """Return the next batch, if one has come."""
+        """Return the next batch, or None if there is none yet."""
         if not self._batches:
             return None
         batch, octets = self._batches.popleft()
         self._unread -= octets
         return batch
 
-    def grant(self) -> bytes | None:
-        """The CREDIT to give now, if it is worth a message."""
-        missing = self._window - self._unread - self._remaining
+    def next_credit(self) -> bytes | None:
+        """Return the CREDIT to send now, and count it as given; None if it is too little for a message."""
+        missing = self._window - self._unread - self._unused_credit
         if self.ended or missing < max(1, self._window // _SHARE):
             return None
-        self._remaining += missing
+        self._unused_credit += missing
         return Credit(missing).encode()[0]
-
-
-def shown(latest: int) -> str:
-    """A place in a stream, for people."""
-    if latest & TIME:
-        return moment((latest ^ TIME) * 1000).isoformat()
-    return {EARLIEST: "earliest", LATEST: "latest"}.get(latest, str(latest))

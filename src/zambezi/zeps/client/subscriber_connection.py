@@ -1,11 +1,22 @@
-"""The connection of a subscription: first it learns what the stream is now, and then it subscribes.
+"""The connection of a subscription: it asks the broker to describe the stream, and then it subscribes.
 
-ATTACH comes first, so that the stream is there; then `$streams` is asked, on a connection of its own, which incarnation
-it is and where it begins and ends; then SUBSCRIBE follows, from the place where the subscription stands. It is the same
-after every loss of the connection.
+The steps, on the first connection and again after every loss:
 
-Where the program wishes for multicast, the group is joined when the broker has told of it. As long as the group carries
-the subscription there is no connection at all; when it does not, one is made, as after a loss. (ZEP-16)
+    ATTACH-OK ----> ask `$streams` ----> learn incarnation, first, last ----> SUBSCRIBE, CREDIT ----> messages
+                    (a connection              |
+                     of its own)               +-- the end is a past time: ask for the sequence before it, first
+                                               +-- the end is a future time: ask again when it has come
+                                               +-- the end is a sequence and there is a pattern: ask now and then
+                                                   whether the stream has reached it
+
+ATTACH comes before the question, so that the stream exists.
+
+With multicast, the subscription joins the group when the broker has described the stream. While the group carries the
+subscription there is no connection to the broker at all (`suspend`); when it does not, `start` connects again, as after
+a loss. (ZEP-16)
+
+Like all connections it never blocks. It uses the reactor for its timers, and the wall clock to see whether the time of
+an end has come.
 """
 
 from __future__ import annotations
@@ -16,18 +27,18 @@ from typing import Final
 
 from zambezi.wire.text import as_bytes
 from zambezi.zeps.client.batch import MessageBatch
-from zambezi.zeps.client.connection import PART, BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.connection import DETACH_PATIENCE, BrokerConnection, ClientOptions, Locate
 from zambezi.zeps.client.questions import Probe, Question
 from zambezi.zeps.client.subscriber import Subscriber
 from zambezi.zeps.directory import STREAMS, StreamInfo, read_streams
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.messages import TIME
-from zambezi.zeps.multicast.listening import Listening, Wish
+from zambezi.zeps.multicast.group_subscription import GroupSubscription, MulticastOptions
 from zambezi.zeps.multicast.reception import Phase
 from zambezi.zmtp.reactor import Reactor, Timer
 
-LONGEST: Final = 255  # octets of a pattern
-POLL: Final = 0.5  # seconds between looks whether a stream has reached where a subscription ends
+LONGEST: Final = 255  # bytes of a pattern
+POLL: Final = 0.5  # seconds between questions whether the stream has reached the end of the subscription
 
 
 class SubscriberConnection(BrokerConnection):
@@ -40,50 +51,52 @@ class SubscriberConnection(BrokerConnection):
         locate: Locate,
         stream: str,
         engine: Subscriber,
-        wish: Wish | None = None,
+        multicast: MulticastOptions | None = None,
     ) -> None:
         super().__init__(reactor, options, locate, stream)
         self.engine = engine
-        self._wish = wish  # for multicast; None if there is none, or it cannot come true
-        self._info: StreamInfo | None = None
-        self._listening: Listening | None = None
-        self.confirmed_once = False  # by the broker: from then on nothing is missed
-        self._question: Question | None = None
-        self._subscribed = False
+        self.confirmed_once = False  # whether the broker has ever confirmed it: from then on no message is missed
+        self._multicast = multicast  # None without multicast, or if the group cannot be joined
+        self._group: GroupSubscription | None = None
+        self._info: StreamInfo | None = None  # the last description of the stream, with multicast
+        self._subscribed = False  # whether SUBSCRIBE was sent on this connection
         self._refusal = ""  # why the broker refused the subscription
-        self._poll: Timer | None = None
+        self._question: Question | None = None  # the question that is not answered yet
+        self._question_timer: Timer | None = None  # for the next question
 
     def next_batch(self) -> MessageBatch | None:
         """Return the next batch, and give the broker credit for more."""
         batch = self.engine.next_batch()
         if batch is not None:
-            self._give_credit()
-            if self._listening is not None and self.engine.has_room:
-                self._listening.release()
+            self._send_credit()
+            if self._group is not None and self.engine.has_room:
+                self._group.resume()
         return batch
 
-    def _give_credit(self) -> None:
+    def _send_credit(self) -> None:
         if self._subscribed:
-            credit = self.engine.grant()
+            credit = self.engine.next_credit()
             if credit is not None:
-                self.say(credit)
+                self.send(credit)
 
-    # Before SUBSCRIBE: what is this stream now?
+    # Questions about the stream, each on a connection of its own
 
-    def opened(self) -> None:
-        if self.stream.startswith("$"):
-            self._subscribe()
-        else:
-            self._ask_for_stream(self._told)
-
-    def _ask_for_stream(self, answer: Callable[[Question], object]) -> None:
+    def _ask_about_stream(self, on_info: Callable[[StreamInfo | None], object]) -> None:
+        """Ask the broker to describe the stream, and call back with the description, or None if there is none."""
         exact = f"exact:{self.stream}"
-        # A name that is too long to be told as a pattern is looked for among all.
+        # A name that is too long for a pattern is looked for among all streams.
         fits = len(as_bytes(exact)) <= LONGEST
-        self._ask(Question(*self._same, STREAMS, answer, exact if fits else ""))
+        self._ask(
+            Question(
+                *self._question_options,
+                STREAMS,
+                lambda question: self._answered(question, on_info),
+                exact if fits else "",
+            )
+        )
 
     @property
-    def _same(self) -> tuple[Reactor, ClientOptions, Locate]:
+    def _question_options(self) -> tuple[Reactor, ClientOptions, Locate]:
         return self.reactor, self.options, lambda: self._endpoint
 
     def _ask(self, question: Question) -> None:
@@ -91,166 +104,184 @@ class SubscriberConnection(BrokerConnection):
         self._question = question
         question.start()
 
+    def _ask_about_stream_later(self, seconds: float, on_info: Callable[[StreamInfo | None], object]) -> None:
+        def ask() -> None:
+            self._question_timer = None
+            self._ask_about_stream(on_info)
+
+        self._question_timer = self.reactor.call_at(self.reactor.time() + seconds, ask)
+
     def _stop_asking(self) -> None:
         question, self._question = self._question, None
         if question is not None:
             question.done = True
             question.close(0)
-        if self._poll is not None:
-            self._poll.cancel()
-            self._poll = None
+        if self._question_timer is not None:
+            self._question_timer.cancel()
+            self._question_timer = None
 
-    def _told(self, question: Question) -> None:
+    def _answered(self, question: Question, on_info: Callable[[StreamInfo | None], object]) -> None:
         self._question = None
-        engine = self.engine
-        info = self._info_of(question)
-        if engine.failure is None:
-            engine.learn(info)
-        if self._close_if_over():
-            return
-        if info is not None and self._wish is not None:
-            self._info = info
-            self._listen()
-            if self._close_if_over():
-                return
-            if self._listening is not None:
-                self._listening.reception.told(info.last)
-        until = engine.until
-        if info is not None and until is not None and until & TIME:
-            wait = (until ^ TIME) / 1000 - wall_clock()
-            if wait <= 0:
-                self._find_end(info, until)
-                return
-            self._poll_after(wait, self._time_has_come)
-        self._subscribe()
+        on_info(self._info_in(question))
 
-    def _info_of(self, question: Question) -> StreamInfo | None:
+    def _info_in(self, question: Question) -> StreamInfo | None:
         if question.failure is not None:
-            return None  # a broker that has no reserved streams: it does what it can without
+            return None  # this broker has no reserved streams: the subscription works without them
         try:
-            told = read_streams(question.bodies)
+            infos = read_streams(question.bodies)
         except BrokerError as error:
             self.engine.fail(error)
             return None
-        # The stream is there, for we are attached to it; but a broker may tell of others, too.
-        return next((one for one in told if one.stream == self.stream), None)
+        # The stream exists, as we are attached to it; but the broker may describe others too.
+        return next((info for info in infos if info.stream == self.stream), None)
 
-    def _find_end(self, info: StreamInfo, until: int) -> None:
-        """The last sequence before a time."""
-        if info.last_time < (until ^ TIME) * 1000:
-            self._found_end(info, info.last)
+    # Before SUBSCRIBE
+
+    def stream_granted(self) -> None:
+        if self.stream.startswith("$"):
+            self._subscribe()
         else:
-            self._ask(Probe(*self._same, self.stream, lambda probe: self._probed(probe, info), until))
+            self._ask_about_stream(self._begin)
 
-    def _probed(self, probe: Question, info: StreamInfo) -> None:
+    def _begin(self, info: StreamInfo | None) -> None:
+        """Subscribe, now that the broker has described the stream, unless the end must be found first."""
+        if self.engine.failure is None:
+            self.engine.update(info)
+        if self._close_if_over():
+            return
+        if info is not None and self._multicast is not None:
+            self._info = info
+            self._join_group()
+            if self._close_if_over():
+                return
+            if self._group is not None:
+                self._group.reception.set_last_known(info.last)
+        seconds = self._seconds_to_end()
+        if info is not None and seconds is not None:
+            if seconds <= 0:
+                self._find_end(info)
+                return
+            self._ask_about_stream_later(seconds, self._end_time_reached)
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        for message in self.engine.subscribe_messages():
+            self.send(message)
+        self._subscribed = True
+        self._mark_end()
+
+    # The end of the subscription
+
+    def _seconds_to_end(self) -> float | None:
+        """Return the seconds until the subscription ends, if its end is a time; else None."""
+        until = self.engine.until
+        return (until ^ TIME) / 1000 - wall_clock() if until is not None and until & TIME else None
+
+    def _end_time_reached(self, info: StreamInfo | None) -> None:
+        if info is None:
+            self.engine.update(None)
+            self._close_if_over()
+        elif self._seconds_to_end() is not None:
+            self._find_end(info)
+
+    def _find_end(self, info: StreamInfo) -> None:
+        """Find the last sequence before the time of the end, which is past."""
+        until = self.engine.until
+        assert until is not None
+        if info.last_time < (until ^ TIME) * 1000:
+            self._set_end(info, info.last)
+        else:
+            self._ask(
+                Probe(*self._question_options, self.stream, lambda probe: self._first_after_end(probe, info), until)
+            )
+
+    def _first_after_end(self, probe: Question, info: StreamInfo) -> None:
         self._question = None
         if probe.failure is not None:
             self.engine.fail(probe.failure)
             self._close_if_over()
         else:
-            self._found_end(info, probe.batches[0].first - 1)
+            self._set_end(info, probe.batches[0].first - 1)
 
-    def _found_end(self, info: StreamInfo, until: int) -> None:
-        self.engine.set_end(until, info)
-        if self._close_if_over() or self._apart:
+    def _set_end(self, info: StreamInfo, last: int) -> None:
+        self.engine.set_end(last, info)
+        if self._close_if_over() or self._suspended:
             return
         if self._subscribed:
             self._mark_end()
         else:
             self._subscribe()
 
-    def _time_has_come(self) -> None:
-        self._poll = None
-        self._ask_for_stream(self._told_at_end)
-
-    def _told_at_end(self, question: Question) -> None:
-        self._question = None
-        info = self._info_of(question)
-        until = self.engine.until
-        if info is None:
-            self.engine.learn(None)
-            self._close_if_over()
-        elif until is not None and until & TIME:
-            self._find_end(info, until)
-
-    def _subscribe(self) -> None:
-        for message in self.engine.subscribe():
-            self.say(message)
-        self._subscribed = True
-        self._mark_end()
-
     def _mark_end(self) -> None:
-        """Where there is a pattern, look now and then whether the stream has reached the end of the subscription."""
+        """Ask for the message at the end; or, if the stream has not reached it, ask about the stream again later."""
         for message in self.engine.mark_end():
-            self.say(message)
-        if self.engine.lacks_mark and self._poll is None:
-            self._poll_after(POLL, self._look_for_end)
+            self.send(message)
+        if self.engine.needs_end_mark and self._question_timer is None:
+            self._ask_about_stream_later(POLL, self._mark_end_by)
 
-    def _look_for_end(self) -> None:
-        self._poll = None
-        self._ask_for_stream(self._told_of_end)
-
-    def _told_of_end(self, question: Question) -> None:
-        self._question = None
-        info = self._info_of(question)
+    def _mark_end_by(self, info: StreamInfo | None) -> None:
         if info is not None:
-            self.engine.learn(info)
+            self.engine.update(info)
         if not self._close_if_over():
             self._mark_end()
 
-    def _poll_after(self, seconds: float, callback: Callable[[], object]) -> None:
-        self._poll = self.reactor.call_at(self.reactor.time() + seconds, callback)
+    def _close_if_over(self) -> bool:
+        """Close the connection if the subscription has ended or failed; return whether it has."""
+        if not (self.engine.ended or self.engine.failure is not None):
+            return False
+        if not self.closing:
+            self.close(DETACH_PATIENCE)
+        return True
 
-    # Then
+    # Messages
 
-    def delivered(self, frames: list[bytes], after: int) -> None:
+    def messages_received(self, frames: list[bytes], body_at: int) -> None:
         engine = self.engine
         repeated = engine.counters.repeated
-        engine.deliver(frames, after)
-        if self._wish is not None:
-            self._follow_group(len(frames) - (engine.counters.repeated - repeated))
+        engine.accept_from_broker(frames, body_at)
+        if self._multicast is not None:
+            self._update_group(len(frames) - (engine.counters.repeated - repeated))
         self.on_change()
         self._close_if_over()
 
     # The group
 
-    def _listen(self) -> None:
-        """Listen to the group of the stream, as soon as it is known where we stand."""
+    def _join_group(self) -> None:
+        """Join the group of the stream, if multicast is wanted and the position is known."""
         engine = self.engine
-        listening, info, wish = self._listening, self._info, self._wish
-        if listening is not None or info is None or wish is None or engine.position is None:
+        info, multicast = self._info, self._multicast
+        if self._group is not None or info is None or multicast is None or engine.position is None:
             return
-        listening = Listening.to(
+        group = GroupSubscription.join(
             self.reactor,
-            wish,
+            multicast,
             info,
             engine.position,
             self.options.group_key,
             engine.counters.multicast,
-            self._heard,
+            self._group_changed,
         )
-        if listening is None:
-            self._wish = None
+        if group is None:
+            self._multicast = None
             return
         try:
-            engine.choose()
+            engine.filter_here()
         except ZepsError as error:
             engine.fail(error)
-        listening.reception.on_messages = engine.overhear
-        listening.reception.on_phase = self._phase_changed
-        self._listening = listening
+        group.reception.on_messages = engine.accept_from_group
+        group.reception.on_phase = self._phase_changed
+        self._group = group
 
-    def _follow_group(self, messages: int) -> None:
-        """The broker has sent messages: the group may go on from here. What was left out of them is credit again."""
-        self._listen()
-        listening, position = self._listening, self.engine.position
-        if listening is not None and position is not None:
-            listening.reached(position, messages)
+    def _update_group(self, messages: int) -> None:
+        """Tell the group that the broker has delivered messages: it may continue from here."""
+        self._join_group()
+        group, position = self._group, self.engine.position
+        if group is not None and position is not None:
+            group.broker_delivered(position, messages)
             self._hold_if_full()
-            self._give_credit()
+            self._send_credit()  # for messages that did not match the pattern
 
-    def _heard(self) -> None:
-        """The group has brought messages, perhaps."""
+    def _group_changed(self) -> None:
         if not self.closing:
             self._hold_if_full()
             if self.engine.readable:
@@ -258,64 +289,57 @@ class SubscriberConnection(BrokerConnection):
             self._close_if_over()
 
     def _hold_if_full(self) -> None:
-        if self._listening is not None and self.engine.full:
-            self._listening.hold()
+        if self._group is not None and self.engine.full:
+            self._group.hold()
 
     def _phase_changed(self, _: Phase) -> None:
-        # Not now: whoever brings this about is in the middle of something, on the connection perhaps.
+        # Not now: the caller may be in the middle of handling messages of this connection.
         self.reactor.call_soon(self._follow_phase)
 
     def _follow_phase(self) -> None:
-        listening = self._listening
-        if listening is None or self.closing:
+        """Disconnect from the broker while the group carries the subscription, and connect again when it does not."""
+        group = self._group
+        if group is None or self.closing:
             return
-        if not listening.in_group:
-            if self._apart:
+        if not group.in_group:
+            if self._suspended:
                 self.start()
-        else:
-            self._stop_asking()
-            self.part()
-            self.confirmed_once = True  # nothing is missed from here on, though the broker need not know of us
-            until = self.engine.until
-            if until is not None and until & TIME:
-                self._poll_after(max(0.0, (until ^ TIME) / 1000 - wall_clock()), self._time_has_come)
-            self.on_change()
+            return
+        self._stop_asking()
+        self.suspend()
+        self.confirmed_once = True  # no message is missed from here on, though the broker does not know of us
+        seconds = self._seconds_to_end()
+        if seconds is not None:
+            self._ask_about_stream_later(max(0.0, seconds), self._end_time_reached)
+        self.on_change()
 
-    def _close_if_over(self) -> bool:
-        """Close the connection if the subscription is at its end, or cannot go on; return whether that is so."""
-        if not (self.engine.ended or self.engine.failure is not None):
-            return False
-        if not self.closing:
-            self.close(PART)
-        return True
+    # Other events of the connection
 
-    def invalid(self, reason: str) -> None:
-        """Ask what the stream is now: it may be another than the one that we knew, and that is worth its own error."""
+    def invalid_received(self, reason: str) -> None:
+        """Fail; but first ask about the stream: if it has another incarnation, that is the better error."""
         self._refusal = reason
         if self.engine.position is None or self.stream.startswith("$"):
-            self._refuse()
+            self._fail_refused()
         else:
-            self._ask_for_stream(self._told_after_refusal)
+            self._ask_about_stream(self._fail_refused_by)
 
-    def _told_after_refusal(self, question: Question) -> None:
-        self._question = None
-        info = self._info_of(question)
+    def _fail_refused_by(self, info: StreamInfo | None) -> None:
         if info is not None:
-            self.engine.learn(info)
-        self._refuse()
+            self.engine.update(info)
+        self._fail_refused()
 
-    def _refuse(self) -> None:
-        self.engine.refuse(self._refusal)
+    def _fail_refused(self) -> None:
+        self.engine.fail_refused(self._refusal)
         self._close_if_over()
 
-    def misunderstood(self) -> None:
+    def malformed_received(self) -> None:
         self.engine.counters.malformed += 1
 
-    def subscribed(self) -> None:
+    def subscription_confirmed(self) -> None:
         self.confirmed_once = True
         self.on_change()
 
-    def came_back(self) -> None:
+    def reconnected(self) -> None:
         self.engine.counters.reconnects += 1
 
     def disconnected(self) -> None:
@@ -325,6 +349,6 @@ class SubscriberConnection(BrokerConnection):
     def close(self, linger: float | None) -> None:
         if not self.closing:
             self._stop_asking()
-            if self._listening is not None:
-                self._listening.close()
+            if self._group is not None:
+                self._group.close()
         super().close(linger)

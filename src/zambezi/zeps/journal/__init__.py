@@ -1,6 +1,7 @@
-"""The journal: streams on disk, in the octets in which they go to subscribers. docs/journal.md tells the format.
+"""The journal: streams on disk, as the bytes that go to subscribers. docs/journal.md describes the format.
 
-`Store` is the data directory, `Journal` one stream in it, `Reader` a place in a stream, `Span` what follows there.
+`Store` is the data directory, `Journal` is one stream in it, `Reader` is a position in a stream, and `Span` is a run of
+messages after that position.
 """
 
 from zambezi.zeps.journal.entry import IndexEntry

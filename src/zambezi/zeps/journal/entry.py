@@ -1,6 +1,6 @@
 """The entries of an index: one for each batch that was appended to the log, in the layout of `zambezi.zeps.layout`.
 
-An entry that does not agree with its own check is none: it was torn when it was written, or is being written.
+An entry whose own CRC is wrong is not an entry: the write was interrupted, or is still going on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zambezi.zeps.block import Block
 from zambezi.zeps.layout import ENTRY, ENTRY_FIELDS, LONG, SHORT, frame_header
 
 SIZE: Final = ENTRY.size
-LONGEST: Final = 0xFFFFFFFF  # octets of a batch, and so of a message
+LONGEST: Final = 0xFFFFFFFF  # bytes of a batch, and so of a message
 
 _BODY: Final = Struct(ENTRY.format[:-1])  # without the check
 _CHECK: Final = Struct(">I")
@@ -28,12 +28,12 @@ _TIME, _COUNT, _LENGTH, _CREDIT = (_WORD[name] for name in ("time", "count", "le
 
 
 class IndexEntry(NamedTuple):
-    """One batch: where it stands in the log, and what is in it."""
+    """One batch: its place in the log, and its content."""
 
     first: int
     offset: int
     time: int
-    count: int  # type: ignore[assignment]  # of messages; nobody counts the values of an entry
+    count: int  # type: ignore[assignment]  # of messages; it hides `tuple.count`, which has no use here
     length: int
     credit: int
     crc: int
@@ -44,36 +44,36 @@ class IndexEntry(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the batch ends in the log."""
+        """The offset in the log where the batch ends."""
         return self.offset + self.length
 
     def pack(self) -> bytes:
-        """The 48 octets of the entry."""
+        """Return the 48 bytes of the entry."""
         return pack(*self)
 
 
 def pack(first: int, offset: int, time: int, count: int, length: int, credit: int, crc: int) -> bytes:
-    """The octets of an entry."""
+    """Return the bytes of an entry."""
     body = _BODY.pack(first, offset, time, count, length, credit, crc, 0)
     return body + _CHECK.pack(crc32(body))
 
 
 def unpack(octets: bytes, position: int = 0) -> IndexEntry | None:
-    """The entry at a position, or None if there is none that agrees with its check."""
+    """Return the entry at a position, or None if the bytes there are not an entry with a valid check."""
     body = octets[position : position + _BODY.size]
     if len(octets) < position + SIZE or _CHECK.unpack_from(octets, position + _BODY.size)[0] != crc32(body):
         return None
     return IndexEntry(*_BODY.unpack(body)[:7])
 
 
-def split(block: Block, offset: int, time: int, batch: int) -> Iterator[IndexEntry]:
-    """The entries of a block that is to be several batches: as much in each as fits, and at least one message."""
+def split_block(block: Block, offset: int, time: int, batch: int) -> Iterator[IndexEntry]:
+    """Yield the entries of a block that becomes several batches of `batch` bytes at most, or of one larger message."""
     octets = memoryview(block.octets)
     cuts = Cuts.of(block)
     starts = cuts.starts
     number = 0
     while number < block.count:
-        after = cuts.within(number, batch)
+        after = cuts.stop_for_size(number, batch)
         piece = octets[starts[number] : starts[after]]
         credit = cuts.spent[after] - cuts.spent[number]
         yield IndexEntry(
@@ -83,7 +83,7 @@ def split(block: Block, offset: int, time: int, batch: int) -> Iterator[IndexEnt
 
 
 class Cuts:
-    """Where a batch can be cut: where each message begins, and the credit spent up to there."""
+    """The places where a batch can be cut: the start of each message, and the credit of all messages before it."""
 
     __slots__ = ("spent", "starts")
 
@@ -93,10 +93,10 @@ class Cuts:
 
     @classmethod
     def of(cls, block: Block) -> Cuts:
-        """The places of a block."""
+        """Return the cuts of a block."""
         octets = block.octets
         count = block.count
-        # Messages of one size have the same frame header, and that says where the next one begins.
+        # Messages of one size have the same frame header, which says where the next one begins.
         size, odd = divmod(len(octets), count)
         head = frame_header(size - (LONG if octets[0] else SHORT))
         if not odd and all(octets[column::size].count(octet) == count for column, octet in enumerate(head)):
@@ -106,17 +106,17 @@ class Cuts:
         spent = accumulate([stop - start - head for start, stop, head in zip(starts, starts[1:], heads, strict=False)])
         return cls(array("Q", starts), array("Q", [0, *spent]))
 
-    def within(self, number: int, octets: int) -> int:
-        """The message to stop before, for messages from `number` on to take so many octets: one goes at least."""
+    def stop_for_size(self, number: int, octets: int) -> int:
+        """Return the message to stop before, so that those from `number` on fit into `octets`; at least one goes."""
         return max(number + 1, bisect_right(self.starts, self.starts[number] + octets) - 1)
 
-    def affordable(self, number: int, credit: int) -> int:
-        """The message to stop before, for credit that lasts from message `number` on: the last may overdraw it."""
+    def stop_for_credit(self, number: int, credit: int) -> int:
+        """Return the message to stop before, if `credit` pays for those from `number` on; the last may overdraw it."""
         return max(number + 1, min(len(self.starts) - 1, bisect_left(self.spent, self.spent[number] + credit)))
 
 
-class Window:
-    """Some entries in a row, as columns: what each begins with, and in the end what the last one ends with."""
+class IndexWindow:
+    """Consecutive entries of an index, as columns: the start of each, and last of all the end of the last one."""
 
     __slots__ = ("_times", "firsts", "is_chain", "spent", "starts")
 
@@ -126,25 +126,26 @@ class Window:
             words.byteswap()
         first = words[0] << 32 | words[1]
         offset = words[2] << 32 | words[3]
-        # Arrays and not lists: every reader has a window, and there can be many.
+        # Arrays and not lists: every reader has a window, and there can be many readers.
         self.firsts = array("Q", accumulate(words[_COUNT::_WORDS], initial=first))
         self.starts = array("Q", accumulate(words[_LENGTH::_WORDS], initial=offset))
         self.spent = array("Q", accumulate(words[_CREDIT::_WORDS], initial=0))
         self._times = (words[_TIME::_WORDS], words[_TIME + 1 :: _WORDS])
         last = words[-_WORDS:]
-        # Whether the last entry follows from those before it.
+        # Whether the last entry begins where the sums of all entries before it end.
         self.is_chain = (last[0] << 32 | last[1], last[2] << 32 | last[3]) == (self.firsts[-2], self.starts[-2])
 
     def __len__(self) -> int:
         return len(self.firsts) - 1
 
     def time(self, number: int) -> int:
+        """Return the time of an entry, in microseconds since 1970."""
         high, low = self._times
         return high[number] << 32 | low[number]
 
 
-def search(count: int, is_before: Callable[[int], bool]) -> int:
-    """How many of `count` ordered things are before what is sought."""
+def count_before(count: int, is_before: Callable[[int], bool]) -> int:
+    """Return how many of `count` items are before the one that is sought. The items are in order."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2

@@ -1,6 +1,6 @@
-"""Getting messages out of a journal, for other uses than to deliver them: checked, and with their times.
+"""Reading messages from a journal for other uses than delivery: with their CRC checked, and with their times.
 
-`advance` is told how many octets of the log were passed, for those who show how far they are.
+`advance` is called with the bytes of the log that were passed, so that a command can show its progress.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Advance: TypeAlias = Callable[[int], None]
 _PIECE: Final = 1 << 20
 
 
-def _nobody(octets: int) -> None:
-    """Nobody wants to know."""
+def _ignore(octets: int) -> None:
+    """Do nothing: the caller shows no progress."""
 
 
-class Stored(NamedTuple):
+class JournalMessage(NamedTuple):
     """A message of a journal, with the time of its batch."""
 
     sequence: int
@@ -35,23 +35,24 @@ class Stored(NamedTuple):
 
     @property
     def body(self) -> bytes:
-        # After the frame header: signature, sequence, the length of the key, the key, the length of the body.
+        """The body of the message."""
+        # It follows the frame header, signature, sequence, length of the key, key, and length of the body.
         return self.octets[(LONG if self.octets[0] else SHORT) + DELIVER_LEAST + len(self.key) :]
 
 
 def messages(
-    journal: Journal, after: int, last: int, prefix: bytes = b"", advance: Advance = _nobody
-) -> Iterator[Stored]:
-    """The messages after one sequence, up to another, with keys that begin like `prefix`."""
+    journal: Journal, after: int, last: int, prefix: bytes = b"", advance: Advance = _ignore
+) -> Iterator[JournalMessage]:
+    """Yield the messages after the sequence `after`, up to `last`, whose keys begin with `prefix`."""
     for entry, octets in batches(journal, after, last, advance):
         made = Block(entry.first, entry.last, entry.count, octets, entry.credit)
         for sequence, key, (begin, end) in zip(count(entry.first), made.keys, pairwise(made.starts), strict=False):
             if after < sequence <= last and key.startswith(prefix):
-                yield Stored(sequence, entry.time, key, octets[begin:end])
+                yield JournalMessage(sequence, entry.time, key, octets[begin:end])
 
 
-def batches(journal: Journal, after: int, last: int, advance: Advance = _nobody) -> Iterator[tuple[IndexEntry, bytes]]:
-    """The batches that reach into a range of sequences, as they were written. JournalError if one is not."""
+def batches(journal: Journal, after: int, last: int, advance: Advance = _ignore) -> Iterator[tuple[IndexEntry, bytes]]:
+    """Yield the batches that overlap a range of sequences; raise `JournalError` at a damaged one."""
     reader = journal.reader(after)
     entries = _entries(journal, after)
     entry = next(entries, None)
@@ -59,14 +60,14 @@ def batches(journal: Journal, after: int, last: int, advance: Advance = _nobody)
         reader.seek(entry.first - 1)
         span = reader.peek(max(_PIECE, entry.length))
         if span is None:
-            raise JournalError(f"stream {journal.name!a} was cut while it was read: begin anew")
+            raise JournalError(f"stream {journal.name!a} was truncated while it was read: start again")
         octets = span.read().octets
         while entry is not None and entry.first <= min(last, span.last):
             batch = octets[entry.offset - span.offset : entry.end - span.offset]
             if crc32(batch) != entry.crc:
                 raise JournalError(
                     f"stream {journal.name!a}: the batch of {entry.first} to {entry.last} is damaged; --since "
-                    f"{entry.last} passes it over, and `zambezi journal verify` says more"
+                    f"{entry.last} skips it, and `zambezi journal verify` says more"
                 )
             yield entry, batch
             entry = next(entries, None)

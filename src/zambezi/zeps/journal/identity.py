@@ -1,11 +1,11 @@
-"""What a stream is, apart from its messages: its name and incarnation, and whether the disk has all of it.
+"""The identity of a stream, its name and incarnation; and the mark that says that the disk may not have all of it.
 
-`stream.json` is the identity: the version of the format, the true name, and the incarnation, a UUID that is made with
-the stream. It is replaced when a sequence that subscribers may have seen could be used once more for another message.
+`stream.json` is the identity: the version of the format, the true name, and the incarnation, a UUID that is created
+with the stream. It is replaced if a sequence that subscribers may have seen could be used again for another message.
 
-`unsynced` is a mark. It stands from before the first append until the disk has everything, and holds the boot id of
-the operating system. A process that is killed leaves it behind and has lost nothing: its system still has what it
-wrote. A mark with another boot id tells that the system went down with messages that subscribers may have seen.
+The file `unsynced` is the mark. It exists from before the first append until the disk has everything, and contains the
+boot id of the operating system. A killed process leaves it behind and has lost nothing: the operating system still has
+its writes. A mark with another boot id means that the system went down with messages that subscribers may have seen.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from zambezi.zeps.errors import JournalError
 FORMAT: Final = 1
 STREAM: Final = "stream.json"
 MARK: Final = "unsynced"
-FAILED: Final = "failed"  # in place of the boot id: the disk refused something, so the system's memory proves nothing
+FAILED: Final = "failed"  # instead of the boot id: the disk refused a write, so the page cache proves nothing
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Damaged(JournalError):
-    """There is no telling from `stream.json` what the stream is."""
+class DamagedIdentity(JournalError):
+    """`stream.json` is missing, or cannot be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,37 +40,39 @@ class Identity:
     incarnation: UUID
 
     def renewed(self) -> Identity:
+        """Return the same identity with a new incarnation."""
         return replace(self, incarnation=uuid4())
 
 
 def read_identity(directory: Path) -> Identity:
-    """The identity of the stream in a directory, or JournalError."""
+    """Return the identity of the stream in a directory, or raise `JournalError`."""
     path = directory / STREAM
     try:
         content = json.loads(path.read_bytes())
         version = content["format"]
         if version != FORMAT:
             raise JournalError(
-                f"{path}: format {version!r} is not known here, only {FORMAT}: use the release that wrote it, or newer"
+                f"{path}: unknown format {version!r}; this release reads {FORMAT}: use the release that wrote it, or a "
+                "newer one"
             )
         name = content["name"]
         if not isinstance(name, str):
-            raise TypeError("the name is no text")
+            raise TypeError("the name is not text")
         return Identity(name, UUID(content["incarnation"]))
     except FileNotFoundError:
-        raise Damaged(f"{path} is missing") from None
+        raise DamagedIdentity(f"{path} is missing") from None
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise Damaged(f"{path} is damaged ({problem})") from None
+        raise DamagedIdentity(f"{path} is damaged ({problem})") from None
 
 
 def write_identity(directory: Path, identity: Identity) -> None:
-    """Replace the identity, on disk."""
+    """Replace the identity, and sync it to the disk."""
     content = {"format": FORMAT, "name": identity.name, "incarnation": str(identity.incarnation)}
     replace_file(directory / STREAM, json.dumps(content, indent=2).encode() + b"\n")
 
 
 def replace_file(path: Path, octets: bytes) -> None:
-    """Give a file new content: after a crash it has the old or the new one."""
+    """Replace the content of a file: after a crash it has the old content or the new one."""
     fresh = path.with_name(f".{path.name}.new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
@@ -84,7 +86,7 @@ def replace_file(path: Path, octets: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Have the names in a directory on disk."""
+    """Sync the names in a directory to the disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -93,15 +95,15 @@ def sync_directory(directory: Path) -> None:
 
 
 def boot_id() -> str:
-    """What this start of the operating system is known by."""
+    """Return the id of this start of the operating system."""
     try:
         return _BOOT.read_text().strip()
     except OSError:
-        return str(uuid4())  # not told: every restart then counts as one of the system, which is safe, if not thrifty
+        return str(uuid4())  # unknown: every restart of the process counts as one of the system, which is safe
 
 
 def read_mark(directory: Path) -> str | None:
-    """The boot id in the mark, FAILED, or None where there is no mark."""
+    """Return the content of the mark, a boot id or FAILED; None if the mark does not exist."""
     try:
         return (directory / MARK).read_text(errors="replace").strip()
     except FileNotFoundError:
@@ -109,22 +111,22 @@ def read_mark(directory: Path) -> str | None:
 
 
 def write_mark(directory: Path) -> None:
-    """Set the mark. It has its name on disk, and that is enough: after a crash any content is another boot's."""
+    """Create the mark, and sync its name to the disk. That is enough: after a crash any content is another boot's."""
     try:
         (directory / MARK).write_text(boot_id() + "\n")
         sync_directory(directory)
     except OSError:
         with contextlib.suppress(OSError):
-            remove_mark(directory)  # or the next attempt would find the name there, and nothing to bring onto the disk
+            remove_mark(directory)  # or the next attempt would find the name, and have nothing to sync
         raise
 
 
-def spoil_mark(directory: Path) -> None:
-    """Let the mark say that the disk failed."""
+def mark_failed(directory: Path) -> None:
+    """Write into the mark that the disk failed."""
     (directory / MARK).write_text(FAILED + "\n")
 
 
 def remove_mark(directory: Path) -> None:
-    """Take the mark away. Whoever wants that on disk syncs the directory."""
+    """Remove the mark. The caller syncs the directory if the disk must know."""
     with contextlib.suppress(FileNotFoundError):
         (directory / MARK).unlink()

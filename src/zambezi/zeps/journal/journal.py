@@ -1,23 +1,25 @@
-"""The journal of one stream: what is appended is what is replayed, octet by octet. (ZEP-09)
+"""The journal of one stream: the bytes that are appended are the bytes that are replayed. (ZEP-09)
 
-A directory with `stream.json`, and with segments: a log of messages as they go out, and an index with an entry for
-each batch. `append` is one write to the log and then one to the index, on the thread of the event loop: a reader, in
-this process or another one, sees what is indexed. `sync` has it on disk, on a thread that may wait.
+A journal is a directory with `stream.json` and with segments. A segment is a log of messages as they go out, and an
+index with an entry for each batch. `append` makes one write to the log and then one to the index, on the thread of the
+event loop. A reader, in this process or another one, sees the messages that are indexed. `sync` writes them to the
+disk, on a thread that can wait.
 
 Facts that shape this module:
 
-- The system keeps what a process wrote before it was killed, so a barrier that is answered after the two writes holds
-  for every death but that of the machine.
-- A write that fails in the middle (no room) leaves a part behind. It is cut off at once, so that the next attempt
-  finds the journal as it was; if even that fails the stream stops.
-- After a failed fsync the pages may count as clean though the disk does not have them, and the next fsync would
-  succeed. So the first failure is the last word: the stream stops, and the mark that stays behind tells the next
-  start to believe the disk alone.
-- `append` and `sync` run at the same time. What both look at is behind a lock that is held for moments, never while
-  waiting for the disk.
-- A stream that was idle has no mark, and must have one on disk before it takes a message: or a crash of the system
-  could leave a journal that seems whole, and lacks what subscribers have seen. So to wake it takes a moment of the
-  disk. `append` does that by itself where its thread may wait, and else it is `Asleep` until somebody calls `wake`.
+- The operating system keeps the writes of a process that is killed. So a confirmation that is sent after the two
+  writes survives every crash but that of the machine.
+- A write that fails in the middle (no room) leaves a part of it in the file. The journal cuts it off at once, so that
+  the next attempt finds the files as they were; if that fails too, the stream stops.
+- After a failed fsync the kernel may mark the pages as clean although the disk does not have them, and the next fsync
+  would succeed. So the first failure is final: the stream stops, and the mark that stays behind tells the next start
+  to trust the disk only.
+- `append` and `sync` run at the same time. A lock protects the fields that both use; it is held for moments, and never
+  while a thread waits for the disk.
+- An idle stream has no mark. The mark must be on the disk before the stream accepts a message: otherwise a crash of
+  the system could leave a journal that seems whole but lacks messages that subscribers have seen. So waking an idle
+  stream needs a sync. `append` does it if its thread may block (`may_block`); otherwise it raises `Asleep` until
+  another thread has called `wake`.
 """
 
 from __future__ import annotations
@@ -36,75 +38,75 @@ from zlib import crc32
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
 from zambezi.zeps.journal import identity as identities
-from zambezi.zeps.journal.entry import LONGEST, SIZE, Cuts, IndexEntry, Window, pack, split, unpack
+from zambezi.zeps.journal.entry import LONGEST, SIZE, Cuts, IndexEntry, IndexWindow, pack, split_block, unpack
 from zambezi.zeps.journal.identity import Identity
 from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.reader import Reader, Span
 from zambezi.zeps.journal.recovery import recover
-from zambezi.zeps.journal.segment import INDEX, LOG, Files, NotCutBack, Segment, Shelf, listing
+from zambezi.zeps.journal.segment import INDEX, LOG, FileCache, Files, PartialWrite, Segment, first_sequences
 
-_CUTS: Final = 32  # batches of which it is remembered where they can be cut
-_IDLE: Final = 10  # syncs in a row that find nothing new, after which the mark is taken away
+_CUTS: Final = 32  # batches whose cuts are cached
+_IDLE: Final = 10  # consecutive syncs without new messages, after which the mark is removed
 _MICRO: Final = 1_000_000
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _FULL: Final = _EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Journal:
-    """The journal of a stream. `Store.open` makes it; `append` is for one thread, `sync` and `wake` for others."""
+    """The journal of a stream, opened by `Store.open`. One thread calls `append`; others call `sync` and `wake`."""
 
     name: str
     incarnation: UUID
     policy: Policy
-    first: int  # the oldest sequence; last + 1 if there are none
-    last: int  # the newest one; 0 if there never was any
-    octets: int  # of all logs
-    first_time: int  # of the oldest batch, in microseconds since 1970; 0 if there is none
+    first: int  # the oldest sequence; last + 1 if the stream has no messages
+    last: int  # the newest sequence; 0 if the stream never had a message
+    octets: int  # the bytes of all logs
+    first_time: int  # of the oldest batch, in microseconds since 1970; 0 if the stream has no messages
     last_time: int
-    synced: int  # the last sequence that is known to be on disk
+    synced: int  # the last sequence that the disk is known to have
     failed: str  # why the stream is stopped; empty if it is not
-    problems: list[str]  # damage that was found when it was opened
-    generation: int  # changes whenever something that was there may have changed
-    waits: bool  # whether `append` wakes an idle stream, and waits for the disk meanwhile; if not, it is `Asleep`
+    problems: list[str]  # damage that was found when the journal was opened
+    generation: int  # changes whenever existing messages may have been replaced
+    may_block: bool  # whether `append` may wait for the disk to wake an idle stream; if not, it raises `Asleep`
 
-    def __init__(self, directory: Path, policy: Policy, shelf: Shelf, *, write: bool) -> None:
+    def __init__(self, directory: Path, policy: Policy, file_cache: FileCache, *, write: bool) -> None:
         self.directory = directory
         self.policy = policy
         self.failed = ""
         self.problems = []
         self.generation = 0
-        self.waits = True
-        self.segments: list[Segment] = []  # replaced, never changed: readers may be in the middle of it
+        self.may_block = True
+        self.segments: list[Segment] = []  # replaced, never modified: readers may be iterating over it
         self._path = str(directory)
-        self._shelf = shelf
+        self._file_cache = file_cache
         self._write = write
         self._is_open = True
         self._lock = threading.Lock()
-        self._syncing = threading.Lock()  # so that closing waits for a sync that is under way
+        self._syncing = threading.Lock()  # held during a sync, so that `close` waits for it
         self._cuts: OrderedDict[tuple[int, int], Cuts] = OrderedDict()
-        self._active: tuple[Segment, Files] | None = None  # the segment that is written to, if we may
+        self._active: tuple[Segment, Files] | None = None  # the segment to write to; None if the journal is read-only
         self._unsynced: dict[int, Segment] = {}
         self._is_marked = False
         self._names_unsynced = False
         self._idle = 0
         if write:
-            self._restart()
+            self._recover()
         else:
-            self._adopt(identities.read_identity(directory))
+            self._set_identity(identities.read_identity(directory))
             self._scan()
         self.synced = self.last
 
     # Appending
 
     def append(self, block: Block, now: float) -> None:
-        """Add messages. They are there, for every reader, when this returns; or nothing is. (ZEP-09)
+        """Append messages: every reader sees all of them when this returns, or none if it raises. (ZEP-09)
 
-        `now` is the time in seconds since 1970. JournalFull says that there is no room: try again later.
+        `now` is the time in seconds since 1970. `JournalFull` means that there is no room: try again later.
         """
         try:
             self._append(block, now)
         except Asleep:
-            if not self.waits:
+            if not self.may_block:
                 raise
             self.wake()
             self._append(block, now)
@@ -112,9 +114,9 @@ class Journal:
     def _append(self, block: Block, now: float) -> None:
         with self._lock:
             if self.failed or self._active is None:
-                raise self._refusal()
+                raise self._unwritable_error()
             if not self._is_marked:
-                raise Asleep(f"stream {self.name!a} was idle: wake it first")
+                raise Asleep(f"stream {self.name!a} is idle: call wake() first")
             segment, files = self._active
             first = block.first
             octets = block.octets
@@ -130,14 +132,14 @@ class Journal:
                 if length <= self.policy.batch and length <= LONGEST:
                     index = pack(first, segment.size, time, block.count, length, block.credit, crc32(octets))
                 else:
-                    index = self._split(block, segment.size, time)
+                    index = self._pack_entries(block, segment.size, time)
                 segment.write(files, octets, index)
-            except NotCutBack as error:
-                self._fail(str(error))
-                raise self._refusal() from error
+            except PartialWrite as error:
+                self._stop(str(error))
+                raise self._unwritable_error() from error
             except OSError as error:
-                raise self._full(error) from error
-            segment.add(block.last, length, time, len(index) // SIZE)
+                raise self._write_error(error) from error
+            segment.note_append(block.last, length, time, len(index) // SIZE)
             if first == self.first:
                 self.first_time = time
             self.last_time = time
@@ -145,35 +147,35 @@ class Journal:
             self._idle = 0
             self.last = block.last
 
-    def _split(self, block: Block, offset: int, time: int) -> bytes:
-        entries = list(split(block, offset, time, min(self.policy.batch, LONGEST)))
+    def _pack_entries(self, block: Block, offset: int, time: int) -> bytes:
+        entries = list(split_block(block, offset, time, min(self.policy.batch, LONGEST)))
         if any(entry.length > LONGEST for entry in entries):
-            raise JournalError(f"stream {self.name!a}: a message of 4 GiB or more cannot be journalled")
+            raise JournalError(f"stream {self.name!a}: a message of 4 GiB or more cannot be appended")
         return b"".join([entry.pack() for entry in entries])
 
-    def _full(self, error: OSError) -> JournalError:
+    def _write_error(self, error: OSError) -> JournalError:
         if error.errno in _FULL:
             return JournalFull(
-                f"stream {self.name!a}: no room in {self._path}: {_why(error)}; it goes on when there is some"
+                f"stream {self.name!a}: no room in {self._path}: {_why(error)}; it goes on when there is room again"
             )
         return JournalError(f"stream {self.name!a}: cannot write to {self._path}: {_why(error)}")
 
-    def _refusal(self) -> JournalError:
+    def _unwritable_error(self) -> JournalError:
         if self.failed:
             return JournalError(
-                f"stream {self.name!a} is stopped: {self.failed}; see to the disk, and start again: what the disk has "
-                "will be kept"
+                f"stream {self.name!a} is stopped: {self.failed}; check the disk and restart: the messages that the "
+                "disk has are kept"
             )
         if not self._write:
             return JournalError(f"stream {self.name!a} was opened for reading only")
         return JournalError(f"the journal of stream {self.name!a} is closed")
 
     def _rotate(self, files: Files) -> tuple[Segment, Files]:
-        """Begin a new segment after the active one, which stays open for its readers."""
+        """Begin a new segment after the active one, whose files stay open for readers."""
         before = self.segments[-1]
         segment = Segment(self._path, self.last + 1)
         active = (segment, segment.create())
-        self._shelf.put(before, files)
+        self._file_cache.put(before, files)
         self._active = active
         self._unsynced[segment.first] = segment
         self._names_unsynced = True
@@ -184,13 +186,13 @@ class Journal:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether `sync` has something to do still: messages, or the mark to take away when all is quiet."""
+        """Whether `sync` still has work: messages to sync, or a mark to remove when the stream is idle."""
         return self._is_marked and not self.failed
 
     def sync(self) -> int:
-        """Have on disk what is appended by now, and say up to which sequence that is. Blocks.
+        """Sync all messages appended so far to the disk, and return the last sequence of them. Blocks.
 
-        A failure stops the stream: a later success would prove nothing.
+        A failed sync stops the stream: a later success would prove nothing.
         """
         with self._syncing:
             return self._sync()
@@ -198,7 +200,7 @@ class Journal:
     def _sync(self) -> int:
         with self._lock:
             if self.failed or self._active is None:
-                raise self._refusal()
+                raise self._unwritable_error()
             last = self.last
             active = self._active[0]
             segments = list(self._unsynced.values())
@@ -211,8 +213,8 @@ class Journal:
             with self._lock:
                 self._names_unsynced |= names
                 if error.errno not in _EXHAUSTED:
-                    self._fail(f"the disk does not have what follows sequence {self.synced}: {_why(error)}")
-            raise JournalError(f"stream {self.name!a} could not be written to disk: {_why(error)}") from error
+                    self._stop(f"the disk does not have the messages after sequence {self.synced}: {_why(error)}")
+            raise JournalError(f"stream {self.name!a} could not be synced to the disk: {_why(error)}") from error
         with self._lock:
             for segment in segments:
                 if segment is not active:
@@ -222,60 +224,61 @@ class Journal:
             self._idle = self._idle + 1 if is_quiet else 0
             is_over = self._is_marked and self._idle >= _IDLE
             if is_over:
-                self._is_marked = False  # first: nothing is appended any more without a new mark, and that comes after
+                self._is_marked = False  # before the mark is removed: the next append must wait for a new mark
         if is_over:
-            self._unmark()
+            self._remove_mark()
         return last
 
     def _sync_files(self, segments: list[Segment], names: bool) -> None:
         for segment in segments:
             try:
-                files = self._open(segment)
+                files = self._files_of(segment)
             except FileNotFoundError:
-                continue  # retention took it away
+                continue  # retention removed it
             files.sync()
         if names:
             identities.sync_directory(self.directory)
 
     def wake(self) -> None:
-        """Let an idle stream take messages again. Blocks, without holding up who reads; nothing if it is awake.
+        """Let an idle stream accept messages again; do nothing if it is not idle. Blocks, but not the readers.
 
-        The mark says that the disk will not have everything. It must survive what it tells of: so it is on disk first.
+        The mark says that the disk may not have everything. It must survive the crash that it tells about, so it is
+        synced to the disk before the first append.
         """
         with self._syncing:
             if self._is_marked:
                 return
             if self.failed or self._active is None:
-                raise self._refusal()
+                raise self._unwritable_error()
             try:
                 identities.write_mark(self.directory)
             except OSError as error:
-                raise self._full(error) from error
+                raise self._write_error(error) from error
             with self._lock:
                 self._idle = 0
                 self._unsynced[self.segments[-1].first] = self.segments[-1]
                 self._is_marked = True
 
-    def _unmark(self) -> None:
-        with suppress(OSError):  # a mark too many does no harm
+    def _remove_mark(self) -> None:
+        with suppress(OSError):  # a mark that stays does no harm
             identities.remove_mark(self.directory)
             identities.sync_directory(self.directory)
 
-    def _fail(self, reason: str) -> None:
+    def _stop(self, reason: str) -> None:
         self.failed = reason
         with suppress(OSError):
-            identities.spoil_mark(self.directory)
+            identities.mark_failed(self.directory)
 
     # Reading
 
     def reader(self, after: int) -> Reader:
-        """A reader right after a sequence."""
+        """Return a reader that starts right after a sequence."""
         return Reader(self, after)
 
     def files(self, segment: Segment) -> Files:
-        """The open files of a segment."""
+        """Return the open files of a segment."""
         try:
-            return self._open(segment)
+            return self._files_of(segment)
         except FileNotFoundError:
             if not self._write:
                 self.refresh()
@@ -285,21 +288,21 @@ class Journal:
                     self.first,
                 ) from None
             raise JournalError(
-                f"{segment.path}{LOG} or {INDEX} is missing: a missing index is made anew when a broker starts"
+                f"{segment.path}{LOG} or {INDEX} is missing: a broker creates a missing index again when it starts"
             ) from None
         except OSError as error:
             raise JournalError(f"{segment.path}{LOG} cannot be opened: {_why(error)}") from error
 
-    def _open(self, segment: Segment) -> Files:
+    def _files_of(self, segment: Segment) -> Files:
         active = self._active
         if active is not None and active[0] is segment:
             return active[1]
         if not self._is_open:
-            raise self._refusal()
-        return self._shelf.files(segment)
+            raise self._unwritable_error()
+        return self._file_cache.files(segment)
 
-    def cuts(self, segment: Segment, number: int, window: Window, place: int) -> Cuts:
-        """Where entry `number` of a segment can be cut; the entry is at `place` in the window."""
+    def cuts(self, segment: Segment, number: int, window: IndexWindow, place: int) -> Cuts:
+        """Return the cuts of entry `number` of a segment; the entry is at `place` in the window."""
         key = (segment.first, number)
         with self._lock:
             known = self._cuts.get(key)
@@ -328,97 +331,100 @@ class Journal:
         return cuts
 
     def before(self, time: int) -> int:
-        """The last sequence before the first message at or after `time`, in microseconds since 1970."""
+        """Return the last sequence before the first message at or after `time`, in microseconds since 1970."""
         for segment in self.segments:
             if not segment.entries or segment.last_time < time:
                 continue
             files = self.files(segment)
             number = segment.locate_time(files, time)
-            entry = unpack(files.read(number, 1))
+            entry = unpack(files.read_entries(number, 1))
             if entry is None:
-                raise segment.damaged(number)
+                raise segment.damage_error(number)
             return entry.first - 1
         return self.last
 
     def entries(self, after: int = 0, limit: int = 1000) -> list[IndexEntry]:
-        """The index entries that reach beyond a sequence, `limit` of them at most."""
+        """Return the index entries with messages after a sequence, `limit` of them at most."""
         found: list[IndexEntry] = []
         for segment in self.segments:
             if segment.last <= after:
                 continue
             files = self.files(segment)
             number = max(0, segment.locate(files, after + 1))
-            octets = files.read(number, min(limit - len(found), segment.entries - number))
+            octets = files.read_entries(number, min(limit - len(found), segment.entries - number))
             for position in range(0, len(octets), SIZE):
                 entry = unpack(octets, position)
                 if entry is None:
-                    raise segment.damaged(number + position // SIZE)
+                    raise segment.damage_error(number + position // SIZE)
                 found.append(entry)
             if len(found) >= limit:
                 break
         return found
 
     def refresh(self) -> None:
-        """Learn what another process has done to the stream since the last look."""
+        """Update a read-only journal from its files, which another process may have changed."""
         if self._write:
             return
         while True:
             identity = identities.read_identity(self.directory)
             if identity.incarnation != self.incarnation:
-                self._forget()
-                self._adopt(identity)
+                self._drop_segments()
+                self._set_identity(identity)
             self._scan()
-            # What was seen in between belongs to one incarnation, or it was two.
+            # If the identity is still the same, all that was read belongs to one incarnation.
             if identities.read_identity(self.directory) == identity:
                 return
 
     def _scan(self) -> None:
-        """Look at the directory of a journal that another process may be writing."""
+        """Read the segments from the directory of a journal that another process may be writing."""
         known = {segment.first: segment for segment in self.segments}
-        firsts = listing(self.directory)
+        firsts = first_sequences(self.directory)
         segments = []
         self.problems = []
         for first, following in zip(firsts, [*firsts[1:], None], strict=True):
             segment = known.get(first) or Segment(self._path, first)
             if segment.last + 1 != following:
                 try:
-                    segment.look(self._shelf.files(segment))
+                    segment.read_extent(self._file_cache.files(segment))
                 except FileNotFoundError:
-                    # Retention took it away, or its index is not there: not yet, if it is the last one.
+                    # Retention removed it, or its index is missing. The last segment may not have its index yet.
                     if following is not None and Path(segment.path + LOG).exists():
-                        self.problems.append(f"{segment.path}{INDEX} is missing: it is made anew when a broker starts")
+                        self.problems.append(
+                            f"{segment.path}{INDEX} is missing: a broker creates it again when it starts"
+                        )
                     continue
                 if following is not None and segment.last + 1 != following:
-                    self.problems.append(segment.hole(following))
+                    self.problems.append(segment.describe_gap(following))
             segments.append(segment)
         before = self.segments
         for segment in before:
             if not firsts or segment.first < firsts[0]:
-                self._shelf.drop(segment)
+                self._file_cache.drop(segment)
         self.segments = segments
         if before and segments and segments[-1].last < before[-1].last:
-            self._forget()
+            self._drop_segments()
             self.segments = segments
-        self._sum()
+        self._recount()
 
-    def _forget(self) -> None:
+    def _drop_segments(self) -> None:
         for segment in self.segments:
-            self._shelf.drop(segment)
+            self._file_cache.drop(segment)
         self.segments = []
         self._cuts.clear()
         self.generation += 1
 
-    # What is kept
+    # Retention
 
     def retain(self, now: float) -> int:
-        """Drop old segments as the policy says, whole ones, and never the active one. How many messages went.
+        """Remove old segments as the policy says, and return the number of messages removed.
 
-        Who reads them at this moment can go on: the files are gone when nobody has them open.
+        The active segment is never removed. A reader that is in a removed segment can go on: the files disappear when
+        the last reader has closed them.
         """
         policy = self.policy
         horizon = None if policy.keep_seconds is None else int((now - policy.keep_seconds) * _MICRO)
         dropped = 0
-        # An active segment without messages does not tell the last time: then the one before stays too.
+        # An active segment without messages does not know the time of the last message: then the one before it stays.
         while self._active is not None and len(self.segments) > (1 if self.segments[-1].entries else 2):
             oldest = self.segments[0]
             is_too_much = policy.keep_octets is not None and self.octets > policy.keep_octets
@@ -427,27 +433,27 @@ class Journal:
                 break
             with self._lock:
                 self.segments = self.segments[1:]
-                self._sum()
+                self._recount()
             try:
                 oldest.remove()
             except OSError as error:
                 with self._lock:
                     self.segments = [oldest, *self.segments]
-                    self._sum()
-                problem = f"{oldest.path}{LOG} should go, and cannot: {_why(error)}"
+                    self._recount()
+                problem = f"{oldest.path}{LOG} is too old, and cannot be removed: {_why(error)}"
                 self.problems += [] if problem in self.problems else [problem]
                 break
             with self._lock:
                 self._unsynced.pop(oldest.first, None)
-            self._shelf.drop(oldest)
+            self._file_cache.drop(oldest)
             dropped += oldest.last - oldest.first + 1
         return dropped
 
     def truncate(self, last: int) -> None:
-        """Cut off what follows a sequence, by hand. The stream is another one then: it gets a new incarnation."""
+        """Remove all messages after a sequence, by an operator's command. The stream gets a new incarnation."""
         with self._lock:
             if self.failed or self._active is None:
-                raise self._refusal()
+                raise self._unwritable_error()
             if not self.first - 1 <= last <= self.last:
                 raise OutOfRange(
                     f"stream {self.name!a} has sequences {self.first} to {self.last}: it cannot be cut after {last}",
@@ -456,31 +462,31 @@ class Journal:
             if last == self.last:
                 return
             try:
-                # Before and after: who looks in between must not take it for what it was, nor for what it will be.
-                self._renew()
-                self._cut(last)
-                self._renew()
+                # Before and after: a process that reads in between must not take the stream for the old or the new one.
+                self._change_incarnation()
+                self._cut_after(last)
+                self._change_incarnation()
             except (OSError, JournalError) as error:
-                self._fail(f"it could not be cut after sequence {last}: {error}")
-                raise self._refusal() from error
+                self._stop(f"it could not be cut after sequence {last}: {error}")
+                raise self._unwritable_error() from error
 
-    def _cut(self, last: int) -> None:
+    def _cut_after(self, last: int) -> None:
         kept = [segment for segment in self.segments if segment.first <= last] or self.segments[:1]
         for segment in reversed(self.segments[len(kept) :]):
             segment.remove()
             self._unsynced.pop(segment.first, None)
-        self._forget()
+        self._drop_segments()
         self.segments = kept
         files = Files(kept[-1].path, os.O_RDWR)
         self._active = (kept[-1], files)
-        kept[-1].cut(files, last)
+        kept[-1].cut_after(files, last)
         files.sync()
         self._unsynced[kept[-1].first] = kept[-1]
-        self._sum()
+        self._recount()
         self.synced = min(self.synced, last)
 
     def close(self) -> None:
-        """Have everything on disk, and close the files."""
+        """Sync everything to the disk, and close the files."""
         if not self._is_open:
             return
         try:
@@ -488,15 +494,15 @@ class Journal:
                 self.sync()
                 if self._is_marked:
                     self._is_marked = False
-                    self._unmark()
+                    self._remove_mark()
         finally:
             self._is_open = False
             self._active = None
             for segment in self.segments:
-                self._shelf.drop(segment)
+                self._file_cache.drop(segment)
 
     def abandon(self) -> None:
-        """Close the files as they are: the stream is deleted."""
+        """Close the files without a sync: the stream is deleted."""
         self._active = None
         self.close()
 
@@ -504,28 +510,29 @@ class Journal:
     def is_open(self) -> bool:
         return self._is_open
 
-    # What it is
+    # State
 
-    def _restart(self) -> None:
-        """Go on where the stream ended, whatever ended it. (ZEP-17)"""
-        state = recover(self.directory, self.policy.batch)
-        self._adopt(state.identity)
-        self.problems = state.problems
-        self.segments = state.segments
-        self._active = (state.segments[-1], state.files)
-        self._sum()
+    def _recover(self) -> None:
+        """Repair the files, and continue after the last message. (ZEP-17)"""
+        recovered = recover(self.directory, self.policy.batch)
+        self._set_identity(recovered.identity)
+        self.problems = recovered.problems
+        self.segments = recovered.segments
+        self._active = (recovered.segments[-1], recovered.files)
+        self._recount()
 
-    def _adopt(self, identity: Identity) -> None:
+    def _set_identity(self, identity: Identity) -> None:
         self.name = identity.name
         self.incarnation = identity.incarnation
         self._identity = identity
 
-    def _renew(self) -> None:
+    def _change_incarnation(self) -> None:
         identity = self._identity.renewed()
         identities.write_identity(self.directory, identity)
-        self._adopt(identity)
+        self._set_identity(identity)
 
-    def _sum(self) -> None:
+    def _recount(self) -> None:
+        """Set the totals of the journal from its segments."""
         segments = self.segments
         filled = [segment for segment in segments if segment.entries]
         self.octets = sum([segment.size for segment in segments])

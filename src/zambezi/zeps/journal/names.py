@@ -1,8 +1,8 @@
-"""The names of streams as names of directories: no name escapes the data directory, and no two share one.
+"""The names of streams as names of directories: no name escapes the data directory, and no two share a directory.
 
-Letters, digits, `-` and `_` stand for themselves, every other octet is `%` and two digits, dots too. What would be
-longer than 200 octets is cut, and a dot and the SHA-256 of the true name follow: no other name has a dot. Names that
-begin with a dot are those of no stream, and the journal's own: work that a crash may leave behind.
+Letters, digits, `-` and `_` stand for themselves; every other byte, also a dot, is written as `%` and two digits. If
+that is longer than 200 bytes it is cut, and a dot and the SHA-256 of the true name follow: no other name has a dot.
+Directories that begin with a dot are never streams: the journal uses them for work that a crash can leave behind.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ
 
 
 def name_of(directory: str) -> str | None:
-    """The name of the stream of a directory, if that alone tells it."""
+    """Return the name of the stream in a directory, or None if the directory's name does not contain all of it."""
     name = as_text(unquote_to_bytes(directory))
     return name if name and directory_of(name) == directory else None
 
 
 def directory_of(name: str) -> str:
-    """The name of the directory of the stream `name`."""
+    """Return the name of the directory of the stream `name`."""
     try:
         octets = as_bytes(name)
     except UnicodeEncodeError:
-        raise JournalError(f"stream {name!a}: the name has no octets: it has a lone surrogate") from None
+        raise JournalError(f"stream {name!a}: the name cannot be encoded: it contains a lone surrogate") from None
     if not octets:
-        raise JournalError("a stream needs a name: it is empty")
+        raise JournalError("a stream needs a name; this one is empty")
     encoded = "".join([chr(octet) if octet in _PLAIN else f"%{octet:02X}" for octet in octets])
     if len(encoded) <= LIMIT:
         return encoded

@@ -1,4 +1,4 @@
-"""How a stream is kept: when it is written to the disk, in which pieces, and for how long."""
+"""The storage policy of a stream: when it is written to the disk, in which pieces, and how long it is kept."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How a stream is kept.
+    """The storage policy of a stream.
 
-    `sync` says what the barrier (PING-OK) waits for: `always` for the disk, `interval` and `never` for the operating
-    system alone, which is then told to write every `interval` seconds, or left to itself. A killed process loses
-    nothing under any of them.
+    `sync` decides what the confirmation (PING-OK) of a message waits for. With `always` it waits for the disk. With
+    `interval` and `never` it waits for the operating system only; `interval` also syncs the disk every `interval`
+    seconds. A killed process loses nothing under any of them.
+
+    >>> Policy(sync="always", keep_seconds=7 * 24 * 3600).keep_octets is None
+    True
     """
 
     sync: Literal["always", "interval", "never"] = "interval"
     interval: float = 1.0
-    segment: int = 256 * MIB  # octets of the log, after which a new segment is begun
-    batch: int = MIB  # octets that one entry of the index stands for at most, unless one message is larger
-    keep_octets: int | None = None  # of the logs of a stream; older segments go, whole
-    keep_seconds: float | None = None
+    segment: int = 256 * MIB  # bytes of a log, after which a new segment begins
+    batch: int = MIB  # bytes that one entry of the index covers at most, unless one message is larger
+    keep_octets: int | None = None  # bytes of all logs of the stream; the oldest segments are removed, whole
+    keep_seconds: float | None = None  # the age at which segments are removed, whole
 
     def __post_init__(self) -> None:
         if self.sync not in ("always", "interval", "never"):
-            raise JournalError(f"sync is {self.sync!r}: it can be always, interval or never")
+            raise JournalError(f"sync is {self.sync!r}: it must be always, interval or never")
         for name in ("interval", "segment", "batch"):
             value = getattr(self, name)
             if not value > 0:

@@ -1,8 +1,8 @@
-"""Reading a journal in order: a place in it, and the stretches of octets that follow.
+"""Reading a journal in order: a position in it, and the runs of messages that follow.
 
-A reader hands out spans: whole messages that stand one after another in one log, so that they go to a socket by one
-`sendfile`. Where a span may end is found in the index, of which many entries are read at once. Only a batch that a
-span begins or ends inside is looked into, and where it can be cut is then shared by all readers.
+A reader returns spans: whole messages that are contiguous in one log, so that one `sendfile` sends them to a socket.
+The reader finds the end of a span in the index, and reads many entries of it at once. It parses a batch only if a span
+begins or ends inside it; the journal then caches the cuts of that batch for all readers.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Final
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError, OutOfRange
-from zambezi.zeps.journal.entry import Window
+from zambezi.zeps.journal.entry import IndexWindow
 from zambezi.zeps.journal.segment import Files, Segment
 
 if TYPE_CHECKING:
     from zambezi.zeps.journal.journal import Journal
 
-_LEAST, _MOST = 64, 2048  # entries of the index that are read at once: more as a reader goes on
+_LEAST, _MOST = 64, 2048  # entries of the index that are read at once: more with each read of a reader
 _PIECE: Final = 256 * 1024
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 
 
 class Span:
-    """A stretch of whole messages in a log. The file stays open as long as somebody has the span.
+    """A run of whole messages in a log. The file stays open as long as the span exists.
 
-    `time` is that of the batch of its first message, in microseconds since 1970.
+    `time` is that of the batch of the first message, in microseconds since 1970.
     """
 
     __slots__ = ("_files", "count", "credit", "fd", "first", "last", "length", "offset", "time")
@@ -45,23 +45,23 @@ class Span:
         self.time = time
 
     def read(self) -> Block:
-        """The messages. Blocks if they are not in memory."""
+        """Return the messages. Blocks if they are not in the page cache."""
         octets = os.pread(self.fd, self.length, self.offset)
         while len(octets) < self.length:
             more = os.pread(self.fd, self.length - len(octets), self.offset + len(octets))
             if not more:
                 raise JournalError(
-                    f"the log ends before sequence {self.last}: it was cut while it was read; begin anew, and see "
-                    "`zambezi journal verify`"
+                    f"the log ends before sequence {self.last}: it was truncated while it was read; start again, and "
+                    "see `zambezi journal verify`"
                 )
             octets += more
         return Block(self.first, self.last, self.count, octets, self.credit)
 
-    def resident(self) -> bool:
-        """Whether reading it would not wait for a disk, as far as its ends tell."""
-        return self._is_in_memory(self.offset) and self._is_in_memory(self.offset + self.length - 1)
+    def is_resident(self) -> bool:
+        """Return whether `read` would not wait for the disk, judged by the first and the last byte."""
+        return self._is_cached(self.offset) and self._is_cached(self.offset + self.length - 1)
 
-    def _is_in_memory(self, offset: int) -> bool:
+    def _is_cached(self, offset: int) -> bool:
         try:
             os.preadv(self.fd, [bytearray(1)], offset, _NOWAIT)
         except BlockingIOError:
@@ -72,20 +72,20 @@ class Span:
         return True
 
     def warm(self) -> None:
-        """Bring it into memory. Blocks: for a thread that may."""
+        """Load the messages into the page cache. Blocks."""
         buffer = bytearray(min(self.length, _PIECE))
         end = self.offset + self.length
         for offset in range(self.offset, end, len(buffer)):
             os.preadv(self.fd, [buffer], offset)
 
     def __repr__(self) -> str:
-        return f"<Span of {self.first} to {self.last}, {self.length} octets at {self.offset}>"
+        return f"<Span of {self.first} to {self.last}, {self.length} bytes at {self.offset}>"
 
 
 class Reader:
-    """A place in a journal. `position` is the last sequence that was passed.
+    """A position in a journal. `position` is the last sequence that the reader has passed.
 
-    Where sequences are missing because an old segment is damaged, the next span begins after them.
+    If sequences are missing because an old segment is damaged, the next span begins after them.
     """
 
     __slots__ = ("_generation", "_journal", "_limit", "_number", "_segment", "_window", "position")
@@ -93,29 +93,29 @@ class Reader:
     def __init__(self, journal: Journal, after: int) -> None:
         self._journal = journal
         self._segment: Segment | None = None
-        self._window: Window | None = None
-        self._number = 0  # of the first entry in the window
+        self._window: IndexWindow | None = None
+        self._number = 0  # the number of the first entry in the window
         self._limit = _LEAST
         self._generation = -1
         self.position = after
 
     def seek(self, after: int) -> None:
-        """Go to the place right after a sequence."""
+        """Move to the position right after a sequence."""
         self.position = after
 
-    def rest(self) -> None:
-        """Hold little in memory until it is needed again: for those who stay at the end."""
+    def release_window(self) -> None:
+        """Free the memory of a large window: a reader at the end of the stream needs none."""
         if self._window is not None and len(self._window) > _LEAST:
             self._window = None
 
     def skip(self, span: Span) -> None:
-        """Pass over what `peek` found."""
+        """Move past a span that `peek` returned."""
         self.position = span.last
 
     def peek(self, octets: int, credit: int | None = None) -> Span | None:
-        """The next messages: about `octets` at most, but one at least; None if there are none, or no credit.
+        """Return the next messages, about `octets` at most but at least one; None if there are none, or no credit.
 
-        A message goes while credit is above zero, so the last one may overdraw it. (ZEP-03)
+        A message is included while credit is above zero, so the last one may overdraw it. (ZEP-03)
         """
         journal = self._journal
         wanted = self.position + 1
@@ -132,7 +132,7 @@ class Reader:
             or self._generation != journal.generation
             or not window.firsts[0] <= wanted < window.firsts[-1]
         ):
-            found = self._find(wanted)
+            found = self._go_to_segment(wanted)
             if found is None:
                 return None
             window, wanted = found
@@ -145,14 +145,14 @@ class Reader:
             and (number or len(window) < _MOST)
             and self._number + len(window) < segment.entries
         ):
-            # It ends where what was read of the index ends, and that goes on: there may be room for more.
-            window = self._load(segment, self._number + number)
+            # The span ends at the end of the window, and the index has more entries: the span may become longer.
+            window = self._load_window(segment, self._number + number)
             number = 0
             span = self._span(segment, window, number, wanted, octets, credit)
         return span
 
-    def _find(self, wanted: int) -> tuple[Window, int] | None:
-        """Go to the segment of a sequence, or to the next one there is."""
+    def _go_to_segment(self, wanted: int) -> tuple[IndexWindow, int] | None:
+        """Load the window of a sequence, or of the next one that exists; return it with that sequence."""
         journal = self._journal
         segments = journal.segments
         place = max(0, bisect_right(segments, wanted, key=_first) - 1)
@@ -169,33 +169,33 @@ class Reader:
             and self._generation == journal.generation
             and window.firsts[-1] == wanted
         ):
-            number = self._number + len(window)  # right after what was read before: the usual way
+            number = self._number + len(window)  # right after the current window: the usual case
         else:
             number = segment.locate(journal.files(segment), wanted)
             self._limit = _LEAST
         self._segment = segment
         self._generation = journal.generation
-        return self._load(segment, number), wanted
+        return self._load_window(segment, number), wanted
 
-    def _load(self, segment: Segment, number: int) -> Window:
-        self._window = window = segment.window(self._journal.files(segment), number, self._limit)
+    def _load_window(self, segment: Segment, number: int) -> IndexWindow:
+        self._window = window = segment.load_window(self._journal.files(segment), number, self._limit)
         self._number = number
         self._limit = min(_MOST, 4 * self._limit)
         return window
 
     def _span(
-        self, segment: Segment, window: Window, number: int, wanted: int, octets: int, credit: int | None
+        self, segment: Segment, window: IndexWindow, number: int, wanted: int, octets: int, credit: int | None
     ) -> Span:
         journal = self._journal
         files = journal.files(segment)
         firsts, starts, costs = window.firsts, window.starts, window.spent
         start, spent = starts[number], costs[number]
-        inside = wanted - firsts[number]  # messages of the batch that were passed already
+        inside = wanted - firsts[number]  # messages of the batch that the reader has passed
         if inside:
             cuts = journal.cuts(segment, self._number + number, window, number)
             start += cuts.starts[inside]
             spent += cuts.spent[inside]
-        # The batch to stop before: all that fit, and all that can be paid for whole.
+        # The batch to stop before: those before it fit into `octets`, and the credit pays for them.
         after = bisect_right(starts, start + octets) - 1
         affordable = len(window) if credit is None else bisect_right(costs, spent + credit) - 1
         stop = min(after, affordable)
@@ -203,14 +203,14 @@ class Reader:
         if stop > number and (stop == after or exhausted):
             end, last, paid = starts[stop], firsts[stop] - 1, costs[stop] - spent
         else:
-            # The span ends inside the batch `stop`: it is longer than `octets`, or the credit runs out there.
+            # The span ends inside the batch `stop`: `octets` or the credit is used up there.
             inside = inside if stop == number else 0
             cuts = journal.cuts(segment, self._number + stop, window, stop)
             until = len(cuts.starts) - 1
             if after <= stop:
-                until = min(until, cuts.within(inside, octets))
+                until = min(until, cuts.stop_for_size(inside, octets))
             if credit is not None and affordable <= stop:
-                until = min(until, cuts.affordable(inside, credit - (costs[stop] + cuts.spent[inside] - spent)))
+                until = min(until, cuts.stop_for_credit(inside, credit - (costs[stop] + cuts.spent[inside] - spent)))
             end = starts[stop] + cuts.starts[until]
             last = firsts[stop] + until - 1
             paid = costs[stop] + cuts.spent[until] - spent

@@ -1,12 +1,12 @@
-"""What is done to a stream when it is opened: it goes on where it ended, whatever ended it. (ZEP-17)
+"""Recovery: opening a stream for writing, so that it continues after its last message. (ZEP-17)
 
-The last segment is repaired, and older ones are looked at; `zambezi.zeps.journal.repair` tells how. When that is done
-log and index agree, and the disk has both.
+Recovery repairs the last segment and checks the older ones; `zambezi.zeps.journal.repair` describes how. Afterwards log
+and index agree, and the disk has both.
 
-The stream gets a new incarnation if a sequence that somebody may have seen could be used again: if the mark is of
-another start of the operating system, if entries of the index speak of messages that are not there, or if there is no
-segment at all. It is written before anything is cut, and anew after it: another process that looks in between must
-not take the stream for what it was, nor for what it will be.
+The stream gets a new incarnation if a sequence that a subscriber may have seen could be used again: if the mark is of
+another start of the operating system, if entries of the index refer to messages that are missing, or if the stream has
+no segment. A new incarnation is written before anything is cut, and another one after it: a process that reads the
+files in between must not take the stream for the old or the new one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from uuid import uuid4
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.entry import unpack
 from zambezi.zeps.journal.identity import (
-    Damaged,
+    DamagedIdentity,
     Identity,
     boot_id,
     read_identity,
@@ -30,15 +30,15 @@ from zambezi.zeps.journal.identity import (
     write_identity,
 )
 from zambezi.zeps.journal.names import name_of
-from zambezi.zeps.journal.repair import apply, examine
-from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, listing, stem_of
+from zambezi.zeps.journal.repair import apply_repair, examine_segment
+from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, first_sequences, stem_of
 
-_WRITE = os.O_RDWR | os.O_CREAT  # an index that is missing is made
+_WRITE = os.O_RDWR | os.O_CREAT  # creates a missing index
 
 
 @dataclass(slots=True)
-class State:
-    """A stream that is whole again."""
+class Recovered:
+    """A stream whose files are consistent again."""
 
     identity: Identity
     segments: list[Segment]
@@ -46,24 +46,24 @@ class State:
     problems: list[str] = field(default_factory=list)
 
 
-def recover(directory: Path, batch: int) -> State:
-    """Make a stream whole. The data directory must be locked."""
+def recover(directory: Path, batch: int) -> Recovered:
+    """Repair a stream, and return it. The data directory must be locked."""
     problems: list[str] = []
     mark = read_mark(directory)
-    # A process that was killed has lost nothing; a system that went down has, and then only the disk counts.
+    # A killed process has lost nothing. A system that went down may have lost writes: then only the disk counts.
     is_doubtful = mark is not None and mark != boot_id()
-    identity, is_lossy = _identity(directory, problems)
-    segments = [Segment(str(directory), first) for first in listing(directory)]
+    identity, is_lossy = _read_identity(directory, problems)
+    segments = [Segment(str(directory), first) for first in first_sequences(directory)]
     if not segments:
         is_lossy = True
         segments = [Segment(str(directory), 1)]
         segments[0].create()
-    _remove_strays(directory, segments)
+    _remove_stray_indexes(directory, segments)
     promised = segments[-1].first - 1
-    _drop_empty(segments)
+    _drop_empty_tail(segments)
     time = 0
     for segment, following in pairwise(segments):
-        problem = _look_at_old(segment, following, batch, time, sync=mark is not None)
+        problem = _repair_old_segment(segment, following, batch, time, sync=mark is not None)
         if problem:
             problems.append(problem)
         time = max(time, segment.last_time)
@@ -72,71 +72,75 @@ def recover(directory: Path, batch: int) -> State:
     if is_doubtful:
         for descriptor in (files.log, files.index):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    found = examine(active, files, batch, thorough=is_doubtful, earliest=time)
-    is_lossy = is_lossy or is_doubtful or found.is_lossy or found.kept < promised
+    diagnosis = examine_segment(active, files, batch, thorough=is_doubtful, earliest=time)
+    is_lossy = is_lossy or is_doubtful or diagnosis.is_lossy or diagnosis.last_kept < promised
     if is_lossy:
         write_identity(directory, identity.renewed())
-    if found.spoilt is not None:
-        batch_of = f"{found.spoilt.first} to {found.spoilt.last}"
-        problems.append(f"{active.path}{LOG}: the batch of {batch_of} was not what was written; the log was cut there")
-    elif found.is_lossy:
-        problems.append(f"{active.path}{LOG} ended early: sequences {found.kept + 1} to {found.promised} are lost")
-    if apply(files, found, cut_log=True) or mark is not None:
+    corrupt = diagnosis.corrupt
+    if corrupt is not None:
+        problems.append(
+            f"{active.path}{LOG}: the batch of {corrupt.first} to {corrupt.last} did not have its CRC; the log was "
+            "cut there"
+        )
+    elif diagnosis.is_lossy:
+        lost = f"{diagnosis.last_kept + 1} to {diagnosis.last_promised}"
+        problems.append(f"{active.path}{LOG} ended early: sequences {lost} are lost")
+    if apply_repair(files, diagnosis, cut_log=True) or mark is not None:
         files.sync()
         sync_directory(directory)
-    active.look(files)
+    active.read_extent(files)
     if is_lossy:
         identity = identity.renewed()
         write_identity(directory, identity)
     if mark is not None:
         remove_mark(directory)
         sync_directory(directory)
-    return State(identity, segments, files, problems)
+    return Recovered(identity, segments, files, problems)
 
 
-def _identity(directory: Path, problems: list[str]) -> tuple[Identity, bool]:
-    """Who the stream is, and whether that had to be guessed from the name of its directory."""
+def _read_identity(directory: Path, problems: list[str]) -> tuple[Identity, bool]:
+    """Return the identity of the stream, and whether it had to be guessed from the name of the directory."""
     try:
         return read_identity(directory), False
-    except Damaged as problem:
+    except DamagedIdentity as problem:
         name = name_of(directory.name)
-        if name is None or not listing(directory):
+        if name is None or not first_sequences(directory):
             raise JournalError(f"{problem}: restore it, or move its directory away") from None
-        problems.append(f"{problem}; it was made anew, with the name of the directory")
+        problems.append(f"{problem}; it was created again, with the name of the directory")
         return Identity(name, uuid4()), True
 
 
-def _remove_strays(directory: Path, segments: list[Segment]) -> None:
-    """Remove indexes without a log from both ends: their removal was interrupted."""
-    for first in listing(directory, INDEX):
+def _remove_stray_indexes(directory: Path, segments: list[Segment]) -> None:
+    """Remove indexes without a log from both ends: a crash interrupted the removal of their segments."""
+    for first in first_sequences(directory, INDEX):
         if not segments[0].first <= first <= segments[-1].first:
             (directory / (stem_of(first) + INDEX)).unlink()
 
 
-def _drop_empty(segments: list[Segment]) -> None:
-    """Remove segments without octets from the end if the one before is not whole: that is the one to repair."""
+def _drop_empty_tail(segments: list[Segment]) -> None:
+    """Remove empty segments from the end while the one before is incomplete: that one must be repaired as the last."""
     while len(segments) > 1 and not Path(segments[-1].path + LOG).stat().st_size:
         segment, following = segments[-2:]
         files = Files(segment.path, _WRITE)
-        segment.look(files)
+        segment.read_extent(files)
         if segment.is_whole(files, following.first):
             break
         segments.pop().remove()
 
 
-def _look_at_old(segment: Segment, following: Segment, batch: int, time: int, *, sync: bool) -> str:
-    """See that an old segment leads up to the next one. Its index is made anew if that helps. What is wrong, if so."""
+def _repair_old_segment(segment: Segment, following: Segment, batch: int, time: int, *, sync: bool) -> str:
+    """Check that an old segment leads up to the next one, rebuild its index if not; return what is still wrong."""
     problem = ""
     files = Files(segment.path, _WRITE)
-    segment.look(files)
+    segment.read_extent(files)
     if not segment.is_whole(files, following.first):
-        head = unpack(Files(following.path, _WRITE).read(0, 1))
+        head = unpack(Files(following.path, _WRITE).read_entries(0, 1))
         latest = None if head is None else head.time
-        found = examine(segment, files, batch, thorough=True, check_log=False, earliest=time, latest=latest)
-        apply(files, found, cut_log=False)
-        segment.look(files)
+        diagnosis = examine_segment(segment, files, batch, thorough=True, check_log=False, earliest=time, latest=latest)
+        apply_repair(files, diagnosis, cut_log=False)
+        segment.read_extent(files)
         if not segment.is_whole(files, following.first):
-            problem = segment.hole(following.first)
+            problem = segment.describe_gap(following.first)
         sync = True
     if sync:
         files.sync()

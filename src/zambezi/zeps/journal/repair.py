@@ -1,22 +1,22 @@
-"""What is done to a segment when a stream is opened: its index is made to agree with its log.
+"""The repair of a segment when a stream is opened: its index is made to agree with its log.
 
-A process can be killed between any two octets that it writes, and a system can lose what its disk has not got. The
-order of writing (log, then index) leaves these cases, and each has one answer:
+A process can be killed between any two bytes that it writes, and a crash of the system can lose all that the disk does
+not have. As the log is written before the index, these cases exist, and each has one repair:
 
-    the index ends inside an entry          that entry was not finished: it is cut off, and its batch is the next case
-    the log goes on after the last entry    it is walked; whole messages with consecutive sequences are indexed anew,
-                                            and what follows them is cut off
-    the log ends inside a batch             the whole messages of that batch are kept and indexed anew
-    a batch does not have its CRC           log and index are cut off at that batch
-    the index is missing, or is not one     it is made anew from the log
+    the index ends inside an entry            the entry is cut off; the log then continues after the last entry
+    the log continues after the last entry    whole messages with consecutive sequences get new entries; bytes after
+                                              them are cut off
+    the log ends inside a batch               the whole messages of that batch are kept, with a new entry
+    a batch does not have its CRC             log and index are cut before that batch
+    the index is missing, or is not one       all entries are created again from the log
 
-Entries made anew have no time of their own. They get the time of the entry that they replace, or else the time at
-which the log was last changed, but never less than the entry before: who asks for messages since some time may get
-some that are older, and never misses one.
+New entries do not know when their messages were appended. They get the time of the entry that they replace, or else
+the time of the last change of the log, but never less than the entry before. So a subscriber that asks for messages
+since some time may get older ones, and never misses one.
 
-How much is looked at: the last entry and what follows it, where nothing speaks against it. A killed process can spoil
-no more. If the operating system went down, or the tail is not as it should be, the last segment is checked from its
-first entry on. Older segments are never cut: their index is made anew where it can be, and the rest is reported.
+Usually only the last entry and the bytes after it are checked: a killed process cannot damage more. If the operating
+system went down, or the tail is damaged, the last segment is checked from its first entry on. Older segments are never
+cut: their index is created again if possible, and other damage is reported.
 """
 
 from __future__ import annotations
@@ -28,44 +28,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from zambezi.zeps.block import measure
+from zambezi.zeps.block import message_at
 from zambezi.zeps.journal.entry import LONGEST, SIZE, IndexEntry, unpack
 from zambezi.zeps.journal.segment import Files, Segment
+from zambezi.zeps.layout import LONG, SHORT
 
 _CHUNK = 4096  # entries that are read at once
 
 
-@dataclass(slots=True)
-class Found:
-    """What an index says that can be believed, and what has to be done to make log and index agree."""
-
-    last: int  # the last sequence of the good entries
-    promised: int  # the last sequence that any entry spoke of: if it is not there any more, messages are lost
-    sound: int = 0  # so many entries are good, from the first on
-    end: int = 0  # where in the log they end
-    time: int = 0
-    torn: IndexEntry | None = None  # the log ends inside this batch
-    spoilt: IndexEntry | None = None  # the log has this batch, and it is not what was written
-    anew: list[IndexEntry] = field(default_factory=list)  # entries to append to the good ones
-
-    @property
-    def kept(self) -> int:
-        """The last sequence that is there."""
-        return self.anew[-1].last if self.anew else self.last
-
-    @property
-    def stop(self) -> int:
-        """Where the log ends, then."""
-        return self.anew[-1].end if self.anew else self.end
-
-    @property
-    def is_lossy(self) -> bool:
-        return self.kept < self.promised
-
-
 @contextmanager
 def mapped(descriptor: int) -> Iterator[memoryview]:
-    """The content of a file."""
+    """Map the content of a file into memory."""
     if not os.fstat(descriptor).st_size:
         yield memoryview(b"")
         return
@@ -73,7 +46,36 @@ def mapped(descriptor: int) -> Iterator[memoryview]:
         yield view
 
 
-def examine(
+@dataclass(slots=True)
+class Diagnosis:
+    """The entries of an index that can be trusted, and the changes that make log and index agree."""
+
+    last_good: int  # the last sequence of the good entries
+    last_promised: int  # the last sequence of any entry: if it is missing after the repair, messages are lost
+    good: int = 0  # the number of good entries, from the first on
+    good_end: int = 0  # where their batches end in the log
+    time: int = 0  # of the last good entry
+    torn: IndexEntry | None = None  # the log ends inside this batch
+    corrupt: IndexEntry | None = None  # this batch does not have its CRC
+    new: list[IndexEntry] = field(default_factory=list)  # entries to append to the good ones
+
+    @property
+    def last_kept(self) -> int:
+        """The last sequence after the repair."""
+        return self.new[-1].last if self.new else self.last_good
+
+    @property
+    def log_end(self) -> int:
+        """The size of the log after the repair."""
+        return self.new[-1].end if self.new else self.good_end
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether messages that the index promised are missing after the repair."""
+        return self.last_kept < self.last_promised
+
+
+def examine_segment(
     segment: Segment,
     files: Files,
     batch: int,
@@ -82,51 +84,51 @@ def examine(
     check_log: bool = True,
     earliest: int = 0,
     latest: int | None = None,
-) -> Found:
-    """Look at a segment, and change nothing. New entries get a time between `earliest` and `latest`."""
+) -> Diagnosis:
+    """Return what must be repaired in a segment; change nothing. New entries get a time from `earliest` to `latest`."""
     changed = os.fstat(files.log).st_mtime_ns // 1000
     if latest is not None:
         changed = min(changed, latest)
     with mapped(files.log) as log:
-        found = None if thorough else _glance(segment, files, log)
+        found = None if thorough else _check_tail(segment, files, log)
         if found is None:
-            found = _check(segment, files, log, check_log)
-        if found.spoilt is None:
-            time = changed if found.torn is None else found.torn.time
-            found.anew = list(_walk(log, found.end, found.last + 1, batch, max(time, found.time, earliest)))
+            found = _check_all(segment, files, log, check_log)
+        if found.corrupt is None:
+            time = max(changed if found.torn is None else found.torn.time, found.time, earliest)
+            found.new = list(_index_log(log, found.good_end, found.last_good + 1, batch, time))
     return found
 
 
-def _glance(segment: Segment, files: Files, log: memoryview) -> Found | None:
-    """The state as the last entry tells it, or None if anything is not as it should be."""
+def _check_tail(segment: Segment, files: Files, log: memoryview) -> Diagnosis | None:
+    """Check the last entry only; return None if anything is wrong, and all entries must be checked."""
     number = os.fstat(files.index).st_size // SIZE
     if not number:
-        return Found(segment.first - 1, segment.first - 1)
-    head, entry = unpack(files.read(0, 1)), unpack(files.read(number - 1, 1))
+        return Diagnosis(segment.first - 1, segment.first - 1)
+    head, entry = unpack(files.read_entries(0, 1)), unpack(files.read_entries(number - 1, 1))
     if head is None or head.first != segment.first or head.offset or entry is None or entry.end > len(log):
         return None
     if number > 1:
-        before = unpack(files.read(number - 2, 1))
+        before = unpack(files.read_entries(number - 2, 1))
         if before is None or (before.last + 1, before.end) != (entry.first, entry.offset):
             return None
     with log[entry.offset : entry.end] as octets:
         if crc32(octets) != entry.crc:
             return None
-    return Found(entry.last, entry.last, number, entry.end, entry.time)
+    return Diagnosis(entry.last, entry.last, number, entry.end, entry.time)
 
 
-def _check(segment: Segment, files: Files, log: memoryview, check_log: bool) -> Found:
-    """Go through all entries, to the first that is not good."""
-    found = Found(segment.first - 1, segment.first - 1)
+def _check_all(segment: Segment, files: Files, log: memoryview, check_log: bool) -> Diagnosis:
+    """Check all entries up to the first that is not good."""
+    found = Diagnosis(segment.first - 1, segment.first - 1)
     is_good = True
     for entry in _entries(files):
         if entry is not None:
-            found.promised = max(found.promised, entry.last)
+            found.last_promised = max(found.last_promised, entry.last)
         if not is_good:
             continue
         if (
             entry is None
-            or (entry.first, entry.offset) != (found.last + 1, found.end)
+            or (entry.first, entry.offset) != (found.last_good + 1, found.good_end)
             or not 0 < entry.count <= entry.length
             or entry.time < found.time
         ):
@@ -136,16 +138,16 @@ def _check(segment: Segment, files: Files, log: memoryview, check_log: bool) -> 
             found.torn = entry
         elif check_log and not _has_its_crc(log, entry):
             is_good = False
-            found.spoilt = entry
+            found.corrupt = entry
         else:
-            found.sound += 1
-            found.last, found.end, found.time = entry.last, entry.end, entry.time
+            found.good += 1
+            found.last_good, found.good_end, found.time = entry.last, entry.end, entry.time
     return found
 
 
 def _entries(files: Files) -> Iterator[IndexEntry | None]:
     number = 0
-    while octets := files.read(number, _CHUNK):
+    while octets := files.read_entries(number, _CHUNK):
         for position in range(0, len(octets), SIZE):
             yield unpack(octets, position)
         number += len(octets) // SIZE
@@ -156,11 +158,11 @@ def _has_its_crc(log: memoryview, entry: IndexEntry) -> bool:
         return crc32(octets) == entry.crc
 
 
-def _walk(log: memoryview, start: int, sequence: int, batch: int, time: int) -> Iterator[IndexEntry]:
-    """Entries for the whole messages with consecutive sequences that stand in the log from `start` on."""
+def _index_log(log: memoryview, start: int, sequence: int, batch: int, time: int) -> Iterator[IndexEntry]:
+    """Yield entries for the whole messages with consecutive sequences that follow in the log from `start` on."""
     first, position, heads = sequence, start, 0
     while True:
-        place = measure(log, position, len(log))
+        place = message_at(log, position, len(log))
         if place is not None and (place.sequence != sequence or place.stop - position > LONGEST):
             place = None
         if sequence > first and (place is None or place.stop - start > batch):
@@ -170,22 +172,22 @@ def _walk(log: memoryview, start: int, sequence: int, batch: int, time: int) -> 
             first, start, heads = sequence, position, 0
         if place is None:
             return
-        heads += 9 if log[position] else 2
+        heads += LONG if log[position] else SHORT
         position = place.stop
         sequence += 1
 
 
-def apply(files: Files, found: Found, *, cut_log: bool) -> bool:
-    """Make log and index agree, and say whether anything had to be done."""
-    size = found.sound * SIZE
+def apply_repair(files: Files, found: Diagnosis, *, cut_log: bool) -> bool:
+    """Make log and index agree, and return whether that changed anything."""
+    size = found.good * SIZE
     changed = False
     if os.fstat(files.index).st_size != size:
         os.ftruncate(files.index, size)
         changed = True
-    if cut_log and os.fstat(files.log).st_size != found.stop:
-        os.ftruncate(files.log, found.stop)
+    if cut_log and os.fstat(files.log).st_size != found.log_end:
+        os.ftruncate(files.log, found.log_end)
         changed = True
-    octets = b"".join([entry.pack() for entry in found.anew])
+    octets = b"".join([entry.pack() for entry in found.new])
     while octets:
         written = os.pwrite(files.index, octets, size)
         size += written

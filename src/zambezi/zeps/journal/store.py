@@ -1,4 +1,4 @@
-"""The data directory: a directory for each stream, and a lock, so that one process alone writes to it."""
+"""The data directory: a directory for each stream, and a lock, so that only one process writes to it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Final
 from uuid import uuid4
 
 from zambezi.zeps.errors import JournalError
-from zambezi.zeps.journal.identity import Damaged, Identity, read_identity, sync_directory, write_identity
+from zambezi.zeps.journal.identity import DamagedIdentity, Identity, read_identity, sync_directory, write_identity
 from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.names import directory_of, name_of
 from zambezi.zeps.journal.policy import Policy
-from zambezi.zeps.journal.segment import Segment, Shelf, listing
+from zambezi.zeps.journal.segment import FileCache, Segment, first_sequences
 
 LOCK: Final = "lock"
 _NEW: Final = ".new-"
 _DELETED: Final = ".deleted-"
-_POLICY: Final = Policy()
+_DEFAULT_POLICY: Final = Policy()
 
 
 class Store:
-    """The journals of all streams in a directory. With `write=False` it is not locked, and can only be read.
+    """The journals of all streams in a directory. With `write=False` it is not locked, and is read-only.
 
     >>> from tempfile import TemporaryDirectory
     >>> from zambezi.zeps.block import deliver
@@ -39,23 +39,24 @@ class Store:
     [b'gold']
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, policy: Policy = _POLICY, write: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, policy: Policy = _DEFAULT_POLICY, write: bool = True) -> None:
         self.path = Path(path)
         self.policy = policy
-        self.problems: list[str] = []  # directories that are none of a stream
+        self.problems: list[str] = []  # directories that are not valid streams
         self._write = write
-        self._shelf = Shelf()
+        self._file_cache = FileCache()
         self._journals: dict[str, Journal] = {}
         self._making = threading.Lock()
         self._lock = -1
         if write:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = self._locked()
-            self._tidy()
+            self._lock = self._lock_directory()
+            self._remove_leftovers()
         elif not self.path.is_dir():
             raise JournalError(f"{self.path} is no data directory: there is no such directory")
 
-    def _locked(self) -> int:
+    def _lock_directory(self) -> int:
+        """Lock the data directory, write our process id into the lock file, and return its descriptor."""
         descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,14 +73,14 @@ class Store:
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         return descriptor
 
-    def _tidy(self) -> None:
-        """Remove what a crash has left of streams that were being made or deleted."""
+    def _remove_leftovers(self) -> None:
+        """Remove the directories of streams whose creation or deletion was interrupted by a crash."""
         for path in self.path.iterdir():
             if path.name.startswith((_NEW, _DELETED)):
                 shutil.rmtree(path)
 
     def names(self) -> list[str]:
-        """The names of all streams, in order."""
+        """Return the names of all streams, in order."""
         names = []
         self.problems = []
         for path in self.path.iterdir():
@@ -89,18 +90,20 @@ class Store:
             try:
                 name = read_identity(path).name
                 if directory_of(name) != path.name:
-                    raise JournalError(f"{path} is not the directory of stream {name!a}, as it says: move it away")
+                    raise JournalError(
+                        f"{path} says that it is stream {name!a}, which has another directory: move it away"
+                    )
             except JournalError as problem:
                 if not path.exists():
-                    continue  # deleted in the meantime
+                    continue  # another process has just deleted it
                 self.problems.append(str(problem))
-                name = name_of(path.name) if isinstance(problem, Damaged) and listing(path) else None
+                name = name_of(path.name) if isinstance(problem, DamagedIdentity) and first_sequences(path) else None
             if name is not None:
                 names.append(name)
         return sorted(names)
 
     def open(self, name: str, policy: Policy | None = None, create: bool = True) -> Journal:
-        """The journal of a stream, made if it is new. What a crash left behind is repaired here. (ZEP-12, ZEP-17)"""
+        """Return the journal of a stream; create it if it is new, and repair it after a crash. (ZEP-12, ZEP-17)"""
         if self._write and self._lock < 0:
             raise JournalError(f"the data directory {self.path} is closed")
         journal = self._journals.get(name)
@@ -114,27 +117,27 @@ class Store:
                 if not create or not self._write:
                     raise JournalError(f"there is no stream {name!a} in {self.path}")
                 self.make(name)
-            journal = Journal(directory, policy or self.policy, self._shelf, write=self._write)
+            journal = Journal(directory, policy or self.policy, self._file_cache, write=self._write)
         except OSError as error:
             raise JournalError(f"stream {name!a} cannot be opened: {directory}: {error.strerror or error}") from error
         if journal.name != name:
             journal.close()
-            raise JournalError(f"{directory} should be stream {name!a}, and says that it is {journal.name!a}")
+            raise JournalError(f"{directory} should be stream {name!a}, but says that it is {journal.name!a}")
         self._journals[name] = journal
         return journal
 
     def make(self, name: str) -> None:
-        """Have a new, empty stream on disk; nothing if it is there. Blocks, and may be called on any thread."""
+        """Create an empty stream on the disk, unless it exists. Blocks; any thread may call it."""
         directory = self.path / directory_of(name)
         try:
             with self._making:
                 if not directory.is_dir():
-                    self._create(name, directory)
+                    self._make_directory(name, directory)
         except OSError as error:
-            raise JournalError(f"stream {name!a} cannot be made: {directory}: {error.strerror or error}") from error
+            raise JournalError(f"stream {name!a} cannot be created: {directory}: {error.strerror or error}") from error
 
-    def _create(self, name: str, directory: Path) -> None:
-        """A stream is there as a whole or not at all."""
+    def _make_directory(self, name: str, directory: Path) -> None:
+        """Create the directory of a stream: after a crash it exists complete, or not at all."""
         fresh = self.path / f"{_NEW}{uuid4().hex}"
         fresh.mkdir()
         try:
@@ -144,14 +147,14 @@ class Store:
             try:
                 sync_directory(self.path)
             except OSError:
-                directory.rename(fresh)  # the disk does not have its name: the next attempt must not find it here
+                directory.rename(fresh)  # the disk may not have the name: the next attempt must not find it
                 raise
         except OSError:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
 
     def delete(self, name: str) -> None:
-        """Remove a stream, with all its messages. Made anew under the same name, it is another incarnation."""
+        """Delete a stream with all its messages. A new stream of the same name has another incarnation."""
         if not self._write or self._lock < 0:
             raise JournalError(f"the data directory {self.path} is not open for writing")
         directory = self.path / directory_of(name)
@@ -166,7 +169,7 @@ class Store:
         shutil.rmtree(doomed)
 
     def close(self) -> None:
-        """Close all journals, and let go of the directory."""
+        """Close all journals, and unlock the directory."""
         problem: JournalError | None = None
         for journal in self._journals.values():
             try:
@@ -174,7 +177,7 @@ class Store:
             except JournalError as error:
                 problem = error
         self._journals.clear()
-        self._shelf.clear()
+        self._file_cache.clear()
         if self._lock >= 0:
             with suppress(OSError):
                 os.ftruncate(self._lock, 0)

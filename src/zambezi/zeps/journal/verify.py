@@ -1,6 +1,6 @@
-"""Looking at every octet of a stream: is each batch what was written, and does each follow from the one before?
+"""Verification of a stream: does every batch have its CRC, and does each follow from the one before?
 
-Nothing is changed, and a broker may be writing meanwhile: what is looked at is what was indexed when it began.
+It changes nothing, and a broker may be writing at the same time: it checks the batches that were indexed when it began.
 """
 
 from __future__ import annotations
@@ -11,37 +11,37 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
-from zambezi.zeps.block import walk
+from zambezi.zeps.block import walk_messages
 from zambezi.zeps.errors import JournalError, OutOfRange
 from zambezi.zeps.journal.entry import SIZE, IndexEntry, unpack
 from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment
 
-_ENTRIES: Final = 1024  # read at once
+_ENTRIES: Final = 1024  # entries that are read at once
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A batch is good."""
+    """A batch that is good."""
 
     entry: IndexEntry
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Something is not as it was written."""
+    """A place in a file that is not as it was written."""
 
     path: str
     offset: int
     problem: str
 
     def __str__(self) -> str:
-        return f"{self.path}, octet {self.offset}: {self.problem}"
+        return f"{self.path}, byte {self.offset}: {self.problem}"
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """Octets at the end are not indexed: a broker is writing them, or was killed then and will see to them."""
+    """Bytes at the end that are not indexed: a broker is writing them, or was killed and repairs them at its start."""
 
     path: str
     offset: int
@@ -49,13 +49,13 @@ class Unfinished:
 
     def __str__(self) -> str:
         return (
-            f"{self.path}, octet {self.offset}: {self.octets} octets at the end are not finished; a broker is writing "
-            "them, or will repair them when it starts"
+            f"{self.path}, byte {self.offset}: {self.octets} bytes at the end are not finished; a broker is writing "
+            "them, or repairs them when it starts"
         )
 
 
 def verify(journal: Journal) -> Iterator[Checked | Damage | Unfinished]:
-    """Check every batch of a journal, in order, and tell of each."""
+    """Check every batch of a journal, in order, and yield a result for each."""
     segments = journal.segments
     time = 0
     expected = journal.first
@@ -67,19 +67,19 @@ def verify(journal: Journal) -> Iterator[Checked | Damage | Unfinished]:
             files = journal.files(segment)
         except OutOfRange:
             expected = segment.last + 1
-            continue  # retention took it away
+            continue  # retention removed it
         except JournalError as problem:
             yield Damage(segment.path + LOG, 0, str(problem))
             continue
-        chain = _Chain(segment, time)
-        yield from chain.follow(files)
-        yield from chain.rest(files, is_last)
-        time = chain.time
+        check = _SegmentCheck(segment, time)
+        yield from check.check_entries(files)
+        yield from check.check_tail(files, is_last)
+        time = check.time
         expected = segment.last + 1
 
 
-class _Chain:
-    """What the next entry of a segment has to be."""
+class _SegmentCheck:
+    """The check of one segment, with the values that its next entry must have."""
 
     def __init__(self, segment: Segment, time: int) -> None:
         self.segment = segment
@@ -87,10 +87,11 @@ class _Chain:
         self.offset = 0
         self.time = time
 
-    def follow(self, files: Files) -> Iterator[Checked | Damage]:
+    def check_entries(self, files: Files) -> Iterator[Checked | Damage]:
+        """Check every entry and its batch, and yield a result for each."""
         entries = self.segment.entries
         number = 0
-        while number < entries and (octets := files.read(number, min(_ENTRIES, entries - number))):
+        while number < entries and (octets := files.read_entries(number, min(_ENTRIES, entries - number))):
             for position in range(0, len(octets), SIZE):
                 entry = unpack(octets, position)
                 problem = self._index_problem(entry)
@@ -110,39 +111,39 @@ class _Chain:
         if entry is None:
             return "the entry does not have its CRC"
         if entry.first != self.first:
-            return f"the entry is for sequence {entry.first}, and {self.first} is due"
+            return f"the entry is for sequence {entry.first}, not {self.first}"
         if entry.offset != self.offset:
-            return f"the entry is for octet {entry.offset} of the log, and {self.offset} is due"
+            return f"the entry is for byte {entry.offset} of the log, not {self.offset}"
         if entry.time < self.time:
             return f"the time goes back from {self.time} to {entry.time}"
         return ""
 
     def _log_problem(self, files: Files, entry: IndexEntry) -> str:
-        what = f"the batch of {entry.first} to {entry.last}"
+        batch = f"the batch of {entry.first} to {entry.last}"
         octets = os.pread(files.log, entry.length, entry.offset)
         if len(octets) < entry.length:
-            return f"the log ends inside {what}"
+            return f"the log ends inside {batch}"
         if crc32(octets) != entry.crc:
-            return f"{what} does not have its CRC"
+            return f"{batch} does not have its CRC"
         sequence, end = entry.first, 0
-        for place in walk(octets):
+        for place in walk_messages(octets):
             if place.sequence != sequence:
-                return f"{what} has sequence {place.sequence} where {sequence} is due"
+                return f"{batch} has sequence {place.sequence} instead of {sequence}"
             sequence, end = sequence + 1, place.stop
         if end != len(octets) or sequence != entry.last + 1:
-            return f"{what} has something that is no message after sequence {sequence - 1}"
+            return f"{batch} has no valid message after sequence {sequence - 1}"
         return ""
 
-    def rest(self, files: Files, is_last: bool) -> Iterator[Damage | Unfinished]:
-        """What follows the last entry: nothing, unless somebody is at it."""
+    def check_tail(self, files: Files, is_last: bool) -> Iterator[Damage | Unfinished]:
+        """Check that nothing follows the last entry, unless a broker is writing."""
         segment = self.segment
-        entry = unpack(files.read(segment.entries, 1))
+        entry = unpack(files.read_entries(segment.entries, 1))
         log = os.fstat(files.log).st_size
         if entry is not None and entry.end > log:
-            problem = f"the log ends at octet {log}: it does not have the batch of {entry.first} to {entry.last}, whole"
+            problem = f"the log ends at byte {log}, inside the batch of {entry.first} to {entry.last}"
             yield Damage(segment.path + LOG, log, problem)
         elif entry is not None and is_last:
-            return  # the stream has grown since
+            return  # the stream has grown since the check began
         for path, end, size in (
             (segment.path + INDEX, segment.entries * SIZE, os.fstat(files.index).st_size),
             (segment.path + LOG, segment.size, log),
@@ -152,5 +153,5 @@ class _Chain:
                 yield (
                     Unfinished(path, end, octets)
                     if is_last
-                    else Damage(path, end, f"{octets} octets follow that should not be there")
+                    else Damage(path, end, f"{octets} unexpected bytes at the end")
                 )

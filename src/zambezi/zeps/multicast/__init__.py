@@ -1,9 +1,10 @@
-"""A stream over multicast: one publisher's flood to a thousand readers costs one send. (ZEP-16)
+"""A stream over multicast: live messages reach a thousand subscribers with one send. (ZEP-16)
 
-The broker sends what is live to a group (`feed`, `sender`); a reader takes it from there (`receiver`) as long as
-nothing is missing (`reception`), and from the broker, by SUBSCRIBE, whenever something is: the journal is the repair.
-`listening` is where a subscription meets the two. `datagram` is the grammar of what travels, `group` is how a group is
-written down, `interface` is where it is on this host, and `libzmq` is for groups that go over NORM or PGM.
+The broker sends the live messages to a group: `feed` makes the datagrams, and `sender` sends them. A subscriber
+receives them (`receiver`) as long as none is missing (`reception`). If one is missing, the subscriber gets it from the
+broker, by SUBSCRIBE: the journal repairs every loss. `group_subscription` connects a subscription with its group.
+`datagram` is the grammar of the datagrams, `group` parses the address of a group, `interface` finds the network
+interface, and `libzmq` is for groups over NORM or PGM.
 """
 
 from __future__ import annotations

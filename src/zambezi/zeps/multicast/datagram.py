@@ -1,4 +1,4 @@
-"""What travels to a group: datagrams of three kinds, each complete in itself.
+"""The grammar of the datagrams of a group: three kinds, each complete in itself, and a sealed form of each.
 
     datagram    = magic version kind content
     magic       = %x5A %x4D                                "ZM"
@@ -7,7 +7,7 @@
 
     messages    = %d1 incarnation first count deliver*     DELIVER messages with frame headers, as in the journal
     fragment    = %d2 incarnation sequence total offset *OCTET     a part of one that is too large for a datagram
-    mark        = %d3 incarnation last                     the last sequence: so loss at the end is noticed
+    mark        = %d3 incarnation last                     the last sequence, so that a loss at the end is noticed
     sealed      = %d4 nonce *OCTET                         one of the others, from its kind on, in a secret box
 
     incarnation = 16OCTET
@@ -15,10 +15,10 @@
     count, total, offset  = number-4
     nonce       = 24OCTET
 
-A datagram that is none of these is nobody's: others may use the group too.
+Any other datagram is ignored: other programs may use the group too.
 
-The sender keeps what stands before the messages apart from them (`messages_head`, `fragment_head`): the messages are a
-part of a block, and are not copied.
+The sender makes the headers (`messages_head`, `fragment_head`) separately from the messages: the messages are a part of
+a block, and are not copied.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ _FRAGMENT: Final = Struct(">16sQII")
 _MARK: Final = Struct(">16sQ")
 NONCE: Final = 24
 KEY: Final = 32
-SEAL: Final = 1 + NONCE + 16  # what a seal adds: the kind once more, the nonce and the tag
+SEAL: Final = 1 + NONCE + 16  # bytes that sealing adds: the kind once more, the nonce and the tag
 
 MESSAGES_HEAD: Final = len(MAGIC) + 1 + _MESSAGES.size
 FRAGMENT_HEAD: Final = len(MAGIC) + 1 + _FRAGMENT.size
 
 
 def messages_head(incarnation: bytes, first: int, count: int) -> bytes:
-    """What stands before the messages of a datagram."""
+    """Return the bytes before the messages of a datagram."""
     return MAGIC + MESSAGES + _MESSAGES.pack(incarnation, first, count)
 
 
 def fragment_head(incarnation: bytes, sequence: int, total: int, offset: int) -> bytes:
-    """What stands before a part of a message."""
+    """Return the bytes before a part of a message."""
     return MAGIC + FRAGMENT + _FRAGMENT.pack(incarnation, sequence, total, offset)
 
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Whole messages."""
+    """A datagram of whole messages."""
 
     incarnation: UUID
     first: int
@@ -71,7 +71,7 @@ class Messages:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A part of a message."""
+    """A datagram with a part of a message."""
 
     incarnation: UUID
     sequence: int
@@ -85,7 +85,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where the stream ends."""
+    """A datagram with the last sequence of the stream."""
 
     incarnation: UUID
     last: int
@@ -98,7 +98,7 @@ Datagram: TypeAlias = Messages | Fragment | Mark
 
 
 def decode(octets: bytes) -> Datagram | None:
-    """What a datagram says; None if it is none of ours."""
+    """Decode a datagram; return None if it does not match the grammar."""
     if octets[:3] != MAGIC:
         return None
     kind, size = octets[3:4], len(octets)
@@ -120,12 +120,12 @@ def _uuid(octets: bytes) -> UUID:
 
 
 def seal(octets: bytes, key: bytes, nonce: bytes) -> bytes:
-    """A datagram that only those can read who have the key of the group."""
+    """Encrypt a datagram with the key of the group."""
     return MAGIC + SEALED + nonce + crypto_secretbox_easy(octets[len(MAGIC) :], nonce, key)
 
 
 def unseal(octets: bytes, key: bytes) -> bytes | None:
-    """The datagram in a sealed one; None if it is not sealed, or not with this key."""
+    """Decrypt a sealed datagram; return None if it is not sealed, or not with this key."""
     if octets[:4] != MAGIC + SEALED:
         return None
     nonce, box = octets[4 : 4 + NONCE], octets[4 + NONCE :]

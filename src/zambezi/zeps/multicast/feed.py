@@ -1,13 +1,15 @@
-"""What a broker sends to a group, without I/O: blocks become datagrams, at a rate that a network bears.
+"""The datagrams that a broker sends to a group: blocks become datagrams, at a bounded rate.
 
-The broker never waits for a group. What does not fit into the rate waits in a queue of blocks, which the journal has as
-well; what does not fit into the queue is not sent, and those who miss it get it from the journal.
+This module does no I/O: time is an argument, and so is the source of random nonces.
 
-After the last message marks follow, soon and then ever more rarely: so whoever missed the end learns of it soon, and
-whoever hears nothing at all for long knows that the group is silent.
+The broker never waits for a group. Blocks that exceed the rate wait in a queue; blocks that do not fit into the queue
+are not sent. The journal has them all, and subscribers get what they miss from there.
 
-A datagram is given as its pieces, which the system puts together as it sends them: what stands before the messages, and
-a view of the block. So nothing is copied, and where messages are of one size, nothing is done for each of them.
+After the last message the feed sends marks, soon at first and then less often. So a subscriber that missed the last
+message learns about it soon, and a subscriber that receives nothing for long knows that the group is silent.
+
+A datagram is a pair of pieces, which the kernel joins as it sends them: a header, and a view of the block. So nothing
+is copied, and if the messages have one size, there is no work per message.
 """
 
 from __future__ import annotations
@@ -35,24 +37,24 @@ from zambezi.zeps.multicast.interface import USUAL
 
 Pieces: TypeAlias = tuple[bytes, bytes | memoryview]
 
-QUEUE: Final = 4 << 20  # octets that wait for the rate at most
-BURST: Final = 0.01  # seconds' worth of the rate that may go at once: what the buffers of receivers bear
-MARKS: Final = (0.02, 0.1, 0.5)  # seconds after the last message,
-MARK_EVERY: Final = 1.0  # and from then on
+QUEUE: Final = 4 << 20  # bytes that may wait for the rate
+BURST: Final = 0.01  # seconds' worth of the rate that may go at once: the receivers' buffers hold so much
+MARKS: Final = (0.02, 0.1, 0.5)  # seconds after the last message at which the first marks are sent
+MARK_EVERY: Final = 1.0  # seconds between all later marks
 
 
 @dataclass(slots=True)
 class FeedCounters:
-    """What went to the group."""
+    """Counters of a multicast group."""
 
     messages: int = 0
     datagrams: int = 0
     octets: int = 0
-    withheld: int = 0  # messages that were not sent: the rate did not allow it
-    failed: int = 0  # datagrams that the system did not take
+    withheld: int = 0  # messages that were not sent because of the rate
+    failed: int = 0  # datagrams that the kernel did not accept
 
 
-class Feed:
+class DatagramFeed:
     """The datagrams of one stream."""
 
     def __init__(
@@ -73,15 +75,15 @@ class Feed:
         self._room = (group.mtu or USUAL) - (SEAL if key else 0)
         self._queue: deque[Block] = deque()
         self._queued = 0
-        self._coming: Iterator[Pieces] = iter(())  # what is left of the block that is being sent,
-        self._ahead: Pieces | None = None  # after this one
-        self._budget = group.rate * BURST
-        self._counted = now
-        self._marks = 0
+        self._coming: Iterator[Pieces] = iter(())  # the datagrams of the current block that follow `_ahead`
+        self._ahead: Pieces | None = None  # the next datagram of the current block
+        self._budget = group.rate * BURST  # bytes that may go now
+        self._counted = now  # when `_budget` was computed
+        self._marks = 0  # sent since the last message
         self._quiet_since = now
 
     def add(self, block: Block, now: float) -> None:
-        """A block was appended to the stream."""
+        """Queue a block that was appended to the stream."""
         self._last = block.last
         self._marks = 0
         self._quiet_since = now
@@ -91,9 +93,11 @@ class Feed:
         self._queue.append(block)
         self._queued += len(block.octets)
 
-    def straight(self, block: Block, now: float) -> Pieces | None:
-        """What `add` and `due` would give, where a block is one datagram and nothing is before it: that is most often
-        so. None if it is not, and nothing has happened."""
+    def single_datagram(self, block: Block, now: float) -> Pieces | None:
+        """Return the datagram of a block that fits into one and need not wait: the usual case, and a faster one.
+
+        Returns None otherwise, and changes nothing: call `add` and `due_datagrams` then.
+        """
         octets = block.octets
         size = MESSAGES_HEAD + len(octets)
         if self._key or size > self._room or self._queue or self._ahead is not None:
@@ -111,15 +115,15 @@ class Feed:
         counters.octets += size
         return messages_head(self._incarnation.bytes, block.first, block.count), octets
 
-    def due(self, now: float) -> Iterator[Pieces]:
-        """The datagrams that may go now."""
+    def due_datagrams(self, now: float) -> Iterator[Pieces]:
+        """Yield the datagrams that may go now."""
         rate = self._rate
         counters = self.counters
         budget = min(self._budget + (now - self._counted) * rate, rate * BURST)
         self._counted = now
         try:
             while budget > 0:
-                datagram = self._next()
+                datagram = self._next_datagram()
                 if datagram is None:
                     break
                 size = len(datagram[0]) + len(datagram[1])
@@ -130,14 +134,14 @@ class Feed:
         finally:
             self._budget = budget
         if not self._queue and self._ahead is None and now >= self._mark_at:
-            # One mark for all that were due: a broker that was busy has no need to make up for them.
+            # One mark for all that were due: a broker that was busy need not send the others.
             while now >= self._mark_at:
                 self._marks += 1
             yield self._sealed((Mark(self._incarnation, self._last).encode(), b""))
 
     @property
     def deadline(self) -> float:
-        """When `due` has more to give."""
+        """The time when `due_datagrams` has more to yield."""
         if self._queue or self._ahead is not None:
             return self._counted + max(0.0, -self._budget) / self._rate + BURST / 10
         return self._mark_at
@@ -148,20 +152,20 @@ class Feed:
             return self._quiet_since + MARKS[self._marks]
         return self._quiet_since + MARKS[-1] + MARK_EVERY * (self._marks - len(MARKS) + 1)
 
-    def _next(self) -> Pieces | None:
+    def _next_datagram(self) -> Pieces | None:
         if self._ahead is None:
             if not self._queue:
                 return None
             block = self._queue.popleft()
             self._queued -= len(block.octets)
             self.counters.messages += block.count
-            self._coming = self._cut(block)
+            self._coming = self._datagrams_of(block)
             self._ahead = next(self._coming)
         datagram, self._ahead = self._ahead, next(self._coming, None)
         return self._sealed(datagram) if self._key else datagram
 
-    def _cut(self, block: Block) -> Iterator[Pieces]:
-        """As many whole messages in each datagram as fit; one that does not fit at all in fragments."""
+    def _datagrams_of(self, block: Block) -> Iterator[Pieces]:
+        """Yield the datagrams of a block: as many whole messages in each as fit; a larger message in fragments."""
         room = self._room - MESSAGES_HEAD
         octets = block.octets
         incarnation = self._incarnation.bytes

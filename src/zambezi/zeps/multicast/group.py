@@ -1,17 +1,17 @@
-"""How a group is written down: `udp://239.77.1.1:5680`, with what is to be set about it after a question mark.
+"""The notation of a multicast group: `udp://239.77.1.1:5680`, with optional settings after a question mark.
 
     udp://239.77.1.1:5680?interface=eth1&ttl=4&rate=50M&mtu=1400&loop=0
 
-    interface   by address or name; the system's choice if not said
-    ttl         how many routers it may pass: 1, the local network, if not said
-    rate        octets in a second at most: 12M if not said
-    mtu         octets of a datagram: what the interface takes in one piece, if not said
-    loop        whether this host's own receivers get it: 1 if not said
+    interface   the network, by address or name; by default the kernel chooses
+    ttl         how many networks a datagram may cross; by default 1, the local network
+    rate        bytes per second at most; by default 12M
+    mtu         bytes of a datagram; by default what the interface sends without fragmentation
+    loop        whether receivers on the sending host get the datagrams; by default 1
 
-`norm://` and `epgm://` are the same streams over libzmq's NORM and PGM, where pyzmq has them.
+`norm://` and `epgm://` carry the same datagrams over libzmq's NORM and PGM, if pyzmq supports them.
 
-What matters to the receivers is scheme, address and port, and that is what a group is told by. The rest is about one
-host, and each end has its own.
+Sender and receivers must agree on scheme, address and port, so the text of a group has only these. The settings are for
+one host, and each side has its own.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from zambezi.zeps.errors import GroupError
 SCHEMES: Final = ("udp", "norm", "epgm")
 _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _LEAST_MTU: Final = 256
-_MOST_MTU: Final = 65_507  # what UDP can carry
+_MOST_MTU: Final = 65_507  # bytes that UDP can carry
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Where a stream is multicast, and how."""
+    """The address of a multicast group, and its settings on this host."""
 
     scheme: str
     address: str
@@ -39,26 +39,26 @@ class Group:
     interface: str = ""
     ttl: int = 1
     rate: int = 12 << 20
-    mtu: int = 0  # as the interface has it
+    mtu: int = 0  # 0: that of the interface
     loop: bool = True
 
     @classmethod
     def parse(cls, text: str) -> Group:
-        """A group as it is written."""
+        """Parse the notation of a group, or raise `GroupError`."""
         try:
             parts = urlsplit(text)
             address, port = parts.hostname or "", parts.port
         except ValueError:
-            raise _error(text, "the port is 1 to 65535") from None
+            raise _error(text, "the port must be 1 to 65535") from None
         if parts.scheme not in SCHEMES:
-            raise _error(text, "it begins with udp://, norm:// or epgm://")
+            raise _error(text, "it must begin with udp://, norm:// or epgm://")
         try:
             if not IPv4Address(address).is_multicast:
                 raise ValueError
         except ValueError:
-            raise _error(text, "the address of a group is 224.0.0.0 to 239.255.255.255") from None
+            raise _error(text, "the address must be 224.0.0.0 to 239.255.255.255") from None
         if not port:
-            raise _error(text, "a port is missing")
+            raise _error(text, "the port is missing")
         settings: dict[str, int | str | bool] = {}
         for name, value in parse_qsl(parts.query, keep_blank_values=True):
             settings[name] = _setting(text, name, value)
@@ -66,11 +66,12 @@ class Group:
 
     @property
     def by_libzmq(self) -> bool:
-        """Whether it is libzmq that carries it."""
+        """Whether libzmq sends and receives the datagrams."""
         return self.scheme != "udp"
 
     @property
     def endpoint(self) -> tuple[str, int]:
+        """The address and the port."""
         return self.address, self.port
 
     def __str__(self) -> str:
@@ -87,8 +88,8 @@ def _setting(text: str, name: str, value: str) -> int | str | bool:
         limits = {"ttl": (0, 255), "rate": (1, 1 << 40), "mtu": (_LEAST_MTU, _MOST_MTU)}[name]
         if number is not None and limits[0] <= number <= limits[1]:
             return number
-        raise _error(text, f"{name} is {limits[0]} to {limits[1]}, not {value!r}")
-    raise _error(text, f"{name}={value} is none of interface=NAME, ttl=1, rate=12M, mtu=1400, loop=0")
+        raise _error(text, f"{name} must be {limits[0]} to {limits[1]}, not {value!r}")
+    raise _error(text, f"{name}={value} is not one of interface=NAME, ttl=1, rate=12M, mtu=1400, loop=0")
 
 
 def _number(text: str) -> int | None:
@@ -98,4 +99,4 @@ def _number(text: str) -> int | None:
 
 
 def _error(text: str, why: str) -> GroupError:
-    return GroupError(f"{text} is no multicast group: {why}; write one such as udp://239.77.1.1:5680")
+    return GroupError(f"{text} is not a multicast group: {why}; write it like udp://239.77.1.1:5680")

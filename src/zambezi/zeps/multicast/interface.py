@@ -1,4 +1,4 @@
-"""The network interface of a group, by name or by address, and how large a datagram it takes."""
+"""The network interface of a group, by name or by address, and the largest datagram that it takes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import psutil
 from zambezi.zeps.errors import GroupError
 from zambezi.zeps.multicast.group import Group
 
-USUAL: Final = 1400  # octets of a datagram that passes almost everywhere
-HEADERS: Final = 28  # of IPv4 and UDP
-MOST: Final = 65_507  # what UDP can carry
+USUAL: Final = 1400  # bytes of a datagram that passes almost every network
+HEADERS: Final = 28  # bytes of the headers of IPv4 and UDP
+MOST: Final = 65_507  # bytes that UDP can carry
 
 
 def address_of(name: str) -> str:
-    """The IPv4 address of an interface that is told by its name, or by that address."""
+    """Return the IPv4 address of an interface that is given by its name, or by that address."""
     found = _addresses()
     for address, interface in found.items():
         if name in (address, interface):
@@ -26,16 +26,16 @@ def address_of(name: str) -> str:
 
 
 def mtu_of(group: Group) -> int:
-    """The largest datagram to send to a group: as it says, or as its interface takes it without cutting it up.
+    """Return the largest datagram for a group: its own `mtu`, or what its interface sends without fragmentation.
 
-    What passes routers may come to a network that takes less; so it is not larger than what passes almost everywhere.
+    A datagram that passes routers may reach a network that takes less, so it is never larger than `USUAL`.
     """
     if group.mtu:
         return group.mtu
     try:
         address = address_of(group.interface) if group.interface else _by_route(group)
     except OSError:
-        return USUAL  # no way to the group now; there may be one later
+        return USUAL  # there is no route to the group now; there may be one later
     name = _addresses().get(address, "")
     stats = psutil.net_if_stats().get(name)
     if stats is None or stats.mtu <= HEADERS:
@@ -45,7 +45,7 @@ def mtu_of(group: Group) -> int:
 
 
 def _by_route(group: Group) -> str:
-    """The address that the system sends to the group from. Nothing is sent."""
+    """Return the address from which the kernel sends to the group. Nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect(group.endpoint)
         return str(sock.getsockname()[0])

@@ -1,11 +1,11 @@
-"""A group over libzmq's NORM or PGM: a PUB socket sends the datagrams, a SUB socket gets them.
+"""A group over libzmq's NORM or PGM: a PUB socket sends the datagrams, and a SUB socket receives them.
 
-Both protocols repair loss by themselves, as far as they can; what they cannot is a gap as any other, and the journal
-repairs it. pyzmq is not needed for anything else, and its wheels have neither of the two: so it is looked for only
-where a group asks for it, and the error says how to get one that has them.
+Both protocols repair most losses by themselves; any other loss is a gap like any other, and the journal repairs it.
+Nothing else needs pyzmq, and its wheels support neither protocol. So it is imported only if a group needs it, and the
+error says how to install one with support.
 
-libzmq has threads of its own. What it sends is handed over without waiting; what it gets is waited for by a thread,
-which stops while the reactor has not taken what it was given, so that nothing piles up but in libzmq's own bound.
+libzmq has its own threads. Sending never waits. A thread of ours waits for incoming datagrams, and stops while the
+reactor has not handled the last ones, so that datagrams queue up only in libzmq, within its bound.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.interface import address_of
 from zambezi.zmtp.reactor import Reactor
 
-# Octets of a datagram: libzmq cuts them to what the network takes. Its NORM does not bring larger ones across, always.
+# Bytes of a datagram: libzmq splits it for the network. Its NORM does not deliver larger ones reliably.
 DATAGRAM: Final = {"norm": 1200, "epgm": 16 << 10}
-AT_ONCE: Final = 64
-_POLL: Final = 100  # milliseconds between looks whether it is over
-_QUEUE: Final = 10_000  # datagrams that libzmq keeps for whoever is slow
+AT_ONCE: Final = 64  # datagrams that are passed to the reactor at once
+_POLL: Final = 100  # milliseconds after which the thread checks whether it must end
+_QUEUE: Final = 10_000  # datagrams that libzmq queues
 _FEATURES: Final = {"norm": "norm", "epgm": "pgm"}
 
 
 def library_for(group: Group) -> Any:
-    """pyzmq, if it is there and has what the group needs; else `GroupError` with how to get it."""
+    """Return pyzmq if it supports the group's protocol; else raise `GroupError`, which says how to install it."""
     feature = _FEATURES[group.scheme]
     how = "apt-get install libzmq3-dev, and pip install --no-binary pyzmq pyzmq"
     try:
@@ -41,7 +41,7 @@ def library_for(group: Group) -> Any:
         raise GroupError(f"{group} needs pyzmq, which is not installed; {how}; or use udp://") from None
     if not zmq.has(feature):
         raise GroupError(
-            f"{group} needs a libzmq with {feature.upper()}, and that of pyzmq {zmq.__version__} has none; {how}; "
+            f"{group} needs a libzmq with {feature.upper()}, and that of pyzmq {zmq.__version__} lacks it; {how}; "
             f"or use udp://"
         )
     return zmq
@@ -51,22 +51,22 @@ def _endpoint(group: Group) -> str:
     where = f"{group.address}:{group.port}"
     interface = group.interface
     if interface:
-        address = address_of(interface)  # a mistake is told before libzmq meets it
+        address = address_of(interface)  # raises a better error than libzmq would
         where = f"{interface if group.scheme == 'norm' else address};{where}"
     elif group.scheme == "epgm":
         where = f";{where}"
-    # Every node of NORM has a number of its own.
+    # Every NORM node needs its own number.
     return f"norm://{random.randrange(1, 1 << 31)},{where}" if group.scheme == "norm" else f"epgm://{where}"
 
 
-def _open(group: Group, kind: str) -> tuple[Any, Any]:
+def _open_socket(group: Group, kind: str) -> tuple[Any, Any]:
     zmq = library_for(group)
     endpoint = _endpoint(group)
     sock = zmq.Context.instance().socket(getattr(zmq, kind))
     try:
         sock.linger = 0
         sock.sndhwm = sock.rcvhwm = _QUEUE
-        sock.rate = max(1, group.rate * 8 // 1000)  # kilobits; the feed keeps to its rate by itself
+        sock.rate = max(1, group.rate * 8 // 1000)  # kilobits per second; the feed limits the rate by itself
         sock.multicast_hops = max(1, group.ttl)
         if kind == "SUB":
             sock.subscribe(b"")
@@ -78,11 +78,11 @@ def _open(group: Group, kind: str) -> tuple[Any, Any]:
     return zmq, sock
 
 
-class Outlet:
-    """Where datagrams go out."""
+class LibzmqSender:
+    """A PUB socket that sends to a group."""
 
     def __init__(self, group: Group) -> None:
-        self._zmq, self._sock = _open(group, "PUB")
+        self._zmq, self._sock = _open_socket(group, "PUB")
 
     def send(self, datagrams: Sequence[Pieces]) -> int:
         sent = 0
@@ -96,11 +96,11 @@ class Outlet:
         self._sock.close()
 
 
-class Receiver:
-    """Where they come in."""
+class LibzmqReceiver:
+    """A SUB socket that has joined a group, and the thread that reads it."""
 
     def __init__(self, reactor: Reactor, group: Group, receive: Callable[[list[bytes]], object]) -> None:
-        self._zmq, self._sock = _open(group, "SUB")
+        self._zmq, self._sock = _open_socket(group, "SUB")
         self._reactor = reactor
         self._receive = receive
         self._over = threading.Event()
@@ -122,10 +122,10 @@ class Receiver:
                 while not self._taken.acquire(timeout=_POLL / 1000):
                     if self._over.is_set():
                         break
-                self._reactor.call_soon(self._give, datagrams)
+                self._reactor.call_soon(self._pass_on, datagrams)
         sock.close()
 
-    def _give(self, datagrams: list[bytes]) -> None:
+    def _pass_on(self, datagrams: list[bytes]) -> None:
         self._taken.release()
         if not self._over.is_set() and not self._paused:
             self._receive(datagrams)
@@ -137,4 +137,4 @@ class Receiver:
         self._paused = False
 
     def close(self) -> None:
-        self._over.set()  # the thread sees it, and closes the socket: no other may
+        self._over.set()  # the thread then closes the socket: no other thread may

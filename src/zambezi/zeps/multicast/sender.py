@@ -1,9 +1,8 @@
-"""Sends what is appended to a stream to its group: the feed, with a clock and a socket.
+"""Sending the live messages of a stream to its group: the feed with a clock and a socket.
 
-Datagrams of one size, and one that is shorter after them, go to the system in one call, and it is the system that makes
-datagrams of them (UDP_SEGMENT, since Linux 4.18): where networks take 1,500 octets, and messages are of one size, there
-is a call for forty datagrams. A system that does not know that, or cannot for the network in question, gets them one by
-one.
+Datagrams of one size, and a shorter one after them, go to the kernel in one call, and the kernel splits them
+(UDP_SEGMENT, since Linux 4.18). On a network with an MTU of 1,500 bytes, and with messages of one size, one call sends
+forty datagrams. If the kernel does not support it, or not for this network, they are sent one by one.
 """
 
 from __future__ import annotations
@@ -21,104 +20,106 @@ from uuid import UUID
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import GroupError
 from zambezi.zeps.multicast import libzmq
-from zambezi.zeps.multicast.feed import MARKS, Feed, FeedCounters, Pieces
+from zambezi.zeps.multicast.feed import MARKS, DatagramFeed, FeedCounters, Pieces
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.interface import address_of, mtu_of
 from zambezi.zmtp.reactor import Reactor, Timer
 
-SEGMENTS: Final = 64  # datagrams that the system makes of one call, at most,
-MOST: Final = 65_000  # of so many octets
+SEGMENTS: Final = 64  # datagrams of one call, at most
+MOST: Final = 65_000  # bytes of one call, at most
 _SOL_UDP: Final = 17
 _UDP_SEGMENT: Final = 103
 _SIZE: Final = Struct("=H")
 
 
-class Outlet(Protocol):
-    """What datagrams go out by. It never waits."""
+class DatagramSender(Protocol):
+    """A socket for the datagrams of a group. It never waits."""
 
     def send(self, datagrams: Sequence[Pieces]) -> int:
-        """Send, and say how many could not be."""
+        """Send datagrams, and return how many of them failed."""
 
     def close(self) -> None: ...
 
 
-class Sender:
-    """Sends what is appended to one stream to a group, as fast as the group's rate allows."""
+class GroupSender:
+    """The sender of one stream's live messages to a group, at the rate of the group."""
 
     def __init__(self, reactor: Reactor, group: Group, incarnation: UUID, last: int, key: bytes = b"") -> None:
         self.group = str(group)
         self.sealed = bool(key)
         self._reactor = reactor
-        self._outlet: Outlet = libzmq.Outlet(group) if group.by_libzmq else UdpOutlet(group)
+        self._datagram_sender: DatagramSender = libzmq.LibzmqSender(group) if group.by_libzmq else UdpSender(group)
         mtu = libzmq.DATAGRAM[group.scheme] if group.by_libzmq else mtu_of(group)
-        self._feed = Feed(dataclasses.replace(group, mtu=mtu), incarnation, last, reactor.time(), key, os.urandom)
+        self._feed = DatagramFeed(
+            dataclasses.replace(group, mtu=mtu), incarnation, last, reactor.time(), key, os.urandom
+        )
         self._timer: Timer | None = None
-        self._armed = 0.0  # when the timer fires
-        self._pump()
+        self._timer_at = 0.0  # when the timer fires
+        self._send_due()
 
     @property
     def counters(self) -> FeedCounters:
         return self._feed.counters
 
     def send(self, block: Block) -> None:
-        """A block was appended."""
+        """Send a block that was appended, now or when the rate allows it."""
         feed = self._feed
         now = self._reactor.time()
-        datagram = feed.straight(block, now)
+        datagram = feed.single_datagram(block, now)
         if datagram is None:
             feed.add(block, now)
-            self._pump()
+            self._send_due()
             return
-        feed.counters.failed += self._outlet.send((datagram,))
-        if now + MARKS[0] < self._armed:
-            self._arm()
+        feed.counters.failed += self._datagram_sender.send((datagram,))
+        if now + MARKS[0] < self._timer_at:
+            self._set_timer()
 
-    def _pump(self) -> None:
+    def _send_due(self) -> None:
         feed = self._feed
-        datagrams = list(feed.due(self._reactor.time()))
+        datagrams = list(feed.due_datagrams(self._reactor.time()))
         if datagrams:
-            # A full queue, a network that is down: lost like any other datagram, and repaired like it.
-            feed.counters.failed += self._outlet.send(datagrams)
-        self._arm()
+            # If the queue is full or the network is down, the datagrams are lost and repaired like any others.
+            feed.counters.failed += self._datagram_sender.send(datagrams)
+        self._set_timer()
 
-    def _arm(self) -> None:
-        """Be called when there is more to send. A timer that fires early does no harm: it is not moved for a block."""
+    def _set_timer(self) -> None:
+        """Set a timer for the next datagrams. One that fires early does no harm, so a new block does not move it."""
         deadline = self._feed.deadline
-        if self._timer is None or deadline < self._armed:
+        if self._timer is None or deadline < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
-            self._armed = deadline
-            self._timer = self._reactor.call_at(deadline, self._fire)
+            self._timer_at = deadline
+            self._timer = self._reactor.call_at(deadline, self._on_timer)
 
-    def _fire(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
-        self._pump()
+        self._send_due()
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._outlet.close()
+        self._datagram_sender.close()
 
 
-class UdpOutlet:
-    """A socket of the system."""
+class UdpSender:
+    """A UDP socket that sends to a group."""
 
     def __init__(self, group: Group) -> None:
         self._target = group.endpoint
-        self._sock = _open(group)
-        self._segments = SEGMENTS  # datagrams in a call
+        self._sock = _open_socket(group)
+        self._segments = SEGMENTS  # datagrams in one call
 
     def send(self, datagrams: Sequence[Pieces]) -> int:
         if len(datagrams) == 1:
-            return self._call(datagrams, 0)
+            return self._sendmsg(datagrams, 0)
         failed = 0
         for run, size in runs(datagrams, self._segments):
-            failed += self._call(run, size)
+            failed += self._sendmsg(run, size)
         return failed
 
-    def _call(self, datagrams: Sequence[Pieces], size: int) -> int:
-        """Hand datagrams to the system; all but the last are of one size."""
+    def _sendmsg(self, datagrams: Sequence[Pieces], size: int) -> int:
+        """Send datagrams in one call, and return how many failed. All but the last have the size `size`."""
         try:
             if len(datagrams) == 1:
                 self._sock.sendmsg(datagrams[0], (), 0, self._target)
@@ -127,8 +128,8 @@ class UdpOutlet:
                 self._sock.sendmsg(list(chain.from_iterable(datagrams)), ancillary, 0, self._target)
         except OSError as error:
             if len(datagrams) > 1 and error.errno not in (EAGAIN, ENOBUFS, ENETUNREACH, ENETDOWN, EPERM):
-                self._segments = 1  # this system cannot, or not on this network
-                return sum(self._call([one], 0) for one in datagrams)
+                self._segments = 1  # UDP_SEGMENT is not supported here
+                return sum(self._sendmsg([datagram], 0) for datagram in datagrams)
             return len(datagrams)
         return 0
 
@@ -137,7 +138,7 @@ class UdpOutlet:
 
 
 def runs(datagrams: Sequence[Pieces], most: int) -> Iterator[tuple[Sequence[Pieces], int]]:
-    """Datagrams in their order, as many together as can go in one call, with the size of each but the last."""
+    """Yield runs of datagrams that can go in one call, in order, each with the size of all but its last one."""
     start = 0
     while start < len(datagrams):
         size = sum(map(len, datagrams[start]))
@@ -153,7 +154,7 @@ def runs(datagrams: Sequence[Pieces], most: int) -> Iterator[tuple[Sequence[Piec
         start = stop
 
 
-def _open(group: Group) -> socket.socket:
+def _open_socket(group: Group) -> socket.socket:
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         sock.setblocking(False)

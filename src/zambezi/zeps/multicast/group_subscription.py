@@ -1,7 +1,7 @@
-"""A subscription's ear in a group: the membership, the reconciliation, and the timers between them.
+"""The part of a subscription that listens to a group: the socket, the reception, and the timers between them.
 
-Which group it is, is learned from the broker (`$streams`), or told by the program. Whoever cannot join, has not the
-key, or asks for a stream that has no group, reads from the broker alone, and the log says why.
+The broker (`$streams`) or the program names the group. If the stream has no group, or the client cannot join it or has
+not its key, the subscription reads from the broker only, and the log says why.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zambezi.zeps.errors import GroupError
 from zambezi.zeps.multicast import libzmq
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.interface import address_of
-from zambezi.zeps.multicast.receiver import Receiver, receiver_of
+from zambezi.zeps.multicast.receiver import GroupReceiver, join_group
 from zambezi.zeps.multicast.reception import Phase, Reception, ReceptionCounters
 from zambezi.zmtp.reactor import Reactor, Timer
 
@@ -26,18 +26,18 @@ _log: Final = logging.getLogger("zambezi.zeps")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What a program says of multicast: the group, or nothing for what the broker tells; and the interface."""
+class MulticastOptions:
+    """The multicast options of a subscription: the group, or None for the one that the broker names; the interface."""
 
     group: Group | None = None
     interface: str = ""
 
     @classmethod
-    def of(cls, multicast: bool | str, interface: str | None) -> Wish | None:
-        """The arguments of `subscribe`; `GroupError` for what cannot be, here and now."""
+    def from_arguments(cls, multicast: bool | str, interface: str | None) -> MulticastOptions | None:
+        """Return the options for the arguments of `subscribe`, None without multicast; or raise `GroupError`."""
         if not multicast:
             if interface:
-                raise GroupError("interface= is of use with multicast=True only: the network where the group is")
+                raise GroupError("interface= names the network of a group: give it only together with multicast=")
             return None
         group = Group.parse(multicast) if isinstance(multicast, str) else None
         if group is not None and group.by_libzmq:
@@ -48,41 +48,41 @@ class Wish:
         return cls(group, wanted)
 
     def group_of(self, info: StreamInfo) -> Group:
-        """The group of a stream."""
+        """Return the group of a stream, or raise `GroupError`."""
         if self.group is None and not info.multicast:
             raise GroupError(f"the stream {info.stream!r} has no multicast group")
         group = self.group or Group.parse(info.multicast)
         return dataclasses.replace(group, interface=self.interface)
 
 
-class Listening:
-    """The ear of one subscription, from when its place in the stream is known until it ends."""
+class GroupSubscription:
+    """The group of one subscription, from when its position in the stream is known until it ends."""
 
     def __init__(self, reactor: Reactor, group: Group, reception: Reception, on_change: Callable[[], object]) -> None:
         self.group = group
         self.reception = reception
         self._reactor = reactor
-        self._on_change = on_change  # called after messages were handed out, or time has passed
+        self._on_change = on_change  # called after datagrams were received, or a timer has fired
         self._timer: Timer | None = None
-        self._armed = 0.0  # when the timer fires
+        self._timer_at = 0.0  # when the timer fires
         self._held = False
         self._closed = False
-        self._receiver: Receiver = receiver_of(reactor, group, self._receive)
+        self._receiver: GroupReceiver = join_group(reactor, group, self._receive)
 
     @classmethod
-    def to(
+    def join(
         cls,
         reactor: Reactor,
-        wish: Wish,
+        options: MulticastOptions,
         info: StreamInfo,
         position: int,
         key: bytes,
         counters: ReceptionCounters,
         on_change: Callable[[], object],
-    ) -> Listening | None:
-        """Listen to the group of a stream, if there is one that can be listened to."""
+    ) -> GroupSubscription | None:
+        """Join the group of a stream; log a warning and return None if that is not possible."""
         try:
-            group = wish.group_of(info)
+            group = options.group_of(info)
             if info.sealed != bool(key):
                 raise GroupError(
                     f"{group} is sealed: give the group_key" if info.sealed else f"{group} is not sealed with our key"
@@ -90,7 +90,7 @@ class Listening:
             reception = Reception(position, UUID(info.incarnation), reactor.time(), key, counters=counters)
             return cls(reactor, group, reception, on_change)
         except (GroupError, ValueError) as error:
-            _log.warning("the stream %s is read from the broker alone: %s", info.stream, error)
+            _log.warning("the stream %s is read from the broker only: %s", info.stream, error)
             return None
 
     @property
@@ -99,45 +99,45 @@ class Listening:
         return self.reception.phase is Phase.GROUP
 
     def _receive(self, datagrams: list[bytes]) -> None:
-        self.reception.datagrams(datagrams, self._reactor.time())
+        self.reception.receive(datagrams, self._reactor.time())
         self._changed()
 
-    def reached(self, position: int, messages: int) -> None:
-        """The broker has sent messages."""
-        self.reception.reached(position, messages, self._reactor.time())
-        self._arm()
+    def broker_delivered(self, position: int, messages: int) -> None:
+        """Note that the broker has delivered messages up to the sequence `position`."""
+        self.reception.broker_delivered(position, messages, self._reactor.time())
+        self._set_timer()
 
     def hold(self) -> None:
-        """The program has enough for now: what comes by the group meanwhile is not even looked at."""
+        """Ignore the group until `resume`: the program has not read its messages."""
         if not self._held:
             self._held = True
             self._receiver.pause()
             self.reception.hold(self._reactor.time())
-            self._arm()
+            self._set_timer()
 
-    def release(self) -> None:
-        """The program has room again."""
+    def resume(self) -> None:
+        """Listen to the group again."""
         if self._held:
             self._held = False
             self._receiver.resume()
-            self.reception.release(self._reactor.time())
-            self._arm()
+            self.reception.resume(self._reactor.time())
+            self._set_timer()
 
     def _changed(self) -> None:
         self._on_change()
-        self._arm()
+        self._set_timer()
 
-    def _arm(self) -> None:
-        """Be called when the reception wants to be, or earlier."""
+    def _set_timer(self) -> None:
+        """Set a timer for the deadline of the reception. A timer that fires earlier does no harm."""
         deadline = self.reception.deadline
-        if self._closed or deadline is None or (self._timer is not None and self._armed <= deadline):
+        if self._closed or deadline is None or (self._timer is not None and self._timer_at <= deadline):
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._armed = deadline
-        self._timer = self._reactor.call_at(deadline, self._fire)
+        self._timer_at = deadline
+        self._timer = self._reactor.call_at(deadline, self._on_timer)
 
-    def _fire(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         self.reception.tick(self._reactor.time())
         self._changed()

@@ -1,13 +1,13 @@
-"""zambezi.zeps.broker.dated: subscriptions that begin at a time that is still to come."""
+"""zambezi.zeps.broker.future_selections: subscriptions that begin at a future time."""
 
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.zeps.outlet import PLENTY, Stage
+from tests.zeps.stage import PLENTY, Stage
 from zambezi.zeps.broker.cursor import Selection
-from zambezi.zeps.broker.dated import Dated
+from zambezi.zeps.broker.future_selections import FutureSelections
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.matchers import Matchers
 
@@ -16,7 +16,7 @@ WANTED = Filter([""], Matchers())
 
 @given(st.lists(st.tuples(st.integers(1, 20), st.booleans()), max_size=30), st.lists(st.integers(0, 25), max_size=5))
 def test_each_begins_at_its_time_unless_it_is_gone(given: list[tuple[int, bool]], times: list[int]) -> None:
-    dated = Dated()
+    dated = FutureSelections()
     ones = [Selection(WANTED, 99, due) for due, _ in given]
     for one in ones:
         dated.add(one)
@@ -34,7 +34,7 @@ def test_each_begins_at_its_time_unless_it_is_gone(given: list[tuple[int, bool]]
     assert len(dated) == sum(1 for one, (_, leaves) in zip(ones, given, strict=True) if one.due and not leaves)
 
 
-def test_a_block_asks_none_of_those_whose_time_is_far(tmp_path: Path) -> None:
+def test_a_block_does_not_ask_selections_of_a_far_future(tmp_path: Path) -> None:
     asked: list[int] = []
 
     class Watched(Selection):
@@ -50,7 +50,7 @@ def test_a_block_asks_none_of_those_whose_time_is_far(tmp_path: Path) -> None:
         stream = stage.stream("prices")
         far = [Watched(WANTED, 0, int((stage.now + 1000 + number) * 1_000_000)) for number in range(100)]
         for one in far:
-            stream.dated.add(one)
+            stream.future_selections.add(one)
         asked.clear()
         publisher.publish("a")
         assert not asked
@@ -60,13 +60,13 @@ def test_a_block_asks_none_of_those_whose_time_is_far(tmp_path: Path) -> None:
         assert (far[0].due, far[0].after) == (0, 1)
 
 
-def test_who_comes_and_goes_with_a_date_leaves_nothing(tmp_path: Path) -> None:
+def test_a_client_that_leaves_takes_its_future_selections_along(tmp_path: Path) -> None:
     with Stage(tmp_path) as stage:
         stage.client("prices")
         for _ in range(20):
             client = stage.client("prices", credit=PLENTY)
             for _ in range(5):
                 client.subscribe_since(stage.now + 1000)
-            assert len(stage.stream("prices").dated) == 5
+            assert len(stage.stream("prices").future_selections) == 5
             client.close()
-        assert len(stage.stream("prices").dated) == 0
+        assert len(stage.stream("prices").future_selections) == 0

@@ -1,8 +1,8 @@
-"""A broker's engine with no sockets, no threads and no clock: what tests of its rules share.
+"""A broker's engine without sockets, threads and a clock, for tests of its rules.
 
-`Stage` is the shell: time moves when it is told to, callbacks run when they are told to, and so does the disk. `Client`
-is the other end of a connection, with as much room in between as a test gives it. What the engine is told and asked is
-what a link over a socket would tell and ask it, in the same order, re-entrance included.
+`Stage` is the shell: time, callbacks and the disk advance only when the test says so. `Client`
+is the other end of a connection, with as much buffer in between as the test gives it. The engine gets the same
+calls as from a link over a socket, in the same order, re-entrance included.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PLENTY = 1 << 60
 
 
 def never_wait_for_the_disk(patch: pytest.MonkeyPatch) -> None:
-    """For tests with hundreds of journals that are not about what a crash of the system leaves."""
+    """Make syncs free, for tests with hundreds of journals that are not about crashes of the system."""
     for name in ("fsync", "fdatasync"):
         patch.setattr(os, name, lambda descriptor: None)
 
@@ -60,26 +60,26 @@ class Stage:
         self.warming: deque[tuple[Span, Callable[[], object]]] = deque()
         self.syncing: dict[BrokerStream, None] = {}
         self.syncs = 0
-        self.slow = False  # whether streams are made and woken only when the test says `work`
+        self.slow = False  # whether streams are created and woken only when the test calls `work`
         self._work: deque[Callable[[], object]] = deque()
         self.store = Store(path, policy=policy or Policy(sync="never"))
         self.engine = Engine(self.store, BrokerOptions(**options), self)
 
-    # What the engine asks for
+    # Calls from the engine
 
-    def soon(self, callback: Callable[[], object]) -> None:
+    def call_soon(self, callback: Callable[[], object]) -> None:
         self._soon.append(callback)
 
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
         self.warming.append((span, callback))
 
-    def sync(self, stream: BrokerStream) -> None:
+    def sync_journal(self, stream: BrokerStream) -> None:
         self.syncing[stream] = None
 
-    def wake(self, stream: BrokerStream) -> None:
+    def wake_journal(self, stream: BrokerStream) -> None:
         (self._work if self.slow else self._soon).append(partial(self._wake, stream))
 
-    def make(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
+    def make_stream(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
         (self._work if self.slow else self._soon).append(partial(self._make, name, callback))
 
     def clock(self) -> float:
@@ -89,9 +89,9 @@ class Stage:
         try:
             stream.journal.wake()
         except JournalError as error:
-            stream.woken(str(error))
+            stream.on_woken(str(error))
         else:
-            stream.woken()
+            stream.on_woken()
 
     def _make(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
         try:
@@ -101,24 +101,24 @@ class Stage:
         else:
             callback(None)
 
-    # What a test does
+    # Steps of a test
 
     def run(self) -> None:
-        """Let everything happen that is to happen soon."""
+        """Run all scheduled callbacks."""
         for turn in count():
             if not self._soon:
                 return
-            assert turn < 1_000_000, "it never comes to rest"
+            assert turn < 1_000_000, "the callbacks never end"
             self._soon.popleft()()
 
     def work(self) -> None:
-        """A slow disk has made and woken what was asked for."""
+        """Let the slow disk create and wake the streams that were asked for."""
         while self._work:
             self._work.popleft()()
         self.run()
 
     def warm_up(self) -> None:
-        """The disk has read what was asked for."""
+        """Let the disk read the spans that were asked for."""
         while self.warming:
             span, callback = self.warming.popleft()
             span.warm()
@@ -126,7 +126,7 @@ class Stage:
         self.run()
 
     def write_back(self) -> None:
-        """The disk has written what was asked for; or the journal says that it has not."""
+        """Let the disk sync the journals that were asked for, or fail."""
         while self.syncing:
             stream = next(iter(self.syncing))
             del self.syncing[stream]
@@ -136,7 +136,7 @@ class Stage:
             except JournalError:
                 stream.stop()
             else:
-                stream.settle()
+                stream.confirm_barriers()
         self.run()
 
     def tick(self, seconds: float = 1.0) -> None:
@@ -145,7 +145,7 @@ class Stage:
         self.run()
 
     def client(self, stream: str = "", *, user: str = "", room: int = PLENTY, credit: int = 0) -> Client:
-        """A new connection, attached if a stream is given."""
+        """Return a new client, attached if a stream is given."""
         client = Client(self, user, room)
         if stream:
             client.send(Attach(stream))
@@ -154,7 +154,7 @@ class Stage:
         return client
 
     def stream(self, name: str) -> BrokerStream:
-        stream = self.engine.find(name, create=False)
+        stream = self.engine.find(name)
         assert stream is not None
         return stream
 
@@ -196,18 +196,19 @@ class Client:
     def __init__(self, stage: Stage, user: str = "", room: int = PLENTY) -> None:
         self.stage = stage
         self.heard: list[Zeps] = []
-        self.room = room  # what the system takes before the client has read
+        self.room = room  # bytes that the kernel takes before the client reads
         self.parted = False
         self.gone = False
-        self.broken = False  # whether the next write finds that the connection is lost
+        self.broken = False  # whether the next write finds the connection lost
         self._outbox: list[bytes] = []
         self._unsent = b""
-        self._wire = bytearray()  # what the system holds
-        self._buffer = bytearray()  # what the client has read of a message that is not whole
+        self._wire = bytearray()  # bytes in the kernel
+        self._buffer = bytearray()  # the beginning of a message that is not complete
         self._inbox: deque[list[bytes]] = deque()
         self._held = False
         self._blocked = False
-        self.session = stage.engine.session(Connection(self), "test", user)
+        self.connection = Connection(self)
+        self.session = stage.engine.new_session(self.connection, "test", user)
 
     # The broker's end of the connection
 
@@ -225,7 +226,7 @@ class Client:
 
     def wake(self) -> None:
         if not self._blocked:
-            self.stage.soon(self._flush_soon)
+            self.stage.call_soon(self._flush_soon)
 
     def offer(self, messages: Block) -> bool:
         if self._blocked or self.gone:
@@ -280,13 +281,13 @@ class Client:
 
     @property
     def held_for_it(self) -> int:
-        """The octets that this side keeps in memory for the client."""
+        """The bytes that the broker keeps in memory for the client."""
         return len(self._unsent) + sum(map(len, self._outbox))
 
-    # What the client does
+    # Steps of the client
 
     def send(self, *messages: Zeps | bytes) -> None:
-        """Send messages: they come in one read."""
+        """Send messages, which the broker gets in one read."""
         self._inbox.append([message if isinstance(message, bytes) else message.encode()[0] for message in messages])
         self._drain()
         self.stage.run()
@@ -297,7 +298,7 @@ class Client:
             self.session.receive(self._inbox.popleft())
 
     def read(self) -> list[Zeps]:
-        """Read all that has come, and all that comes by that; what was read now."""
+        """Read everything, also what the broker sends because of that; return the messages."""
         before = len(self.heard)
         while self._wire:
             self._took(len(self._wire))
@@ -324,13 +325,13 @@ class Client:
         self.stage.run()
 
     def close(self) -> None:
-        """The connection is lost."""
+        """Lose the connection."""
         self.gone = True
         while self._held and self._inbox:
             self.resume()
-        self.session.lost()
+        self.session.on_connection_lost()
 
-    # In words
+    # Shortcuts
 
     def subscribe(self, pattern: str = "", latest: int = 0) -> None:
         self.send(Subscribe(pattern, latest))
@@ -356,7 +357,7 @@ class Client:
     def detach(self) -> None:
         self.send(Detach())
 
-    # What it has heard
+    # Received messages
 
     def of(self, kind: type[M]) -> list[M]:
         return [message for message in self.heard if isinstance(message, kind)]
@@ -383,5 +384,5 @@ class Client:
 
     @property
     def said(self) -> list[str]:
-        """The names of all that it has heard."""
+        """The names of all received messages."""
         return [type(message).__name__ for message in self.heard]

@@ -1,0 +1,135 @@
+"""zambezi.zeps.journal.segment: the files of a segment, and the cache of those that are open."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.zeps.journal.streams import block
+from zambezi.zeps.errors import JournalError
+from zambezi.zeps.journal.entry import SIZE, split_block
+from zambezi.zeps.journal.segment import (
+    INDEX,
+    LOG,
+    FileCache,
+    Files,
+    PartialWrite,
+    Segment,
+    first_of,
+    first_sequences,
+    stem_of,
+)
+
+
+def written(directory: Path, batches: list[list[bytes]], first: int = 1) -> tuple[Segment, Files]:
+    """A segment with batches that were written one after another, at the times 1, 2, 3..."""
+    segment = Segment(str(directory), first)
+    files = segment.create()
+    for number, bodies in enumerate(batches, 1):
+        made = block(segment.last + 1, bodies)
+        entries = list(split_block(made, segment.size, number, 1 << 20))
+        segment.write(files, made.octets, b"".join(entry.pack() for entry in entries))
+        segment.note_append(made.last, len(made.octets), number, len(entries))
+    return segment, files
+
+
+def facts(segment: Segment) -> tuple[int, ...]:
+    return segment.last, segment.entries, segment.size, segment.first_time, segment.last_time
+
+
+BATCHES = [[b"a", b"b"], [b"c"], [b"d", b"e", b"f"]]
+
+
+def test_names_of_files() -> None:
+    assert stem_of(41) == "00000000000000000041"
+    assert first_of(stem_of(41) + LOG) == 41
+    assert first_of(stem_of(41) + INDEX, INDEX) == 41
+    for name in ("41.log", stem_of(41), stem_of(41) + INDEX, stem_of(0) + LOG, "x" * 20 + LOG, stem_of(1) + ".log.new"):
+        assert first_of(name) is None
+    assert sorted([stem_of(9), stem_of(10), stem_of(1 << 62)]) == [stem_of(9), stem_of(10), stem_of(1 << 62)]
+
+
+def test_the_segments_of_a_directory(tmp_path: Path) -> None:
+    for first in (30, 4):
+        Segment(str(tmp_path), first).create()
+    (tmp_path / "stream.json").touch()
+    assert first_sequences(tmp_path) == first_sequences(tmp_path, INDEX) == [4, 30]
+    with pytest.raises(JournalError, match="the stream was deleted"):
+        first_sequences(tmp_path / "gone")
+
+
+def test_a_segment_is_read_as_it_was_written(tmp_path: Path) -> None:
+    segment, files = written(tmp_path, BATCHES, first=7)
+    again = Segment(str(tmp_path), 7)
+    again.read_extent(files)
+    assert facts(again) == facts(segment)
+    assert facts(again)[:2] == (12, 3)
+    assert again.is_whole(files, 13)
+    assert not again.is_whole(files, 14)
+    assert "sequences 13 to 13 are missing" in again.describe_gap(14)
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 10, bytes(SIZE), b"x" * SIZE])
+def test_an_unfinished_entry_does_not_count(tail: bytes, tmp_path: Path) -> None:
+    segment, files = written(tmp_path, BATCHES)
+    os.pwrite(files.index, tail, segment.entries * SIZE)
+    again = Segment(str(tmp_path), 1)
+    again.read_extent(files)
+    assert facts(again) == facts(segment)
+
+
+def test_an_index_of_another_segment_does_not_count(tmp_path: Path) -> None:
+    _, files = written(tmp_path, BATCHES, first=3)
+    other = Segment(str(tmp_path), 1)
+    other.read_extent(files)
+    assert facts(other) == (0, 0, 0, 0, 0)
+
+
+def test_a_sequence_or_a_time_is_located(tmp_path: Path) -> None:
+    segment, files = written(tmp_path, BATCHES)
+    assert [segment.locate(files, sequence) for sequence in range(1, 7)] == [0, 0, 1, 2, 2, 2]
+    assert [segment.locate_time(files, time) for time in range(5)] == [0, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("last", range(7))
+def test_a_segment_is_cut_after_a_sequence(last: int, tmp_path: Path) -> None:
+    segment, files = written(tmp_path, BATCHES)
+    log = Path(segment.path + LOG).read_bytes()
+    segment.cut_after(files, last)
+    assert segment.last == last
+    assert segment.is_whole(files, last + 1)
+    kept = Path(segment.path + LOG).read_bytes()
+    assert log.startswith(kept)
+    assert kept == block(1, [body for batch in BATCHES for body in batch][:last]).octets if last else kept == b""
+
+
+def test_a_failed_write_that_cannot_be_cut_off_says_so(tmp_path: Path) -> None:
+    """`test_full` has the failed writes that can be cut off."""
+    segment, files = written(tmp_path, BATCHES)
+    made = block(segment.last + 1, [b"new"])
+    (entry,) = split_block(made, segment.size, 9, 1 << 20)
+    with pytest.raises(PartialWrite, match="could not be cut off"):
+        segment.write(Files(segment.path), made.octets, entry.pack())  # these files are open for reading only
+    assert segment.is_whole(files, segment.last + 1)
+
+
+def test_the_cache_keeps_the_files_that_were_used_last(tmp_path: Path) -> None:
+    segments = [Segment(str(tmp_path), first) for first in (1, 2, 3)]
+    for segment in segments:
+        segment.create()
+    cache = FileCache(2)
+    first = cache.files(segments[0])
+    second = cache.files(segments[1])
+    assert cache.files(segments[0]) is first
+    cache.files(segments[2])
+    assert cache.files(segments[0]) is first
+    assert cache.files(segments[1]) is not second
+    os.fstat(second.log)  # it is open as long as the caller has it
+    kept = cache.files(segments[1])
+    cache.drop(segments[1])
+    assert cache.files(segments[1]) is not kept
+    descriptor = first.log
+    cache.clear()
+    del first
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
