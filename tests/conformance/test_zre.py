@@ -20,7 +20,7 @@ from zambezi.zmtp.patterns import Pub
 from zambezi.zmtp.testing import Simulation
 from zambezi.zre import events, log
 from zambezi.zre.discovery import PORT, MemoryNetwork
-from zambezi.zre.engine import Broadcast, Connect, Disconnect, Engine, Output, Send
+from zambezi.zre.engine import Engine
 from zambezi.zre.logservice import LogShell
 from zambezi.zre.messages import (
     Draft,
@@ -36,6 +36,7 @@ from zambezi.zre.messages import (
     Whisper,
 )
 from zambezi.zre.node import NodeOptions, NodeShell
+from zambezi.zre.outputs import Broadcast, Connect, Disconnect, Output, Send
 
 OURS, THEIRS, OTHERS = UUID(int=0x0A), UUID(int=0x0B), UUID(int=0x0C)
 MAILBOX = "tcp://10.0.0.1:50000"
@@ -57,7 +58,7 @@ def greeting(**fields: Any) -> list[bytes]:
 
 
 def engine(**options: Any) -> Engine:
-    return Engine(OURS, "ann", lambda _: MAILBOX, NOW, **options)
+    return Engine(OURS, "ann", lambda _: MAILBOX, **options)
 
 
 def met(**fields: Any) -> Engine:
@@ -81,13 +82,6 @@ def sent(outputs: list[Output], to: UUID = THEIRS) -> list[Stable]:
 
 def told(outputs: list[Output], *kinds: type[events.Event]) -> list[events.Event]:
     return [output for output in outputs if isinstance(output, kinds or events.Event)]
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
 
 
 def free_port() -> int:
@@ -416,9 +410,9 @@ def test_without_beacons_a_greeting_is_enough_for_both_sides(sim: Simulation, no
 def test_many_nodes_run_in_one_process(sim: Simulation, nodes: Nodes) -> None:
     made = [nodes.start(f"node{number}") for number in range(8)]
     sim.until(lambda: all(len(node.peers) == 7 for node in made))
-    names = {node.engine.name for node in made}
+    names = {node.engine.profile.name for node in made}
     for node in made:
-        assert {peer.name for peer in node.peers} == names - {node.engine.name}
+        assert {peer.name for peer in node.peers} == names - {node.engine.profile.name}
 
 
 @pytest.mark.spec("MBX-08")
@@ -963,7 +957,7 @@ def test_the_octets_of_a_log() -> None:
 
 @pytest.mark.spec("LOG-05", "LOG-06")
 def test_a_node_reports_what_it_does(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zambezi.zre.node.wall_clock", lambda: 1234.5678)
+    monkeypatch.setattr("zambezi.zre.reporter.wall_clock", lambda: 1234.5678)
     network = MemoryNetwork()
     options = partial(NodeOptions, network=network, groups=["CHAT"])
     collector = NodeShell(sim, "collector", options(uuid=uuid_of(1)))

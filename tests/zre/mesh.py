@@ -14,7 +14,8 @@ from uuid import UUID
 
 from zambezi.zre import events
 from zambezi.zre.dialect import Frames
-from zambezi.zre.engine import Adopt, Broadcast, Connect, Disconnect, Engine, Output, Send
+from zambezi.zre.engine import Engine
+from zambezi.zre.outputs import Adopt, Broadcast, Connect, Disconnect, Output, Send
 
 MANY = 20_000
 
@@ -45,7 +46,6 @@ class Member:
             self.uuid,
             f"node{number}",
             lambda _: self.endpoint,
-            now,
             source_of=lambda key: address_of(int.from_bytes(key, "big")),
             **options,
         )
@@ -132,7 +132,7 @@ class Mesh:
         """Do what an engine wants done."""
         for output in member.engine.take():
             self._do(member, output)
-        assert member.engine._strangers == sum(not peer.ready for peer in member.engine.peers.values())
+        assert member.engine.peers.strangers == sum(not peer.ready for peer in member.engine.peers.values())
 
     def _do(self, member: Member, output: Output) -> None:
         match output:

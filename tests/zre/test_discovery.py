@@ -1,7 +1,6 @@
 """zambezi.zre.discovery: beacons by broadcast on loopback, and in memory."""
 
 import socket
-from collections.abc import Iterator
 from ipaddress import IPv4Interface
 
 import pytest
@@ -17,13 +16,6 @@ Heard = list[tuple[bytes, str]]
 
 def udp() -> socket.socket:
     return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from tests.zre.mesh import Member, Mesh, check, uuid_of
 from tests.zre.test_engine import act, agree
 from zambezi.zre import events, gossip
-from zambezi.zre.engine import Connect, Disconnect, Engine, Send
+from zambezi.zre.engine import Engine
 from zambezi.zre.gossip import Entry, Lost
 from zambezi.zre.messages import Hello, Stable, Whisper
+from zambezi.zre.outputs import Connect, Disconnect, Send
 
 BOB = UUID(int=0x0B)
 IDENTITY = b"\x01" + BOB.bytes
@@ -22,7 +23,7 @@ NOW = 1000.0
 
 
 def engine(**options: Any) -> Engine:
-    ours = Engine(UUID(int=0x0A), "ann", lambda _: MAILBOX, NOW, **options)
+    ours = Engine(UUID(int=0x0A), "ann", lambda _: MAILBOX, **options)
     ours.start(50000, NOW, beacons=not options.get("gossip"))
     ours.take()
     return ours
@@ -106,7 +107,7 @@ def test_two_that_lost_each_other_meet_again_where_a_third_knows_both() -> None:
     ann, bob = member(mesh, 2, hub), member(mesh, 3, hub)
     mesh.settle()
     for one in (ann, bob):
-        one.engine._lost.add = lambda *_: None  # type: ignore[method-assign]  # by gossip alone
+        one.engine.rendezvous.gossip.lost.add = lambda *_: None  # type: ignore[method-assign]  # by gossip alone
     lose_each_other(mesh, ann, bob)
     mesh.advance(120)
     agree(mesh)
@@ -140,7 +141,7 @@ def test_who_is_gone_for_good_is_left_alone_in_the_end() -> None:
     assert not ann.connections
     mesh.advance(70 * 30)
     assert not ann.connections
-    assert len(ann.engine._lost) == 0
+    assert len(ann.engine.rendezvous.gossip.lost) == 0
 
 
 def test_in_a_round_one_of_those_who_ask_is_told_of_all() -> None:
@@ -165,7 +166,7 @@ def test_a_node_with_beacons_has_no_rounds_when_nobody_asks_any_more() -> None:
         ours.tick(ours.deadline)
     for _ in range(100):
         ours.tick(ours.deadline)
-    assert ours._next_round == float("inf")
+    assert ours.rendezvous.deadline == float("inf")
 
 
 # To say nothing, and to say goodbye

@@ -14,11 +14,6 @@ _names = count()
 
 
 @pytest.fixture
-def sim() -> Simulation:
-    return Simulation()
-
-
-@pytest.fixture
 def publisher(sim: Simulation) -> Iterator[LogPublisher]:
     made = LogPublisher(sim, Options(on_full="drop"))
     yield made

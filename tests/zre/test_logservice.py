@@ -14,11 +14,6 @@ from zambezi.zre.node import NodeOptions, NodeShell
 
 
 @pytest.fixture
-def sim() -> Simulation:
-    return Simulation()
-
-
-@pytest.fixture
 def node(sim: Simulation) -> Iterator[NodeShell]:
     made = NodeShell(sim, "collector", NodeOptions(network=MemoryNetwork()))
     made.start()

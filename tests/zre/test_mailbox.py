@@ -13,11 +13,6 @@ from zambezi.zre.mailbox import Dealers
 IDENTITY = b"\x01" + bytes(16)
 
 
-@pytest.fixture
-def sim() -> Simulation:
-    return Simulation()
-
-
 class Mailboxes:
     def __init__(self, sim: Simulation, bound: Bound) -> None:
         self.dealers = Dealers(sim, Options(identity=IDENTITY, send_bound=bound))

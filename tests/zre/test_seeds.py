@@ -9,9 +9,9 @@ from tests.zre.mesh import Mesh
 from tests.zre.test_engine import agree, whisper
 from zambezi.zre import events
 from zambezi.zre.dialect import STABLE
-from zambezi.zre.engine import Adopt, Connect, Disconnect, Engine, Send
+from zambezi.zre.engine import Engine
 from zambezi.zre.messages import Hello
-from zambezi.zre.peer import Peer
+from zambezi.zre.outputs import Adopt, Connect, Disconnect, Send
 from zambezi.zre.seeds import Seed, Seeds
 
 BOB, EVE = UUID(int=0x0B), UUID(int=0x0E)
@@ -20,7 +20,7 @@ NOW = 1000.0
 
 
 def engine(**options: Any) -> Engine:
-    return Engine(UUID(int=0x0A), "ann", lambda _: "tcp://10.0.0.1:50000", NOW, **options)
+    return Engine(UUID(int=0x0A), "ann", lambda _: "tcp://10.0.0.1:50000", **options)
 
 
 def identity(uuid: UUID) -> bytes:
@@ -36,7 +36,7 @@ def unmet(*endpoints: str) -> tuple[Seeds, list[Seed]]:
     for endpoint in endpoints:
         seed = seeds.add(endpoint)
         assert seed is not None
-        seed.greet(Peer(seed.dealer, endpoint, STABLE, NOW))
+        seed.greet(STABLE, NOW)
     return seeds, list(seeds)
 
 
@@ -127,7 +127,7 @@ def test_a_seed_that_is_met_by_its_beacon_meanwhile_has_one_dealer() -> None:
     ours.take()
     ours.receive(identity(BOB), hello("tcp://10.0.0.2:50000"), NOW)
     assert ours.take()[0] == Disconnect(b"seed tcp://hub.example:50000")
-    assert not ours._seeds.unmet
+    assert not ours.rendezvous.seeds.unmet
 
 
 def test_who_is_a_seed_of_itself_is_not_greeted_again() -> None:

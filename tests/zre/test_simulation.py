@@ -1,4 +1,4 @@
-"""The simulation: it finds what it looks for, and nothing where there is nothing."""
+"""zambezi.zre.simulation: it finds every fault, and reports none where there is none."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_lost_message_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         Engine,
         "whisper",
-        lambda engine, uuid, content: whisper(engine, uuid, content) if engine.name != "node-0" else None,
+        lambda engine, uuid, content: whisper(engine, uuid, content) if engine.profile.name != "node-0" else None,
     )
     report = simulate(Plan(nodes=4, seconds=10, seed=1, crashes=0))
     assert report.lost > 0
