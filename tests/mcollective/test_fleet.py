@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zambezi.mcollective.agents import Agent
 from zambezi.mcollective.errors import AgentError
 from zambezi.mcollective.fleet import Call, Outcome, Reply, Request, Roster, agents_of, node_topic, reply_topic
 
@@ -98,7 +99,5 @@ def test_those_who_have_an_agent() -> None:
 
 
 def test_every_node_has_the_agent_by_which_it_is_found() -> None:
-    from zambezi.mcollective.agents import Agent
-
     with pytest.raises(AgentError, match="every node's own"):
-        Roster("n1", [Agent("discovery", "", {})])
+        Roster([Agent("discovery", "", {})])

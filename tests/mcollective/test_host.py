@@ -110,7 +110,7 @@ async def test_who_is_there_and_what_can_be_asked() -> None:
         ("break_down", {}, "error", "ZeroDivisionError: a mistake of the agent's"),
         ("unfit", {}, "error", "not JSON serializable"),
         ("dance", {}, "refused", "no action 'dance'; it has add"),
-        ("add", {"one": "x"}, "refused", "one is int, and 'x' is not"),
+        ("add", {"one": "x"}, "refused", "one must be int, but 'x' is not"),
         ("add", {}, "refused", "needs the argument 'one'"),
     ],
 )
@@ -151,7 +151,7 @@ async def test_too_much_at_once_is_refused_and_the_rest_is_done() -> None:
         slow.gate.set()
         replies = [(await call).replies["n1"] for call in calls]
         assert sorted(reply.status for reply in replies) == ["ok", "ok", "refused"]
-        assert [reply.error for reply in replies if not reply.ok] == ["too much is asked at once: try again later"]
+        assert [reply.error for reply in replies if not reply.ok] == ["too many requests at once: try again later"]
 
 
 @in_loop

@@ -81,7 +81,7 @@ def test_what_is_not_in_pairs_is_malformed(frames: list[bytes], words: str, id: 
     [
         ([b"HELLO"], "'HELLO' is no verb; there are CONNECT, DISCONNECT, SUB, UNSUB, PUT, NOOP"),
         ([b"put", b"TOPIC", b"t", b"", b"x"], "'put' is no verb"),
-        ([b"MESSAGE", b"TOPIC", b"t", b"", b"x"], "said by the middleware only"),
+        ([b"MESSAGE", b"TOPIC", b"t", b"", b"x"], "only the middleware sends"),
         ([b"NOOP", b"TTL", b"1"], "'TTL'.*reserved"),
         ([b"NOOP", b"x-lower", b"1"], "'x-lower'.*reserved"),
         ([b"PUT", b"", b"x"], "needs the header TOPIC"),

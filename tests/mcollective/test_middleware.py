@@ -21,7 +21,7 @@ from zambezi.mcollective.archive import MemoryArchive
 from zambezi.mcollective.asyncio import Connector, Middleware
 from zambezi.mcollective.bounds import Bounds
 from zambezi.mcollective.events import CaughtUp, ClientGone, SlowSubscriber
-from zambezi.mcollective.middleware import OWED
+from zambezi.mcollective.middleware import PENDING
 from zambezi.mcollective.sync import Middleware as BlockingMiddleware
 from zambezi.zmtp import Authenticator, Bound, CurveClient, CurveServer, KeyPair
 from zambezi.zmtp.asyncio import Dealer
@@ -479,17 +479,17 @@ async def test_a_client_to_which_too_many_answers_are_owed_is_not_read_until_the
         sending = asyncio.create_task(raw.send(*commands))
         await eventually(lambda: middleware._shell._choked)
         before = middleware.counters.kept
-        assert OWED <= before < 20_000
+        assert PENDING <= before < 20_000
         for number in range(10):
             assert await good.ask(E, b"NOOP", b"ID", b"%d" % number) == [E, b"OK", b"ID", b"%d" % number]
         assert middleware.counters.kept == before
         answered = 0
         while answered < 20_000:
             waiting, archive.waiting = archive.waiting, []
-            owed = middleware.counters.kept - answered
+            pending = middleware.counters.kept - answered
             for stored in waiting:
                 stored("")
-            for _ in range(owed):
+            for _ in range(pending):
                 assert await raw.recv() == [E, b"OK", b"ID", b"%d" % answered]
                 answered += 1
             await asyncio.sleep(0)

@@ -68,11 +68,11 @@ def test_what_was_decided_is_remembered_up_to_a_bound(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ({"who": "ann"}, "rule 2 has 'who'"),
+        ({"who": "ann"}, "rule 2 has an unknown key 'who'"),
         ({"user": 7}, "rule 2: user"),
         ({"user": ""}, "rule 2: user"),
-        ({"put": "a"}, "rule 2: put is a list"),
-        ({"sub": [1]}, "rule 2: sub is a list"),
+        ({"put": "a"}, "rule 2: put must be a list"),
+        ({"sub": [1]}, "rule 2: sub must be a list"),
     ],
 )
 def test_a_rule_that_cannot_be_understood_is_named(table: dict[str, object], words: str) -> None:
