@@ -1,4 +1,4 @@
-"""The middleware and libzmq: a pyzmq DEALER says what the Ruby connector says, to the frame, and insists as it does."""
+"""The middleware and libzmq: a pyzmq DEALER sends the same frames as the Ruby connector, and is as strict."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from zambezi.zmtp import Authenticator, CurveClient, CurveServer, KeyPair, Null,
 from zambezi.zmtp.security import Security
 
 SERVER, DAEMON, CLIENT, STRANGER = (KeyPair.generate() for _ in range(4))
-# About a hundred octets: a name, a process and the description of a Ruby thread.
+# About a hundred bytes: a name, a process and the description of a Ruby thread.
 IDENTITY = b"mcollectived-node%d-21840-#<Thread:0x000055d0c1f0a1b8@/usr/lib/ruby/mcollective/runner.rb:%d run>"
-BODY = b"\x04\bo:\x12PSKPlugin\x00\xff" + bytes(range(256))  # as Ruby's Marshal: any octets
+BODY = b"\x04\bo:\x12PSKPlugin\x00\xff" + bytes(range(256))  # like Ruby's Marshal: any bytes
 
 
 class RubyConnector:
-    """What MCollective's zeromq connector does with its socket, to the frame."""
+    """A client that does with its socket exactly what MCollective's zeromq connector does."""
 
     def __init__(self, theirs: Theirs, endpoint: str, number: int = 3, keys: KeyPair | None = None) -> None:
         options: dict[str, int | bytes] = {"identity": IDENTITY % (number, number)}
@@ -41,7 +41,7 @@ class RubyConnector:
         self.sock.send_multipart(frames + ([b"", *positional] if positional is not None else []))
 
     def _confirmed(self, verb: bytes, headers: dict[bytes, bytes], positional: list[bytes] | None = None) -> None:
-        """The very next message must be the answer, or it gives up."""
+        """Receive the answer. The very next message must be the answer, or the connector gives up."""
         id_ = str(uuid.uuid4()).encode()
         self._send(verb, {b"ID": id_, **headers}, positional)
         assert self.sock.recv_multipart() == [b"", b"OK", b"ID", id_]
@@ -59,7 +59,7 @@ class RubyConnector:
         self._send(b"PUT", {b"TOPIC": topic} | ({b"X-REPLY-TO": reply_to} if reply_to else {}), [body])
 
     def receive(self) -> tuple[dict[bytes, bytes], list[bytes]]:
-        """The next MESSAGE: its headers and its body."""
+        """Receive the next MESSAGE; return its headers and its body."""
         while True:
             empty, verb, *rest = self.sock.recv_multipart()
             assert empty == b""
@@ -141,7 +141,7 @@ def test_heartbeats_both_ways_and_a_daemon_that_falls_silent(middleware: tuple[M
 
 
 def test_daemons_come_back_after_the_middleware_was_restarted(curve: bool) -> None:
-    """libzmq connects again by itself, under the same identity, and its program knows nothing of it."""
+    """libzmq connects again by itself, with the same identity, and its program does not notice."""
     security: Security = CurveServer(SERVER) if curve else Null()
     first = Middleware(security=security, linger=0)
     endpoint = first.bind("tcp://127.0.0.1:*")
@@ -153,7 +153,7 @@ def test_daemons_come_back_after_the_middleware_was_restarted(curve: bool) -> No
         with Middleware(security=security, linger=0) as second:
             second.bind(endpoint)
             wait_until(lambda: second.clients == 1)
-            daemon._send(b"NOOP", {})  # accepted, though it never said CONNECT here
+            daemon._send(b"NOOP", {})  # accepted without a CONNECT
             daemon.disconnect()
             daemon.connect()
             daemon.subscribe(b"a", b"b", b"c")
@@ -227,7 +227,7 @@ def test_our_connector_and_a_ruby_daemon_on_one_middleware(middleware: tuple[Mid
 
 @pytest.mark.spec("MCO-02")
 def test_our_connector_at_a_router_of_libzmqs_with_curve() -> None:
-    """A broker that others wrote: the connector's side of CURVE, and of the protocol."""
+    """A middleware on libzmq: it tests the connector's side of CURVE and of the protocol."""
     with Theirs() as theirs:
         router = theirs.socket(
             zmq.ROUTER,

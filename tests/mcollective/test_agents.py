@@ -1,4 +1,4 @@
-"""Agents: how they are declared, and what they take."""
+"""zambezi.mcollective.agents: how agents are declared, and which arguments they accept."""
 
 from __future__ import annotations
 

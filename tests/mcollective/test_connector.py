@@ -37,7 +37,7 @@ class Pair:
         sim.run()
 
     def heard(self) -> list[list[bytes]]:
-        """What the connector has said since, without its identity and the empty frame."""
+        """Return the new messages of the connector, without its identity and the empty frame."""
         self.sim.run()
         found = []
         while (message := self.router.try_recv()) is not None:

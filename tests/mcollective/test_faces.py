@@ -46,7 +46,7 @@ def face(request: pytest.FixtureRequest) -> Face:
 
 
 @in_loop
-async def test_all_that_a_connector_does(face: Face) -> None:
+async def test_a_connector_subscribes_puts_requests_and_unsubscribes(face: Face) -> None:
     async with face.Middleware() as middleware:
         endpoint = middleware.bind("tcp://127.0.0.1:*")
         async with face.Connector(endpoint) as ann, face.Connector(endpoint) as bob:
@@ -134,7 +134,7 @@ async def test_it_starts_before_the_middleware(face: Face) -> None:
 
 
 @in_loop
-async def test_what_was_not_confirmed_is_told_to_be_so(face: Face) -> None:
+async def test_a_put_whose_answer_was_lost_raises_unconfirmed(face: Face) -> None:
     async with (
         Router(handover=True) as router,
         face.Connector(router.bind("tcp://127.0.0.1:*"), identity=b"me", backoff=QUICK) as connector,
@@ -188,7 +188,7 @@ async def test_a_program_that_does_not_read_is_a_slow_subscriber_and_is_told(fac
 
 
 @in_loop
-async def test_two_who_wait_for_messages_share_them(face: Face) -> None:
+async def test_several_can_wait_for_messages(face: Face) -> None:
     async with face.Middleware() as middleware, face.Connector(middleware.bind("tcp://127.0.0.1:*")) as connector:
         await connector.subscribe("a")
         waiting = [asyncio.create_task(connector.recv(timeout=20)) for _ in range(5)]
@@ -199,7 +199,7 @@ async def test_two_who_wait_for_messages_share_them(face: Face) -> None:
 
 
 @in_loop
-async def test_the_end_of_a_connector_ends_who_waits_and_its_session(face: Face) -> None:
+async def test_closing_a_connector_ends_its_session_and_wakes_all_that_wait(face: Face) -> None:
     async with face.Middleware() as middleware:
         connector = face.Connector(middleware.bind("tcp://127.0.0.1:*"))
         await connector.subscribe("a")

@@ -90,7 +90,7 @@ class Broken:
         raise ArchiveError("the disk is gone")
 
 
-def test_what_an_archive_does_not_take_is_counted_as_lost() -> None:
+def test_messages_that_the_archive_refuses_are_counted_as_lost() -> None:
     counters = Counters()
     with pytest.raises(ArchiveError, match="the disk is full"):
         Keeper(Broken(), counters).keep(b"kept", b"ann", put(b"1", b"2"), None)
@@ -119,7 +119,7 @@ def test_a_step_ends_after_long_stretches_without_a_message() -> None:
         (b"MESSAGE", b"TOPIC", b"kept"),
     ],
 )
-def test_what_others_put_into_the_archive_is_counted_and_not_sent(frames: Frames) -> None:
+def test_foreign_messages_in_the_archive_are_counted_and_not_sent(frames: Frames) -> None:
     counters = Counters()
     keeps = Keeper(Broken(Kept(1, b"kept", b"ann", frames)), counters)
     found, _ = keeps.read(replaying(keeps.replay([b"kept"], b"0")), 1000)

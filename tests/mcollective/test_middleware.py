@@ -1,4 +1,4 @@
-"""The middleware on its sockets: many clients, slow ones, and those that behave badly."""
+"""zambezi.mcollective.middleware: many clients on real sockets, slow ones, and hostile ones."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_two_thousand_clients_on_two_hundred_topics_and_every_delivery_is_
         assert middleware.topics() == []
 
 
-# Those who do not read
+# Clients that do not read
 
 
 @in_loop
@@ -117,7 +117,7 @@ async def test_a_subscriber_that_does_not_read_misses_messages_and_others_do_not
         speaker = await Raw.join(endpoint, b"speaker")
         for client in (slow, quick):
             assert await client.ask(E, b"SUB", b"ID", b"1", E, b"a") == [E, b"OK", b"ID", b"1"]
-        # In step with the quick one, so that it is the kernel's buffers, and then the bound, that the slow one fills.
+        # Wait for the quick client each time, so that only the slow one fills the kernel's buffers and then its queue.
         sent = 0
         while not middleware.counters.missed:
             assert sent < 2000, "a hundred megabytes, and nothing was missed"
@@ -140,7 +140,7 @@ async def test_a_subscriber_that_does_not_read_misses_messages_and_others_do_not
                     complaint = frames
                 else:
                     got.append(int(frames[5][:8]))
-        assert got == list(range(len(got)))  # no gap before it is told of
+        assert got == list(range(len(got)))  # it was told before the first gap
         missed = int(complaint[-1])
         assert complaint[-2] == b"X-MISSED"
         assert missed == middleware.counters.missed
@@ -210,7 +210,7 @@ async def test_a_client_that_floods_and_does_not_read_the_answers_is_not_read_an
         before = -1
         while middleware.counters.commands != before:
             before = middleware.counters.commands
-            assert (await good.ask(E, b"NOOP", b"ID", b"1"))[1] == b"OK"  # others are served meanwhile
+            assert (await good.ask(E, b"NOOP", b"ID", b"1"))[1] == b"OK"  # other clients are served meanwhile
             before += 1
         assert middleware.counters.commands < 30_000
         assert shell._identities.peers[b"flood"].queued < 2_000_000
@@ -222,7 +222,7 @@ async def test_a_client_that_floods_and_does_not_read_the_answers_is_not_read_an
         good.close()
 
 
-# Those who vanish, and those who send garbage
+# Clients that vanish, and clients that send garbage
 
 
 @in_loop
@@ -255,7 +255,7 @@ async def test_garbage_of_all_kinds_ends_the_connection_or_is_answered() -> None
         host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
         good = await Raw.join(endpoint, b"good")
         for number in range(20):
-            # Octets that are no ZMTP, before the handshake and after it.
+            # Bytes that are not ZMTP, before the handshake and after it.
             with socket.create_connection((host, int(port))) as sock:
                 sock.sendall(chance.randbytes(200))
             raw = await Raw.join(endpoint)
@@ -263,7 +263,7 @@ async def test_garbage_of_all_kinds_ends_the_connection_or_is_answered() -> None
             with pytest.raises(ConnectionError):
                 await raw.recv()
             raw.close()
-            # Messages that are no commands.
+            # Messages that are not commands.
             raw = await Raw.join(endpoint)
             count = chance.randrange(1, 50)
             frames = [tuple(chance.randbytes(5) for _ in range(chance.randrange(1, 6))) for _ in range(count)]
@@ -302,7 +302,7 @@ async def test_heartbeats_and_expiry_by_the_clock() -> None:
         (answer,) = [await raw.ask(E, b"NOOP")]
         assert answer[1] == b"ERROR"
         assert answer[-2:] == [b"X-EXPECTED", b"CONNECT"]
-        with pytest.raises(ConnectionError):  # three times its TTL later it is given up
+        with pytest.raises(ConnectionError):  # its connection is closed after three times its TTL
             await raw.recv()
         raw.close()
 
@@ -341,7 +341,7 @@ async def test_only_the_keys_that_are_allowed_get_in_and_each_may_do_what_the_ru
             await Raw.join(endpoint, b"eve", security=CurveClient(SERVER.public, EVE))
         with pytest.raises(ConnectionError):
             await Raw.join(endpoint, b"plain")
-        # Nobody gets the identity of somebody else.
+        # No client gets the identity of another one.
         with pytest.raises(ConnectionError):
             await (await Raw.join(endpoint, b"ann", security=CurveClient(SERVER.public, BOB))).recv()
         assert (await bob.ask(E, b"SUB", b"ID", b"1", E, b"jobs", b"nodes bob"))[1] == b"OK"
@@ -455,7 +455,7 @@ async def test_a_replay_that_is_larger_than_the_queue_loses_nothing_and_ends_liv
 
 
 class StuckArchive(MemoryArchive):
-    """Stores nothing until it is told to."""
+    """An archive that stores nothing until the test says so."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -470,7 +470,7 @@ class StuckArchive(MemoryArchive):
 
 
 @in_loop
-async def test_a_client_to_which_too_many_answers_are_owed_is_not_read_until_they_are_given() -> None:
+async def test_a_client_with_too_many_pending_answers_is_paused_until_they_are_given() -> None:
     archive = StuckArchive()
     async with Middleware(archive=archive, linger=0) as middleware:
         endpoint = middleware.bind("tcp://127.0.0.1:*")
@@ -499,7 +499,7 @@ async def test_a_client_to_which_too_many_answers_are_owed_is_not_read_until_the
 
 
 class LateArchive(MemoryArchive):
-    """Takes its time."""
+    """An archive that answers later."""
 
     def append(
         self, topic: bytes, sender: bytes, messages: Sequence[tuple[bytes, ...]], stored: Callable[[str], object] | None
@@ -541,7 +541,7 @@ async def test_a_replay_to_a_client_in_this_process() -> None:
 
 
 @in_loop
-async def test_what_was_put_last_goes_out_before_the_end() -> None:
+async def test_the_last_puts_go_out_before_the_middleware_closes() -> None:
     middleware = Middleware()
     endpoint = middleware.bind("tcp://127.0.0.1:*")
     raw = await Raw.join(endpoint)

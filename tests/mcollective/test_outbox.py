@@ -20,7 +20,7 @@ def outbox(held_octets: int = 1000) -> tuple[Outbox, Counters]:
 
 
 def taken(out: Outbox) -> list[tuple[bytes, object]]:
-    """The outputs by client, in their order: frames of a message, or messages of a delivery."""
+    """Return the outputs in order, with their client: frames of a message, or messages of a delivery."""
     found: list[tuple[bytes, object]] = []
     for output in out.take():
         if isinstance(output, Send):
@@ -76,7 +76,7 @@ def test_a_pending_answer_can_become_an_error() -> None:
     assert counters.errors == 1
 
 
-def test_what_is_held_for_a_client_is_bounded_and_the_rest_is_missed() -> None:
+def test_messages_held_for_a_client_are_bounded_and_the_rest_is_missed() -> None:
     out, counters = outbox(held_octets=10)
     client = session()
     answer = out.promise(client, b"1")

@@ -1,4 +1,4 @@
-"""Who may do what."""
+"""zambezi.mcollective.rules: which user can do what."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_user_stands_for_itself_and_for_nothing_else() -> None:
     assert rules.allow("*", "SUB", b"nodes *")
 
 
-def test_any_octets_can_be_allowed() -> None:
+def test_any_bytes_can_be_allowed() -> None:
     assert Rules([Rule(put=("*",))]).allow("", "PUT", b"\xff\n\0")
 
 

@@ -22,7 +22,7 @@ def test_a_new_run_is_empty() -> None:
     [("aaaa", [4]), ("aabba", [2, 2, 1]), ("ab", [1, 1]), ("aacca", [2, 1]), ("", [])],
 )
 def test_each_run_is_one_delivery(topics: str, lengths: list[int]) -> None:
-    """Nobody has subscribed to c: its run ends the one before it, and is delivered to no one."""
+    """No client has subscribed to c: its run ends the one before it, and is not delivered."""
     stage = Stage()
     client = stage.client()
     client.sub(b"a", b"b")

@@ -126,7 +126,7 @@ async def test_logs_are_collected_also_those_of_the_moment_when_the_service_is_f
 
 
 @in_loop
-async def test_a_log_service_is_waited_for_with_a_bound_and_ends_those_who_wait(face: Face) -> None:
+async def test_recv_of_a_log_service_is_bounded_in_time_and_ends_when_it_closes(face: Face) -> None:
     async with face.Node("collector", network=MemoryNetwork()) as collector, face.LogService(collector) as service:
         with pytest.raises(TimedOut, match="no log came within"):
             await service.recv(0.001)

@@ -85,7 +85,7 @@ def test_a_peer_with_the_port_of_a_seed_is_not_taken_for_it(told: bool) -> None:
 
 
 @pytest.mark.parametrize("identities", [True, False])
-def test_nodes_that_all_have_the_same_port_hear_what_is_for_them(identities: bool) -> None:
+def test_nodes_that_all_have_the_same_port_get_their_own_messages(identities: bool) -> None:
     mesh = Mesh(identities)
     hub = mesh.add(1, beacons=False, gossip=True, port=50000)
     others = [
@@ -107,7 +107,7 @@ def test_nodes_that_all_have_the_same_port_hear_what_is_for_them(identities: boo
         assert one.told(events.Exit, events.Evasive) == []
 
 
-def test_a_seed_that_says_who_it_is_after_its_greeting_has_one_dealer() -> None:
+def test_a_seed_that_gives_its_identity_after_its_hello_has_one_dealer() -> None:
     ours = engine()
     ours.seed("tcp://hub.example:50000", NOW)
     ours.take()
@@ -130,7 +130,7 @@ def test_a_seed_that_is_met_by_its_beacon_meanwhile_has_one_dealer() -> None:
     assert not ours.rendezvous.seeds.unmet
 
 
-def test_who_is_a_seed_of_itself_is_not_greeted_again() -> None:
+def test_a_node_that_is_its_own_seed_is_not_greeted_again() -> None:
     ours = engine(gossip=True)
     ours.start(50000, NOW, beacons=False)
     ours.seed("tcp://10.0.0.1:50000", NOW)
@@ -142,7 +142,7 @@ def test_who_is_a_seed_of_itself_is_not_greeted_again() -> None:
     assert ours.take() == []
 
 
-def test_somebody_else_may_have_the_mailbox_of_a_seed_later() -> None:
+def test_another_node_can_have_the_mailbox_of_a_seed_later() -> None:
     ours = engine(gossip=True)
     ours.start(50000, NOW, beacons=False)
     ours.seed(WHERE, NOW)
@@ -155,12 +155,12 @@ def test_somebody_else_may_have_the_mailbox_of_a_seed_later() -> None:
     assert ours.take()[0] == Adopt(b"seed " + WHERE.encode(), EVE.bytes)
 
 
-def test_whom_a_dealer_reached_is_of_no_interest_where_it_is_no_seed() -> None:
+def test_dealers_to_peers_that_are_no_seeds_are_ignored() -> None:
     ours = engine()
     ours.reached(WHERE, identity(BOB), "10.0.0.2")
     ours.seed(WHERE, NOW)
     ours.reached(WHERE, b"strange", "10.0.0.2")
     ours.receive(identity(BOB), hello(WHERE), NOW)
     ours.take()
-    ours.reached(WHERE, identity(EVE), "10.0.0.2")  # the DEALER is the peer's by now, and only reconnected
+    ours.reached(WHERE, identity(EVE), "10.0.0.2")  # the DEALER belongs to the peer now, and only reconnected
     assert ours.take() == []

@@ -28,9 +28,6 @@ class Outbox:
         self._deliveries: list[Output] = []
         self._waiting: set[Session] = set()  # the clients with pending answers
 
-    def __len__(self) -> int:
-        return len(self._answers) + len(self._deliveries)
-
     @property
     def waiting(self) -> int:
         """The number of clients with pending answers."""
