@@ -94,7 +94,7 @@ def test_messages_to_a_dealer_do_not_pile_up(sim: Simulation, mailboxes: Mailbox
     for _ in range(100):
         assert mailboxes.routers[0].try_send((IDENTITY, b"the wrong way"))
         sim.run()
-    (peer,) = mailboxes.dealers._peers.values()
+    peer = mailboxes.dealers.transport.connected_to(mailboxes.endpoints[0])
     assert not peer.paused
     assert not peer.held
 
