@@ -94,7 +94,7 @@ class Mesh:
         self.members[member.endpoint] = member
         member.engine.start(member.port, self.now, beacons=beacons)
         for seed in seeds:
-            member.engine.seed(seed, self.now)
+            member.engine.rendezvous.add_seed(seed, self.now)
         self.pump(member)
         return member
 
@@ -163,7 +163,7 @@ class Mesh:
         if connection.open and not connection.reached:
             connection.reached = True
             identity = target.identity if self.identities else b""
-            connection.owner.engine.reached(connection.endpoint, identity, target.address)
+            connection.owner.engine.rendezvous.reached(connection.endpoint, identity, target.address)
             self.pump(connection.owner)
             if connection not in connection.owner.connections.values():
                 return

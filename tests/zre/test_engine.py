@@ -523,7 +523,7 @@ def test_a_node_that_moves_greets_its_peers_again_and_sends_a_beacon_at_once() -
     ours, where = moving()
     ours.start(50000, NOW)
     ours.receive(IDENTITY, hello(), NOW)
-    ours.seed("tcp://10.0.0.9:50000", NOW)
+    ours.rendezvous.add_seed("tcp://10.0.0.9:50000", NOW)
     ours.take()
     before = ours.endpoints_told()
     ours.move(50000, before, NOW + 0.1)
@@ -873,14 +873,14 @@ def test_a_seed_by_its_name(known: str) -> None:
     mesh = Mesh()
     hub = mesh.add(1, beacons=False)
     ann = engine(source_of=lambda _: "192.168.0.1")
-    ann.seed(f"tcp://hub.example:{hub.port}", NOW)
+    ann.rendezvous.add_seed(f"tcp://hub.example:{hub.port}", NOW)
     connect, send = ann.take()
     assert isinstance(connect, Connect)
     assert isinstance(send, Send)
     assert connect.endpoint == f"tcp://hub.example:{hub.port}"
     identity = hub.identity if known == "its identity" else b""
     address = {"its address": hub.address, "where it comes from": "192.168.0.1"}.get(known, "10.9.9.9")
-    ann.reached(connect.endpoint, identity, address)
+    ann.rendezvous.reached(connect.endpoint, identity, address)
     assert ann.take() == []
     ann.receive(hub.identity, list(Hello(1, hub.endpoint, name="hub").encode()), NOW)
     outputs = ann.take()
@@ -889,7 +889,7 @@ def test_a_seed_by_its_name(known: str) -> None:
     (said,) = ann.take()
     assert isinstance(said, Send)
     assert Stable.decode(list(said.frames)) == Whisper(2, [b"x"])
-    ann.seed(f"tcp://hub.example:{hub.port}", NOW)
+    ann.rendezvous.add_seed(f"tcp://hub.example:{hub.port}", NOW)
     assert ann.take() == []  # once is enough
 
 
@@ -910,7 +910,7 @@ def test_a_seed_that_was_met_before_it_answered_is_one_peer() -> None:
     ann = mesh.add(1)
     mesh.deliver_datagram()
     assert bob.uuid.bytes in ann.engine.peers
-    ann.engine.seed(bob.endpoint, mesh.now)
+    ann.engine.rendezvous.add_seed(bob.endpoint, mesh.now)
     mesh.pump(ann)
     mesh.deliver(ann.connections[bob.uuid.bytes])
     mesh.deliver(bob.connections[ann.uuid.bytes])
@@ -983,7 +983,7 @@ def test_any_node_answers_peers_that_ask_for_gossip() -> None:
 def test_a_seed_that_others_tell_of_before_it_answers_is_not_greeted_twice() -> None:
     hub, where = UUID(int=0x0C), "tcp://10.0.0.3:50002"
     ours = engine(gossip=True)
-    ours.seed(where, NOW)
+    ours.rendezvous.add_seed(where, NOW)
     ours.receive(IDENTITY, hello(headers={GOSSIP: "tcp://10.0.0.2:50001"}), NOW)
     ours.take()
     ours.receive(IDENTITY, list(Whisper(2, [b"\x00zambezi-gossip", hub.bytes + where.encode()]).encode()), NOW)
@@ -1021,7 +1021,7 @@ def test_gossip_that_is_malformed_is_passed_over() -> None:
 def test_stop_parts_from_all_and_nothing_is_due_any_more() -> None:
     ours = met()
     ours.start(50000, NOW)
-    ours.seed("tcp://10.0.0.9:50000", NOW)
+    ours.rendezvous.add_seed("tcp://10.0.0.9:50000", NOW)
     ours.take()
     ours.stop()
     assert ours.take() == [

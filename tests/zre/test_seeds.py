@@ -73,8 +73,8 @@ def test_without_an_identity_address_and_port_tell(endpoint: str, source: str, i
 @pytest.mark.parametrize("told", [True, False])
 def test_a_peer_with_the_port_of_a_seed_is_not_taken_for_it(told: bool) -> None:
     ours = engine()
-    ours.seed(WHERE, NOW)
-    ours.reached(WHERE, identity(BOB) if told else b"", "10.0.0.2")
+    ours.rendezvous.add_seed(WHERE, NOW)
+    ours.rendezvous.reached(WHERE, identity(BOB) if told else b"", "10.0.0.2")
     ours.take()
     ours.receive(identity(EVE), hello("tcp://10.0.0.9:50000", "eve"), NOW)
     outputs = ours.take()
@@ -109,11 +109,11 @@ def test_nodes_that_all_have_the_same_port_get_their_own_messages(identities: bo
 
 def test_a_seed_that_gives_its_identity_after_its_hello_has_one_dealer() -> None:
     ours = engine()
-    ours.seed("tcp://hub.example:50000", NOW)
+    ours.rendezvous.add_seed("tcp://hub.example:50000", NOW)
     ours.take()
     ours.receive(identity(BOB), hello("tcp://10.0.0.2:50000"), NOW)
     assert Connect(BOB.bytes, "tcp://10.0.0.2:50000") in ours.take()
-    ours.reached("tcp://hub.example:50000", identity(BOB), "10.0.0.2")
+    ours.rendezvous.reached("tcp://hub.example:50000", identity(BOB), "10.0.0.2")
     assert ours.take() == [Disconnect(b"seed tcp://hub.example:50000")]
     ours.tick(NOW + 4)
     assert ours.take() == []
@@ -121,8 +121,8 @@ def test_a_seed_that_gives_its_identity_after_its_hello_has_one_dealer() -> None
 
 def test_a_seed_that_is_met_by_its_beacon_meanwhile_has_one_dealer() -> None:
     ours = engine()
-    ours.seed("tcp://hub.example:50000", NOW)
-    ours.reached("tcp://hub.example:50000", identity(BOB), "10.0.0.2")
+    ours.rendezvous.add_seed("tcp://hub.example:50000", NOW)
+    ours.rendezvous.reached("tcp://hub.example:50000", identity(BOB), "10.0.0.2")
     ours.receive_beacon(b"ZRE\x01" + BOB.bytes + (50000).to_bytes(2, "big"), "10.0.0.2", NOW)
     ours.take()
     ours.receive(identity(BOB), hello("tcp://10.0.0.2:50000"), NOW)
@@ -133,9 +133,9 @@ def test_a_seed_that_is_met_by_its_beacon_meanwhile_has_one_dealer() -> None:
 def test_a_node_that_is_its_own_seed_is_not_greeted_again() -> None:
     ours = engine(gossip=True)
     ours.start(50000, NOW, beacons=False)
-    ours.seed("tcp://10.0.0.1:50000", NOW)
+    ours.rendezvous.add_seed("tcp://10.0.0.1:50000", NOW)
     ours.take()
-    ours.reached("tcp://10.0.0.1:50000", identity(ours.uuid), "10.0.0.1")
+    ours.rendezvous.reached("tcp://10.0.0.1:50000", identity(ours.uuid), "10.0.0.1")
     assert ours.take() == [Disconnect(b"seed tcp://10.0.0.1:50000")]
     for _ in range(5):
         ours.tick(ours.deadline)
@@ -145,22 +145,24 @@ def test_a_node_that_is_its_own_seed_is_not_greeted_again() -> None:
 def test_another_node_can_have_the_mailbox_of_a_seed_later() -> None:
     ours = engine(gossip=True)
     ours.start(50000, NOW, beacons=False)
-    ours.seed(WHERE, NOW)
-    ours.reached(WHERE, identity(BOB), "10.0.0.2")
+    ours.rendezvous.add_seed(WHERE, NOW)
+    ours.rendezvous.reached(WHERE, identity(BOB), "10.0.0.2")
     ours.take()
     ours.tick(NOW + 31)  # no answer: it is greeted again
     assert [type(output) for output in ours.take()] == [Disconnect, Connect, Send]
-    ours.reached(WHERE, identity(EVE), "10.0.0.2")
+    ours.rendezvous.reached(WHERE, identity(EVE), "10.0.0.2")
     ours.receive(identity(EVE), hello(WHERE, "eve"), NOW + 31)
     assert ours.take()[0] == Adopt(b"seed " + WHERE.encode(), EVE.bytes)
 
 
 def test_dealers_to_peers_that_are_no_seeds_are_ignored() -> None:
     ours = engine()
-    ours.reached(WHERE, identity(BOB), "10.0.0.2")
-    ours.seed(WHERE, NOW)
-    ours.reached(WHERE, b"strange", "10.0.0.2")
+    ours.rendezvous.reached(WHERE, identity(BOB), "10.0.0.2")
+    ours.rendezvous.add_seed(WHERE, NOW)
+    ours.rendezvous.reached(WHERE, b"strange", "10.0.0.2")
     ours.receive(identity(BOB), hello(WHERE), NOW)
     ours.take()
-    ours.reached(WHERE, identity(EVE), "10.0.0.2")  # the DEALER belongs to the peer now, and only reconnected
+    ours.rendezvous.reached(
+        WHERE, identity(EVE), "10.0.0.2"
+    )  # the DEALER belongs to the peer now, and only reconnected
     assert ours.take() == []

@@ -66,7 +66,6 @@ TOPICS: Final = b"$topics"
 KEPT_TOPIC: Final = 255  # bytes: the longest routing key of a stream
 
 _log: Final = logging.getLogger("zambezi.mcollective")
-_NEVER: Final = float("inf")
 _FEW: Final = 10
 
 
@@ -310,6 +309,13 @@ class Engine:
             )
         return _Denied(f"no rule allows {session.user or 'you'} to {deed} {quoted(name)}", command.id)
 
+    def _check_room(self, session: Session, names: Frames, command: Command) -> None:
+        new = {name for name in names if name not in session.topics and name not in session.replaying}
+        if len(session.topics) + len(session.replaying) + len(new) > self.bounds.topics_of_client:
+            raise Malformed(f"one client can subscribe to {self.bounds.topics_of_client} topics at most", command.id)
+        if len(self.topics) + sum(name not in self.topics for name in new) > self.bounds.topics:
+            raise Malformed(f"the middleware has {len(self.topics)} topics, and no room for more", command.id)
+
     def replace_rules(self, rules: Rules) -> None:
         """Use other rules from now on. A client that loses a subscription by them is told."""
         self.rules = rules
@@ -321,13 +327,6 @@ class Engine:
             if lost:
                 which = quoted(lost[0]) + (f" and {len(lost) - 1} more" if len(lost) > 1 else "")
                 self._complain(session, f"the rules have changed: you are no longer subscribed to {which}", None)
-
-    def _check_room(self, session: Session, names: Frames, command: Command) -> None:
-        new = {name for name in names if name not in session.topics and name not in session.replaying}
-        if len(session.topics) + len(session.replaying) + len(new) > self.bounds.topics_of_client:
-            raise Malformed(f"one client can subscribe to {self.bounds.topics_of_client} topics at most", command.id)
-        if len(self.topics) + sum(name not in self.topics for name in new) > self.bounds.topics:
-            raise Malformed(f"the middleware has {len(self.topics)} topics, and no room for more", command.id)
 
     # Topics
 
@@ -478,7 +477,7 @@ class Engine:
             when = min(session.heard + EXPIRY * session.ttl, session.said + BEAT * session.ttl)
         self.vigil.watch(session, when, len(self.sessions))
 
-    # Topics that are kept
+    # Replays
 
     def feed(self, session: Session, room: int) -> None:
         """Send a client about `room` bytes of its replays. At the end of a replay its topics are live."""

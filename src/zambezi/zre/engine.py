@@ -573,16 +573,6 @@ class Engine:
         seeds = self.rendezvous.seeds
         return (*self.peers.values(), *seeds.greetings) if seeds else self.peers.values()
 
-    # An extension of ours, see `rendezvous`
-
-    def seed(self, endpoint: str, now: float) -> None:
-        """Greet the node that has its mailbox at an endpoint, now and whenever it is not a peer."""
-        self.rendezvous.add_seed(endpoint, now)
-
-    def reached(self, endpoint: str, identity: bytes, address: str) -> None:
-        """Note that our DEALER to a seed has connected: the address, and the identity, if the mailbox gave it."""
-        self.rendezvous.reached(endpoint, identity, address)
-
 
 def _content(content: Frames) -> Frames:
     """Return content with at least one frame: a WHISPER without any kills a Pyre node."""

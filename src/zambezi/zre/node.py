@@ -190,7 +190,7 @@ class NodeShell:
                 raise
         self.engine.start(port, now, beacons=self._discovery is not None)
         for seed in options.seeds:
-            self.engine.seed(seed, now)
+            self.engine.rendezvous.add_seed(seed, now)
         self._pump()
 
     def stop(self, linger: float) -> None:
@@ -328,7 +328,7 @@ class NodeShell:
 
     def _reached(self, peer: Peer) -> None:
         if peer.endpoint in self._seeds and not self.stopping:
-            self.engine.reached(self._seeds[peer.endpoint], peer.identity, peer.address)
+            self.engine.rendezvous.reached(self._seeds[peer.endpoint], peer.identity, peer.address)
             self._pump()
 
     def _connection_lost(self, key: bytes) -> None:
