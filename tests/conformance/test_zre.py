@@ -20,7 +20,7 @@ from zambezi.zmtp.patterns import Pub
 from zambezi.zmtp.testing import Simulation
 from zambezi.zre import events, log
 from zambezi.zre.discovery import PORT, MemoryNetwork
-from zambezi.zre.engine import Broadcast, Connect, Disconnect, Engine, Output, Send
+from zambezi.zre.engine import Engine
 from zambezi.zre.logservice import LogShell
 from zambezi.zre.messages import (
     Draft,
@@ -36,6 +36,7 @@ from zambezi.zre.messages import (
     Whisper,
 )
 from zambezi.zre.node import NodeOptions, NodeShell
+from zambezi.zre.outputs import Broadcast, Connect, Disconnect, Output, Send
 
 OURS, THEIRS, OTHERS = UUID(int=0x0A), UUID(int=0x0B), UUID(int=0x0C)
 MAILBOX = "tcp://10.0.0.1:50000"
@@ -51,17 +52,17 @@ def identity(uuid: UUID = THEIRS) -> bytes:
 
 
 def greeting(**fields: Any) -> list[bytes]:
-    """A HELLO as a peer sends it."""
+    """Return a HELLO as a peer sends it."""
     values = {"endpoint": "tcp://10.0.0.2:50001", "name": "bob", **fields}
     return list(Hello(1, **values).encode())
 
 
 def engine(**options: Any) -> Engine:
-    return Engine(OURS, "ann", lambda _: MAILBOX, NOW, **options)
+    return Engine(OURS, "ann", lambda _: MAILBOX, **options)
 
 
 def met(**fields: Any) -> Engine:
-    """An engine that knows one peer, and has done all that was to be done."""
+    """Return an engine that knows one peer, and has no outputs left."""
     ours = engine()
     ours.receive(identity(), greeting(**fields), NOW)
     ours.take()
@@ -69,7 +70,7 @@ def met(**fields: Any) -> Engine:
 
 
 def sent(outputs: list[Output], to: UUID = THEIRS) -> list[Stable]:
-    """The messages to a peer, decoded."""
+    """Return the messages to a peer, decoded."""
     found = []
     for output in outputs:
         if isinstance(output, Send) and output.peer == to.bytes:
@@ -83,15 +84,8 @@ def told(outputs: list[Output], *kinds: type[events.Event]) -> list[events.Event
     return [output for output in outputs if isinstance(output, kinds or events.Event)]
 
 
-@pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
-
-
 def free_port() -> int:
-    """A UDP port that nobody else has."""
+    """Return a UDP port that is free."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -105,7 +99,7 @@ def nodes(sim: Simulation) -> Iterator["Nodes"]:
 
 
 class Nodes:
-    """Nodes on the loopback, on a UDP port of their own."""
+    """Start nodes on the loopback, on a UDP port of their own."""
 
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
@@ -125,7 +119,7 @@ class Nodes:
 
 
 def heard(node: NodeShell, kind: type[events.Event]) -> list[events.Event]:
-    """The events of a kind that have come so far. They stay in the queue."""
+    """Return the events of a kind so far. They stay in the queue."""
     return [event for event in node.events if isinstance(event, kind)]
 
 
@@ -294,7 +288,7 @@ def test_nothing_goes_out_by_the_router_and_nothing_is_taken_from_a_dealer(sim: 
         caller.say(encode([tuple(greeting(endpoint=endpoint, groups=["CHAT"]))]))
         sim.until(lambda: heard(node, events.Enter))
         with Stranger(mailbox.accept()[0]) as listener:
-            # Something for every command that there is: all of it comes by the DEALER, and none by the ROUTER.
+            # Cause every command: all of them come by the DEALER, and none by the ROUTER.
             listener.say(hello("ROUTER"))
             node.whisper(THEIRS, (b"1",))
             node.shout("CHAT", (b"2",))
@@ -308,7 +302,7 @@ def test_nothing_goes_out_by_the_router_and_nothing_is_taken_from_a_dealer(sim: 
             assert [type(command) for command in commands] == [Hello, Whisper, Shout, Join, Leave, PingOk, Ping]
             assert caller.heard_all()
             assert caller.messages == []
-            # And what the peer's ROUTER sends the wrong way is not heard.
+            # Messages that the peer's ROUTER sends back are ignored.
             listener.say(encode([Whisper(2, [b"the wrong way"]).encode()]))
             caller.say(encode([Whisper(3, [b"the right way"]).encode()]))
             sim.until(lambda: heard(node, events.Whisper))
@@ -333,7 +327,7 @@ def test_each_peer_has_a_dealer_of_its_own_with_the_identity_of_the_node(sim: Si
                 sim.until(partial(Witness.has_messages, listener))
                 assert b"Socket-Type\x00\x00\x00\x06DEALER" in listener.raw
                 assert b"\x08Identity\x00\x00\x00\x11\x01" + OURS.bytes in listener.raw
-                assert len(listener.messages) == 1  # its own HELLO, and not the one of the other
+                assert len(listener.messages) == 1  # its own HELLO, and not the one for the other
             mailbox.setblocking(False)
             with pytest.raises(BlockingIOError):
                 mailbox.accept()
@@ -372,7 +366,7 @@ def test_the_queue_to_a_peer_is_bounded_and_a_full_one_means_that_it_does_not_re
     bob.greet(groups=["CHAT"])
     sim.run()
     assert heard(node, events.Enter)
-    bob.router.close(0)  # from now on it takes nothing
+    bob.router.close(0)  # from now on it accepts nothing
     sim.run()
     for number in range(10):
         assert not heard(node, events.Exit), number
@@ -394,7 +388,7 @@ def test_a_valid_message_of_a_stranger_makes_a_peer() -> None:
     ours.receive(identity(), greeting(endpoint="tcp://10.0.0.2:50001"), NOW)
     connect, *rest = ours.take()
     assert connect == Connect(THEIRS.bytes, "tcp://10.0.0.2:50001")
-    assert [type(message) for message in sent(rest)] == [Hello]  # it is greeted, as by a beacon
+    assert [type(message) for message in sent(rest)] == [Hello]  # it is greeted, as after a beacon
     assert told(rest) == [events.Enter(THEIRS, "bob", "tcp://10.0.0.2:50001", {})]
 
 
@@ -416,9 +410,9 @@ def test_without_beacons_a_greeting_is_enough_for_both_sides(sim: Simulation, no
 def test_many_nodes_run_in_one_process(sim: Simulation, nodes: Nodes) -> None:
     made = [nodes.start(f"node{number}") for number in range(8)]
     sim.until(lambda: all(len(node.peers) == 7 for node in made))
-    names = {node.engine.name for node in made}
+    names = {node.engine.profile.name for node in made}
     for node in made:
-        assert {peer.name for peer in node.peers} == names - {node.engine.name}
+        assert {peer.name for peer in node.peers} == names - {node.engine.profile.name}
 
 
 @pytest.mark.spec("MBX-08")
@@ -604,7 +598,7 @@ def test_join_and_leave_go_to_all_peers_with_the_status_after_them() -> None:
         assert sent(outputs, uuid) == [Join(2, "A", 1), Join(3, "B", 2), Leave(4, "A", 3)]
     assert not ours.join("B")
     assert not ours.leave("A")
-    assert ours.take() == []  # nothing changed, nothing is told
+    assert ours.take() == []  # nothing changed, so there is no event
 
 
 @pytest.mark.spec("GRP-01", "GRP-02")
@@ -672,7 +666,7 @@ def test_a_shout_goes_to_each_peer_in_the_group_and_to_no_other() -> None:
     assert sorted(targets) == [bob.uuid.bytes, cid.uuid.bytes]  # by unicast
     ann.engine.shout("CHAT", (b"all",))
     assert dan.uuid.bytes not in {output.peer for output in ann.engine.take() if isinstance(output, Send)}
-    ours = met()  # and one that came to a node that is not in the group is not told
+    ours = met()  # a SHOUT to a group that the node is not in is no event
     ours.receive(identity(), list(Shout(2, "CHAT", [b"x"]).encode()), NOW)
     assert ours.take() == []
 
@@ -805,7 +799,7 @@ def test_a_node_set_to_draft_speaks_nothing_else_and_meets_both_kinds() -> None:
     mesh = Mesh()
     members = [mesh.add(number, dialect=dialect, groups=["CHAT"]) for number, dialect in DIALECTS]
     for frames in everything_sent(mesh, members[0]):
-        assert frames[0][3] == 0  # no version there, but the first octet of the sequence
+        assert frames[0][3] == 0  # not the version, but the first byte of the sequence
     for one in members:
         assert set(one.ready) == {other.uuid for other in members if other is not one}
         assert one.engine.shout("CHAT", (b"hello",)) == 3
@@ -821,7 +815,7 @@ DIALECTS = ((1, "draft"), (2, "stable"), (3, "draft"), (4, "stable"))
 
 
 def everything_sent(mesh: Mesh, member: Member) -> list[tuple[bytes, ...]]:
-    """What a member sends until the mesh is settled."""
+    """Return the messages that a member sends until the mesh is settled."""
     frames: list[tuple[bytes, ...]] = []
     while mesh.datagrams or mesh.connections:
         if mesh.datagrams:
@@ -963,7 +957,7 @@ def test_the_octets_of_a_log() -> None:
 
 @pytest.mark.spec("LOG-05", "LOG-06")
 def test_a_node_reports_what_it_does(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zambezi.zre.node.wall_clock", lambda: 1234.5678)
+    monkeypatch.setattr("zambezi.zre.reporter.wall_clock", lambda: 1234.5678)
     network = MemoryNetwork()
     options = partial(NodeOptions, network=network, groups=["CHAT"])
     collector = NodeShell(sim, "collector", options(uuid=uuid_of(1)))

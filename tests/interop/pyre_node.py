@@ -1,4 +1,4 @@
-"""A Pyre node as a program, with the lines that `tests.zre.member` has: its options are the argument, as JSON."""
+"""A Pyre node as a program, with the commands and events of `tests.zre.member`. Its argument is its options as JSON."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A mesh of our nodes and Pyre's: 36/ZRE as others wrote it, each node a program on a host of its own."""
+"""A mesh of our nodes and of Pyre, another implementation of 36/ZRE; each node is a program on its own host."""
 
 import itertools
 import json
@@ -29,7 +29,7 @@ def theirs(host: Host, name: str, **options: object) -> Member:
 
 
 def pair(network: Network) -> tuple[Member, Member]:
-    """One of ours and one of theirs, that have met."""
+    """Start one of our nodes and one of Pyre, and wait until they have met."""
     our = Member.ours(network.host(), "our", headers={"X-ROLE": "ours", "X-LONG": "x" * 1000}, groups=["OURS"])
     their = theirs(network.host(), "their", headers={"X-ROLE": "theirs"}, groups=["THEIRS"])
     our.meet(their)
@@ -38,7 +38,7 @@ def pair(network: Network) -> tuple[Member, Member]:
 
 
 def healthy(*ours: Member) -> None:
-    """Nothing that they sent was discarded."""
+    """Check that our node discarded nothing that Pyre sent."""
     for member in ours:
         assert not any(member.ask("counters").values())
 
@@ -51,14 +51,14 @@ def test_each_enters_with_its_name_headers_and_groups(network: Network) -> None:
     our.wait_for("Join", peer=their.uuid, group="THEIRS")
     enter = their.wait_for("Enter", peer=our.uuid)
     assert (enter["name"], enter["headers"]) == ("our", {"X-ROLE": "ours", "X-LONG": "x" * 1000})
-    # Whom they call by its beacon they print as they found it; the port is that of our mailbox in any case.
+    # Pyre prints the endpoint at which it found us by our beacon; the port is always that of our mailbox.
     assert enter["endpoint"].endswith(our.endpoint.removeprefix("tcp://"))
     their.wait_for("Join", peer=our.uuid, group="OURS")
     healthy(our)
 
 
 @pytest.mark.parametrize("first", ["ours", "theirs"])
-def test_whoever_comes_later_is_found_too(network: Network, first: str) -> None:
+def test_nodes_that_start_later_are_found_too(network: Network, first: str) -> None:
     if first == "ours":
         our = Member.ours(network.host(), "our")
         their = theirs(network.host(), "their")
@@ -164,7 +164,7 @@ def test_one_of_ours_that_is_killed_and_restarts_with_its_uuid_enters_again(netw
 
 
 def test_their_silence_is_broken_by_our_ping(network: Network) -> None:
-    """They beacon once a second: with less patience than that, we ask them, and they answer."""
+    """Pyre sends a beacon once a second. With `evasive` below that, our node sends PING, and Pyre answers."""
     our = Member.ours(network.host(), "our", evasive=0.3, expired=10.0)
     their = theirs(network.host(), "their")
     our.meet(their)
@@ -176,7 +176,7 @@ def test_their_silence_is_broken_by_our_ping(network: Network) -> None:
 
 
 def test_a_cut_ends_in_a_new_enter_though_they_have_more_patience(network: Network) -> None:
-    """We give them up, they do not: our new HELLO tells them that we began anew."""
+    """Our node gives up Pyre, and Pyre does not: our new HELLO tells it that a new session begins."""
     our = Member.ours(network.host(), "our", groups=["OURS"])
     cut = network.host()
     their = theirs(cut, "their", groups=["THEIRS"])

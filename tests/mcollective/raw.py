@@ -1,4 +1,4 @@
-"""A client that is a bare TCP socket: it can stop reading, vanish, and send what it likes."""
+"""A client that is a bare TCP socket: it can stop reading, vanish, and send any bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ READ = 1 << 16
 
 
 class Raw:
-    """A DEALER by hand. Made with `await Raw.join(endpoint)`."""
+    """A DEALER on a bare socket. `await Raw.join(endpoint)` makes one."""
 
     def __init__(self, sock: socket.socket, connection: Connection) -> None:
         self.sock = sock
@@ -42,7 +42,7 @@ class Raw:
         return raw
 
     async def _step(self) -> bool:
-        """One read; whether the handshake was completed by it."""
+        """Read once; return whether that completed the handshake."""
         loop = asyncio.get_running_loop()
         if self.connection.has_output:
             await loop.sock_sendall(self.sock, self.connection.take_output())
@@ -80,6 +80,6 @@ class Raw:
         self.sock.close()
 
     def vanish(self) -> None:
-        """End with a reset, as a machine that loses its power and comes back does."""
+        """End with a reset, like a machine that loses its power and comes back."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()

@@ -14,7 +14,7 @@ E = b""  # the empty frame
 
 
 class Client:
-    """Says frames, and remembers what it was sent."""
+    """A client that sends frames, and keeps the messages that it gets."""
 
     def __init__(self, stage: Stage, name: bytes, user: str) -> None:
         self.stage = stage
@@ -23,11 +23,11 @@ class Client:
         self.session = stage.engine.opened(self, name, user, "", stage.now)
 
     def say(self, *frames: bytes) -> list[tuple[bytes, ...]]:
-        """One message; what came to this client since the last time it was asked."""
+        """Send one message; return the messages that came to this client since the last call."""
         return self.say_all([list(frames)])
 
     def say_all(self, messages: list[list[bytes]]) -> list[tuple[bytes, ...]]:
-        """All the messages of one read."""
+        """Send several messages that the engine gets in one read."""
         self.stage.engine.receive(self.session, messages, self.stage.now)
         self.stage.pump()
         return self.take()
@@ -44,13 +44,13 @@ class Client:
         assert self.say(E, b"SUB", E, *topics) == []
 
     def leave(self) -> None:
-        """The connection ends."""
+        """End the connection."""
         self.stage.engine.closed(self.session, "its connection ended")
         self.stage.pump()
 
 
 class Stage:
-    """Time stands still until it is told to pass."""
+    """An engine, its clients, and a clock that stands still until `pass_time`."""
 
     def __init__(
         self, *, rules: Rules | None = None, archive: Archive | None = None, bounds: Bounds | None = None
@@ -60,7 +60,7 @@ class Stage:
         self.engine.on_answer = self.pump
         self.now = 1000.0
         self.events: list[ClientEvent] = []
-        self.full: set[Client] = set()  # those whose queues are full
+        self.full: set[Client] = set()  # clients whose queues are full
         self._pumping = False
 
     def client(self, name: bytes = b"client", user: str = "") -> Client:

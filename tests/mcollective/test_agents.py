@@ -1,4 +1,4 @@
-"""Agents: how they are declared, and what they take."""
+"""zambezi.mcollective.agents: how agents are declared, and which arguments they accept."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_an_action_is_called_with_arguments_of_its_types() -> None:
     [
         ({}, "needs the argument 'name'; it takes"),
         ({"name": "vim", "colour": "red"}, "no argument 'colour'; it takes"),
-        ({"name": 7}, "name is str, and 7 is not"),
-        ({"name": "vim", "force": "perhaps"}, "force is bool, and 'perhaps' is not"),
+        ({"name": 7}, "name must be str, but 7 is not"),
+        ({"name": "vim", "force": "perhaps"}, "force must be bool, but 'perhaps' is not"),
     ],
 )
 def test_other_arguments_are_refused(arguments: dict[str, object], words: str) -> None:

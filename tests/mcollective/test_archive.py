@@ -1,4 +1,4 @@
-"""What is kept, and played again."""
+"""zambezi.mcollective.archive: X-SINCE, and the archive in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def played(archive: MemoryArchive, topics: set[bytes], since: int | datetime) ->
     return [kept.sequence for kept in archive.replay(topics, since) if kept is not None]
 
 
-def test_what_was_put_is_played_in_order() -> None:
+def test_stored_messages_are_replayed_in_order() -> None:
     archive = filled(6)
     assert played(archive, {b"odd", b"even"}, 0) == [1, 2, 3, 4, 5, 6]
     assert played(archive, {b"odd"}, 1) == [3, 5]
@@ -62,7 +62,7 @@ def test_what_is_put_while_it_is_played_is_played_too() -> None:
     assert [kept.sequence for kept in playing if kept] == [3]
 
 
-def test_who_waits_is_told() -> None:
+def test_stored_is_called() -> None:
     told: list[str] = []
     MemoryArchive().append(b"a", b"ann", [(b"x",)], told.append)
     assert told == [""]

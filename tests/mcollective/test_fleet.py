@@ -1,4 +1,4 @@
-"""Requests, replies, and who has answered."""
+"""zambezi.mcollective.fleet: requests, replies, and the nodes that have answered."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zambezi.mcollective.agents import Agent
 from zambezi.mcollective.errors import AgentError
 from zambezi.mcollective.fleet import Call, Outcome, Reply, Request, Roster, agents_of, node_topic, reply_topic
 
@@ -35,7 +36,7 @@ def test_a_reply_comes_back_as_it_was(id: str, node: str, status: str, result: o
 
 
 @given(st.one_of(st.binary(), JSON.map(lambda value: json.dumps(value).encode())))
-def test_what_is_not_ours_is_left_alone(body: bytes) -> None:
+def test_messages_of_others_are_ignored(body: bytes) -> None:
     assert Request.decode(body) is None
     assert Reply.decode(body) is None
 
@@ -50,7 +51,7 @@ def test_what_is_not_ours_is_left_alone(body: bytes) -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_only_half_a_request_is_none(body: bytes) -> None:
+def test_half_a_request_is_no_request(body: bytes) -> None:
     assert Request.decode(body) is None
 
 
@@ -62,7 +63,7 @@ def test_the_topics_are_those_of_mcollective() -> None:
     assert reply_topic("mcollective", "laptop", 4711) == "mcollective reply laptop 4711"
 
 
-def test_who_has_not_answered_is_known() -> None:
+def test_a_call_knows_the_silent_nodes() -> None:
     call = Call(Request("1", "a", "b"), ["n1", "n2"])
     assert call.take(Reply("1", "n1", "ok", 7).encode()) == Reply("1", "n1", "ok", 7)
     assert call.take(Reply("1", "n1", "ok", 8).encode()) is None  # one answer each
@@ -77,14 +78,14 @@ def test_who_has_not_answered_is_known() -> None:
     assert list(call.outcome.replies) == ["n1", "n2"]
 
 
-def test_if_nobody_is_expected_others_may_still_come() -> None:
+def test_a_call_without_expected_nodes_is_never_complete() -> None:
     call = Call(Request("1", "a", "b"))
     call.take(Reply("1", "n1", "ok").encode())
     assert not call.complete
     assert call.outcome.ok
 
 
-def test_those_who_have_an_agent() -> None:
+def test_a_ping_tells_which_nodes_have_an_agent() -> None:
     outcome = Outcome(
         {
             "n1": Reply("1", "n1", "ok", {"agents": {"a": {}, "b": {}}}),
@@ -98,7 +99,5 @@ def test_those_who_have_an_agent() -> None:
 
 
 def test_every_node_has_the_agent_by_which_it_is_found() -> None:
-    from zambezi.mcollective.agents import Agent
-
     with pytest.raises(AgentError, match="every node's own"):
-        Roster("n1", [Agent("discovery", "", {})])
+        Roster([Agent("discovery", "", {})])

@@ -1,4 +1,4 @@
-"""A fleet at work: hosts with agents, and those who call them."""
+"""zambezi.mcollective.host: hosts with agents, and their callers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Work:
 
 @contextlib.asynccontextmanager
 async def fleet_of(*names: str, agents: int | None = None) -> AsyncIterator[tuple[Fleet, list[AgentHost], Connector]]:
-    """Nodes, and one who calls them. Only the first `agents` have the agent."""
+    """Start nodes and a caller. Only the first `agents` nodes have the agent."""
     async with Middleware() as middleware, contextlib.AsyncExitStack() as stack:
         endpoint = middleware.bind("tcp://127.0.0.1:*")
         hosts = []
@@ -66,7 +66,7 @@ async def fleet_of(*names: str, agents: int | None = None) -> AsyncIterator[tupl
 
 
 @in_loop
-async def test_all_who_have_the_agent_are_called_and_answer() -> None:
+async def test_all_nodes_with_the_agent_are_called_and_answer() -> None:
     async with fleet_of("n1", "n2", "n3", agents=2) as (fleet, hosts, _):
         heard: list[tuple[str, int]] = []
 
@@ -92,7 +92,7 @@ async def test_nodes_are_called_directly_and_the_silent_are_named() -> None:
 
 
 @in_loop
-async def test_who_is_there_and_what_can_be_asked() -> None:
+async def test_a_ping_returns_the_nodes_and_their_actions() -> None:
     async with fleet_of("n1", "n2", agents=1) as (fleet, _, _connector):
         outcome = await fleet.ping(nodes=["n1", "n2"], timeout=20)
         agents = outcome.replies["n1"].result["agents"]
@@ -110,11 +110,11 @@ async def test_who_is_there_and_what_can_be_asked() -> None:
         ("break_down", {}, "error", "ZeroDivisionError: a mistake of the agent's"),
         ("unfit", {}, "error", "not JSON serializable"),
         ("dance", {}, "refused", "no action 'dance'; it has add"),
-        ("add", {"one": "x"}, "refused", "one is int, and 'x' is not"),
+        ("add", {"one": "x"}, "refused", "one must be int, but 'x' is not"),
         ("add", {}, "refused", "needs the argument 'one'"),
     ],
 )
-def test_what_goes_wrong_is_told(
+def test_the_caller_is_told_what_went_wrong(
     action_name: str, arguments: dict[str, object], status: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
@@ -123,7 +123,7 @@ def test_what_goes_wrong_is_told(
             reply = outcome.replies["n1"]
             assert reply.status == status
             assert words in reply.error
-            # And the node is none the worse for it.
+            # The node still works.
             outcome = await fleet.call("work", "add", {"one": "1", "other": 2}, nodes=["n1"], timeout=20)
             assert outcome.replies["n1"].result == 3
 
@@ -131,7 +131,7 @@ def test_what_goes_wrong_is_told(
 
 
 @in_loop
-async def test_an_agent_that_is_not_there_is_refused() -> None:
+async def test_an_unknown_agent_is_refused() -> None:
     async with fleet_of("n1") as (fleet, _, _connector):
         outcome = await fleet.call("play", "dance", nodes=["n1"], timeout=20)
         assert "no agent 'play' here; there are work" in outcome.replies["n1"].error
@@ -151,11 +151,11 @@ async def test_too_much_at_once_is_refused_and_the_rest_is_done() -> None:
         slow.gate.set()
         replies = [(await call).replies["n1"] for call in calls]
         assert sorted(reply.status for reply in replies) == ["ok", "ok", "refused"]
-        assert [reply.error for reply in replies if not reply.ok] == ["too much is asked at once: try again later"]
+        assert [reply.error for reply in replies if not reply.ok] == ["too many requests at once: try again later"]
 
 
 @in_loop
-async def test_what_is_no_request_is_left_alone() -> None:
+async def test_messages_that_are_no_requests_are_ignored() -> None:
     async with fleet_of("n1") as (fleet, hosts, connector):
         for body in (b"\x04\x08o:\x08Foo", b"{}", b"[1]", b""):
             await connector.put("mcollective nodes n1", body, reply_to="x")

@@ -1,4 +1,4 @@
-"""The grammar: frames to commands and back."""
+"""zambezi.mcollective.messages: frames to commands and back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zambezi.mcollective.messages import (
 
 KEYS = st.binary(min_size=1, max_size=12)
 BODIES = st.lists(st.binary(max_size=12), max_size=3)
-# Frames that are close to a PUT, so that what is looked at is reached.
+# Frames that are close to a PUT, so that every check is reached.
 NEAR = st.sampled_from([b"", b"PUT", b"TOPIC", b"X-REPLY-TO", b"ID", b"a topic", b"X-A", b"NOOP", b"MESSAGE"])
 
 
@@ -81,7 +81,7 @@ def test_what_is_not_in_pairs_is_malformed(frames: list[bytes], words: str, id: 
     [
         ([b"HELLO"], "'HELLO' is no verb; there are CONNECT, DISCONNECT, SUB, UNSUB, PUT, NOOP"),
         ([b"put", b"TOPIC", b"t", b"", b"x"], "'put' is no verb"),
-        ([b"MESSAGE", b"TOPIC", b"t", b"", b"x"], "said by the middleware only"),
+        ([b"MESSAGE", b"TOPIC", b"t", b"", b"x"], "only the middleware sends"),
         ([b"NOOP", b"TTL", b"1"], "'TTL'.*reserved"),
         ([b"NOOP", b"x-lower", b"1"], "'x-lower'.*reserved"),
         ([b"PUT", b"", b"x"], "needs the header TOPIC"),

@@ -1,4 +1,4 @@
-"""The rules of the middleware, one by one, with no socket and no clock."""
+"""zambezi.mcollective.middleware_engine: the rules, one by one, without sockets and clocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Frames = tuple[bytes, ...]
 
 
 def error_of(frames: Frames) -> str:
-    """The text of an ERROR."""
+    """Return the text of an ERROR."""
     at = 1 if not frames[0] else 0
     assert frames[at] == b"ERROR"
     headers = dict(zip(frames[at + 1 :: 2], frames[at + 2 :: 2], strict=True))
@@ -63,8 +63,8 @@ def test_a_command_with_an_id_is_answered_ok_with_that_id(command: list[bytes]) 
         ([b"CONNECT", b"ID", b"7", b"VERSION", b"9"], "VERSION '9'"),
         ([b"CONNECT", b"ID", b"7", b"TTL", b"soon"], "TTL"),
         ([b"SUB", b"ID", b"7", E, b"ok", b"$own"], "middleware's own"),
-        ([b"SUB", b"ID", b"7", E, b""], "1 to 4096 octets"),
-        ([b"PUT", b"ID", b"7", b"TOPIC", b"t" * 4097, E, b"x"], "1 to 4096 octets"),
+        ([b"SUB", b"ID", b"7", E, b""], "1 to 4096 bytes"),
+        ([b"PUT", b"ID", b"7", b"TOPIC", b"t" * 4097, E, b"x"], "1 to 4096 bytes"),
         ([b"NOOP", b"ID", b"7", b"FOO", b"1"], "reserved"),
     ],
 )
@@ -100,8 +100,8 @@ def test_the_id_of_one_client_is_never_given_to_another() -> None:
     assert other.say(E, b"NOOP", b"odd")[0][2] == b"MESSAGE"
 
 
-def test_complaints_are_not_complained_about() -> None:
-    """Two who did would never end."""
+def test_errors_are_not_answered() -> None:
+    """Two sides that did would never stop."""
     stage = Stage()
     client = stage.client()
     assert client.say(E, b"ERROR", b"MESSAGE", b"no") == []
@@ -117,7 +117,7 @@ def test_a_client_is_answered_in_the_form_that_it_uses() -> None:
     without.say(b"SUB", E, b"a")
     assert without.say(b"PUT", b"TOPIC", b"a", E, b"x") == [(b"MESSAGE", b"TOPIC", b"a", E, b"x")]
     assert with_it.take() == [message(b"a", b"x")]
-    # It may change its mind, and is understood at once.
+    # A client can change its form, and is answered in the new one at once.
     assert without.say(E, b"PUT", b"TOPIC", b"a", E, b"y") == [message(b"a", b"y")]
     assert with_it.take() == [message(b"a", b"y")]
     assert with_it.say(b"NOOP", b"ID", b"1") == [(b"OK", b"ID", b"1")]
@@ -152,7 +152,7 @@ def test_the_ttl_is_in_milliseconds() -> None:
 
 
 @pytest.mark.parametrize("ttl", [b"0", b"49", b"-5", b"1e3", b"", b"9" * 11, b"\xff"])
-def test_a_ttl_that_is_none_is_refused_and_changes_nothing(ttl: bytes) -> None:
+def test_a_malformed_ttl_is_refused_and_changes_nothing(ttl: bytes) -> None:
     stage = Stage()
     client = stage.client()
     client.connect(ttl=1000)
@@ -250,13 +250,13 @@ def test_a_client_that_is_silent_for_longer_than_its_ttl_is_absent() -> None:
     assert client.take() == []
 
 
-def test_who_was_away_itself_forgets_nobody_before_it_has_read_what_came_meanwhile() -> None:
+def test_a_middleware_that_was_suspended_forgets_no_client_before_it_has_read_its_messages() -> None:
     stage = Stage()
     client, silent = stage.client(b"c"), stage.client(b"silent")
     for each in (client, silent):
         each.connect(ttl=1000)
         each.sub(each.session.identity)
-    stage.now += 3600  # the machine was asleep, and its timers fire late
+    stage.now += 3600  # the machine was suspended, and its timers fire late
     stage.engine.tick(stage.now)
     stage.pump()
     assert sorted(stage.engine.topics) == [b"c", b"silent"]
@@ -265,7 +265,7 @@ def test_who_was_away_itself_forgets_nobody_before_it_has_read_what_came_meanwhi
     assert sorted(stage.engine.topics) == [b"c"]
 
 
-def test_a_forgotten_client_is_told_to_connect_again_and_may() -> None:
+def test_a_forgotten_client_is_told_to_connect_again_and_can() -> None:
     stage = Stage()
     client = stage.client()
     client.connect(ttl=1000)
@@ -288,7 +288,7 @@ def test_the_connection_of_a_client_that_stays_silent_is_closed() -> None:
     client = stage.client()
     client.connect(ttl=1000)
     stage.pass_time(30)
-    assert error_of(client.say(E, b"NOOP")[-1])  # it was forgotten, and says something
+    assert error_of(client.say(E, b"NOOP")[-1])  # it was forgotten, and sends a command
     stage.pass_time(29)
     assert not client.dropped
     stage.pass_time(2)
@@ -296,7 +296,7 @@ def test_the_connection_of_a_client_that_stays_silent_is_closed() -> None:
     assert not stage.engine.sessions
 
 
-def test_a_thousand_sessions_have_a_thousand_places_in_the_heap() -> None:
+def test_a_thousand_sessions_have_a_thousand_entries_in_the_heap() -> None:
     stage = Stage()
     clients = [stage.client(b"%d" % number) for number in range(1000)]
     for client in clients:
@@ -306,7 +306,7 @@ def test_a_thousand_sessions_have_a_thousand_places_in_the_heap() -> None:
         for client in clients:
             heard[client] += client.say(E, b"NOOP")
         stage.pass_time(0.5)
-    assert len(stage.engine._vigil) == 1000
+    assert len(stage.engine.vigil) == 1000
     assert all(heard[client] + client.take() == [(E, b"NOOP")] * 10 for client in clients)
 
 
@@ -315,10 +315,10 @@ def test_a_client_that_changes_its_ttl_all_the_time_does_not_fill_the_heap() -> 
     client = stage.client()
     for ttl in range(100_000, 90_000, -1):
         client.connect(ttl=ttl)
-        assert len(stage.engine._vigil) < 20
+        assert len(stage.engine.vigil) < 20
     for ttl in (1000, 100_000) * 100:
         client.connect(ttl=ttl)
-    assert len(stage.engine._vigil) < 20
+    assert len(stage.engine.vigil) < 20
     client.connect(ttl=50)
     stage.pass_time(0.049)
     assert client.take() == [(E, b"NOOP")]
@@ -347,7 +347,7 @@ def test_disconnect_ends_the_session_and_its_subscriptions() -> None:
     assert client.say(E, b"PUT", b"TOPIC", b"a", E, b"x") == [message(b"a", b"x")]
 
 
-def test_who_vanishes_leaves_nothing_behind() -> None:
+def test_a_client_that_vanishes_leaves_nothing_behind() -> None:
     stage = Stage()
     client = stage.client(b"c")
     client.connect(ttl=1000)
@@ -534,14 +534,14 @@ def test_a_command_that_no_rule_allows_gets_an_error_and_is_counted_logged_and_t
         CommandDenied("", b"2", "bob", "SUB", b"other"),
     ]
     assert [record.getMessage() for record in caplog.records] == [
-        "bob ('2') may not PUT 'news' (1 times denied)",
-        "bob ('2') may not SUB 'other' (2 times denied)",
+        "bob ('2') may not PUT 'news' (refusal 1)",
+        "bob ('2') may not SUB 'other' (refusal 2)",
     ]
     ann.say(E, b"PUT", b"TOPIC", b"news", E, b"x")
     assert bob.take() == [message(b"news", b"x")]
 
 
-def test_who_does_not_stop_is_not_logged_every_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_is_denied_very_often_is_not_logged_every_time(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage(rules=Rules([Rule("nobody")]))
     client = stage.client()
     assert len(client.say_all([put(b"a", b"x")] * 1000)) == 1000
@@ -549,7 +549,7 @@ def test_who_does_not_stop_is_not_logged_every_time(caplog: pytest.LogCaptureFix
     assert len(caplog.records) < 20
 
 
-def test_what_one_may_put_in_a_row_is_looked_up_for_each_topic() -> None:
+def test_the_rules_are_checked_for_each_topic_of_a_read() -> None:
     stage = Stage(rules=Rules([Rule("*", put=("a",), sub=("*",))]))
     client = stage.client()
     client.sub(b"a", b"b")
@@ -557,7 +557,7 @@ def test_what_one_may_put_in_a_row_is_looked_up_for_each_topic() -> None:
     assert [frames for frames in heard if frames[1] == b"MESSAGE"] == [message(b"a", b"1"), message(b"a", b"3")]
 
 
-def test_when_the_rules_change_who_may_not_be_subscribed_any_more_is_not_and_is_told() -> None:
+def test_a_client_that_loses_a_subscription_by_new_rules_is_told() -> None:
     stage = Stage(archive=MemoryArchive(lambda topic: topic == b"kept"))
     ann, bob = stage.client(b"1", "ann"), stage.client(b"2", "bob")
     for client in (ann, bob):
@@ -597,10 +597,10 @@ def test_a_slow_subscriber_misses_messages_and_is_told_and_others_are_not_harmed
     assert CaughtUp("", b"slow", "", 3) in stage.events
 
 
-# What there is
+# Reports
 
 
-def test_the_middleware_tells_its_topics_to_who_asks() -> None:
+def test_the_middleware_tells_its_topics_to_clients_that_ask() -> None:
     stage = Stage()
     client, other = stage.client(b"c", "ann"), stage.client(b"\xff")
     client.sub(b"a", b"b")
@@ -662,7 +662,7 @@ def test_to_ask_for_the_topics_takes_a_place_to_answer_to_and_a_rule_that_allows
 
 
 class SlowArchive(MemoryArchive):
-    """Says that something is stored when it is told to."""
+    """An archive that has stored a message when the test says so."""
 
     def __init__(self) -> None:
         super().__init__(lambda topic: topic.startswith(b"kept"))
@@ -685,7 +685,7 @@ def kept_stage() -> Stage:
 
 
 def play(client: Client, room: int = 1 << 20) -> list[Frames]:
-    """Let a client have what it asked for."""
+    """Replay to a client until it is live; return its messages."""
     while client.session.replays:
         client.stage.engine.feed(client.session, room)
         client.stage.pump()
@@ -723,7 +723,7 @@ def test_a_client_that_was_away_gets_what_it_missed_and_then_what_comes() -> Non
     stage.engine.feed(client.session, 1)
     stage.pump()
     assert client.take() == [numbered(b"kept a", 3, b"3")]
-    # What is put while it reads comes in its turn, and once.
+    # A message that is PUT during the replay comes in its turn, and once.
     speaker.say_all([put(b"kept a", b"5")])
     assert client.take() == []
     assert play(client, 1) == [numbered(b"kept a", 4, b"4"), numbered(b"kept a", 5, b"5")]
@@ -732,7 +732,7 @@ def test_a_client_that_was_away_gets_what_it_missed_and_then_what_comes() -> Non
     assert stage.engine.counters.replayed == 3
 
 
-def test_who_leaves_a_topic_while_it_is_played_hears_no_more_of_it() -> None:
+def test_a_client_that_leaves_a_topic_during_its_replay_gets_no_more_of_it() -> None:
     stage = kept_stage()
     speaker, client = stage.client(b"s"), stage.client(b"c")
     speaker.say_all([put(b"kept a", b"1"), put(b"kept b", b"2")])
@@ -746,7 +746,7 @@ def test_who_leaves_a_topic_while_it_is_played_hears_no_more_of_it() -> None:
     assert not stage.engine.topics
 
 
-def test_who_asks_for_a_replay_again_and_again_has_one() -> None:
+def test_a_client_that_asks_for_a_replay_again_and_again_has_one() -> None:
     stage = kept_stage()
     client = stage.client(b"c")
     client.say(E, b"PUT", b"TOPIC", b"kept", E, b"1")
@@ -770,9 +770,9 @@ def test_a_live_subscriber_can_go_back() -> None:
 
 @pytest.mark.parametrize(
     ("since", "topic", "words"),
-    [(b"1", b"other", "not kept"), (b"99", b"kept", "the last one is 0"), (b"soon", b"kept", "X-SINCE is")],
+    [(b"1", b"other", "not kept"), (b"99", b"kept", "the last one is 0"), (b"soon", b"kept", "X-SINCE must be")],
 )
-def test_what_cannot_be_played_is_refused(since: bytes, topic: bytes, words: str) -> None:
+def test_a_replay_that_is_not_possible_is_refused(since: bytes, topic: bytes, words: str) -> None:
     stage = kept_stage()
     client = stage.client()
     (answer,) = client.say(E, b"SUB", b"ID", b"7", b"X-SINCE", since, E, topic)
@@ -786,13 +786,13 @@ def test_without_an_archive_nothing_is_kept() -> None:
     assert "not kept" in error_of(Stage().client().say(E, b"SUB", b"X-SINCE", b"0", E, b"a")[0])
 
 
-def test_a_kept_topic_has_at_most_255_octets() -> None:
+def test_a_kept_topic_has_at_most_255_bytes() -> None:
     client = kept_stage().client()
-    assert "255 octets" in error_of(client.say(E, b"PUT", b"TOPIC", b"kept" * 64, E, b"x")[0])
+    assert "255 bytes" in error_of(client.say(E, b"PUT", b"TOPIC", b"kept" * 64, E, b"x")[0])
     assert client.say(E, b"PUT", b"TOPIC", b"other" * 64, b"ID", b"1", E, b"x") == [(E, b"OK", b"ID", b"1")]
 
 
-def test_nothing_goes_out_to_a_client_before_the_answer_that_it_is_owed() -> None:
+def test_nothing_goes_out_to_a_client_before_its_pending_answer() -> None:
     archive = SlowArchive()
     stage = Stage(archive=archive)
     client, speaker = stage.client(b"c"), stage.client(b"s")
@@ -828,7 +828,7 @@ def test_the_puts_of_a_run_are_kept_together_and_confirmed_in_their_order() -> N
     assert heard[6:] == [(E, b"MESSAGE", b"X-SEQUENCE", b"4", b"TOPIC", b"kept", b"X-A", b"1", E, b"4")]
 
 
-def test_what_is_held_for_a_client_is_bounded() -> None:
+def test_messages_held_for_a_client_are_bounded() -> None:
     archive = SlowArchive()
     stage = Stage(archive=archive, bounds=Bounds(held_octets=1000))
     client, speaker = stage.client(b"c"), stage.client(b"s")
@@ -842,7 +842,7 @@ def test_what_is_held_for_a_client_is_bounded() -> None:
     assert 1 < len(heard) < 20
 
 
-def test_an_archive_that_fails_is_told_and_nothing_is_delivered() -> None:
+def test_if_the_archive_fails_the_client_is_told_and_nothing_is_delivered() -> None:
     archive = SlowArchive()
     stage = Stage(archive=archive)
     client = stage.client(b"c")
@@ -852,10 +852,10 @@ def test_an_archive_that_fails_is_told_and_nothing_is_delivered() -> None:
     answer, delivered = client.take()
     assert answer[:4] == (E, b"ERROR", b"ID", b"1")
     assert "the disk is gone" in error_of(answer)
-    assert delivered[1] == b"MESSAGE"  # it was on its way already
+    assert delivered[1] == b"MESSAGE"  # it was delivered before the archive failed
     archive.broken = True
     (answer,) = client.say(E, b"PUT", b"TOPIC", b"kept", b"ID", b"2", E, b"x")
-    assert "delivered to nobody: the disk is full" in error_of(answer)
+    assert "not delivered: the disk is full" in error_of(answer)
     (answer,) = client.say(E, b"PUT", b"TOPIC", b"kept", E, b"x")
     assert answer[2] == b"MESSAGE"
     assert "the disk is full" in error_of(answer)
@@ -867,7 +867,7 @@ def test_an_archive_that_fails_is_told_and_nothing_is_delivered() -> None:
     assert stage.engine.counters.lost == 5
 
 
-def test_who_vanishes_while_an_answer_is_owed_is_not_waited_for() -> None:
+def test_a_pending_answer_of_a_client_that_vanished_is_forgotten() -> None:
     archive = SlowArchive()
     stage = Stage(archive=archive)
     client = stage.client(b"c")
@@ -875,10 +875,10 @@ def test_who_vanishes_while_an_answer_is_owed_is_not_waited_for() -> None:
     client.leave()
     archive.waiting.pop()("")
     assert client.take() == []
-    assert not stage.engine._waiting
+    assert not stage.engine.outbox.waiting
 
 
-def test_what_others_put_into_the_archive_is_not_played() -> None:
+def test_foreign_messages_in_the_archive_are_not_replayed() -> None:
     archive = MemoryArchive()
     good = (b"MESSAGE", b"TOPIC", b"kept", E, b"x")
     others = [

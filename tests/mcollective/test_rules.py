@@ -1,4 +1,4 @@
-"""Who may do what."""
+"""zambezi.mcollective.rules: which user can do what."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_user_stands_for_itself_and_for_nothing_else() -> None:
     assert rules.allow("*", "SUB", b"nodes *")
 
 
-def test_any_octets_can_be_allowed() -> None:
+def test_any_bytes_can_be_allowed() -> None:
     assert Rules([Rule(put=("*",))]).allow("", "PUT", b"\xff\n\0")
 
 
@@ -68,11 +68,11 @@ def test_what_was_decided_is_remembered_up_to_a_bound(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ({"who": "ann"}, "rule 2 has 'who'"),
+        ({"who": "ann"}, "rule 2 has an unknown key 'who'"),
         ({"user": 7}, "rule 2: user"),
         ({"user": ""}, "rule 2: user"),
-        ({"put": "a"}, "rule 2: put is a list"),
-        ({"sub": [1]}, "rule 2: sub is a list"),
+        ({"put": "a"}, "rule 2: put must be a list"),
+        ({"sub": [1]}, "rule 2: sub must be a list"),
     ],
 )
 def test_a_rule_that_cannot_be_understood_is_named(table: dict[str, object], words: str) -> None:

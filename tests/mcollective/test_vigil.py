@@ -1,4 +1,4 @@
-"""Who is looked at when."""
+"""zambezi.mcollective.vigil: which session is checked when."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_sessions_are_due_in_the_order_of_their_times() -> None:
     assert vigil.deadline == float("inf")
 
 
-def test_only_the_earliest_look_counts() -> None:
+def test_only_the_earliest_check_counts() -> None:
     vigil = Vigil()
     (one,) = sessions(1)
     for when in (5.0, 3.0, 4.0):
@@ -33,7 +33,7 @@ def test_only_the_earliest_look_counts() -> None:
     assert list(vigil.due(20.0)) == [(one, 0.0)]
 
 
-def test_who_is_gone_is_not_looked_at() -> None:
+def test_a_session_that_is_gone_is_not_checked() -> None:
     vigil = Vigil()
     one, two = sessions(2)
     for session in (one, two):
@@ -42,7 +42,7 @@ def test_who_is_gone_is_not_looked_at() -> None:
     assert list(vigil.due(1.0)) == [(two, 0.0)]
 
 
-def test_old_places_are_swept_out() -> None:
+def test_old_entries_are_removed() -> None:
     vigil = Vigil()
     one, *others = sessions(5)
     for session in others:

@@ -1,7 +1,7 @@
 """A member of a mesh, as tests see it: a node of ours, or of others, in a program of its own.
 
-Run as a program, it is a node of ours: its arguments are the face, and the options as JSON; the lines that it reads are
-its commands, and the lines that it writes are what it hears.
+Run as a program, it is a node of ours. Its arguments are the face, and the options as JSON; it reads commands and
+writes events, one in each line.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _faces = itertools.cycle(["sync", "asyncio"])
 
 
 class Member:
-    """A node in a namespace. What it heard is told by lines: the event by its name, and its fields."""
+    """A node in a namespace. Each line that it writes is an event: its name and its fields."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -41,12 +41,12 @@ class Member:
 
     @classmethod
     def ours(cls, host: Host, name: str, **options: object) -> "Member":
-        """A node of ours. `keys` is the seed of its key pair, a number."""
+        """Start a node of ours. `keys` is the seed of its key pair, a number."""
         return cls.all_ours((host, name, options))[0]
 
     @classmethod
     def all_ours(cls, *starts: tuple[Host, str, dict[str, object]]) -> "list[Member]":
-        """Several at once, for programs take their time to start; blocking nodes and asyncio's by turns."""
+        """Start several nodes at once, because a program takes long to start; blocking and asyncio's in turn."""
         programs = [
             host.start("tests.zre.member", next(_faces), json.dumps({**SHORT, "name": name, **options}))
             for host, name, options in starts
@@ -66,7 +66,7 @@ class Member:
         self.program.tell("shout", group, *content)
 
     def ask(self, question: str) -> Any:
-        """The answer to `counters`, or `known`: the peers that it knows of, ready or not."""
+        """Return the answer to `counters`, or to `known`: the peers that it knows, ready or not."""
         asked = sum(1 for line in self.program.lines if line["event"] == question)
         self.program.tell(question)
         return self.wait_for(question, asked + 1)["answer"]
@@ -77,7 +77,7 @@ class Member:
             self.wait_for("Enter", peer=other.uuid)
 
     def story_of(self, other: "Member", *kinds: str) -> list[str]:
-        """What it has heard of another so far: that it came and went, or whatever is asked for."""
+        """Return the events about another member so far: Enter and Exit, or the given ones."""
         return [line["event"] for line in self.heard_of(other) if line["event"] in (kinds or CHANGES)]
 
     def heard_of(self, other: "Member") -> list[Line]:
@@ -87,7 +87,7 @@ class Member:
         return [line["content"] for line in self.heard_of(other) if line["event"] == "Whisper"]
 
     def whispers(self, peer: "Member", word: str) -> bool:
-        """Whisper to another who may be coming and going, until it has heard it."""
+        """Whisper to another member, which can come and go, until it has received a whisper."""
         if [word] in peer.whispers_of(self):
             return True
         self.whisper(peer, word)
@@ -95,7 +95,7 @@ class Member:
         return False
 
     def stop(self) -> str:
-        """Stop with a goodbye; what the program wrote to its standard error."""
+        """Stop with a goodbye; return what the program wrote to its standard error."""
         self.program.close_input()
         return self.program.finish()
 
@@ -104,7 +104,7 @@ class Member:
 
 
 def converse(*members: Member, word: str = "hello") -> None:
-    """Everybody whispers to everybody, and hears from everybody."""
+    """Let every member whisper to every other, and wait until all whispers have come."""
     for member in members:
         for other in members:
             if other is not member:
@@ -116,7 +116,7 @@ def converse(*members: Member, word: str = "hello") -> None:
 
 
 def stop(*members: Member) -> None:
-    """All at once; and nothing has gone wrong in any of them."""
+    """Stop all members at once, and check that none of them wrote an error."""
     for member in members:
         member.program.close_input()
     for member in members:
@@ -148,7 +148,7 @@ def _hear(event: Event) -> None:
 
 
 def _obey(node: sync.Node | aio.Node, command: str, *arguments: str) -> object:
-    """Do what a line says. asyncio's nodes return what has to be waited for."""
+    """Carry out the command in a line. For a node of asyncio, return a coroutine to await."""
     content = [argument.encode("latin-1") for argument in arguments[1:]]
     match command:
         case "join":

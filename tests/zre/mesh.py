@@ -1,7 +1,7 @@
 """Engines that talk to each other in memory: a clock that is moved by hand, datagrams and connections that can fail.
 
-A connection is a queue that its owner fills and that is delivered message by message, in order. When it is reset it
-loses what was under way, or nothing; its owner does not notice. When its owner disconnects, what is in it is gone.
+A connection is a queue that its owner fills and that is delivered message by message, in order. A reset loses messages
+that are under way, or none; the owner does not notice. When the owner disconnects, the queue is gone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from uuid import UUID
 
 from zambezi.zre import events
 from zambezi.zre.dialect import Frames
-from zambezi.zre.engine import Adopt, Broadcast, Connect, Disconnect, Engine, Output, Send
+from zambezi.zre.engine import Engine
+from zambezi.zre.outputs import Adopt, Broadcast, Connect, Disconnect, Output, Send
 
 MANY = 20_000
 
@@ -28,7 +29,7 @@ def address_of(number: int) -> str:
 
 
 class Member:
-    """A node of a mesh: its engine, its connections, and what its program heard."""
+    """A node of a mesh: its engine, its connections, and the events of its program."""
 
     def __init__(self, number: int, port: int, now: float, **options: Any) -> None:
         self.number = number
@@ -45,14 +46,13 @@ class Member:
             self.uuid,
             f"node{number}",
             lambda _: self.endpoint,
-            now,
             source_of=lambda key: address_of(int.from_bytes(key, "big")),
             **options,
         )
 
     @property
     def ready(self) -> dict[UUID, set[str]]:
-        """The peers that are here for it, and their groups."""
+        """The peers that are ready for it, and their groups."""
         return {peer.uuid: set(peer.groups) for peer in self.engine.peers.values() if peer.ready}
 
     def told(self, *kinds: type[events.Event]) -> list[events.Event]:
@@ -69,12 +69,12 @@ class Connection:
 
 
 class Mesh:
-    """`identities` says whether mailboxes tell in their handshake whose they are, as those of our nodes do."""
+    """A mesh. `identities` says whether mailboxes give their identity in the handshake, like those of our nodes."""
 
     def __init__(self, identities: bool = True) -> None:
         self.now = 1000.0
         self.identities = identities
-        self.cut: set[frozenset[int]] = set()  # the pairs of members between whom no connection is possible
+        self.cut: set[frozenset[int]] = set()  # pairs of members that cannot connect to each other
         self.members: dict[str, Member] = {}  # by the endpoint of the mailbox
         self.datagrams: deque[tuple[bytes, str]] = deque()
         self._ports = iter(range(0xC000, 0x10000))
@@ -88,18 +88,18 @@ class Mesh:
         port: int = 0,
         **options: Any,
     ) -> Member:
-        """A node that starts now. The options are those of its engine."""
+        """Start a node now. The options are those of its engine."""
         member = Member(number, port or next(self._ports), self.now, **options)
         member.beacons = beacons
         self.members[member.endpoint] = member
         member.engine.start(member.port, self.now, beacons=beacons)
         for seed in seeds:
-            member.engine.seed(seed, self.now)
+            member.engine.rendezvous.add_seed(seed, self.now)
         self.pump(member)
         return member
 
     def stop(self, member: Member) -> None:
-        """It says goodbye, once all that it said before is delivered."""
+        """Let a node say goodbye, after its earlier messages are delivered."""
         connections = list(member.connections.values())
         member.engine.stop()
         self.pump(member)
@@ -109,14 +109,14 @@ class Mesh:
         self.kill(member)
 
     def kill(self, member: Member) -> None:
-        """It is gone without a word."""
+        """End a node without a goodbye."""
         member.alive = False
         member.connections.clear()
         del self.members[member.endpoint]
 
     @property
     def connections(self) -> list[Connection]:
-        """Those on which something can be delivered."""
+        """The connections with messages that can be delivered."""
         return [
             connection
             for member in self.members.values()
@@ -129,10 +129,10 @@ class Mesh:
         return target is not None and frozenset((connection.owner.number, target.number)) not in self.cut
 
     def pump(self, member: Member) -> None:
-        """Do what an engine wants done."""
+        """Carry out the outputs of an engine."""
         for output in member.engine.take():
             self._do(member, output)
-        assert member.engine._strangers == sum(not peer.ready for peer in member.engine.peers.values())
+        assert member.engine.peers.strangers == sum(not peer.ready for peer in member.engine.peers.values())
 
     def _do(self, member: Member, output: Output) -> None:
         match output:
@@ -163,7 +163,7 @@ class Mesh:
         if connection.open and not connection.reached:
             connection.reached = True
             identity = target.identity if self.identities else b""
-            connection.owner.engine.reached(connection.endpoint, identity, target.address)
+            connection.owner.engine.rendezvous.reached(connection.endpoint, identity, target.address)
             self.pump(connection.owner)
             if connection not in connection.owner.connections.values():
                 return
@@ -172,7 +172,7 @@ class Mesh:
         self.pump(target)
 
     def settle(self) -> None:
-        """Deliver all that is under way. It must come to an end."""
+        """Deliver all messages under way, and those that they cause. That must come to an end."""
         for _ in range(MANY):
             if self.datagrams:
                 self.deliver_datagram()
@@ -202,7 +202,7 @@ class Mesh:
 
 
 def check(story: Iterable[events.Event]) -> dict[UUID, set[str]]:
-    """That a program was told a story that makes sense; who is here at its end, with their groups."""
+    """Check that a program got its events in a possible order; return the peers at the end, with their groups."""
     here: dict[UUID, set[str]] = {}
     for event in story:
         match event:
@@ -219,5 +219,5 @@ def check(story: Iterable[events.Event]) -> dict[UUID, set[str]]:
                 assert event.group in here[event.peer], "it left a group that it was not in"
                 here[event.peer].remove(event.group)
             case _:
-                assert event.peer in here, f"{event} from somebody who is not here"
+                assert event.peer in here, f"{event} from a peer that has not entered"
     return here

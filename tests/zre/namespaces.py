@@ -1,7 +1,8 @@
-"""Networks of a test's own: hosts in network namespaces of the kernel, on segments that are bridges in another one.
+"""Networks for tests: hosts in network namespaces of the kernel, on segments that are bridges in another one.
 
-Nothing in them reaches a real interface of the machine: a host has its loopback and its ends of virtual cables. Names
-of namespaces are machine-wide, so they carry the process that made them; what a killed process left, the next removes.
+Nothing in them reaches a real interface of the machine: a host has its loopback and its ends of virtual cables. The
+names of namespaces hold for the whole machine, so they contain the number of the process that made them; the next
+process removes those of a killed one.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ _numbers = itertools.count()
 
 
 class NotPossible(Exception):
-    """The kernel, or whoever guards it, refused."""
+    """The kernel, or its security policy, refused."""
 
 
 def run(*command: str) -> str:
@@ -41,7 +42,7 @@ def run(*command: str) -> str:
 
 @functools.cache
 def allowed() -> str:
-    """Why namespaces cannot be used here, in one line; empty if they can."""
+    """Return why namespaces cannot be used here, in one line; empty if they can."""
     if shutil.which("ip") is None:
         return "network namespaces need the program ip (iproute2)"
     try:
@@ -89,7 +90,7 @@ class Network:
         self.remove()
 
     def host(self, *segments: int) -> "Host":
-        """One more host, with a cable to each of the segments."""
+        """Add a host, with a cable to each of the segments."""
         host = Host(self, f"{self._name}-{len(self.hosts)}", len(self.hosts) + 1, segments or (0,))
         self.hosts.append(host)
         return host
@@ -147,7 +148,7 @@ class Host:
 
     @property
     def ports(self) -> list[str]:
-        """The hub's ends of the cables."""
+        """Return the hub's ends of the cables."""
         return list(self._ports)
 
     def run(self, *command: str) -> str:
@@ -168,20 +169,20 @@ class Host:
         run("ip", "-n", self.name, "link", "set", f"eth{index}", "up")
 
     def connections(self, *query: str) -> dict[tuple[str, str], int]:
-        """The TCP connections that are established, by their two ends: how many octets wait to be taken by the peer."""
+        """Return the bytes that wait to be sent on each established TCP connection, by its two ends."""
         lines = self.run("ss", "-Htn", "state", "established", *query).splitlines()
         fields = [line.split() for line in lines]
         return {(here, there): int(waiting) for _, waiting, here, there, *_ in fields}
 
     def reset(self, *query: str) -> bool:
-        """Reset TCP connections; False if the kernel cannot do that. Their owners may have new ones at once."""
+        """Reset TCP connections; return False if the kernel cannot do that. Their owners can have new ones at once."""
         before = self.connections(*query)
         assert before, f"there is no connection {query}"
         self.run("ss", "-HtnK", "state", "established", *query)
         return not before.keys() & self.connections(*query).keys()
 
     def start(self, module: str, *arguments: str) -> "Program":
-        """A Python program in this namespace, once the interfaces run: the kernel takes a moment after they are up."""
+        """Start a Python program in this namespace, after the kernel has the interfaces running."""
         deadline = time.monotonic() + PATIENCE
         while any(link["operstate"] == "DOWN" for link in json.loads(run("ip", "-n", self.name, "-j", "link"))):
             assert time.monotonic() < deadline, "an interface does not come up"
@@ -190,7 +191,7 @@ class Host:
 
 
 class Program:
-    """A Python program in a namespace. Each line that it prints is a JSON object; so is each that it reads."""
+    """A Python program in a namespace. Each line that it prints or reads is a JSON object."""
 
     def __init__(self, network: Network, namespace: str, module: str, *arguments: str) -> None:
         self._title = f"{namespace} {module} {' '.join(arguments)}"
@@ -221,13 +222,13 @@ class Program:
             self._changed.notify_all()
 
     def tell(self, *command: object) -> None:
-        """Give it a line to read."""
+        """Write a line for the program to read."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(command) + "\n")
         self._process.stdin.flush()
 
     def wait_until(self, condition: Callable[[list[Line]], Any], what: object = "") -> Any:
-        """Wait for its lines to fulfil a condition; what the condition gave."""
+        """Wait until the program's lines fulfil a condition; return the result of the condition."""
         deadline = time.monotonic() + PATIENCE
         with self._changed:
             while not (result := condition(self.lines)):
@@ -239,7 +240,7 @@ class Program:
         return result
 
     def wait_for(self, event: str, count: int = 1, **fields: object) -> Line:
-        """The line number `count` that tells of an event with these fields."""
+        """Wait for the line number `count` of an event with these fields, and return it."""
         return next(itertools.islice(self._matches(event, count, fields), count - 1, None))
 
     def _matches(self, event: str, count: int, fields: dict[str, object]) -> Iterator[Line]:
@@ -252,27 +253,27 @@ class Program:
         return iter(self.wait_until(found, f"{wanted}, {count} times"))
 
     def errors(self) -> str:
-        """What it wrote to its standard error."""
+        """Return what the program wrote to its standard error."""
         self._errors.seek(0)
         return self._errors.read()
 
     def account(self) -> str:
-        """What is known of it, for a person who looks for the reason of a failure."""
+        """Return what is known of the program, for the message of a failed test."""
         lines = "\n".join(str(line) for line in self.lines[-100:])
         return f"--- {self._title}\n{lines}\n{'' if self._errors.closed else self.errors()}"
 
     def kill(self) -> None:
-        """Kill it, without a word to anybody."""
+        """Kill the program: it cannot say goodbye."""
         self._process.kill()
         self._process.wait(PATIENCE)
 
     def close_input(self) -> None:
-        """Nothing more will be told, so that it comes to its end."""
+        """Close the program's input, so that it ends."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def finish(self) -> str:
-        """Wait for its end; what it wrote to its standard error."""
+        """Wait until the program ends; return what it wrote to its standard error."""
         self._process.wait(PATIENCE)
         return self.errors()
 

@@ -1,4 +1,4 @@
-"""A peer by hand: its two sockets, and no engine. It says what a test wants said, and keeps what it hears."""
+"""A peer that a test controls: two sockets, and no engine. It sends what the test says, and keeps what it receives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOB = UUID(int=0x0B)
 
 
 class Puppet:
-    """`mailbox` is where its ROUTER is bound, `target` the mailbox of the node that it talks to."""
+    """A peer whose ROUTER is bound to `mailbox`, and whose DEALER is connected to the mailbox `target`."""
 
     def __init__(self, reactor: Reactor, mailbox: str, target: str, uuid: UUID = BOB) -> None:
         self.uuid = uuid
@@ -33,7 +33,7 @@ class Puppet:
         self.say(Hello(1, **values))
 
     def heard(self) -> list[list[bytes]]:
-        """The messages that came to the mailbox since, without the identity of their sender."""
+        """Return the new messages in the mailbox, without the identity of their sender."""
         messages = []
         while (message := self.router.try_recv()) is not None:
             messages.append(message[1:])
@@ -45,7 +45,7 @@ class Puppet:
 
 
 class Witness(Stranger):
-    """A bare socket that keeps every octet that it reads."""
+    """A bare socket that keeps every byte that it reads."""
 
     raw = b""
 
@@ -54,5 +54,5 @@ class Witness(Stranger):
         super()._take(data)
 
     def has_messages(self) -> bool:
-        """Whether any have come, now that all is read that is there."""
+        """Read all that has come; return whether anything has."""
         return self.heard_all() and bool(self.messages)

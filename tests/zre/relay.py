@@ -1,5 +1,5 @@
-"""A program that passes TCP connections on. Its arguments: the endpoint to listen at, and the one to connect to, as
-`address:port`. It is told `pass`, `swallow` (read, and do not pass on) or `reset` (all connections that there are).
+"""A program that forwards TCP connections. Its arguments are the endpoint to listen at and the one to connect to, as
+`address:port`. It reads the commands `pass`, `swallow` (read, and forward nothing) and `reset` (all connections).
 """
 
 import asyncio

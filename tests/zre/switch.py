@@ -1,7 +1,7 @@
 """A switch that loses, delays and shuffles packets, for kernels without netem. Its ports are the arguments.
 
-Every packet that comes in by one port goes out by all others, like a hub's. `PACKET_VNET_HDR` puts in front of each
-packet what the kernel has left for the network card to do (checksums, segments), so that it can be done after it.
+Every packet that comes in by one port goes out by all others, as with a hub. `PACKET_VNET_HDR` puts in front of each
+packet the work that the kernel has left for the network card (checksums, segments), so that it can be done later.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ def main() -> None:
             _, number, other, packet = heapq.heappop(queue)
             overtaken += number < last
             last = number
-            with contextlib.suppress(OSError):  # as a full queue would, in a real one
+            with contextlib.suppress(OSError):  # a real switch drops it too if its queue is full
                 other.send(packet)
         if sys.stdin in ready:
             line = sys.stdin.readline()

@@ -1,4 +1,4 @@
-"""zambezi.zre.beacon: 22 octets, and nothing else."""
+"""zambezi.zre.beacon: 22 bytes, and nothing else."""
 
 from uuid import UUID
 
@@ -16,6 +16,6 @@ def test_a_beacon_is_read_as_it_was_written(uuid: UUID, port: int) -> None:
 
 
 @given(st.binary(max_size=40))
-def test_other_octets_are_none(octets: bytes) -> None:
+def test_other_bytes_are_no_beacon(octets: bytes) -> None:
     beacon = Beacon.decode(octets)
     assert beacon is None or beacon.encode() == octets

@@ -1,4 +1,4 @@
-"""zambezi.zre.dialect: two dialects, one face."""
+"""zambezi.zre.dialect: two dialects, one interface."""
 
 import pytest
 from hypothesis import given

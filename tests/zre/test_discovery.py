@@ -1,7 +1,6 @@
 """zambezi.zre.discovery: beacons by broadcast on loopback, and in memory."""
 
 import socket
-from collections.abc import Iterator
 from ipaddress import IPv4Interface
 
 import pytest
@@ -20,13 +19,6 @@ def udp() -> socket.socket:
 
 
 @pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
-
-
-@pytest.fixture
 def port() -> int:
     with udp() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -39,7 +31,7 @@ def listening(sim: Simulation, discovery: Broadcast) -> Heard:
     return heard
 
 
-def test_all_who_share_the_port_hear_a_beacon_and_where_it_came_from(sim: Simulation, port: int) -> None:
+def test_every_node_on_the_port_gets_a_beacon_and_its_address(sim: Simulation, port: int) -> None:
     there = Interface("lo", IPv4Interface("127.0.0.2/8"))
     discoveries = [Broadcast([LO], port), Broadcast([there], port), Broadcast([LO], port)]
     heard = [listening(sim, discovery) for discovery in discoveries]
@@ -52,7 +44,7 @@ def test_all_who_share_the_port_hear_a_beacon_and_where_it_came_from(sim: Simula
     assert not sim.watched
 
 
-def test_what_comes_from_other_networks_is_not_heard(sim: Simulation, port: int) -> None:
+def test_beacons_from_other_networks_are_ignored(sim: Simulation, port: int) -> None:
     discovery = Broadcast([Interface("lo", IPv4Interface("127.0.0.1/24"))], port)
     heard = listening(sim, discovery)
     with udp() as near, udp() as far:
@@ -82,7 +74,7 @@ def test_a_beacon_goes_out_on_every_interface(sim: Simulation, port: int) -> Non
     heard: list[bytes] = []
     targets = [target for _, target in sender._senders]
     assert targets == [("127.1.255.255", port), ("127.2.255.255", port)]
-    # The loopback's only broadcast address is that of all of it; those of its parts are addresses like others.
+    # The loopback has one broadcast address, that of the whole network; those of its parts are ordinary addresses.
     with udp() as first, udp() as second:
         for listener, (address, number) in zip((first, second), targets, strict=True):
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -108,13 +100,13 @@ def test_a_beacon_that_cannot_be_sent_is_swallowed(sim: Simulation, port: int) -
     discovery = Broadcast([LO], port)
     listening(sim, discovery)
     for sender, _ in discovery._senders:
-        sender.close()  # as a network that is gone
+        sender.close()  # like a network that is gone
     discovery.send(b"beacon")
     discovery.close()
     discovery.send(b"beacon")
 
 
-def test_in_memory_everybody_of_a_network_hears_and_nobody_else() -> None:
+def test_in_memory_every_node_of_a_network_gets_a_beacon_and_no_other() -> None:
     sim = Simulation()
     network, other = MemoryNetwork(), MemoryNetwork()
     heard: list[tuple[str, bytes, str]] = []
@@ -122,7 +114,7 @@ def test_in_memory_everybody_of_a_network_hears_and_nobody_else() -> None:
     for name, place in zip("abc", places, strict=True):
         place.start(sim, lambda octets, address, name=name: heard.append((name, octets, address)))  # type: ignore[misc]
     places[0].send(b"beacon")
-    assert heard == []  # each hears it in its own time
+    assert heard == []  # each gets it in its own event loop
     sim.run()
     assert heard == [("a", b"beacon", "1"), ("b", b"beacon", "1")]
     places[1].close()

@@ -46,7 +46,7 @@ def test_every_option_can_be_given_and_is_explained() -> None:
     assert explained == options
 
 
-def test_the_blocking_node_is_the_one_of_the_package_as_with_other_sockets() -> None:
+def test_the_package_exports_the_blocking_node() -> None:
     assert zambezi.Node is zambezi.zre.Node is sync.Node
 
 
@@ -57,7 +57,7 @@ def test_messages_are_given_as_one_frame_or_several(frames: list[bytes]) -> None
 
 
 @pytest.mark.parametrize("nonsense", ["text", 5, None, [], ["text"]])
-def test_what_is_no_message_is_told(nonsense: Any) -> None:
+def test_an_argument_that_is_no_message_raises(nonsense: Any) -> None:
     with pytest.raises(MessageError):
         frames_of(nonsense)
 

@@ -1,4 +1,4 @@
-"""zambezi.zre.gossip: nodes without beacons tell each other of others, look for those they lost, and say goodbye."""
+"""zambezi.zre.gossip: nodes without beacons tell each other of peers, look for lost ones, and say goodbye."""
 
 import random
 from typing import Any
@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from tests.zre.mesh import Member, Mesh, check, uuid_of
 from tests.zre.test_engine import act, agree
 from zambezi.zre import events, gossip
-from zambezi.zre.engine import Connect, Disconnect, Engine, Send
+from zambezi.zre.engine import Engine
 from zambezi.zre.gossip import Entry, Lost
 from zambezi.zre.messages import Hello, Stable, Whisper
+from zambezi.zre.outputs import Connect, Disconnect, Send
 
 BOB = UUID(int=0x0B)
 IDENTITY = b"\x01" + BOB.bytes
@@ -22,7 +23,7 @@ NOW = 1000.0
 
 
 def engine(**options: Any) -> Engine:
-    ours = Engine(UUID(int=0x0A), "ann", lambda _: MAILBOX, NOW, **options)
+    ours = Engine(UUID(int=0x0A), "ann", lambda _: MAILBOX, **options)
     ours.start(50000, NOW, beacons=not options.get("gossip"))
     ours.take()
     return ours
@@ -40,7 +41,7 @@ def member(mesh: Mesh, number: int, *seeds: Member, **options: Any) -> Member:
 
 
 def told(ours: Engine) -> list[tuple[bytes, list[Entry]]]:
-    """The gossip that goes out: to whom, and what."""
+    """Return the gossip that goes out: the peer that is told, and the entries."""
     found = []
     for output in ours.take():
         if isinstance(output, Send):
@@ -50,7 +51,7 @@ def told(ours: Engine) -> list[tuple[bytes, list[Entry]]]:
     return found
 
 
-# The octets
+# The format
 
 
 @given(st.lists(st.builds(Entry, st.binary(min_size=16, max_size=16), st.sampled_from(["", "tcp://10.0.0.1:1"]))))
@@ -68,15 +69,15 @@ def test_no_frames_make_it_raise(frames: list[bytes]) -> None:
         assert entry.endpoint == "" or entry.endpoint.startswith(("tcp://", "inproc://"))
 
 
-def test_many_are_told_in_several_messages() -> None:
+def test_many_entries_go_out_in_several_messages() -> None:
     contents = list(gossip.contents(Entry(uuid_of(number).bytes, MAILBOX) for number in range(1001)))
     assert [len(content) - 1 for content in contents] == [500, 500, 1]
 
 
-# Those who were lost
+# Lost peers
 
 
-def test_the_lost_are_looked_for_ever_more_rarely_and_forgotten_in_the_end() -> None:
+def test_lost_peers_are_looked_for_more_and_more_rarely_and_then_forgotten() -> None:
     lost = Lost()
     lost.add(b"a", MAILBOX)
     assert [number for number in range(1, 200) if lost.next_round()] == [1, 2, 4, 8, 16, 32, 64]
@@ -106,14 +107,14 @@ def test_two_that_lost_each_other_meet_again_where_a_third_knows_both() -> None:
     ann, bob = member(mesh, 2, hub), member(mesh, 3, hub)
     mesh.settle()
     for one in (ann, bob):
-        one.engine._lost.add = lambda *_: None  # type: ignore[method-assign]  # by gossip alone
+        one.engine.rendezvous.gossip.lost.add = lambda *_: None  # type: ignore[method-assign]  # by gossip alone
     lose_each_other(mesh, ann, bob)
     mesh.advance(120)
     agree(mesh)
     assert len(ann.told(events.Enter)) == 3
 
 
-def test_two_that_lost_each_other_meet_again_where_nobody_else_is() -> None:
+def test_two_that_lost_each_other_meet_again_without_a_third() -> None:
     mesh = Mesh()
     hub = member(mesh, 1)
     ann, bob = member(mesh, 2, hub), member(mesh, 3, hub)
@@ -128,7 +129,7 @@ def test_two_that_lost_each_other_meet_again_where_nobody_else_is() -> None:
     assert len(ann.told(events.Enter)) == len(bob.told(events.Enter)) == 3
 
 
-def test_who_is_gone_for_good_is_left_alone_in_the_end() -> None:
+def test_a_peer_that_never_comes_back_is_forgotten_in_the_end() -> None:
     mesh = Mesh()
     ann, bob = member(mesh, 1), member(mesh, 2)
     ann.engine.discover(bob.uuid, bob.endpoint, mesh.now)
@@ -140,10 +141,10 @@ def test_who_is_gone_for_good_is_left_alone_in_the_end() -> None:
     assert not ann.connections
     mesh.advance(70 * 30)
     assert not ann.connections
-    assert len(ann.engine._lost) == 0
+    assert len(ann.engine.rendezvous.gossip.lost) == 0
 
 
-def test_in_a_round_one_of_those_who_ask_is_told_of_all() -> None:
+def test_in_a_round_one_of_the_peers_that_ask_is_told_of_all() -> None:
     ours = met({gossip.HEADER: "tcp://10.0.0.2:50001"})
     eve = uuid_of(7)
     headers = {gossip.HEADER: "tcp://10.0.0.7:1"}
@@ -159,16 +160,16 @@ def test_in_a_round_one_of_those_who_ask_is_told_of_all() -> None:
     assert rounds == [(BOB.bytes, about_eve), (eve.bytes, about_bob)] * 2
 
 
-def test_a_node_with_beacons_has_no_rounds_when_nobody_asks_any_more() -> None:
+def test_a_node_with_beacons_has_no_rounds_when_no_peer_asks_any_more() -> None:
     ours = met({gossip.HEADER: "tcp://10.0.0.2:50001"})
     while ours.peers:
         ours.tick(ours.deadline)
     for _ in range(100):
         ours.tick(ours.deadline)
-    assert ours._next_round == float("inf")
+    assert ours.rendezvous.deadline == float("inf")
 
 
-# To say nothing, and to say goodbye
+# Silence, and goodbyes
 
 
 @pytest.mark.spec("PING-01")
@@ -192,7 +193,7 @@ def test_a_peer_that_has_nothing_to_say_is_not_evasive_as_long_as_it_answers() -
     assert seen == [(10, "Evasive"), (15, "Silent"), (30, "Exit")]
 
 
-def test_a_node_with_beacons_knows_that_those_without_are_quiet() -> None:
+def test_a_node_with_beacons_expects_silence_from_peers_without() -> None:
     ours = met({gossip.HEADER: "tcp://10.0.0.2:50001"})
     ours.tick(NOW + 5)
     outputs = ours.take()
@@ -202,9 +203,9 @@ def test_a_node_with_beacons_knows_that_those_without_are_quiet() -> None:
     assert [output for output in ours.take() if isinstance(output, events.Event)] == [events.Evasive(BOB, "bob")]
 
 
-def test_a_node_without_beacons_says_goodbye_to_those_who_understand_it() -> None:
+def test_a_node_without_beacons_says_goodbye_to_peers_that_know_gossip() -> None:
     mesh = Mesh()
-    hub = mesh.add(1)  # it has beacons, and tells those who ask
+    hub = mesh.add(1)  # it has beacons, and answers peers that ask
     ann, bob = member(mesh, 2, hub), member(mesh, 3, hub)
     plain = mesh.add(4, beacons=False, seeds=[ann.endpoint])  # it does not ask, but tells
     mesh.settle()
@@ -216,13 +217,16 @@ def test_a_node_without_beacons_says_goodbye_to_those_who_understand_it() -> Non
         assert one.told(events.Whisper) == []
     for _ in range(10):
         mesh.advance(10)
-        assert ann.uuid.bytes not in {*hub.connections, *bob.connections}  # who left is not looked for
+        assert ann.uuid.bytes not in {
+            *hub.connections,
+            *bob.connections,
+        }  # it is not looked for, because it said goodbye
     mesh.stop(hub)
     mesh.settle()
     assert bob.told(events.Exit)[1:] == [events.Exit(hub.uuid, "node1", "it left")]
 
 
-def test_a_goodbye_is_for_the_one_who_says_it_alone() -> None:
+def test_a_goodbye_ends_its_sender_alone() -> None:
     ours = met({gossip.HEADER: "tcp://10.0.0.2:50001"}, gossip=True)
     eve = uuid_of(7)
     ours.receive(b"\x01" + eve.bytes, list(Hello(1, "tcp://10.0.0.7:1", name="eve").encode()), NOW)
@@ -279,8 +283,8 @@ FAULTS = st.lists(
 @pytest.mark.parametrize("identities", [True, False])
 @settings(max_examples=150, phases=[Phase.explicit, Phase.generate])
 @given(steps=FAULTS)
-def test_whatever_happens_they_agree_in_the_end(steps: list[tuple[str, int]], identities: bool) -> None:
-    """Without beacons, with one seed for all: as soon as it is there, and all can reach each other."""
+def test_after_any_faults_all_nodes_agree_in_the_end(steps: list[tuple[str, int]], identities: bool) -> None:
+    """Without beacons, with one seed for all: when it runs, and all can reach each other."""
     mesh = Mesh(identities)
     here: dict[int, Member] = {}
 

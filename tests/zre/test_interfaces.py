@@ -31,10 +31,10 @@ def down(one: Interface) -> Interface:
     return replace(one, up=False)
 
 
-# What there is
+# The interfaces of a machine
 
 
-def test_what_the_system_has_is_read_without_link_local_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interfaces_of_the_machine_are_read_without_link_local_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     def entry(family: int, address: str, netmask: str | None) -> SimpleNamespace:
         return SimpleNamespace(family=family, address=address, netmask=netmask)
 
@@ -63,7 +63,7 @@ def test_the_loopback_of_this_machine_is_there() -> None:
     assert choose(lo.name) == [lo]
 
 
-def test_a_name_that_is_not_there_is_refused_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_name_is_refused_and_the_known_ones_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "interfaces", lambda: [LO, ETH, down(WIFI)])
     for wanted in ("wlan0", "eth7", "10.0.0.6", ["eth0", "eth7"]):
         with pytest.raises(ZreError, match=r"there are: lo \(127.0.0.1\), eth0 \(10.0.0.5\)$"):
@@ -74,20 +74,20 @@ def test_a_name_that_is_not_there_is_refused_with_those_that_are(monkeypatch: py
             choose(nothing)
 
 
-# What to begin with, and where to go from there
+# The first choice, and later ones
 
 
 @pytest.mark.parametrize(
     ("wanted", "before", "found", "chosen"),
     [
-        # one that is good
+        # one that is usable
         (None, [], [ETH, LO, WIFI], [ETH]),
         (None, [], [LO], [LO]),
         (None, [], [LO, LINE], [LINE]),
         (None, [], [down(ETH), LO], [LO]),
-        (None, [LO], [LO, WIFI], [WIFI]),  # a real one has come
-        (None, [WIFI], [DOCKER, ETH, LO, WIFI], [WIFI]),  # no reason to go
-        (None, [WIFI], [LO, down(WIFI)], [WIFI]),  # it may be up again soon
+        (None, [LO], [LO, WIFI], [WIFI]),  # another interface has come up
+        (None, [WIFI], [DOCKER, ETH, LO, WIFI], [WIFI]),  # no reason to change
+        (None, [WIFI], [LO, down(WIFI)], [WIFI]),  # it can be up again soon
         (None, [WIFI], [ETH, LO, down(WIFI)], [ETH]),
         (None, [ETH], [interface("eth0", "10.0.0.77/24"), DOCKER, LO], [interface("eth0", "10.0.0.77/24")]),
         (None, [ETH], [DOCKER, interface("eth0", "10.0.0.77/24"), LO], [interface("eth0", "10.0.0.77/24")]),
@@ -109,7 +109,7 @@ def test_a_name_that_is_not_there_is_refused_with_those_that_are(monkeypatch: py
         (["eth0", "10.0.0.5"], [], [ETH, LO], [ETH]),
         ("eth0", [ETH], [interface("eth0", "10.0.0.77/24"), LO], [interface("eth0", "10.0.0.77/24")]),
         ("eth0", [ETH], [interface("eth0", "10.0.0.2/24"), ETH], [ETH]),  # a second address
-        ("eth0", [ETH], [LO, WIFI], [ETH]),  # it is waited for
+        ("eth0", [ETH], [LO, WIFI], [ETH]),  # the node waits for it
         ("eth0", [ETH], [down(ETH), LO], [ETH]),
         (["eth0", "wlan0"], [ETH, WIFI], [LO, WIFI], [WIFI]),
         (["eth0", "wlan0"], [WIFI], [ETH, LO, WIFI], [ETH, WIFI]),
@@ -126,7 +126,7 @@ SOME = st.lists(st.sampled_from([LO, ETH, WIFI, LINE, DOCKER, down(ETH), down(WI
 
 
 @given(st.sampled_from([None, "*", "eth0", ["eth0", "wlan0"]]), SOME, SOME)
-def test_who_was_somewhere_is_somewhere_and_stays_there(
+def test_a_node_always_has_an_interface_and_keeps_it(
     wanted: str | list[str] | None, before: list[Interface], found: list[Interface]
 ) -> None:
     chosen = follow(wanted, before, found)
@@ -135,14 +135,14 @@ def test_who_was_somewhere_is_somewhere_and_stays_there(
     assert follow(wanted, chosen, found) == chosen
 
 
-def test_whether_there_may_be_several() -> None:
+def test_a_program_can_ask_for_several_interfaces() -> None:
     assert [several(wanted) for wanted in (None, "*", "eth0", ["eth0"], ["eth0", "wlan0"])] == [0, 1, 0, 0, 1]
 
 
 # Addresses
 
 
-def test_an_interface_knows_whom_it_reaches() -> None:
+def test_an_interface_reaches_the_addresses_of_its_network() -> None:
     assert (ETH.address, ETH.broadcast, str(ETH)) == ("10.0.0.5", "10.0.0.255", "eth0 (10.0.0.5)")
     assert ETH.reaches("10.0.0.250")
     assert not ETH.reaches("10.0.1.5")

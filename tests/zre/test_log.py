@@ -37,5 +37,5 @@ def test_the_key_of_a_record() -> None:
 
 
 @given(st.binary(max_size=40), st.booleans())
-def test_no_octets_make_it_raise(octets: bytes, signed: bool) -> None:
+def test_no_bytes_make_it_raise(octets: bytes, signed: bool) -> None:
     log.read(b"\xaa\xa2\x01" + octets if signed else octets)

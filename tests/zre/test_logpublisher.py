@@ -1,4 +1,4 @@
-"""zambezi.zre.logpublisher: logs for services that are there, and for those that are about to be."""
+"""zambezi.zre.logpublisher: logs for services that have subscribed, and for those that will."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -11,11 +11,6 @@ from zambezi.zmtp.testing import Simulation, received
 from zambezi.zre.logpublisher import BACKLOG, LogPublisher
 
 _names = count()
-
-
-@pytest.fixture
-def sim() -> Simulation:
-    return Simulation()
 
 
 @pytest.fixture
@@ -48,10 +43,8 @@ def publish(publisher: LogPublisher, some: range) -> None:
         publisher.publish(b"%d" % number)
 
 
-def test_what_is_said_before_a_service_subscribes_is_kept_for_it(
-    sim: Simulation, publisher: LogPublisher, where: str
-) -> None:
-    publish(publisher, range(2))  # nobody was found yet
+def test_logs_are_kept_for_a_service_until_it_subscribes(sim: Simulation, publisher: LogPublisher, where: str) -> None:
+    publish(publisher, range(2))  # no service was found yet
     publisher.connect(where)
     publish(publisher, range(2, 5))
     sub = service(sim, where)
@@ -62,7 +55,7 @@ def test_what_is_said_before_a_service_subscribes_is_kept_for_it(
     sub.close(0)
 
 
-def test_the_backlog_is_bounded_and_what_falls_out_is_counted(
+def test_the_backlog_is_bounded_and_dropped_logs_are_counted(
     sim: Simulation, publisher: LogPublisher, where: str
 ) -> None:
     publisher.connect(where)
@@ -83,7 +76,7 @@ def test_a_service_that_comes_back_gets_what_it_missed(sim: Simulation, publishe
     sim.run()
     publish(publisher, range(2, 4))
     again = service(sim, where)
-    sim.advance(5)  # it is called again after a while
+    sim.advance(5)  # it connects again after a while
     publish(publisher, range(4, 5))
     sim.run()
     assert received(again) == numbers(range(2, 5))

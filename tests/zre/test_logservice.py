@@ -1,4 +1,4 @@
-"""zambezi.zre.logservice: what comes is read as logs, and what is none is counted."""
+"""zambezi.zre.logservice: messages are read as logs, and others are counted."""
 
 from collections.abc import Iterator
 
@@ -11,11 +11,6 @@ from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.log import Level, Log, What
 from zambezi.zre.logservice import LogShell
 from zambezi.zre.node import NodeOptions, NodeShell
-
-
-@pytest.fixture
-def sim() -> Simulation:
-    return Simulation()
 
 
 @pytest.fixture
@@ -56,7 +51,7 @@ def times(service: LogShell) -> list[int]:
     return found
 
 
-def test_logs_come_in_order_with_their_octets(sim: Simulation, service: LogShell, reporter: Pub) -> None:
+def test_logs_come_in_order_with_their_bytes(sim: Simulation, service: LogShell, reporter: Pub) -> None:
     for number in range(10):
         reporter.try_send(log(number))
     sim.run()
@@ -79,7 +74,7 @@ def test_what_is_no_log_is_passed_over_and_counted(sim: Simulation, service: Log
     assert times(service) == [7]
 
 
-def test_those_who_wait_are_called_once_there_is_something(sim: Simulation, service: LogShell, reporter: Pub) -> None:
+def test_on_record_is_called_once_when_logs_come(sim: Simulation, service: LogShell, reporter: Pub) -> None:
     called = []
     service.on_record = lambda: called.append(len(service.records))
     reporter.try_send(b"no log")
@@ -91,7 +86,7 @@ def test_those_who_wait_are_called_once_there_is_something(sim: Simulation, serv
     assert times(service) == [1]
 
 
-def test_a_service_that_nobody_reads_holds_no_more_than_its_bounds(
+def test_a_service_that_is_not_read_holds_no_more_than_its_bounds(
     sim: Simulation, service: LogShell, reporter: Pub
 ) -> None:
     for number in range(50_000):

@@ -1,4 +1,4 @@
-"""zambezi.zre.mailbox: a DEALER to each peer, in memory on a clock that stands still."""
+"""zambezi.zre.mailbox: a DEALER to each peer, in memory, on a clock that the test moves."""
 
 from collections.abc import Iterator
 
@@ -11,11 +11,6 @@ from zambezi.zmtp.testing import Simulation, received
 from zambezi.zre.mailbox import Dealers
 
 IDENTITY = b"\x01" + bytes(16)
-
-
-@pytest.fixture
-def sim() -> Simulation:
-    return Simulation()
 
 
 class Mailboxes:
@@ -34,7 +29,7 @@ def mailboxes(sim: Simulation) -> Iterator[Mailboxes]:
     sim.run()
 
 
-def test_each_peer_hears_what_is_for_it_alone_with_our_identity(sim: Simulation, mailboxes: Mailboxes) -> None:
+def test_each_peer_gets_its_own_messages_with_our_identity(sim: Simulation, mailboxes: Mailboxes) -> None:
     dealers = mailboxes.dealers
     for key, endpoint in zip((b"a", b"b"), mailboxes.endpoints, strict=True):
         dealers.open(key, endpoint)
@@ -45,7 +40,7 @@ def test_each_peer_hears_what_is_for_it_alone_with_our_identity(sim: Simulation,
     assert received(mailboxes.routers[1]) == [[IDENTITY, b"two", b"frames"]]
 
 
-def test_what_is_said_before_anybody_is_there_waits_up_to_the_bound(sim: Simulation, mailboxes: Mailboxes) -> None:
+def test_messages_to_a_peer_that_is_not_connected_wait_up_to_the_bound(sim: Simulation, mailboxes: Mailboxes) -> None:
     dealers = mailboxes.dealers
     dealers.open(b"a", "inproc://mailbox-nobody")
     assert [dealers.send(b"a", (b"%d" % number,)) for number in range(5)] == [True, True, True, False, False]
@@ -59,7 +54,7 @@ def test_what_is_said_before_anybody_is_there_waits_up_to_the_bound(sim: Simulat
     sim.run()
 
 
-def test_a_bound_in_octets_holds_too(mailboxes: Mailboxes) -> None:
+def test_a_bound_in_bytes_holds_too(mailboxes: Mailboxes) -> None:
     mailboxes.dealers.open(b"a", "inproc://mailbox-nobody")
     assert mailboxes.dealers.send(b"a", (bytes(600), bytes(600)))
     assert not mailboxes.dealers.send(b"a", (b"",))
@@ -77,13 +72,13 @@ def test_a_dealer_can_be_given_to_the_peer_that_is_found_there(sim: Simulation, 
     assert len(dealers.transport.connectors) == 1
 
 
-def test_who_was_parted_from_hears_no_more_and_nothing_is_left_of_it(sim: Simulation, mailboxes: Mailboxes) -> None:
+def test_a_dealer_that_is_shut_sends_nothing_more_and_is_forgotten(sim: Simulation, mailboxes: Mailboxes) -> None:
     dealers = mailboxes.dealers
     dealers.open(b"a", mailboxes.endpoints[0])
     sim.run()
     dealers.shut(b"a")
     dealers.shut(b"a")
-    assert dealers.send(b"a", (b"too late",))  # to nobody: that is no full queue
+    assert dealers.send(b"a", (b"too late",))  # there is no DEALER, so no queue is full
     assert dealers.drained(b"a")
     dealers.open(b"b", "inproc://mailbox-nobody")
     dealers.send(b"b", (b"queued",))
@@ -93,19 +88,19 @@ def test_who_was_parted_from_hears_no_more_and_nothing_is_left_of_it(sim: Simula
     assert [*dealers.transport.connectors, *dealers.transport.links, *dealers._peers] == []
 
 
-def test_what_comes_the_wrong_way_does_not_pile_up(sim: Simulation, mailboxes: Mailboxes) -> None:
+def test_messages_to_a_dealer_do_not_pile_up(sim: Simulation, mailboxes: Mailboxes) -> None:
     mailboxes.dealers.open(b"a", mailboxes.endpoints[0])
     sim.run()
     for _ in range(100):
         assert mailboxes.routers[0].try_send((IDENTITY, b"the wrong way"))
         sim.run()
-    (peer,) = mailboxes.dealers._peers.values()
+    peer = mailboxes.dealers.transport.connected_to(mailboxes.endpoints[0])
     assert not peer.paused
     assert not peer.held
 
 
 @pytest.mark.parametrize("identity", [b"\x01" + b"a", b""])
-def test_a_connection_that_is_lost_is_told_and_one_that_was_parted_from_is_not(
+def test_on_lost_is_called_for_a_lost_connection_and_not_after_shut(
     sim: Simulation, mailboxes: Mailboxes, identity: bytes
 ) -> None:
     lost: list[bytes] = []
@@ -120,11 +115,11 @@ def test_a_connection_that_is_lost_is_told_and_one_that_was_parted_from_is_not(
     sim.run()
     assert lost == []
     mailbox.close(0)
-    sim.advance(5)  # calls that are not answered are no loss
+    sim.advance(5)  # a failed attempt to connect is not a lost connection
     assert lost == [b"a"]
 
 
-def test_an_endpoint_that_is_none_is_told(mailboxes: Mailboxes) -> None:
+def test_a_malformed_endpoint_raises(mailboxes: Mailboxes) -> None:
     with pytest.raises(EndpointError):
         mailboxes.dealers.open(b"a", "tcp://nowhere")
     assert not mailboxes.dealers._peers

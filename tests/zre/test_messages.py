@@ -1,4 +1,4 @@
-"""zambezi.zre.messages: the grammar of both dialects, octet by octet."""
+"""zambezi.zre.messages: the grammar of both dialects, byte by byte."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ from zambezi.zre.messages import (
     Whisper,
 )
 
-# As the texts of 36/ZRE have them: a string has its length in one octet, one in a list or a header's value in four.
+# As the texts of 36/ZRE have them: a string has its length in one byte, one in a list or a header's value in four.
 GRAMMAR = {
     "aaa1 01 02 0001 08 7463703a2f2f613a 00000002 00000001 41 00000002 c3a9 ff 03 626f62 00000001 01 58 00000001 79": (
         Hello(1, "tcp://a:", ["A", "é"], 255, "bob", {"X": "y"})
@@ -110,7 +110,9 @@ def test_a_command_is_read_as_it_was_written(kind: type[Message], data: st.DataO
 
 
 @given(st.sampled_from([Stable, Draft]), st.lists(st.binary(max_size=40), min_size=1, max_size=3), st.integers(0, 12))
-def test_no_octets_raise_anything_else(family: type[Stable | Draft], frames: list[bytes], number: int) -> None:
+def test_malformed_bytes_raise_nothing_but_a_wire_error(
+    family: type[Stable | Draft], frames: list[bytes], number: int
+) -> None:
     for head in (b"", b"\xaa\xa1" + bytes([number]), b"\xaa\xa1" + bytes([number]) + b"\x02\x00\x01"):
         try:
             family.decode([head + frames[0], *frames[1:]])

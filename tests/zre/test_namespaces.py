@@ -45,7 +45,7 @@ def test_nothing_is_left_of_a_network_in_which_something_failed() -> None:
     assert not set(names) & set(namespaces.names())
 
 
-def test_what_a_killed_process_left_is_removed() -> None:
+def test_namespaces_of_a_killed_process_are_removed() -> None:
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
     left = f"zambezi-{gone.pid}-0-hub"
@@ -151,7 +151,7 @@ def test_two_nodes_that_share_two_networks_meet_once() -> None:
         )
         ann.meet(bob)
         bob.meet(ann)
-        for number in range(10):  # beacons go on by both networks meanwhile
+        for number in range(10):  # beacons continue on both networks
             converse(ann, bob, word=str(number))
             time.sleep(0.1)
         assert ann.story_of(bob) == bob.story_of(ann) == ["Enter"]
@@ -245,7 +245,7 @@ def test_a_short_cut_is_not_seen(network: Network) -> None:
     stop(ann, bob)
 
 
-def test_what_stays_of_a_mesh_goes_on_when_one_is_cut_off(network: Network) -> None:
+def test_the_rest_of_a_mesh_goes_on_when_one_node_is_cut_off(network: Network) -> None:
     hosts = [network.host() for _ in range(3)]
     ann, bob, eve = Member.all_ours(
         *((host, name, {}) for host, name in zip(hosts, ("ann", "bob", "eve"), strict=True))
@@ -270,7 +270,7 @@ def test_what_stays_of_a_mesh_goes_on_when_one_is_cut_off(network: Network) -> N
 
 
 def gone(host: Host, before: Set[tuple[str, str]], *query: str) -> bool:
-    """Whether the kernel of a host has none of these connections any more."""
+    """Return whether the kernel of a host has closed all of these connections."""
     return not before & host.connections(*query).keys()
 
 
@@ -287,7 +287,7 @@ def test_a_reset_that_loses_nothing_is_not_seen(network: Network, side: str) -> 
         before = here.connections("dport", "=", port).keys()
         if not host.reset(*mailbox):
             pytest.skip(NO_RESET)
-        # Until the sender's kernel knows: what it takes before that would be lost.
+        # Wait until the sender's kernel knows: messages that it accepts before that are lost.
         wait_until(partial(gone, here, before, "dport", "=", port))
         converse(ann, bob, word=f"{number}")
     assert bob.whispers_of(ann) == [["hello"], ["0"], ["1"], ["2"]]
@@ -306,13 +306,13 @@ def test_a_reset_that_loses_messages_is_an_exit_and_an_enter(network: Network) -
     mailbox = ["dport", "=", bob.endpoint.rpartition(":")[2]]
     there.unplug()
     ann.whisper(bob, "lost")
-    # Until it is in the kernel's hands: it has octets to send.
+    # Wait until the kernel has the message: it has bytes to send.
     wait_until(lambda: any(here.connections(*mailbox).values()))
     reset = here.reset(*mailbox)
     there.plug()
     if not reset:
         pytest.skip(NO_RESET)
-    # Nothing more need be said: a node asks when its connection was lost.
+    # The test sends nothing more: a node sends a PING after a lost connection.
     assert "gap" in bob.wait_for("Exit", peer=ann.uuid)["reason"]
     ann.wait_for("Exit", peer=bob.uuid)
     bob.wait_for("Enter", 2, peer=ann.uuid)
@@ -340,7 +340,7 @@ def test_resets_in_a_flood_leave_gaps_but_never_disorder(network: Network) -> No
         time.sleep(0.05)
     numbers = [int(text) for (text,) in bob.whispers_of(ann) if text != "done"]
     assert numbers == sorted(set(numbers))
-    # Within one stay, from Enter to Exit, nothing is missing.
+    # Between Enter and Exit no message is missing.
     stays = [
         [int(line["content"][0]) for line in lines if line["content"] != ["done"]]
         for whispers, lines in itertools.groupby(bob.heard_of(ann), lambda line: line["event"] == "Whisper")
@@ -354,7 +354,7 @@ def test_resets_in_a_flood_leave_gaps_but_never_disorder(network: Network) -> No
 
 @dataclass(frozen=True)
 class Relayed:
-    """Two nodes without a network in common; each is called at a relay between them."""
+    """Two nodes without a common network; each reaches the other by a relay."""
 
     ann: Member
     bob: Member
@@ -362,7 +362,7 @@ class Relayed:
     host: Host  # of ann
 
     def reset(self, count: int) -> None:
-        """The relay resets its connection, and the host of ann has seen it; its node may not have yet."""
+        """Reset the relay's connections, and wait until the kernel of ann's host knows; her node need not know yet."""
         before = self.host.connections("dport", "=", "50002")
         self.relay.tell("reset")
         assert self.relay.wait_for("Reset", count)["count"] == len(before) == 1
@@ -407,7 +407,7 @@ def test_a_relay_that_loses_messages_is_an_exit_and_an_enter(relayed: Relayed) -
     relay.tell("pass")
     relay.wait_for("Obeyed", command="pass")
     relayed.reset(1)
-    # Nothing more need be said: a node asks when its connection was lost.
+    # The test sends nothing more: a node sends a PING after a lost connection.
     assert "gap" in bob.wait_for("Exit", peer=ann.uuid)["reason"]
     bob.wait_for("Enter", 2, peer=ann.uuid)
     ann.wait_for("Enter", 2, peer=bob.uuid)
@@ -423,7 +423,7 @@ def knows(member: Member, count: int) -> bool:
     return len(member.ask("known")) == count
 
 
-def test_only_who_has_the_key_of_a_mesh_is_in_it(network: Network) -> None:
+def test_only_nodes_with_the_key_of_a_mesh_are_in_it(network: Network) -> None:
     hosts = [network.host() for _ in range(3)]
     ann, bob, eve, mallory, trudy = Member.all_ours(
         (hosts[0], "ann", {"keys": 1}),
@@ -439,10 +439,10 @@ def test_only_who_has_the_key_of_a_mesh_is_in_it(network: Network) -> None:
     mallory.meet(eve)
     converse(ann, bob)
     converse(eve, mallory)
-    # Beacons are for everybody: each knows that the others are there, and has greeted them in vain.
+    # Beacons are not encrypted: each node knows that the others exist, and greets them without success.
     for member in (*inside, *outside):
         wait_until(partial(knows, member, 4))
-    time.sleep(1.5)  # all have greeted anew by now
+    time.sleep(1.5)  # all have sent a second HELLO by now
     for member, other in itertools.product(inside, outside):
         assert not member.heard_of(other)
         assert not other.heard_of(member)

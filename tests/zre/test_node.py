@@ -1,8 +1,7 @@
-"""zambezi.zre.node: a node with its sockets, on a clock that is moved by hand, in memory and over loopback."""
+"""zambezi.zre.node: a node with its sockets, on a clock that the test moves, in memory and over loopback."""
 
 import logging
 import socket
-from collections.abc import Iterator
 from functools import partial
 from ipaddress import IPv4Interface
 from typing import Any
@@ -22,13 +21,6 @@ from zambezi.zre.interfaces import Interface
 from zambezi.zre.logservice import LogShell
 from zambezi.zre.messages import Hello, Whisper
 from zambezi.zre.node import NodeOptions, NodeShell
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
 
 
 def free_port() -> int:
@@ -60,7 +52,7 @@ def told(node: NodeShell, kind: type[events.Event]) -> list[events.Event]:
         ({"interval": 0}, "interval"),
         ({"evasive": -1}, "evasive"),
         ({"expired": 0}, "expired"),
-        ({"evasive": 5, "expired": 4}, "not in order"),
+        ({"evasive": 5, "expired": 4}, "evasive must be less"),
         ({"dialect": "klingon"}, "klingon"),
         ({"interface": "no-such-interface"}, "no-such-interface"),
         ({"seeds": ["tcp://10.0.0.1:1"], "network": MemoryNetwork()}, "seeds"),
@@ -108,7 +100,7 @@ def test_after_stop_nothing_can_be_asked(sim: Simulation) -> None:
             ask()
 
 
-def test_events_that_nobody_reads_stop_the_reading_and_reading_goes_on_when_there_is_room(
+def test_unread_events_stop_the_node_from_reading_until_there_is_room(
     sim: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "EVENTS_WAITING", 10)
@@ -134,11 +126,11 @@ def test_events_that_nobody_reads_stop_the_reading_and_reading_goes_on_when_ther
 
 
 def was_heard(node: NodeShell, number: int) -> bool:
-    """Whether a greeting led to something: it was refused, or its sender is thought to be there."""
+    """Return whether a HELLO was handled: it was refused, or its sender has entered."""
     return node.engine.counters.bad_messages + len(told(node, events.Enter)) > number
 
 
-def test_a_peer_that_gives_an_endpoint_that_is_none_is_not_let_in(sim: Simulation) -> None:
+def test_a_peer_with_a_malformed_endpoint_does_not_enter(sim: Simulation) -> None:
     node = start(sim, "ann", interface="lo", beacon_port=free_port())
     for number, endpoint in enumerate(["nonsense", "tcp://999.1.1.1:1", "tcp://[", "tcp://1.2.3:x", "tcp://²:1", ""]):
         bob = Puppet(sim, "tcp://127.0.0.1:*", node.endpoint, uuid_of(100 + number))
@@ -153,17 +145,17 @@ def test_a_peer_that_gives_an_endpoint_that_is_none_is_not_let_in(sim: Simulatio
     sim.run()
 
 
-def test_what_a_peer_is_told_of_our_mailbox_is_never_a_wildcard(sim: Simulation) -> None:
+def test_peers_are_never_told_a_wildcard_as_our_mailbox(sim: Simulation) -> None:
     port = free_port()
     plain = start(sim, "ann", interface="lo", beacon_port=port)
     for address in ("127.0.0.1", "10.9.9.9", "", "host.example", "999.1.1.1", "::1", "fe80::1"):
-        told_endpoint = plain.engine._endpoint_for(address)
+        told_endpoint = plain.endpoint_for(address)
         assert told_endpoint == plain.endpoint
         assert told_endpoint.startswith("tcp://127.0.0.1:")
     host = start(sim, "bob", interface="lo", beacon_port=port, advertise="gate.example")
-    assert host.engine._endpoint_for("127.0.0.1") == f"tcp://gate.example:{host.endpoint.rpartition(':')[2]}"
+    assert host.endpoint_for("127.0.0.1") == f"tcp://gate.example:{host.endpoint.rpartition(':')[2]}"
     whole = start(sim, "cid", interface="lo", beacon_port=port, advertise="tcp://gate.example:7")
-    assert whole.engine._endpoint_for("127.0.0.1") == "tcp://gate.example:7"
+    assert whole.endpoint_for("127.0.0.1") == "tcp://gate.example:7"
     for node in (plain, host, whole):
         node.stop(0)
     sim.run()
@@ -183,7 +175,7 @@ def test_the_port_of_the_mailbox_can_be_fixed(sim: Simulation) -> None:
 REFUSALS = (ZambeziError, OSError)
 
 
-def test_a_beacon_port_that_cannot_be_had_is_told_and_leaves_nothing_open(sim: Simulation) -> None:
+def test_a_beacon_port_that_is_taken_raises_and_leaves_nothing_open(sim: Simulation) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("", 0))
         with pytest.raises(ZreError, match="beacons"):
@@ -205,7 +197,7 @@ def test_seeds_on_loopback_need_no_beacons(sim: Simulation) -> None:
     sim.run()
 
 
-def test_without_the_key_of_the_mesh_nobody_reads_anything(sim: Simulation) -> None:
+def test_a_node_without_the_key_of_the_mesh_reads_nothing(sim: Simulation) -> None:
     port, keys = free_port(), KeyPair.generate()
     common = {"interface": "lo", "beacon_port": port, "groups": ["CHAT"]}
     ann, bob = (start(sim, name, keys=keys, **common) for name in ("ann", "bob"))
@@ -221,8 +213,8 @@ def test_without_the_key_of_the_mesh_nobody_reads_anything(sim: Simulation) -> N
     sim.run()
 
 
-def test_a_seed_is_known_by_what_its_mailbox_says_of_itself(sim: Simulation) -> None:
-    """The seed is called by a name, and greets by an address that is not the one which the name leads to."""
+def test_a_seed_is_known_by_the_identity_of_its_mailbox(sim: Simulation) -> None:
+    """The seed is configured by a host name, and its HELLO has another address than the one of that name."""
     hub = start(sim, "hub", interface="lo", beacons=False, advertise="127.0.0.9")
     port = hub.endpoint.rpartition(":")[2]
     sim.names["hub.example"] = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", int(port)))]
@@ -230,7 +222,7 @@ def test_a_seed_is_known_by_what_its_mailbox_says_of_itself(sim: Simulation) -> 
     sim.until(lambda: ann.peers and hub.peers)
     assert [peer.endpoint for peer in ann.peers] == [f"tcp://hub.example:{port}"]
     assert len(ann.engine.peers) == 1
-    assert not ann.engine._seeds.unmet
+    assert not ann.engine.rendezvous.seeds.unmet
     for node in (ann, hub):
         node.stop(0)
     sim.run()
@@ -240,7 +232,7 @@ def test_a_node_may_be_among_its_own_seeds(sim: Simulation) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     node = start(sim, "ann", interface="lo", seeds=[f"tcp://127.0.0.1:{port}"], port=port)
-    sim.until(lambda: not node.engine._seeds.unmet)
+    sim.until(lambda: not node.engine.rendezvous.seeds.unmet)
     assert not node.engine.peers
     assert not node._dealers.transport.connectors
     node.stop(0)
@@ -296,8 +288,8 @@ def test_a_node_follows_its_interface_to_another_address(sim: Simulation, machin
     for node in (ann, bob):
         assert node.endpoint.startswith("tcp://127.0.0.3:")
         assert list(node._router.transport.listeners) == [node.endpoint]
-    assert ann.endpoint.endswith(f":{mailbox}")  # the port stays if it can
-    # A third one sees them where they are now: the beacon comes from there, and so does the address in HELLO.
+    assert ann.endpoint.endswith(f":{mailbox}")  # the port stays the same if it is free
+    # A third node finds them at the new address: both the beacon and HELLO have it.
     cid = start(sim, "c", interface="eth0", beacon_port=port)
     sim.until(lambda: len(cid.peers) == 2)
     assert {peer.endpoint for peer in cid.peers} == {ann.endpoint, bob.endpoint}
@@ -328,7 +320,7 @@ def test_a_peer_is_told_the_new_address(sim: Simulation, machine: Machine) -> No
     sim.run()
 
 
-def test_an_interface_that_is_gone_is_waited_for(sim: Simulation, machine: Machine) -> None:
+def test_a_node_waits_for_an_interface_that_is_gone(sim: Simulation, machine: Machine) -> None:
     machine.has("127.0.0.2/8")
     node = start(sim, "ann", interface="eth0", beacon_port=free_port())
     before = node.endpoint
@@ -342,7 +334,7 @@ def test_an_interface_that_is_gone_is_waited_for(sim: Simulation, machine: Machi
     sim.run()
 
 
-def test_a_fixed_port_that_is_taken_there_is_waited_for(
+def test_a_node_waits_for_its_fixed_port_at_the_new_address(
     sim: Simulation, machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine.has("127.0.0.2/8")
@@ -360,7 +352,7 @@ def test_a_fixed_port_that_is_taken_there_is_waited_for(
     sim.run()
 
 
-def test_a_port_that_is_taken_there_is_another_one(sim: Simulation, machine: Machine) -> None:
+def test_a_node_takes_another_port_if_its_own_is_taken_at_the_new_address(sim: Simulation, machine: Machine) -> None:
     machine.has("127.0.0.2/8")
     node = start(sim, "ann", interface="eth0", beacon_port=free_port())
     port = int(node.endpoint.rpartition(":")[2])
@@ -368,16 +360,16 @@ def test_a_port_that_is_taken_there_is_another_one(sim: Simulation, machine: Mac
         machine.has("127.0.0.3/8")
         sim.advance(3.1)
     assert node.endpoint.startswith("tcp://127.0.0.3:")
-    assert node.engine._port == int(node.endpoint.rpartition(":")[2]) != port
+    assert node.engine.port == int(node.endpoint.rpartition(":")[2]) != port
     node.stop(0)
     sim.run()
 
 
-def test_beacons_that_cannot_be_sent_there_leave_all_as_it_was(sim: Simulation, machine: Machine) -> None:
+def test_an_address_that_is_gone_again_changes_nothing(sim: Simulation, machine: Machine) -> None:
     machine.has("127.0.0.2/8")
     node = start(sim, "ann", interface="eth0", beacon_port=free_port(), advertise="gate.example")
     before = node.endpoint
-    machine.has("203.0.113.77/24")  # none of this machine's: it was gone again before we came
+    machine.has("203.0.113.77/24")  # not an address of this machine: it was gone again before we could bind to it
     sim.advance(7)
     assert node.endpoint == before
     assert list(node._router.transport.listeners) == [before]
@@ -396,7 +388,7 @@ def test_with_no_network_a_node_is_on_the_loopback_and_says_so(
         records = [record for record in caplog.records if record.name == "zambezi.zre"]
         assert [record.levelno for record in records] == [logging.WARNING] * warned
         assert ("no network but the loopback" in caplog.text) == warned
-        assert node._endpoint_for("127.0.0.1").startswith("tcp://127.0.0.1:")
+        assert node.endpoint_for("127.0.0.1").startswith("tcp://127.0.0.1:")
         node.stop(0)
         sim.run()
 
@@ -408,15 +400,15 @@ def test_with_no_network_a_node_is_on_the_loopback_and_says_so(
         ("*", "192.168.1.9", "192.168.1.5"),
         ("*", "", "10.0.0.5"),
         ("*", "gate.example", "10.0.0.5"),
-        ("*", "127.0.0.9", "127.0.0.1"),  # of this machine, and the mailbox is bound there too
-        ("*", "169.254.3.3", "10.0.0.5"),  # where our address would be link-local
-        ("*", "203.0.113.7", "10.8.0.5"),  # by another network of ours
+        ("*", "127.0.0.9", "127.0.0.1"),  # on this machine, and the mailbox is bound to the loopback too
+        ("*", "169.254.3.3", "10.0.0.5"),  # our address there is link-local
+        ("*", "203.0.113.7", "10.8.0.5"),  # reached by another network of ours
         ("eth0", "192.168.1.9", "10.0.0.5"),
         ("eth0", "203.0.113.7", "10.0.0.5"),
         ("eth0", "127.0.0.9", "10.0.0.5"),
     ],
 )
-def test_what_a_peer_is_told_is_an_address_that_it_can_reach(
+def test_a_peer_is_told_an_address_that_it_can_reach(
     sim: Simulation,
     machine: Machine,
     monkeypatch: pytest.MonkeyPatch,
@@ -434,7 +426,7 @@ def test_what_a_peer_is_told_is_an_address_that_it_can_reach(
     ]
     node = NodeShell(sim, "ann", NodeOptions(interface=interface, beacons=False))
     node.endpoint = "tcp://0.0.0.0:50000"
-    assert node._endpoint_for(address) == f"tcp://{told_address}:50000"
+    assert node.endpoint_for(address) == f"tcp://{told_address}:50000"
 
 
 def test_a_log_service_goes_with_its_node(sim: Simulation, machine: Machine) -> None:

@@ -1,4 +1,4 @@
-"""zambezi.zre.peer: what is kept of a peer, and the parts of endpoints that strangers made up."""
+"""zambezi.zre.peer: the size of a peer, and the parts of endpoints, which peers can make up."""
 
 from uuid import UUID
 

@@ -9,9 +9,9 @@ from tests.zre.mesh import Mesh
 from tests.zre.test_engine import agree, whisper
 from zambezi.zre import events
 from zambezi.zre.dialect import STABLE
-from zambezi.zre.engine import Adopt, Connect, Disconnect, Engine, Send
+from zambezi.zre.engine import Engine
 from zambezi.zre.messages import Hello
-from zambezi.zre.peer import Peer
+from zambezi.zre.outputs import Adopt, Connect, Disconnect, Send
 from zambezi.zre.seeds import Seed, Seeds
 
 BOB, EVE = UUID(int=0x0B), UUID(int=0x0E)
@@ -20,7 +20,7 @@ NOW = 1000.0
 
 
 def engine(**options: Any) -> Engine:
-    return Engine(UUID(int=0x0A), "ann", lambda _: "tcp://10.0.0.1:50000", NOW, **options)
+    return Engine(UUID(int=0x0A), "ann", lambda _: "tcp://10.0.0.1:50000", **options)
 
 
 def identity(uuid: UUID) -> bytes:
@@ -36,7 +36,7 @@ def unmet(*endpoints: str) -> tuple[Seeds, list[Seed]]:
     for endpoint in endpoints:
         seed = seeds.add(endpoint)
         assert seed is not None
-        seed.greet(Peer(seed.dealer, endpoint, STABLE, NOW))
+        seed.greet(STABLE, NOW)
     return seeds, list(seeds)
 
 
@@ -73,8 +73,8 @@ def test_without_an_identity_address_and_port_tell(endpoint: str, source: str, i
 @pytest.mark.parametrize("told", [True, False])
 def test_a_peer_with_the_port_of_a_seed_is_not_taken_for_it(told: bool) -> None:
     ours = engine()
-    ours.seed(WHERE, NOW)
-    ours.reached(WHERE, identity(BOB) if told else b"", "10.0.0.2")
+    ours.rendezvous.add_seed(WHERE, NOW)
+    ours.rendezvous.reached(WHERE, identity(BOB) if told else b"", "10.0.0.2")
     ours.take()
     ours.receive(identity(EVE), hello("tcp://10.0.0.9:50000", "eve"), NOW)
     outputs = ours.take()
@@ -85,7 +85,7 @@ def test_a_peer_with_the_port_of_a_seed_is_not_taken_for_it(told: bool) -> None:
 
 
 @pytest.mark.parametrize("identities", [True, False])
-def test_nodes_that_all_have_the_same_port_hear_what_is_for_them(identities: bool) -> None:
+def test_nodes_that_all_have_the_same_port_get_their_own_messages(identities: bool) -> None:
     mesh = Mesh(identities)
     hub = mesh.add(1, beacons=False, gossip=True, port=50000)
     others = [
@@ -107,13 +107,13 @@ def test_nodes_that_all_have_the_same_port_hear_what_is_for_them(identities: boo
         assert one.told(events.Exit, events.Evasive) == []
 
 
-def test_a_seed_that_says_who_it_is_after_its_greeting_has_one_dealer() -> None:
+def test_a_seed_that_gives_its_identity_after_its_hello_has_one_dealer() -> None:
     ours = engine()
-    ours.seed("tcp://hub.example:50000", NOW)
+    ours.rendezvous.add_seed("tcp://hub.example:50000", NOW)
     ours.take()
     ours.receive(identity(BOB), hello("tcp://10.0.0.2:50000"), NOW)
     assert Connect(BOB.bytes, "tcp://10.0.0.2:50000") in ours.take()
-    ours.reached("tcp://hub.example:50000", identity(BOB), "10.0.0.2")
+    ours.rendezvous.reached("tcp://hub.example:50000", identity(BOB), "10.0.0.2")
     assert ours.take() == [Disconnect(b"seed tcp://hub.example:50000")]
     ours.tick(NOW + 4)
     assert ours.take() == []
@@ -121,46 +121,48 @@ def test_a_seed_that_says_who_it_is_after_its_greeting_has_one_dealer() -> None:
 
 def test_a_seed_that_is_met_by_its_beacon_meanwhile_has_one_dealer() -> None:
     ours = engine()
-    ours.seed("tcp://hub.example:50000", NOW)
-    ours.reached("tcp://hub.example:50000", identity(BOB), "10.0.0.2")
+    ours.rendezvous.add_seed("tcp://hub.example:50000", NOW)
+    ours.rendezvous.reached("tcp://hub.example:50000", identity(BOB), "10.0.0.2")
     ours.receive_beacon(b"ZRE\x01" + BOB.bytes + (50000).to_bytes(2, "big"), "10.0.0.2", NOW)
     ours.take()
     ours.receive(identity(BOB), hello("tcp://10.0.0.2:50000"), NOW)
     assert ours.take()[0] == Disconnect(b"seed tcp://hub.example:50000")
-    assert not ours._seeds.unmet
+    assert not ours.rendezvous.seeds.unmet
 
 
-def test_who_is_a_seed_of_itself_is_not_greeted_again() -> None:
+def test_a_node_that_is_its_own_seed_is_not_greeted_again() -> None:
     ours = engine(gossip=True)
     ours.start(50000, NOW, beacons=False)
-    ours.seed("tcp://10.0.0.1:50000", NOW)
+    ours.rendezvous.add_seed("tcp://10.0.0.1:50000", NOW)
     ours.take()
-    ours.reached("tcp://10.0.0.1:50000", identity(ours.uuid), "10.0.0.1")
+    ours.rendezvous.reached("tcp://10.0.0.1:50000", identity(ours.uuid), "10.0.0.1")
     assert ours.take() == [Disconnect(b"seed tcp://10.0.0.1:50000")]
     for _ in range(5):
         ours.tick(ours.deadline)
     assert ours.take() == []
 
 
-def test_somebody_else_may_have_the_mailbox_of_a_seed_later() -> None:
+def test_another_node_can_have_the_mailbox_of_a_seed_later() -> None:
     ours = engine(gossip=True)
     ours.start(50000, NOW, beacons=False)
-    ours.seed(WHERE, NOW)
-    ours.reached(WHERE, identity(BOB), "10.0.0.2")
+    ours.rendezvous.add_seed(WHERE, NOW)
+    ours.rendezvous.reached(WHERE, identity(BOB), "10.0.0.2")
     ours.take()
     ours.tick(NOW + 31)  # no answer: it is greeted again
     assert [type(output) for output in ours.take()] == [Disconnect, Connect, Send]
-    ours.reached(WHERE, identity(EVE), "10.0.0.2")
+    ours.rendezvous.reached(WHERE, identity(EVE), "10.0.0.2")
     ours.receive(identity(EVE), hello(WHERE, "eve"), NOW + 31)
     assert ours.take()[0] == Adopt(b"seed " + WHERE.encode(), EVE.bytes)
 
 
-def test_whom_a_dealer_reached_is_of_no_interest_where_it_is_no_seed() -> None:
+def test_dealers_to_peers_that_are_no_seeds_are_ignored() -> None:
     ours = engine()
-    ours.reached(WHERE, identity(BOB), "10.0.0.2")
-    ours.seed(WHERE, NOW)
-    ours.reached(WHERE, b"strange", "10.0.0.2")
+    ours.rendezvous.reached(WHERE, identity(BOB), "10.0.0.2")
+    ours.rendezvous.add_seed(WHERE, NOW)
+    ours.rendezvous.reached(WHERE, b"strange", "10.0.0.2")
     ours.receive(identity(BOB), hello(WHERE), NOW)
     ours.take()
-    ours.reached(WHERE, identity(EVE), "10.0.0.2")  # the DEALER is the peer's by now, and only reconnected
+    ours.rendezvous.reached(
+        WHERE, identity(EVE), "10.0.0.2"
+    )  # the DEALER belongs to the peer now, and only reconnected
     assert ours.take() == []

@@ -1,4 +1,4 @@
-"""The simulation: it finds what it looks for, and nothing where there is nothing."""
+"""zambezi.zre.simulation: it finds every fault, and reports none where there is none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zambezi.zre.engine import Engine
 from zambezi.zre.errors import ZreError
 from zambezi.zre.simulation import MeshSimulation, Plan, Progress, Report, simulate
 
-# What depends on the machine and not on the plan.
+# The results that depend on the machine and not on the plan.
 MACHINE = {"formed_in": 0.0, "took": 0.0, "memory": 0, "memory_per_link": 0.0, "descriptors": 0}
 LIVELY = Plan(nodes=12, seconds=20, seed=4, moves=0.3, crashes=0.03)
 
@@ -51,7 +51,7 @@ def test_the_interval_grows_with_the_number_of_nodes() -> None:
     assert Plan(nodes=500, interval=2).beacon_interval == 2
 
 
-def test_progress_is_told_in_order() -> None:
+def test_progress_is_reported_in_order() -> None:
     seen: list[Progress] = []
     simulate(Plan(nodes=3, seconds=1), seen.append)
     assert list(dict.fromkeys(progress.phase for progress in seen))[:2] == ["forming", "talking"]
@@ -60,7 +60,7 @@ def test_progress_is_told_in_order() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"nodes": 1}, {"seconds": -1.0}, {"interval": 0.0}])
-def test_plans_that_make_no_sense(wrong: dict[str, float]) -> None:
+def test_impossible_plans_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ZreError):
         Plan(**wrong)  # type: ignore[arg-type]
 
@@ -70,7 +70,7 @@ def test_a_lost_message_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         Engine,
         "whisper",
-        lambda engine, uuid, content: whisper(engine, uuid, content) if engine.name != "node-0" else None,
+        lambda engine, uuid, content: whisper(engine, uuid, content) if engine.profile.name != "node-0" else None,
     )
     report = simulate(Plan(nodes=4, seconds=10, seed=1, crashes=0))
     assert report.lost > 0
@@ -90,7 +90,7 @@ def test_a_repeated_message_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not report.ok
 
 
-def test_a_message_to_the_wrong_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_to_the_wrong_node_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     whisper = Engine.whisper
 
     def astray(engine: Engine, uuid: UUID, content: tuple[bytes, ...]) -> None:

@@ -1,4 +1,4 @@
-"""A program that is seen by nodes, and tells how they greet it: its beacons go out from the address in its argument."""
+"""A program that sends beacons from the address in its argument, and prints how nodes greet it."""
 
 import contextlib
 import json

@@ -1,7 +1,7 @@
 """MCollective over ZeroMQ: a middleware for its daemons and clients, a connector, and a fleet of agents in Python.
 
-`zambezi.mcollective.asyncio` has `Middleware` and `Connector` for programs with an event loop,
-`zambezi.mcollective.sync` for scripts and threads; the same names in both. Here is what both need.
+`zambezi.mcollective.asyncio` has `Middleware` and `Connector` for programs with an event loop, and
+`zambezi.mcollective.sync` has the same names for scripts and threads. This module has the names that both need.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from zambezi.mcollective.events import (
 from zambezi.mcollective.report import TopicReport
 from zambezi.mcollective.rules import Rule, Rules
 
-# What is logged is for programs that want it: one that has not set up logging hears nothing.
+# A program that has not configured logging gets no output.
 logging.getLogger("zambezi.mcollective").addHandler(logging.NullHandler())
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""Agents: what the machines of a fleet can be asked to do.
+"""Agents: classes whose actions the machines of a fleet can be asked to run.
 
-An agent is a class with actions. The parameters of an action are typed, and what a caller sends is checked against the
-types before the action runs; what it returns goes back as JSON.
+The parameters of an action have types. The arguments of a caller are converted to these types before the action runs,
+and its result goes back as JSON.
 
 >>> @agent("greeter")
 ... class Greeter:
@@ -9,7 +9,7 @@ types before the action runs; what it returns goes back as JSON.
 ...
 ...     @action
 ...     def hello(self, name: str, times: int = 1) -> list[str]:
-...         \"""A greeting, as often as is wanted.\"""
+...         \"""Return a greeting, several times.\"""
 ...         return [f"hello {name}"] * times
 >>> greeter = describe(Greeter())
 >>> greeter.name, greeter.actions["hello"].signature
@@ -17,8 +17,8 @@ types before the action runs; what it returns goes back as JSON.
 >>> greeter.actions["hello"].prepare({"name": "bob", "times": "2"})()
 ['hello bob', 'hello bob']
 
-Values may come as text, from a command line: so a number may be given as `"2"`, a truth as `"true"`, and a list as
-`"1,2"`. The types are str, int, float, bool, list, dict, Literal, what is built of them, and None.
+Arguments from a command line are texts: so a number can be given as `"2"`, a bool as `"true"`, and a list as `"1,2"`.
+The types are str, int, float, bool, list, dict, Literal, None, and types that are built of them.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _TRUTHS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": Fa
 
 
 def agent(name: str) -> Callable[[C], C]:
-    """Make a class an agent under a name, which becomes a part of its topic."""
+    """Return a decorator that makes a class an agent. The name becomes a part of the agent's topic."""
     if not name or not name.isprintable() or " " in name:
-        raise AgentError(f"an agent's name is one word, not {name!r}")
+        raise AgentError(f"an agent's name must be one word, not {name!r}")
 
     def mark(cls: C) -> C:
         setattr(cls, _AGENT, name)
@@ -53,13 +53,13 @@ def agent(name: str) -> Callable[[C], C]:
 
 
 def action(function: F) -> F:
-    """Make a method an action. It may be a coroutine; if not, it runs in a thread, and may take its time."""
+    """Make a method an action. It can be a coroutine; otherwise it runs in a thread, and can block."""
     setattr(function, _ACTION, True)
     return function
 
 
 def is_agent(cls: type) -> bool:
-    """Whether a class was made an agent itself; a base class does not count."""
+    """Return whether `agent` decorates a class itself; a base class does not count."""
     return _AGENT in vars(cls)
 
 
@@ -75,6 +75,7 @@ class Action:
 
     @property
     def signature(self) -> str:
+        """The parameters with their types and defaults, as in Python."""
         return ", ".join(
             f"{name}: {_named(self.hints[name])}"
             + ("" if parameter.default is parameter.empty else f" = {parameter.default!r}")
@@ -82,7 +83,7 @@ class Action:
         )
 
     def prepare(self, arguments: Mapping[str, object]) -> Callable[[], Any]:
-        """The call, with arguments of the right types. Raises `AgentError` if they are not."""
+        """Return the call with its arguments converted; raise `AgentError` if they do not fit the parameters."""
         for name in arguments:
             if name not in self.parameters:
                 raise AgentError(f"{self.name} has no argument {name!r}; it takes ({self.signature})")
@@ -92,7 +93,7 @@ class Action:
                 try:
                     given[name] = convert(arguments[name], self.hints[name])
                 except ValueError as error:
-                    raise AgentError(f"{self.name}: {name} is {_named(self.hints[name])}, and {error}") from None
+                    raise AgentError(f"{self.name}: {name} must be {_named(self.hints[name])}, but {error}") from None
             elif parameter.default is parameter.empty:
                 raise AgentError(f"{self.name} needs the argument {name!r}; it takes ({self.signature})")
         return functools.partial(self.call, **given)
@@ -108,7 +109,7 @@ class Agent:
 
 
 def describe(instance: object) -> Agent:
-    """What an agent can do."""
+    """Return an agent as callers see it; raise `AgentError` if its class is not a valid agent."""
     name = getattr(instance, _AGENT, None)
     if not isinstance(name, str):
         raise AgentError(f"{type(instance).__name__} is no agent: write @agent('name') above its class")
@@ -128,7 +129,7 @@ def _describe(agent_name: str, name: str, method: Callable[..., Any]) -> Action:
     for parameter in parameters.values():
         where = f"{agent_name}.{name}: the parameter {parameter.name}"
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise AgentError(f"{where} must have a name and one value: callers give arguments by name")
+            raise AgentError(f"{where} cannot be positional-only or variable: callers give arguments by name")
         if parameter.name not in hints:
             raise AgentError(f"{where} has no type")
         _check_hint(hints[parameter.name], where)
@@ -158,7 +159,7 @@ def _named(hint: Any) -> str:
 
 
 def convert(value: object, hint: Any) -> Any:
-    """A value that came as JSON, or as text, in the type that is wanted. Raises `ValueError`, which says what it is."""
+    """Return a value from JSON, or from a text, in a type; raise `ValueError` with the value if it does not fit."""
     origin = get_origin(hint)
     if hint in (Any, object):
         return value
@@ -181,7 +182,7 @@ def _convert_union(value: object, hints: tuple[Any, ...]) -> Any:
     if value is None and type(None) in hints:
         return None
     for hint in hints:
-        if type(value) is hint:  # what fits as it is needs no reading of texts
+        if type(value) is hint:  # a value that has one of the types is not read as a text
             return value
     for hint in hints:
         if hint is not type(None):

@@ -1,10 +1,10 @@
-"""Topics that are remembered: what the middleware asks of whoever keeps them.
+"""The interface of an archive, which keeps the messages of topics.
 
-The middleware does not know what a journal is. It is given an `Archive`, which says which topics are kept, takes what
-is PUT to them, and plays it again to clients that were away. In a server that is a ZEPS stream (the routing key is the
-topic); `MemoryArchive` is a small one for tests and examples.
+The middleware does not know what a journal is. It has an `Archive`, which decides which topics are kept, stores their
+messages, and replays them to clients that were away. In a server this is a ZEPS stream, with the topic as routing key;
+`MemoryArchive` is a small one for tests and examples.
 
-All calls come from the middleware's own thread of control and must not block: what takes long is done in steps.
+The middleware makes all calls from its own thread or event loop. They must not block: long work is done in steps.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from zambezi.mcollective.messages import Frames
 from zambezi.wire.text import quoted
 
 Since: TypeAlias = int | datetime
-"""After this sequence (0: from the first), or at this time and later."""
+"""A sequence after which to begin (0: from the first message), or a time at which to begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A message as it was kept: MESSAGE's frames, without the first empty one."""
+    """A stored message: the frames of its MESSAGE, without the first empty one."""
 
     sequence: int
     topic: bytes
@@ -34,31 +34,31 @@ class Kept:
 
 
 class Archive(Protocol):
-    """Keeps what is PUT to some topics."""
+    """Keeps the messages of some topics."""
 
     def keeps(self, topic: bytes) -> bool:
-        """Whether what is PUT to a topic is kept. Asked for every PUT: it must be quick."""
+        """Return whether a topic is kept. This must be quick: the middleware asks for every PUT."""
 
     def append(
         self, topic: bytes, sender: bytes, messages: Sequence[Frames], stored: Callable[[str], object] | None
     ) -> int:
-        """Keep messages, all or none (the frames of their MESSAGEs, without the first empty one); the sequence of the
-        first. Those after it follow without a gap.
+        """Store messages, all or none; return the sequence of the first. The others follow without a gap.
 
-        `stored` is called once, now or later: with an empty text when they are as safe as they are going to be, or with
-        what went wrong. Raises `ArchiveError` if they are not taken: then they are delivered to nobody.
+        A message is the frames of its MESSAGE, without the first empty one. `stored` must be called once, now or later:
+        with an empty text when the messages are stored as safely as the archive can, or with the problem. Raises
+        `ArchiveError` if the archive does not accept them: then no subscriber gets them.
         """
 
     def replay(self, topics: Collection[bytes], since: Since) -> Iterator[Kept | None]:
-        """What was PUT to these topics, in order, up to the moment at which the iterator ends.
+        """Return an iterator of the messages of topics, in order, up to the last one that exists when it ends.
 
-        None is a breath: there was nothing for these topics in a stretch that was long enough to look at in one go.
-        Raises `ArchiveError` if there is no such place to begin.
+        It yields None after a long stretch without messages of these topics, so that the caller can do other work.
+        Raises `ArchiveError` if it cannot begin at `since`.
         """
 
 
 def read_since(value: bytes) -> Since:
-    """What the header X-SINCE says: a sequence, or a time in ISO 8601 with its zone."""
+    """Return the value of the header X-SINCE: a sequence, or a time in ISO 8601 with its zone."""
     if value.isdigit() and len(value) < 20:
         return int(value)
     try:
@@ -67,14 +67,14 @@ def read_since(value: bytes) -> Since:
         time = None
     if time is None or time.tzinfo is None:
         raise Malformed(
-            f"X-SINCE is the last sequence that you have, or a time with its zone such as 2026-11-15T08:00:00Z, "
+            f"X-SINCE must be the last sequence that you have, or a time with its zone such as 2026-11-15T08:00:00Z, "
             f"not {quoted(value)}"
         )
     return time
 
 
 class MemoryArchive:
-    """Keeps the last `most` messages of the topics that `wanted` says, in memory.
+    """Keeps the last `most` messages in memory, of the topics for which `wanted` returns True.
 
     >>> archive = MemoryArchive(lambda topic: topic.startswith(b"jobs"))
     >>> archive.append(b"jobs", b"ann", [(b"MESSAGE", b"TOPIC", b"jobs", b"", b"paint")], None)
@@ -122,7 +122,7 @@ class MemoryArchive:
             start = max(0, since + 1 - first)
         else:
             if self._clock is None:
-                raise ArchiveError("times are not kept here; ask by sequence")
+                raise ArchiveError("times are not kept here; use a sequence")
             start = bisect_left(self._times, since)
         return self._play(topics, first + start)
 

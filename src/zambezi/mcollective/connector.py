@@ -60,7 +60,7 @@ class ConnectorShell:
         ttl: float | None = DEFAULT_TTL,
     ) -> None:
         if ttl is not None and ttl <= 0:
-            raise McollectiveError(f"a TTL is a time above zero seconds, or None for no heartbeats: not {ttl}")
+            raise McollectiveError(f"a TTL must be more than zero seconds, or None for no heartbeats, not {ttl}")
         self.endpoint = endpoint
         self.engine = ConnectorEngine(ttl, lambda: str(uuid4()))
         self.transport = Transport(reactor, "DEALER", self, options, chance=chance)
@@ -74,7 +74,7 @@ class ConnectorShell:
         self._peer: Peer | None = None
         self._connections = 0
         self._saved: list[Frames] = []  # PUTs that had not gone out when the connection was lost
-        self._problem = "nothing was heard of it yet"
+        self._problem = "it has not answered yet"
         self._been_ready = False
         self._alarm = Alarm(reactor, self._tick)
 
@@ -86,7 +86,7 @@ class ConnectorShell:
         """Connect to the middleware, and keep connecting."""
         self.transport.connect(self.endpoint)
 
-    # What the transport tells
+    # Called by the transport
 
     def attached(self, peer: Peer) -> None:
         self._peer = peer
@@ -113,7 +113,7 @@ class ConnectorShell:
         self._pump()
 
     def _happened(self, event: SocketEvent) -> None:
-        # For callers that wait in vain: the latest event is the likeliest reason.
+        # For callers that wait too long: the latest event is the most likely reason.
         match event:
             case HandshakeFailed(_, _, reason) | Retrying(_, _, _, reason) | SessionLost(_, reason):
                 self._problem = reason
@@ -121,7 +121,7 @@ class ConnectorShell:
                 self._problem = f"it says: {text}"
         self.on_event(event)
 
-    # What the program asks
+    # For the program
 
     @property
     def ready(self) -> bool:
@@ -167,7 +167,7 @@ class ConnectorShell:
         return ticket
 
     def try_request(self, verb: bytes, headers: Mapping[bytes, bytes], positional: Frames) -> Ticket | None:
-        """Say a command with an ID, if there is a session and room; return None otherwise."""
+        """Send a command with an ID; return None if there is no session or no room."""
         if self._room() is None:
             return None
         ticket = self.engine.request(verb, headers, positional, self._reactor.time())
@@ -175,7 +175,7 @@ class ConnectorShell:
         return ticket
 
     def try_put(self, topic: bytes, headers: Mapping[bytes, bytes], body: Frames) -> bool:
-        """Queue a PUT, if there is a session and room; return whether there was."""
+        """Queue a PUT; return False if there is no session or no room."""
         peer = self._room()
         if peer is None:
             return False
@@ -187,9 +187,10 @@ class ConnectorShell:
         ready = self.engine.state is State.READY and peer is not None and peer.connected and not peer.full
         return peer if ready else None
 
-    # What the engine wants done
+    # Called for the engine
 
     def _pump(self) -> None:
+        """Do what the engine says."""
         changed = False
         peer = self._peer
         for output in self.engine.take():
@@ -201,7 +202,7 @@ class ConnectorShell:
                 if peer is not None and peer.connected:
                     peer.send(output.frames)
             elif isinstance(output, HangUp):
-                # After what was said last: that is on its way when the loop comes round.
+                # Later, so that the messages before it go out first.
                 self._reactor.call_soon(self._hang_up, self._connections)
             elif isinstance(output, Became):
                 self._became(output)
@@ -241,7 +242,7 @@ class ConnectorShell:
             self._pump()
 
     def close(self, linger: float | None) -> None:
-        """Say DISCONNECT, if there is time for it, and begin to close."""
+        """Send DISCONNECT, if there is time for it, and begin to close."""
         if not self.transport.closing:
             if linger is None or linger > 0:
                 self.engine.leave(self._reactor.time())

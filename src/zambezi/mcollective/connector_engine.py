@@ -1,14 +1,15 @@
-"""The connector's side of the protocol, without I/O: what a client says to keep a session, whatever happens to it.
+"""The connector's side of the protocol, without I/O: how a client keeps its session.
 
     DOWN          there is no connection to the middleware
-    CONNECTING    CONNECT is said, and the answer is awaited
-    SUBSCRIBING   all that the program wants is subscribed to, and the answers are awaited
-    READY         messages flow
+    CONNECTING    CONNECT is sent, and the answer is awaited
+    SUBSCRIBING   SUB is sent for all topics of the program, and the answers are awaited
+    READY         the program can send and receive
 
-It does on the wire what the Ruby connector does: an empty frame first, an ID with every command but PUT, a NOOP 0.95 of
-the TTL after it last said something; and if the middleware was silent for a whole TTL, DISCONNECT, a new connection,
-CONNECT, and one SUB with all topics. What it does better: it does not take the next message for the answer, but looks
-at the ID; and it remembers how far it has read of topics that are kept, and asks for the rest after a loss.
+On the wire it does what the Ruby connector does: it sends an empty frame first, an ID with every command but PUT, and a
+NOOP 0.95 of the TTL after its last message. If the middleware is silent for a whole TTL, it sends DISCONNECT, makes a
+new connection, and sends CONNECT and one SUB with all topics. It improves on the Ruby connector in two ways: it does
+not take the next message for the answer, but compares the ID; and it remembers its position in kept topics, and asks
+for the rest after a lost connection.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from zambezi.mcollective.messages import (
     MISSED,
     NOOP,
     PUT,
-    REPLY_TO,
     SEQUENCE,
     SINCE,
     SUB,
@@ -45,14 +45,16 @@ from zambezi.mcollective.messages import (
     Frames,
 )
 from zambezi.mcollective.middleware_engine import BEAT, GRACE
-from zambezi.wire.text import as_bytes, as_text, quoted
+from zambezi.wire.text import as_text, quoted
 
 SPOKEN: Final = b"0.2"
-PATIENCE: Final = 10.0  # seconds for the answer to CONNECT and to the first SUB, if the TTL is not shorter
+PATIENCE: Final = 10.0  # seconds for the answers to CONNECT and to the first SUB, unless the TTL is shorter
 _NEVER: Final = float("inf")
 
 
 class State(Enum):
+    """The state of the session."""
+
     DOWN = "down"
     CONNECTING = "connecting"
     SUBSCRIBING = "subscribing"
@@ -61,31 +63,31 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What somebody PUT to a topic. `frames` is its body, of one frame as a rule."""
+    """A message that a client PUT to a topic. `frames` is its body, usually of one frame."""
 
     topic: str
     frames: Frames
-    headers: Mapping[str, str] = field(default_factory=dict)  # those that begin with X-
+    headers: Mapping[str, str] = field(default_factory=dict)  # only those that begin with X-
 
     @property
     def body(self) -> bytes:
-        """The body, where it is one frame; the first of several."""
+        """The first frame of the body, which is usually the only one."""
         return self.frames[0]
 
     @property
     def reply_to(self) -> str | None:
-        """The topic on which an answer is awaited."""
+        """The topic on which the sender awaits an answer; None if it does not."""
         return self.headers.get("X-REPLY-TO")
 
     @property
     def sequence(self) -> int | None:
-        """Its number, where the topic is kept."""
+        """The number of the message, if the topic is kept; None otherwise."""
         number = self.headers.get("X-SEQUENCE", "")
         return int(number) if number.isascii() and number.isdigit() else None
 
 
 class Ticket:
-    """A command whose outcome is awaited: headers of the OK, or an error."""
+    """A command whose outcome is awaited: the headers of the OK, or an error."""
 
     __slots__ = ("id", "outcome", "topics", "verb")
 
@@ -97,10 +99,11 @@ class Ticket:
 
     @property
     def settled(self) -> bool:
+        """Whether the outcome is known."""
         return self.outcome is not None
 
     def result(self) -> Mapping[bytes, bytes]:
-        """The headers of the OK; raises what there is to raise."""
+        """Return the headers of the OK, or raise the error."""
         if isinstance(self.outcome, McollectiveError):
             raise self.outcome
         return self.outcome or {}
@@ -115,14 +118,14 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """End the connection, once what was said has gone out, and make another."""
+    """End the connection, after earlier messages have gone out, and make another one."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Became:
-    """The session is ready, or is lost."""
+    """Tell the program that the session is ready, or lost."""
 
     ready: bool
     reason: str = ""
@@ -130,14 +133,14 @@ class Became:
 
 @dataclass(frozen=True, slots=True)
 class Complained:
-    """The middleware said ERROR, and no command was waiting for it."""
+    """Tell the program of an ERROR that answers no command."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The outcome of a command is known."""
+    """Wake the caller of a command: its outcome is known."""
 
     ticket: Ticket
 
@@ -151,15 +154,15 @@ class ConnectorEngine:
     def __init__(self, ttl: float | None, new_id: Callable[[], str]) -> None:
         self.ttl = ttl
         self.state = State.DOWN
-        self.missed = 0  # messages that the middleware says it could not give us
+        self.missed = 0  # messages that the middleware could not deliver to us, by its own count
         self.malformed = 0  # messages that are not in the grammar
-        self.paused = False  # whether we are not reading: then the middleware's silence says nothing
+        self.paused = False  # whether we stopped reading: then the middleware's silence means nothing
         self._new_id = new_id
-        self._wanted: dict[bytes, Since | None] = {}  # topics, with how far they were read, where they are kept
+        self._wanted: dict[bytes, Since | None] = {}  # the topics of the program, with our position in kept ones
         self._tickets: dict[bytes, Ticket] = {}
         self._joining: dict[bytes, tuple[Frames, Since | None]] = {}  # our own SUBs after CONNECT, by ID
         self._greeting = b""  # the ID of CONNECT
-        self._unsaid: dict[bytes, Ticket] = {}  # what was asked for while there was no session
+        self._unsaid: dict[bytes, Ticket] = {}  # SUBs and UNSUBs of the program while there was no session
         self._heard = 0.0
         self._said = 0.0
         self._out: list[Output] = []
@@ -167,7 +170,7 @@ class ConnectorEngine:
     # The connection
 
     def up(self, now: float) -> None:
-        """There is a connection."""
+        """Begin a session: a connection was made."""
         self._heard = now
         self._connect(now)
 
@@ -182,7 +185,7 @@ class ConnectorEngine:
         self._say(Command(CONNECT, headers), now)
 
     def down(self, reason: str) -> None:
-        """The connection is lost."""
+        """End the session: the connection was lost."""
         if self.state is not State.DOWN:
             self._lose(reason)
             self.state = State.DOWN
@@ -193,29 +196,30 @@ class ConnectorEngine:
         for ticket in list(self._tickets.values()):
             del self._tickets[ticket.id]
             if ticket.verb in (SUB, UNSUB):
-                # What is wanted is known, and is settled with the next session.
+                # `_wanted` has its topics, and the next session settles it.
                 self._unsaid[ticket.id] = ticket
             else:
                 self._settle(ticket, Unconfirmed(f"the answer to {ticket.verb.decode()} did not come: {reason}"))
         if was_ready:
             self._out.append(Became(False, reason))
 
-    # What the program asks
+    # For the program
 
     def subscribe(self, topics: Iterable[bytes], since: Since | None, now: float) -> Ticket:
-        """Want what is PUT to topics; with `since`, what was PUT to them before as well."""
+        """Subscribe to topics; with `since`, also to messages that were PUT to them before."""
         names = tuple(dict.fromkeys(topics))
         for name in names:
             self._wanted[name] = since
-        return self._state_command(SUB, names, since, now)
+        return self._change_subscriptions(SUB, names, since, now)
 
     def unsubscribe(self, topics: Iterable[bytes], now: float) -> Ticket:
+        """Unsubscribe from topics."""
         names = tuple(dict.fromkeys(topics))
         for name in names:
             self._wanted.pop(name, None)
-        return self._state_command(UNSUB, names, None, now)
+        return self._change_subscriptions(UNSUB, names, None, now)
 
-    def _state_command(self, verb: bytes, names: Frames, since: Since | None, now: float) -> Ticket:
+    def _change_subscriptions(self, verb: bytes, names: Frames, since: Since | None, now: float) -> Ticket:
         ticket = Ticket(self._new_id().encode(), verb, names)
         if self.state in (State.READY, State.SUBSCRIBING):
             self._tickets[ticket.id] = ticket
@@ -228,24 +232,24 @@ class ConnectorEngine:
         return ticket
 
     def request(self, verb: bytes, headers: Mapping[bytes, bytes], positional: Frames, now: float) -> Ticket:
-        """Say a command with an ID. The session must be ready."""
+        """Send a command with an ID. The session must be ready."""
         ticket = Ticket(self._new_id().encode(), verb)
         self._tickets[ticket.id] = ticket
         self._say(Command(verb, {ID: ticket.id, **headers}, positional), now)
         return ticket
 
     def forget(self, ticket: Ticket) -> None:
-        """Nobody waits for the outcome any more."""
+        """Forget a command: its caller does not wait any more."""
         self._tickets.pop(ticket.id, None)
         self._unsaid.pop(ticket.id, None)
 
     def put(self, topic: bytes, headers: Mapping[bytes, bytes], body: Frames, now: float) -> Frames:
-        """The frames of a PUT without an ID, which is said by the caller."""
+        """Return the frames of a PUT without an ID, which the caller sends."""
         self._said = now
         return Command(PUT, {TOPIC: topic, **headers}, body).encode()
 
     def leave(self, now: float) -> None:
-        """The program is done."""
+        """End the session with DISCONNECT: the program closes the connector."""
         if self.state is not State.DOWN:
             self._say(Command(DISCONNECT), now)
             self.state = State.DOWN
@@ -254,10 +258,10 @@ class ConnectorEngine:
         """Return the topics that the program subscribed to."""
         return list(self._wanted)
 
-    # What comes
+    # Messages in
 
     def receive(self, batch: Iterable[Sequence[bytes]], now: float) -> None:
-        """Take the messages of one read, in order. Nothing that the middleware says raises."""
+        """Receive the messages of one read, in order. No message raises."""
         self._heard = now
         for frames in batch:
             try:
@@ -267,11 +271,11 @@ class ConnectorEngine:
                 self.malformed += 1
                 continue
             if command.verb == MESSAGE:
-                self._message(command)
+                self._receive_message(command)
             elif command.verb != NOOP:
-                self._answer(command, now)
+                self._receive_answer(command, now)
 
-    def _message(self, command: Command) -> None:
+    def _receive_message(self, command: Command) -> None:
         topic = command.headers[TOPIC]
         sequence = command.headers.get(SEQUENCE, b"")
         if sequence.isdigit() and self._wanted.get(topic) is not None:
@@ -279,7 +283,7 @@ class ConnectorEngine:
         headers = {as_text(key): as_text(value) for key, value in command.headers.items() if key.startswith(b"X-")}
         self._out.append(Message(as_text(topic), command.positional, headers))
 
-    def _answer(self, command: Command, now: float) -> None:
+    def _receive_answer(self, command: Command, now: float) -> None:
         id = command.id  # noqa: A001 - the header's own name
         refusal = as_text(command.headers.get(DESCRIPTION, b"no reason given")) if command.verb == ERROR else ""
         if command.verb == ERROR and command.headers.get(EXPECTED) == CONNECT and self.state is not State.CONNECTING:
@@ -307,7 +311,7 @@ class ConnectorEngine:
     # After CONNECT
 
     def _resubscribe(self, now: float) -> None:
-        """One SUB with all topics, and one for each that is followed through an archive."""
+        """Send one SUB with all live topics, and one for each topic that we follow through an archive."""
         self.state = State.SUBSCRIBING
         live = tuple(name for name, since in self._wanted.items() if since is None)
         if live:
@@ -327,20 +331,20 @@ class ConnectorEngine:
 
     def _joined(self, names: Frames, since: Since | None, refusal: str, now: float) -> None:
         if refusal and len(names) > 1:
-            for name in names:  # one of them is not welcome: which one?
+            for name in names:  # one of them was refused: try each alone
                 self._join((name,), None, now)
         elif refusal:
-            self._unwelcome(names[0], since, refusal, now)
+            self._drop_refused(names[0], since, refusal, now)
         self._perhaps_ready()
 
-    def _unwelcome(self, name: bytes, since: Since | None, refusal: str, now: float) -> None:
+    def _drop_refused(self, name: bytes, since: Since | None, refusal: str, now: float) -> None:
         asked = [ticket for ticket in self._unsaid.values() if ticket.verb == SUB and name in ticket.topics]
         for ticket in asked:
             self._settle(ticket, CommandRefused(refusal))
             del self._unsaid[ticket.id]
         if since is not None and not asked:
-            # The archive is not the one that we knew. What comes from now on is better than nothing.
-            self._out.append(Complained(f"what was missed of {quoted(name)} is not to be had: {refusal}"))
+            # The archive is not the one that we knew. Subscribe to the messages from now on at least.
+            self._out.append(Complained(f"the missed messages of {quoted(name)} cannot be replayed: {refusal}"))
             self._wanted[name] = None
             self._join((name,), None, now)
             return
@@ -361,7 +365,7 @@ class ConnectorEngine:
 
     @property
     def deadline(self) -> float:
-        """When `tick` wants to be called."""
+        """The time at which `tick` must be called; infinity if never."""
         if self.state is State.DOWN:
             return _NEVER
         times = []
@@ -374,21 +378,21 @@ class ConnectorEngine:
         return min(times, default=_NEVER)
 
     def tick(self, now: float) -> None:
-        """Say NOOP when it is due (MCO-06), and give up a middleware that is silent for the TTL."""
+        """Send NOOP when it is due (MCO-06), and give up a middleware that is silent for the TTL."""
         if self.state is State.DOWN:
             return
         if self.ttl is not None and now - self.deadline > GRACE * self.ttl:
-            # It is us who were away: what the middleware said meanwhile may wait to be read.
+            # We were away ourselves: messages of the middleware can wait in the socket to be read.
             self._heard = max(self._heard, now - (1 - GRACE) * self.ttl)
         if self.state is not State.READY and not self.paused and now >= self._heard + PATIENCE:
             self._hang_up(f"no answer to CONNECT within {PATIENCE:g} s", now)
         elif self.ttl is not None and not self.paused and now >= self._heard + self.ttl:
-            self._hang_up(f"nothing came from the middleware within the TTL of {self.ttl:g} s", now)
+            self._hang_up(f"the middleware was silent for the TTL of {self.ttl:g} s", now)
         elif self.ttl is not None and now >= self._said + BEAT * self.ttl:
             self._say(Command(NOOP), now)
 
     def resumed(self, now: float) -> None:
-        """We read again."""
+        """Note that we read again, after a pause."""
         self.paused = False
         self._heard = now
 
@@ -397,7 +401,7 @@ class ConnectorEngine:
         self._out.append(HangUp(reason))
         self._lose(reason)
 
-    # What is to be done
+    # Outputs
 
     def _settle(self, ticket: Ticket, outcome: Mapping[bytes, bytes] | McollectiveError) -> None:
         ticket.outcome = outcome
@@ -408,6 +412,7 @@ class ConnectorEngine:
         self._out.append(Say(command.encode()))
 
     def take(self) -> list[Output]:
+        """Return what to do, in order, and forget it."""
         outputs, self._out = self._out, []
         return outputs
 
@@ -416,23 +421,3 @@ def _since_value(since: Since) -> bytes:
     if isinstance(since, datetime):
         return since.isoformat().encode()
     return b"%d" % since
-
-
-def put_headers(reply_to: str | None, headers: Mapping[str, str] | None) -> dict[bytes, bytes]:
-    """The X- headers of a PUT, as octets."""
-    found: dict[bytes, bytes] = {}
-    if reply_to is not None:
-        found[REPLY_TO] = octets_of(reply_to)
-    for key, value in (headers or {}).items():
-        if not key.startswith("X-"):
-            raise McollectiveError(f"a header of an application begins with X-, and {key!r} does not")
-        found[octets_of(key)] = octets_of(value)
-    return found
-
-
-def octets_of(text: str) -> bytes:
-    """A topic or a header, as it goes out."""
-    try:
-        return as_bytes(text)
-    except UnicodeEncodeError:
-        raise McollectiveError(f"{text!r} has a surrogate that stands for no octet") from None

@@ -6,11 +6,11 @@ from zambezi.errors import ZambeziError
 
 
 class McollectiveError(ZambeziError):
-    """The base of everything that this package raises."""
+    """The base class of all errors of this package."""
 
 
 class Malformed(McollectiveError):
-    """A message that is not in the grammar. `id` is the value of its ID header, where there was one to be read."""
+    """A message is not in the grammar. `id` is the value of its ID header; None if it could not be read."""
 
     def __init__(self, reason: str, id: bytes | None = None) -> None:  # noqa: A002 - the header's own name
         super().__init__(reason)
@@ -18,24 +18,24 @@ class Malformed(McollectiveError):
 
 
 class RuleError(McollectiveError):
-    """A rule of the configuration that cannot be understood."""
+    """A rule of the configuration is malformed."""
 
 
 class ArchiveError(McollectiveError):
-    """What was PUT could not be kept, or what was kept could not be read."""
+    """An archive could not store a message, or could not read one."""
 
 
 class CommandRefused(McollectiveError):
-    """The middleware answered ERROR; the text is its own."""
+    """The middleware answered a command with ERROR. The text is the middleware's."""
 
 
 class Unconfirmed(McollectiveError):
-    """The connection was lost before the answer came: the command may have been done, or not."""
+    """The connection was lost before the answer came: the middleware can have carried out the command or not."""
 
 
 class AgentError(McollectiveError):
-    """An agent that is not made as agents are, or a call that it cannot take."""
+    """A class is not a valid agent, or a call names no action of it or has wrong arguments."""
 
 
 class ActionFailed(McollectiveError):
-    """To be raised by an action: the text is what the caller is told."""
+    """An action failed. Actions raise this; the caller gets the text."""

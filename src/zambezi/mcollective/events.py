@@ -1,7 +1,7 @@
-"""What happens to the clients of a middleware, and to the session of a connector; read with `next_event()`.
+"""The events of a middleware about its clients, and of a connector about its session; `next_event()` returns them.
 
-What happens to their connections (a failed handshake, a key that is not allowed) is told by the events of all sockets,
-`zambezi.zmtp.events`, in between.
+It also returns the events of all sockets about connections, such as a failed handshake or a key that is not allowed:
+see `zambezi.zmtp.events`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from zambezi.zmtp.events import SocketEvent
 
 @dataclass(frozen=True, slots=True)
 class ClientEvent(SocketEvent):
-    """The base of what is told of a client: the identity of its socket, and who it proved to be (or empty)."""
+    """The base class of events about a client: the identity of its socket, and its user (empty if anonymous)."""
 
     identity: bytes
     user: str
@@ -21,7 +21,7 @@ class ClientEvent(SocketEvent):
 
 @dataclass(frozen=True, slots=True)
 class ClientConnected(ClientEvent):
-    """A client said CONNECT. `ttl` is in seconds; None: it wants no heartbeats."""
+    """A client has connected. `ttl` is in seconds; None if the client wants no heartbeats."""
 
     version: str
     ttl: float | None
@@ -29,14 +29,14 @@ class ClientConnected(ClientEvent):
 
 @dataclass(frozen=True, slots=True)
 class ClientGone(ClientEvent):
-    """A client's session is over: it said DISCONNECT, was silent for too long, or its connection ended."""
+    """A client's session has ended: it disconnected, was silent for too long, or lost its connection."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class CommandDenied(ClientEvent):
-    """A rule does not allow what a client asked for, and it was told."""
+    """No rule allows a client's command. The client was told."""
 
     verb: str
     topic: bytes
@@ -44,34 +44,34 @@ class CommandDenied(ClientEvent):
 
 @dataclass(frozen=True, slots=True)
 class SlowSubscriber(ClientEvent):
-    """A client does not read what it subscribed to: from now on it misses messages, and others do not wait for it."""
+    """A client does not read the messages of its topics: it misses some from now on. Others do not wait for it."""
 
     topic: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp(ClientEvent):
-    """A slow subscriber reads again. It missed so many messages, and was told so."""
+    """A slow subscriber reads again. It was told how many messages it missed."""
 
     missed: int
 
 
 @dataclass(frozen=True, slots=True)
 class SessionReady(SocketEvent):
-    """The middleware has taken our CONNECT and all our subscriptions. `again`: it is not the first time."""
+    """The connector has a session, with all its subscriptions. `again` is False for the first session."""
 
     again: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLost(SocketEvent):
-    """The middleware is gone, or silent; we come back by ourselves."""
+    """The middleware is gone or silent. The connector keeps trying to get a new session."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Complaint(SocketEvent):
-    """The middleware said ERROR without being asked anything."""
+    """The middleware sent an ERROR that answers no command."""
 
     text: str

@@ -1,13 +1,12 @@
-"""Calls to a fleet, without I/O: the topics, the JSON that goes back and forth, and who has answered.
+"""Calls to a fleet, without I/O: the topics, the JSON of requests and replies, and the nodes that have answered.
 
 The topics are those of MCollective's own connector:
 
     COLLECTIVE AGENT                 a request to every node with that agent
     COLLECTIVE nodes IDENTITY        a request to one node
-    COLLECTIVE reply IDENTITY PID    the replies to one caller, who names it in X-REPLY-TO
+    COLLECTIVE reply IDENTITY PID    the replies to one caller, which names this topic in X-REPLY-TO
 
-A request and a reply are JSON (docs/fleet.md). Ruby daemons put other things into their messages: those are not for us,
-and what is not ours is left alone.
+A request and a reply are JSON (docs/fleet.md). Messages of Ruby daemons have other contents, and are ignored.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ PING: Final = "ping"
 
 
 def agent_topic(collective: str, agent: str) -> str:
-    """Where all nodes with an agent listen."""
+    """Return the topic of all nodes with an agent."""
     return f"{collective} {agent}"
 
 
 def node_topic(collective: str, node: str) -> str:
-    """Where one node listens."""
+    """Return the topic of one node."""
     return f"{collective} nodes {node}"
 
 
 def reply_topic(collective: str, caller: str, process: int) -> str:
-    """Where a caller listens."""
+    """Return the topic of the replies to a caller."""
     return f"{collective} reply {caller} {process}"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a node is asked to do."""
+    """A request to a node: to run an action of an agent."""
 
     id: str
     agent: str
@@ -65,7 +64,7 @@ class Request:
 
     @classmethod
     def decode(cls, body: bytes) -> Request | None:
-        """A request; None if it is none of ours."""
+        """Return the request in a message; None if it contains none in our format."""
         found = _decode(body, "request")
         if found is None:
             return None
@@ -80,7 +79,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a node answered. `status` is "ok", "error" (the action failed) or "refused" (it was not called)."""
+    """The reply of a node. `status` is "ok", "error" (the action failed) or "refused" (it did not run)."""
 
     id: str
     node: str
@@ -108,7 +107,7 @@ class Reply:
 
     @classmethod
     def decode(cls, body: bytes) -> Reply | None:
-        """A reply; None if it is none of ours."""
+        """Return the reply in a message; None if it contains none in our format."""
         found = _decode(body, "reply")
         if found is None:
             return None
@@ -136,10 +135,10 @@ def _decode(body: bytes, kind: str) -> dict[str, Any] | None:
 
 
 class Call:
-    """One request to many, and the replies that have come to it.
+    """One request to many nodes, and the replies so far.
 
-    `nodes`: only these are asked, each by itself. None: all who have the agent, and of them the `expected` are waited
-    for.
+    The request goes to each of `nodes`; if that is None, to all nodes that have the agent, and the caller waits for the
+    replies of those in `expected`.
     """
 
     def __init__(self, request: Request, nodes: Iterable[str] | None = None, expected: Iterable[str] = ()) -> None:
@@ -147,16 +146,16 @@ class Call:
         self.nodes = None if nodes is None else sorted(set(nodes))
         self.expected = set(expected if self.nodes is None else self.nodes)
         self.replies: dict[str, Reply] = {}
-        self.strangers = 0  # messages that were no replies to this call
+        self.strangers = 0  # messages that were not replies to this call
 
     def topics(self, collective: str) -> list[str]:
-        """Where the request goes."""
+        """Return the topics to which the request goes."""
         if self.nodes is None:
             return [agent_topic(collective, self.request.agent)]
         return [node_topic(collective, node) for node in self.nodes]
 
     def take(self, body: bytes) -> Reply | None:
-        """A reply to this call, or None. The first of each node counts."""
+        """Add the reply in a message and return it; None if it is no reply to this call, or the second of a node."""
         reply = Reply.decode(body)
         if reply is None or reply.id != self.request.id or reply.node in self.replies:
             self.strangers += 1
@@ -166,53 +165,53 @@ class Call:
 
     @property
     def complete(self) -> bool:
-        """Whether everybody who was expected has answered. If nobody was expected, others may still come."""
+        """Whether all expected nodes have answered. If none was expected, further replies can always come."""
         return bool(self.expected) and self.expected <= self.replies.keys()
 
     @property
     def silent(self) -> list[str]:
-        """Those who were expected, and have not answered."""
+        """The expected nodes that have not answered."""
         return sorted(self.expected - self.replies.keys())
 
     @property
     def outcome(self) -> Outcome:
+        """The outcome of the call so far."""
         return Outcome(dict(sorted(self.replies.items())), tuple(self.silent))
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a call: the replies by node, and those who did not answer in time."""
+    """The outcome of a call: the replies by node, and the nodes that did not answer in time."""
 
     replies: Mapping[str, Reply]
     silent: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether all who were asked answered, and all of them well."""
+        """Whether all expected nodes answered, and every answer is "ok"."""
         return not self.silent and all(reply.ok for reply in self.replies.values())
 
     def having(self, agent: str) -> list[str]:
-        """Of the outcome of a ping: the nodes that have an agent."""
+        """Return the nodes that have an agent, if this is the outcome of a ping."""
         return [node for node, reply in self.replies.items() if agent in agents_of(reply)]
 
 
 def agents_of(reply: Reply) -> list[str]:
-    """The names of the agents in the answer to a ping."""
+    """Return the names of the agents in the answer to a ping."""
     agents = reply.result.get("agents") if isinstance(reply.result, dict) else None
     return sorted(map(str, agents)) if isinstance(agents, dict) else []
 
 
 class Roster:
-    """The agents of a node: finds what a request asks for."""
+    """The agents of a node."""
 
-    def __init__(self, node: str, agents: Iterable[Agent]) -> None:
-        self.node = node
+    def __init__(self, agents: Iterable[Agent]) -> None:
         self.agents = {agent.name: agent for agent in agents}
         if DISCOVERY in self.agents:
             raise AgentError(f"{DISCOVERY} is every node's own agent: choose another name")
 
     def find(self, request: Request) -> Action:
-        """The action that is asked for. Raises `AgentError` if there is none."""
+        """Return the action that a request names; raise `AgentError` if there is none."""
         agent = self.agents.get(request.agent)
         if agent is None:
             raise AgentError(f"there is no agent {request.agent!r} here; there are {', '.join(self.names) or 'none'}")
@@ -225,10 +224,11 @@ class Roster:
 
     @property
     def names(self) -> list[str]:
+        """The names of the agents, sorted."""
         return sorted(self.agents)
 
     def presence(self) -> dict[str, object]:
-        """The answer to a ping: what can be asked here."""
+        """Return the answer to a ping: the agents, and their actions and parameters."""
         return {
             "agents": {
                 name: {

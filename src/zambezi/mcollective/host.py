@@ -1,4 +1,4 @@
-"""A node of a fleet: listens for requests, runs the actions of its agents, and replies. For asyncio.
+"""A node of a fleet, for asyncio: it receives requests, runs the actions of its agents, and replies.
 
 >>> import asyncio
 >>> from zambezi.mcollective.agents import action, agent
@@ -44,19 +44,19 @@ _log: Final = logging.getLogger("zambezi.mcollective")
 
 @dataclass(slots=True)
 class HostCounters:
-    """What was asked, and what became of it."""
+    """The counters of a node: requests and their outcomes."""
 
     requests: int = 0
-    failed: int = 0  # the action raised
-    refused: int = 0  # there is no such action, or the arguments are wrong, or too much was asked at once
-    strange: int = 0  # messages that are no requests of ours
+    failed: int = 0  # requests whose action raised
+    refused: int = 0  # requests with an unknown action or wrong arguments, or too many at once
+    strange: int = 0  # messages that are not requests in our format
 
 
 class AgentHost:
-    """Serves agents through a connector, which it owns: its messages are the requests, and it is closed with the host.
+    """Serves agents through a connector. The host owns the connector: it receives all its messages, and closes it.
 
-    `at_once` actions run at a time, and `waiting` more are queued; who asks for more is refused. Actions that are not
-    coroutines run in threads.
+    `at_once` actions run at a time, and `waiting` more are queued; further requests are refused. Actions that are not
+    coroutines run in threads. `on_request` is called with each request and its reply.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class AgentHost:
         self.node = node or socket.gethostname()
         self.counters = HostCounters()
         self._connector = connector
-        self._roster = Roster(self.node, map(describe, agents))
+        self._roster = Roster(map(describe, agents))
         self._collective = collective
         self._most = at_once + waiting
         self._slots = asyncio.Semaphore(at_once)
@@ -93,14 +93,14 @@ class AgentHost:
         self._listener = asyncio.create_task(self._listen())
 
     async def serve(self) -> None:
-        """Until the connector is closed."""
+        """Serve until the connector is closed."""
         if self._listener is None:
             await self.start()
         if self._listener is not None:
             await asyncio.shield(self._listener)
 
     async def close(self) -> None:
-        """Serve no more. Actions that run in threads run to their end, and nobody hears of it."""
+        """Stop serving. Actions that run in threads run to their end, but their callers get no reply."""
         tasks = [*self._running, *([self._listener] if self._listener else [])]
         for task in tasks:
             task.cancel()
@@ -130,7 +130,7 @@ class AgentHost:
     async def _answer(self, request: Request, message: Message, too_much: bool) -> None:
         began = time.monotonic()
         if too_much:
-            reply = Reply(request.id, self.node, "refused", error="too much is asked at once: try again later")
+            reply = Reply(request.id, self.node, "refused", error="too many requests at once: try again later")
         else:
             reply = await self._perform(request, began)
         self.counters.refused += reply.status == "refused"
@@ -138,7 +138,7 @@ class AgentHost:
         if self._on_request is not None:
             self._on_request(request, reply)
         if message.reply_to:
-            # If the middleware is gone, the caller is too, as far as we are concerned.
+            # Without the middleware the caller cannot be reached.
             with contextlib.suppress(ZmtpError, McollectiveError):
                 await self._connector.put(message.reply_to, reply.encode())
 
@@ -153,11 +153,11 @@ class AgentHost:
             async with self._slots:
                 began = time.monotonic()
                 result = await _run(run)
-            json.dumps(result)  # what cannot go back is the action's failure
+            json.dumps(result)  # a result that is not JSON is a failure of the action
         except ActionFailed as error:
             text = str(error)
         except Exception as error:
-            # An agent's mistake must not end the node; its operator finds it in the log.
+            # An error in an agent must not end the node. The operator finds it in the log.
             _log.exception("%s.%s failed", request.agent, request.action)
             text = f"{type(error).__name__}: {error}"
         else:

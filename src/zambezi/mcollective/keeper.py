@@ -1,8 +1,8 @@
-"""Topics that are kept: the middleware's part between its engine and an `Archive`.
+"""Kept topics: the part of the middleware between its engine and an `Archive`.
 
-What is PUT to a kept topic goes to the archive first, and to the subscribers with the sequence that it has there. A
-SUB with X-SINCE is a replay: the client gets what the archive has, step by step, and is live when that is done. Nothing
-falls between the two: what is PUT meanwhile goes to the archive, and is read from there.
+A message to a kept topic goes to the archive first, and then to the subscribers, with its sequence in the archive. A
+SUB with X-SINCE starts a replay: the client gets the messages of the archive step by step, and is live after the last
+one. It misses no message in between: messages that come meanwhile go to the archive too, and are read from there.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from zambezi.mcollective.messages import MESSAGE, SEQUENCE, TOPIC, Frames
 from zambezi.mcollective.session import Replay, Session
 from zambezi.wire.text import quoted
 
-_BREATHS: Final = 10  # long stretches without a message for the client, in one step
+_BREATHS: Final = 10  # long stretches without a message for the client that one step reads
 
 
 class Keeper:
-    """Keeps topics in an archive, and plays them again. Without an archive no topic is kept."""
+    """Keeps topics in an archive, and replays them. Without an archive no topic is kept."""
 
     def __init__(self, archive: Archive | None, counters: Counters) -> None:
         self._archive = archive
@@ -35,7 +35,7 @@ class Keeper:
     def keep(
         self, topic: bytes, sender: bytes, run: list[Frames], stored: Callable[[str], object] | None
     ) -> list[Frames]:
-        """Have the archive keep MESSAGEs; return them with their sequences, or raise `ArchiveError`."""
+        """Give MESSAGEs to the archive; return them with their sequences, or raise `ArchiveError`."""
         assert self._archive is not None
         try:
             first = self._archive.append(topic, sender, [message[1:] for message in run], stored)
@@ -46,7 +46,7 @@ class Keeper:
         return [messages.number(message, sequence) for sequence, message in enumerate(run, first)]
 
     def replay(self, topics: Iterable[bytes], since: bytes) -> Replay:
-        """Return a replay of topics, as X-SINCE asks for it; raise `Malformed` or `ArchiveError` if there is none."""
+        """Return a replay of topics from X-SINCE on; raise `Malformed` or `ArchiveError` if that is not possible."""
         names = set(topics)
         for name in names:
             if not self.keeps(name):
@@ -86,7 +86,7 @@ class Keeper:
 
 
 def _numbered(kept: Kept, delimited: bool) -> Frames:
-    """Return a MESSAGE from the archive as it goes out live; nothing, if it is none that the middleware put there."""
+    """Return a MESSAGE from the archive as it goes out; empty if it is not one that the middleware stored there."""
     try:
         command = messages.decode(kept.frames or (b"",))
         messages.check(command, "middleware")

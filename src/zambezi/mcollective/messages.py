@@ -1,13 +1,13 @@
-"""The messages of MCollective over ZeroMQ, and how they are put into frames.
+"""The messages of MCollective over ZeroMQ, and their frames.
 
     message = [ delimiter ] VERB *( KEY VALUE ) [ delimiter *positional ]         (MCO-03)
     delimiter = an empty frame
 
 The first delimiter is not in the text of the protocol, but the real connector, in Ruby, sends it and insists on it.
-Both forms are read, and whoever answers does so in the form that the other side uses. Header keys that begin with X-
-belong to applications, all others to the protocol (MCO-12): the table below has those that it knows.
+Both forms are accepted, and each side answers in the form that the other side uses. Header keys that begin with X-
+belong to applications, all others to the protocol (MCO-12): the table below has the known ones.
 
-A key that comes twice keeps its first place and takes its last value, as in a Ruby hash.
+A key that occurs twice keeps its first place and takes its last value, as in a Ruby hash.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ SEQUENCE: Final = b"X-SEQUENCE"
 MISSED: Final = b"X-MISSED"
 EXPECTED: Final = b"X-EXPECTED"
 
-# The text's example has the first, the real connector says the second, the text's title has the third.
+# The example in the text of the protocol has the first, the real connector the second, the title of the text the third.
 VERSIONS: Final = (b"0.1", b"0.2", b"0.3")
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What a verb may have with it, beside ID and X- headers."""
+    """The headers and positional frames of a verb, beside ID and X- headers."""
 
     said_by: Literal["client", "middleware", "both"]
     headers: frozenset[bytes] = frozenset()
@@ -72,7 +72,7 @@ VERBS: Final[Mapping[bytes, Grammar]] = {
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A message, taken apart. `positional` is what stands after the second empty frame."""
+    """A message in its parts. `positional` are the frames after the second empty frame."""
 
     verb: bytes
     headers: Mapping[bytes, bytes] = field(default_factory=dict)
@@ -81,10 +81,11 @@ class Command:
 
     @property
     def id(self) -> bytes | None:
+        """The value of the header ID; None if there is none."""
         return self.headers.get(ID)
 
     def encode(self) -> Frames:
-        """The frames. Without positional frames there is no second empty one: the connector takes it for a mistake."""
+        """Return the frames. Without positional frames there is no second empty one: the real connector rejects it."""
         frames = [b"", self.verb] if self.delimited else [self.verb]
         for key, value in self.headers.items():
             frames += (key, value)
@@ -95,16 +96,16 @@ class Command:
 
 
 def is_delimited(frames: Sequence[bytes]) -> bool:
-    """Whether a message has the empty first frame."""
+    """Return whether a message has the empty first frame."""
     return not frames[0]
 
 
 def decode(frames: Sequence[bytes]) -> Command:
-    """A message from its frames. Raises `Malformed`, with the ID where it could be read."""
+    """Return the message in frames; raise `Malformed`, with the ID if it could be read."""
     delimited = not frames[0]
     at = 1 if delimited else 0
     if at == len(frames):
-        raise Malformed("an empty message: the first frame (after one empty frame at most) is the verb")
+        raise Malformed("an empty message: the first frame, or the second after an empty one, must be the verb")
     verb = frames[at]
     headers: dict[bytes, bytes] = {}
     at += 1
@@ -112,7 +113,7 @@ def decode(frames: Sequence[bytes]) -> Command:
         if at + 1 == len(frames):
             raise Malformed(
                 f"{quoted(verb)}: the header {quoted(frames[at])} has no value: headers are pairs of frames, and an "
-                "empty frame stands before what follows them",
+                "empty frame must come between them and other frames",
                 headers.get(ID),
             )
         headers[frames[at]] = frames[at + 1]
@@ -121,30 +122,31 @@ def decode(frames: Sequence[bytes]) -> Command:
 
 
 def check(command: Command, said_by: Literal["client", "middleware"]) -> None:
-    """Whether a message is one that its sender may say, with the headers that it must have. (MCO-12, MCO-13)"""
+    """Raise `Malformed` if the sender must not send a message, or its headers are wrong. (MCO-12, MCO-13)"""
     verb, headers = command.verb, command.headers
     grammar = VERBS.get(verb)
     if grammar is None:
         known = ", ".join(name.decode() for name, each in VERBS.items() if each.said_by in (said_by, "both"))
         raise Malformed(f"{quoted(verb)} is no verb; there are {known}", command.id)
     if grammar.said_by not in (said_by, "both"):
-        raise Malformed(f"{verb.decode()} is said by the {grammar.said_by} only", command.id)
+        raise Malformed(f"only the {grammar.said_by} sends {verb.decode()}", command.id)
     for key in headers:
         if key not in grammar.headers and key != ID and not key.startswith(b"X-"):
             raise Malformed(
-                f"{verb.decode()} has no header {quoted(key)}: all that do not begin with X- are reserved", command.id
+                f"{verb.decode()} has no header {quoted(key)}: headers that do not begin with X- are reserved",
+                command.id,
             )
     for key in grammar.required:
         if not headers.get(key):
-            raise Malformed(f"{verb.decode()} needs the header {key.decode()}, and a value in it", command.id)
+            raise Malformed(f"{verb.decode()} needs the header {key.decode()}, with a value", command.id)
     if grammar.positional == "body" and not command.positional:
         raise Malformed(
-            f"{verb.decode()} has no body: an empty frame, then at least one frame, even an empty one", command.id
+            f"{verb.decode()} has no body: add an empty frame, then at least one frame, which can be empty", command.id
         )
 
 
 def ok(id: bytes, delimited: bool, extra: Mapping[bytes, bytes] | None = None) -> Frames:  # noqa: A002
-    """MCO-04"""
+    """Return the frames of an OK. (MCO-04)"""
     return Command(OK, {ID: id, **(extra or {})}, (), delimited).encode()
 
 
@@ -154,19 +156,19 @@ def error(
     delimited: bool,
     extra: Mapping[bytes, bytes] | None = None,
 ) -> Frames:
-    """MCO-04, MCO-05"""
+    """Return the frames of an ERROR; it has no ID if it answers no command. (MCO-04, MCO-05)"""
     headers = {ID: id} if id is not None else {}
     headers[DESCRIPTION] = text.encode("utf-8", "backslashreplace")
     return Command(ERROR, {**headers, **(extra or {})}, (), delimited).encode()
 
 
 def noop(delimited: bool) -> Frames:
-    """MCO-06"""
+    """Return the frames of a NOOP. (MCO-06)"""
     return (b"", NOOP) if delimited else (NOOP,)
 
 
 def message_of(command: Command, extra: Mapping[bytes, bytes] | None = None) -> Frames:
-    """The MESSAGE, with its first empty frame, that a PUT becomes: all its headers but ID, in their order. (MCO-11)"""
+    """Return the MESSAGE for a PUT, with its first empty frame: all its headers but ID, in their order. (MCO-11)"""
     headers = {key: value for key, value in command.headers.items() if key != ID}
     if extra:
         headers.update(extra)
@@ -174,7 +176,7 @@ def message_of(command: Command, extra: Mapping[bytes, bytes] | None = None) -> 
 
 
 def number(message: Frames, sequence: int) -> Frames:
-    """A MESSAGE, with its first empty frame, as one of a topic that is kept: X-SEQUENCE is ours to say."""
+    """Return a MESSAGE (with its first empty frame) of a kept topic with X-SEQUENCE, which replaces a client's own."""
     at = 2
     while message[at]:
         at += 2
@@ -184,9 +186,9 @@ def number(message: Frames, sequence: int) -> Frames:
 
 
 def quick_topic(frames: Sequence[bytes]) -> bytes:
-    """The topic of a PUT in one of the two forms that connectors send; empty if it is anything else.
+    """Return the topic of a PUT in one of the two forms that connectors send; empty if it is anything else.
 
-    The twin, for speed, of `decode` and `check`: for these forms the MESSAGE is the PUT with another verb.
+    A faster twin of `decode` and `check`: in these forms the MESSAGE is the PUT with another verb.
     """
     if (
         len(frames) > 5

@@ -4,9 +4,9 @@ Messages that go to many subscribers go into the queue of each as one object, wh
 things bound what a client can make the middleware hold:
 
 - A subscriber that does not read has a queue of `send_bound` bytes. When it is full the subscriber misses messages;
-  that is counted, told as an event, and told to the subscriber when it reads again. Nobody waits for it.
-- A client that sends commands and does not read the answers is paused until it has read them; so is one to which too
-  many answers are owed.
+  that is counted, told as an event, and told to the subscriber when it reads again. Other subscribers do not wait.
+- A client that sends commands and does not read the answers is paused until it has read them; so is a client with too
+  many pending answers.
 - `Bounds` bounds what the engine remembers of a client.
 """
 
@@ -40,7 +40,7 @@ from zambezi.zmtp.transport import CHANCE, Transport
 
 _log: Final = logging.getLogger("zambezi.mcollective")
 _REPLAY: Final = 256 * 1024  # bytes of the archive that go out in one step
-OWED: Final = 1000  # answers that wait for the archive, of one client
+PENDING: Final = 1000  # answers of one client that wait for the archive
 
 DEFAULT_LIMITS: Final = Limits(frame=1 << 24, message=1 << 24)
 DEFAULT_BOUND: Final = Bound(octets=4 * 1024 * 1024)
@@ -63,7 +63,7 @@ class MiddlewareShell:
     ) -> None:
         self.engine = Engine(rules=rules, archive=archive, bounds=bounds)
         self.engine.on_answer = self._pump
-        # A client that comes back takes its identity over from its old connection. Another user's it does not get.
+        # A client that comes back takes its identity over from its old connection, but never from another user.
         self._identities = Identities(chance or CHANCE, handover=True, may_take=lambda old, new: old.user == new.user)
         self.transport = Transport(
             reactor,
@@ -72,7 +72,7 @@ class MiddlewareShell:
             options,
             chance=chance,
             counters=self.engine.counters,
-            eager=False,  # what one read of a publisher causes goes out together, in one write to each subscriber
+            eager=False,  # the messages of one read go out together, in one write to each subscriber
             admit=self._identities.admit,
             identify=self._identities.identify,
         )
@@ -87,7 +87,7 @@ class MiddlewareShell:
 
     @property
     def readable(self) -> bool:
-        """Whether there is something to receive: a middleware receives nothing."""
+        """Whether a message can be received: never, a middleware handles all messages itself."""
         return False
 
     @property
@@ -104,15 +104,17 @@ class MiddlewareShell:
         bound = self.transport.bind(endpoint)
         if isinstance(self.transport.options.security, Null) and bound.startswith("tcp://") and not self._warned:
             self._warned = True
-            _log.warning("no CURVE at %s: anybody who can reach it can command all clients, and listen", bound)
+            _log.warning(
+                "no CURVE at %s: every host that can reach it can command all clients, and read all messages", bound
+            )
         return bound
 
     def replace_rules(self, rules: Rules) -> None:
-        """Let other rules hold from now on, for connected clients too."""
+        """Use other rules from now on, for connected clients too."""
         self.engine.replace_rules(rules)
         self._pump()
 
-    # What the transport tells
+    # Called by the transport
 
     def attached(self, peer: Peer) -> None:
         self._identities.add(peer)
@@ -122,10 +124,10 @@ class MiddlewareShell:
     def received(self, peer: Peer, batch: Batch) -> None:
         session = self._sessions.get(peer)
         if session is None:
-            return  # it is leaving
+            return  # its session has ended
         self.engine.receive(session, batch, self._reactor.time())
         self._pump()
-        if len(session.owed) >= OWED:
+        if len(session.pending) >= PENDING:
             self._choke(peer)
         if session.replays:
             self._replay(peer)
@@ -135,7 +137,7 @@ class MiddlewareShell:
         if session is None:
             return
         bound = self.transport.send_octets
-        if peer in self._choked and peer.queued <= bound // 2 and len(session.owed) <= OWED // 2:
+        if peer in self._choked and peer.queued <= bound // 2 and len(session.pending) <= PENDING // 2:
             self._choked.discard(peer)
             peer.resume()
         if session.replays:
@@ -158,18 +160,19 @@ class MiddlewareShell:
     def _replay(self, peer: Peer) -> None:
         """Play the archive to a client, a step at a time: the next one comes when this one has gone out."""
         session = self._sessions.get(peer)
-        if session is None or not session.replays or session.owed or peer.queued:
-            return  # what is in the way goes out first, and `writable` comes again
+        if session is None or not session.replays or session.pending or peer.queued:
+            return  # answers and queued messages go out first, then `writable` is called again
         self.engine.feed(session, min(_REPLAY, self.transport.send_octets))
         self._pump()
         if session.replays and not peer.queued:
             self._reactor.call_soon(self._replay, peer)
 
-    # What the engine wants done
+    # Called for the engine
 
     def _pump(self) -> None:
+        """Do what the engine says."""
         if self._pumping:
-            return  # an archive has answered in the middle of something
+            return  # the archive answered at once, while we were sending: the loop below goes on
         self._pumping = True
         now = self._reactor.time()
         try:
@@ -194,7 +197,7 @@ class MiddlewareShell:
             return
         if peer.queued >= self.transport.send_octets:
             if frames[-1] == NOOP:
-                return  # enough is under way that says as much
+                return  # the queued messages are signs of life too
             self._choke(peer)
         session.said = now
         if output.answer:
@@ -227,7 +230,7 @@ class MiddlewareShell:
         event = output.event
         if isinstance(event, SlowSubscriber):
             _log.warning(
-                "%s does not read, and misses messages, of %s first", _name(output.session), quoted(event.topic)
+                "%s does not read, and misses messages, first of %s", _name(output.session), quoted(event.topic)
             )
         elif isinstance(event, ClientGone):
             _log.info("%s is gone: %s", _name(output.session), event.reason)
@@ -254,13 +257,13 @@ class MiddlewareShell:
             self._pump()
 
     def close(self, linger: float | None) -> None:
-        """Begin to close."""
+        """Begin to close, with `linger` seconds for queued messages."""
         self._alarm.end()
         self.transport.close(linger)
 
 
 def _peer(session: Session) -> Peer:
-    """Return the connection of a session, which the engine does not look into."""
+    """Return the connection of a session, which is opaque to the engine."""
     return session.connection  # type: ignore[return-value]
 
 

@@ -1,4 +1,4 @@
-"""What the engine of the middleware wants done."""
+"""The outputs of the middleware's engine, which its shell carries out in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zambezi.zmtp.frames import Shared
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A message for one client. An answer to a command with an ID goes before all that has not gone out yet."""
+    """Send a message to one client. An answer to a command with an ID overtakes the messages in the client's queue."""
 
     session: Session
     frames: Frames
@@ -23,7 +23,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """The same messages for many clients."""
+    """Send the same messages to many clients."""
 
     sessions: Sequence[Session]
     shared: Shared
@@ -32,7 +32,7 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """End a connection."""
+    """Close the connection of a client."""
 
     session: Session
     reason: str
@@ -40,7 +40,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """Something to be told; where it was, the shell knows."""
+    """Tell the program of an event; the shell adds the endpoint."""
 
     session: Session
     event: ClientEvent

@@ -1,4 +1,4 @@
-"""What a middleware tells of its topics: to programs, and as JSON to clients that ask."""
+"""Reports of a middleware on its topics: for programs, and as JSON for clients that ask."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from zambezi.wire.text import printable
 
 REPORTED_TOPICS: Final = 250  # in one MESSAGE
 REPORTED_CLIENTS: Final = 100  # by name, of one topic
-STALE: Final = 0.2  # seconds that a report is told again before another is made
+STALE: Final = 0.2  # seconds for which the same report answers all clients that ask
 
 
 @dataclass(frozen=True, slots=True)
 class TopicReport:
-    """What is told of a topic."""
+    """A topic that has subscribers."""
 
     topic: bytes
     subscribers: tuple[tuple[bytes, str], ...] = field(repr=False)  # identity and user of each
@@ -30,7 +30,7 @@ class TopicReport:
 
 
 def report(topics: Mapping[bytes, Topic]) -> list[TopicReport]:
-    """Topics by name."""
+    """Return the reports on topics, sorted by name."""
     return [
         TopicReport(
             name,
@@ -44,7 +44,7 @@ def report(topics: Mapping[bytes, Topic]) -> list[TopicReport]:
 
 
 class Reporter:
-    """Makes reports as JSON, in parts. Whoever asks all the time is told the same for a moment."""
+    """Makes reports as JSON, in parts, and reuses them for a moment: clients can ask very often."""
 
     __slots__ = ("_made", "_parts")
 
@@ -58,7 +58,7 @@ class Reporter:
         """Return the MESSAGEs that answer a PUT to $topics, on the topic that it names in X-REPLY-TO."""
         reply_to = command.headers.get(REPLY_TO)
         if not reply_to:
-            raise Malformed("PUT to $topics needs X-REPLY-TO: the topic of the answer", command.id)
+            raise Malformed("PUT to $topics needs X-REPLY-TO, the topic of the answer", command.id)
         return [
             Command(MESSAGE, {TOPIC: reply_to}, (body,), command.delimited).encode()
             for body in self._bodies(topics, clients, counters, now)
@@ -66,8 +66,8 @@ class Reporter:
 
     def _bodies(self, topics: Mapping[bytes, Topic], clients: int, counters: Counters, now: float) -> list[bytes]:
         if not self._parts or now - self._made >= STALE:
-            told = report(topics)
-            parts = [told[at : at + REPORTED_TOPICS] for at in range(0, len(told), REPORTED_TOPICS)] or [[]]
+            reports = report(topics)
+            parts = [reports[at : at + REPORTED_TOPICS] for at in range(0, len(reports), REPORTED_TOPICS)] or [[]]
             counted = {each.name: getattr(counters, each.name) for each in fields(counters)}
             self._made = now
             self._parts = [
@@ -85,12 +85,12 @@ class Reporter:
         return self._parts
 
 
-def _as_json(told: TopicReport) -> dict[str, object]:
+def _as_json(topic: TopicReport) -> dict[str, object]:
     return {
-        "topic": printable(told.topic),
-        "subscribers": len(told.subscribers),
-        "clients": [[printable(identity), user] for identity, user in told.subscribers[:REPORTED_CLIENTS]],
-        "messages": told.messages,
-        "deliveries": told.deliveries,
-        "kept": told.kept,
+        "topic": printable(topic.topic),
+        "subscribers": len(topic.subscribers),
+        "clients": [[printable(identity), user] for identity, user in topic.subscribers[:REPORTED_CLIENTS]],
+        "messages": topic.messages,
+        "deliveries": topic.deliveries,
+        "kept": topic.kept,
     }

@@ -1,7 +1,7 @@
-"""Who may PUT to which topics, and SUB to which.
+"""Rules: which users can PUT to which topics, and SUB to which.
 
-A client is known by its user: the name of its CURVE key among those that are allowed, or its PLAIN name; empty where it
-proved nothing. Without rules everybody may do everything. With the first rule nobody may do anything that no rule
+The user of a client is the name of its CURVE key among the allowed keys, or its PLAIN name; it is empty for an
+anonymous client. Without rules every client can do everything. With at least one rule, a client can only do what a rule
 allows.
 
 >>> rules = Rules.of([
@@ -14,8 +14,8 @@ True
 >>> rules.allow("node-7", "PUT", b"mcollective package")
 False
 
-A pattern is compared with the whole topic, or user. `*` is any number of any characters, `?` is one, and `{user}`, in
-a topic, is the client's own name: so a node can be kept to its own mailbox.
+A pattern must match the whole topic, or user. `*` matches any number of any characters, `?` one, and `{user}`, in a
+topic, the client's own name: so a rule can restrict each node to its own topic.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SELF: Final = "{user}"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Users that match `user` may PUT to topics that match one of `put`, and SUB to those that match one of `sub`."""
+    """A rule: users that match `user` can PUT to topics that match one of `put`, and SUB to those that match `sub`."""
 
     user: str = "*"
     put: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Rule:
 
 
 class Rules:
-    """All the rules of a middleware. What was decided once is remembered, up to a bound."""
+    """All the rules of a middleware. Decisions are cached, up to a bound."""
 
     def __init__(self, rules: Iterable[Rule] = ()) -> None:
         self._rules = tuple(rules)
@@ -53,15 +53,16 @@ class Rules:
 
     @classmethod
     def of(cls, configuration: Iterable[Mapping[str, object]]) -> Rules:
-        """Rules as a configuration file has them: a list of tables with `user`, `put` and `sub`."""
+        """Return rules from a configuration: a list of tables with `user`, `put` and `sub`."""
         return cls([_rule(number, table) for number, table in enumerate(configuration, 1)])
 
     @property
     def rules(self) -> tuple[Rule, ...]:
+        """All rules."""
         return self._rules
 
     def allow(self, user: str, deed: Deed, topic: bytes) -> bool:
-        """Whether a user may do this."""
+        """Return whether a user can PUT or SUB to a topic."""
         if not self._rules:
             return True
         asked = (user, deed, topic)
@@ -95,8 +96,10 @@ def _compile(patterns: Iterable[str], user: str = "") -> re.Pattern[str]:
 
 
 def _translate(pattern: str, user: str) -> str:
-    """Possessive: a star takes the first place where what follows fits, so that no topic costs more than its length
-    times that of the pattern."""
+    """Return a pattern as a regular expression without backtracking.
+
+    A star ends at the first match of the text after it, so no topic costs more than its length times the pattern's.
+    """
     pieces = [
         "".join("." if char == "?" else re.escape(char) for char in piece)
         for piece in (pattern.replace(_SELF, "\0") if user else pattern).split("*")
@@ -113,14 +116,14 @@ def _rule(number: int, table: Mapping[str, object]) -> Rule:
     where = f"rule {number}"
     for key in table:
         if key not in ("user", "put", "sub"):
-            raise RuleError(f"{where} has {key!r}, which no rule has: there are user, put and sub")
+            raise RuleError(f"{where} has an unknown key {key!r}: the keys are user, put and sub")
     user = table.get("user", "*")
     if not isinstance(user, str) or not user:
-        raise RuleError(f"{where}: user is a name or a pattern, not {user!r}; '*' is everybody")
+        raise RuleError(f"{where}: user must be a name or a pattern, not {user!r}; '*' matches every user")
     return Rule(user, _topics(where, "put", table.get("put", ())), _topics(where, "sub", table.get("sub", ())))
 
 
 def _topics(where: str, key: str, given: object) -> tuple[str, ...]:
     if isinstance(given, list | tuple) and all(isinstance(pattern, str) and pattern for pattern in given):
         return tuple(given)
-    raise RuleError(f"{where}: {key} is a list of topics or patterns, not {given!r}")
+    raise RuleError(f"{where}: {key} must be a list of topics or patterns, not {given!r}")

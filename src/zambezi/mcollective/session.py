@@ -1,4 +1,4 @@
-"""A client as the middleware knows it, and a topic with those who subscribed to it."""
+"""A client as the middleware knows it, and a topic with its subscribers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from zambezi.mcollective.messages import Frames
 
 
 class State(Enum):
-    """What the middleware holds of a client, and so what it takes from it.
+    """The state of a client, which decides the commands that the middleware accepts from it.
 
-    NEW         it has never said CONNECT, and is taken as it is: no TTL, no heartbeats
-    CONNECTED   it has, and keeps to its TTL
-    FORGOTTEN   it did not keep to it: its subscriptions are gone, and it must CONNECT again
+    NEW         it has never said CONNECT; its commands are accepted, without a TTL and heartbeats
+    CONNECTED   it has said CONNECT, and keeps to its TTL
+    FORGOTTEN   it was silent for longer than its TTL: its subscriptions are gone, and it must CONNECT again
     ENDED       it said DISCONNECT, and must CONNECT again
     """
 
@@ -26,19 +26,19 @@ class State(Enum):
     ENDED = "ended"
 
 
-class Owed:
-    """The answer to a command with an ID, in its place among the answers; empty until it is known."""
+class PendingAnswer:
+    """The answer to a command with an ID, in its place among the answers. It has no frames until it is known."""
 
-    __slots__ = ("answer", "id")
+    __slots__ = ("frames", "id")
 
     def __init__(self, id: bytes) -> None:  # noqa: A002 - the header's own name
         self.id = id
-        self.answer: Frames = ()
+        self.frames: Frames = ()
 
 
 @dataclass(slots=True, eq=False)
 class Replay:
-    """What a subscription with X-SINCE has still to be given from the archive."""
+    """The messages from the archive that a subscription with X-SINCE has still to receive."""
 
     topics: set[bytes]
     source: Iterator[Kept | None]
@@ -58,8 +58,8 @@ class Session:
         "identity",
         "missed",
         "open",
-        "owed",
         "patience",
+        "pending",
         "present",
         "replaying",
         "replays",
@@ -69,7 +69,6 @@ class Session:
         "topics",
         "ttl",
         "user",
-        "version",
     )
 
     def __init__(self, connection: object, identity: bytes, user: str, address: str, now: float) -> None:
@@ -78,30 +77,34 @@ class Session:
         self.user = user
         self.address = address
         self.state = State.NEW
-        self.present = True  # whether its commands are taken as they are: NEW or CONNECTED
-        self.open = True  # whether there is a connection
+        self.present = True  # whether all its commands are accepted: it is NEW or CONNECTED
+        self.open = True  # whether it has a connection
         self.delimited = True  # whether it sends, and gets, an empty frame first
-        self.version = b""
         self.ttl: float | None = None  # seconds
-        self.heard = now  # when something came from it,
-        self.said = now  # and when something went out to it
-        self.scheduled = float("inf")  # when its silence is looked at next
-        self.topics: dict[bytes, Topic] = {}  # that it subscribed to, and gets as they come
+        self.heard = now  # when its last message came,
+        self.said = now  # and when the last one went out to it
+        self.scheduled = float("inf")  # when the engine checks its silence next
+        self.topics: dict[bytes, Topic] = {}  # its live subscriptions
         self.replays: dict[Replay, None] = {}  # in their order
         self.replaying: dict[bytes, Replay] = {}  # by topic
-        self.patience = 0.0  # seconds that its connection stays after it was forgotten
-        self.owed: deque[Owed] = deque()
-        self.held: list[Frames] = []  # what waits for an answer that is owed
+        self.patience = 0.0  # seconds that its connection stays open after it was forgotten
+        self.pending: deque[PendingAnswer] = deque()
+        self.held: list[Frames] = []  # messages that wait for the pending answers
         self.held_octets = 0
         self.missed = 0  # messages, since it became slow
         self.denied = 0  # commands, by the rules
+
+    def drop_held(self) -> None:
+        """Forget the messages that wait for pending answers."""
+        self.held = []
+        self.held_octets = 0
 
     def __repr__(self) -> str:
         return f"<Session {self.identity!r} {self.state.value}, {len(self.topics)} topics>"
 
 
 class Topic:
-    """A topic that somebody subscribed to."""
+    """A topic that has subscribers."""
 
     __slots__ = ("deliveries", "kept", "messages", "name", "subscribers")
 
@@ -109,5 +112,5 @@ class Topic:
         self.name = name
         self.kept = kept
         self.subscribers: dict[Session, None] = {}
-        self.messages = 0  # PUT since there are subscribers,
-        self.deliveries = 0  # and what became of them
+        self.messages = 0  # the number of PUTs since it has subscribers,
+        self.deliveries = 0  # and of the MESSAGEs that went to subscribers

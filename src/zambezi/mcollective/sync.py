@@ -28,8 +28,16 @@ from uuid import uuid4
 from zambezi.mcollective.archive import Archive, Since
 from zambezi.mcollective.bounds import Bounds, Counters
 from zambezi.mcollective.connector import DEFAULT_LINGER, DEFAULT_TTL, ConnectorShell, default_identity
-from zambezi.mcollective.connector_engine import Message, Ticket, octets_of, put_headers
-from zambezi.mcollective.face import body_of, middleware_options, rules_of, texts_of, topics_of
+from zambezi.mcollective.connector_engine import Message, Ticket
+from zambezi.mcollective.face import (
+    body_of,
+    middleware_options,
+    octets_of,
+    put_headers,
+    rules_of,
+    texts_of,
+    topics_of,
+)
 from zambezi.mcollective.fleet import COLLECTIVE, DISCOVERY, PING, Call, Outcome, Reply, Request, reply_topic
 from zambezi.mcollective.messages import PUT, TOPIC, Frames
 from zambezi.mcollective.middleware import MiddlewareShell
@@ -50,8 +58,9 @@ NO_ANSWER: Final = "no answer came"
 class Middleware(BaseSocket):
     """A middleware for MCollective's clients: those in Ruby, and our own.
 
-    `rules` says who may PUT and SUB to which topics, `archive` keeps what is PUT to some of them. Of the options of all
-    sockets, `security` and `authenticator` say who may connect, and `send_bound` how much a subscriber may lag.
+    `rules` decide which users can PUT and SUB to which topics; `archive` keeps the messages of some topics. Of the
+    options of all sockets, `security` and `authenticator` decide which clients can connect, and `send_bound` how many
+    bytes can wait for a slow subscriber.
     """
 
     _shell: MiddlewareShell
@@ -73,7 +82,7 @@ class Middleware(BaseSocket):
 
     @property
     def counters(self) -> Counters:
-        """Counters of what was done, refused and missed."""
+        """Counters of commands, deliveries, errors and missed messages."""
         return self._shell.engine.counters
 
     @property
@@ -83,23 +92,24 @@ class Middleware(BaseSocket):
 
     @property
     def queues(self) -> list[tuple[str, int, int]]:
-        """The queues of the middleware: name, length and bound of each. Of clients, the longest counts."""
+        """The queues of the middleware: name, length and bound. Of queues that every client has, the longest counts."""
         return self._waiter.call(self._shell.queues)
 
     def replace_rules(self, rules: Rules | Iterable[Rule | Mapping[str, object]] | None) -> None:
-        """Let other rules hold from now on. A client that may not be subscribed any more is told so."""
+        """Use other rules from now on. A client that loses a subscription by them is told."""
         self._waiter.call(self._shell.replace_rules, rules_of(rules))
 
     def topics(self) -> list[TopicReport]:
-        """Return the topics that have subscribers, with these subscribers."""
+        """Return the topics that have subscribers, with their subscribers."""
         return self._waiter.call(self._shell.engine.report)
 
 
 class Connector(BaseSocket):
-    """A client of a middleware. It connects in the background, and comes back by itself when the connection is lost.
+    """A client of a middleware. It connects in the background, and connects again when the connection is lost.
 
-    `ttl` is in seconds: how soon either side notices that the other is gone. None: no heartbeats. The options are those
-    of all sockets: `security` for CURVE, `identity` for what operators see, `backoff` for how soon it comes back.
+    `ttl` is in seconds: after so much silence either side gives up the other; with None there are no heartbeats. The
+    options are those of all sockets: `security` for CURVE, `identity` is the name that operators see, and `backoff` the
+    time between attempts to connect.
     """
 
     _shell: ConnectorShell
@@ -121,30 +131,30 @@ class Connector(BaseSocket):
         waiter.call(shell.start)
 
     def connect(self, timeout: float | None = None) -> None:
-        """Wait until there is a session. Other calls do so by themselves; this one says why there is none."""
+        """Wait until there is a session. Other calls do this by themselves. `TimedOut` says why there is none."""
         self._writable.until(self._while_open(lambda: self._shell.ready or None), timeout, "there was no session")
 
     @property
     def connected(self) -> bool:
-        """Whether there is a session now."""
+        """Whether the connector has a session now."""
         return self._shell.ready
 
     @property
     def subscriptions(self) -> list[str]:
-        """The topics that the program subscribed to, whether there is a session or not."""
+        """The topics that the program subscribed to, with a session or without."""
         return [as_text(topic) for topic in self._waiter.call(self._shell.engine.topics)]
 
     @property
     def missed(self) -> int:
-        """The number of messages that the middleware could not deliver because we were too slow."""
+        """The number of messages that the middleware could not deliver because this program was too slow."""
         return self._shell.engine.missed
 
     def subscribe(self, *topics: str, since: Since | None = None, timeout: float | None = None) -> None:
-        """Subscribe to topics; return when the middleware has said OK.
+        """Subscribe to topics; return when the middleware has answered OK.
 
-        With `since`, a sequence or a time, messages that were PUT since then are received first, if the middleware
-        keeps the topic; and after a lost connection none is missing. Raises `CommandRefused` if a topic is not allowed,
-        or not kept. After a `TimedOut` the topics are still subscribed to as soon as there is a session.
+        With `since`, a sequence or a time, the connector first receives the messages that were PUT since then, if the
+        middleware keeps the topic, and misses none after a lost connection. Raises `CommandRefused` if a topic is not
+        allowed, or not kept. After `TimedOut` the connector still subscribes as soon as it has a session.
         """
         names = topics_of(topics)
         ticket = self._waiter.call(self._while_open(partial(self._shell.subscribe, names, since)))
@@ -167,8 +177,8 @@ class Connector(BaseSocket):
     ) -> None:
         """Send a message to all subscribers of a topic.
 
-        With `confirm`, this returns when the middleware has taken the message (and written it, if the topic is kept),
-        and raises `CommandRefused`, or `Unconfirmed` if the connection was lost. Without, nothing is heard of it.
+        With `confirm`, return when the middleware has accepted the message (and stored it, if the topic is kept), or
+        raise `CommandRefused`, or `Unconfirmed` if the connection was lost. Without `confirm`, failures go unnoticed.
         """
         name = topics_of((topic,))[0]
         extra = put_headers(reply_to, headers)
@@ -190,7 +200,7 @@ class Connector(BaseSocket):
         positional: Iterable[bytes] = (),
         timeout: float | None = None,
     ) -> dict[str, str]:
-        """Say any command with an ID; return the headers of the OK, or raise `CommandRefused`."""
+        """Send any command with an ID; return the headers of the OK, or raise `CommandRefused`."""
         given = {octets_of(key): octets_of(value) for key, value in (headers or {}).items()}
         answer = self._request(octets_of(verb), given, tuple(positional), timeout)
         return texts_of(answer)
@@ -209,7 +219,7 @@ class Connector(BaseSocket):
         return ticket.result()
 
     def recv(self, timeout: float | None = None) -> Message:
-        """Return the next message of the topics that were subscribed to."""
+        """Return the next message of the subscribed topics; raise `TimedOut` after `timeout` seconds."""
         return self._readable.until(self._while_open(self._shell.next_message), timeout, NO_MESSAGE)
 
     def messages(self) -> Iterator[Message]:
@@ -225,9 +235,9 @@ class Connector(BaseSocket):
 
 
 class Fleet:
-    """Calls the agents of a fleet through a connector, whose messages are the replies and nothing else.
+    """Calls the agents of a fleet through a connector. The program must not use this connector for anything else.
 
-    `caller` is our name for the nodes; the host's name by default.
+    `caller` is the name of this program for the nodes; the host's name by default.
     """
 
     def __init__(self, connector: Connector, *, caller: str = "", collective: str = COLLECTIVE) -> None:
@@ -253,10 +263,10 @@ class Fleet:
         discover: float = 1.0,
         on_reply: Callable[[Reply, Call], object] | None = None,
     ) -> Outcome:
-        """Call an action on `nodes`, or on every node that has the agent; return the replies, and who did not answer.
+        """Call an action on `nodes`, or on every node that has the agent; return the replies, and the silent nodes.
 
         Without `nodes`, a ping of `discover` seconds first finds the nodes that have the agent. With `discover=0` there
-        is no ping: no node is expected, and every one that answers within the timeout counts.
+        is no ping: no node is expected, and every node that answers within the timeout counts.
         """
         expected: list[str] = []
         if nodes is None and discover > 0:

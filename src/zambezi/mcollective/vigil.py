@@ -1,7 +1,7 @@
-"""When to look whether a session has fallen silent.
+"""The vigil of the middleware: when to check whether a session has fallen silent.
 
-Each session with a TTL has one place in a heap. A message that comes or goes moves nothing: it only notes the time, and
-whoever is looked at too early is looked at again.
+Each session with a TTL has one entry in a heap. A message that comes or goes moves no entry: it only notes the time. A
+session that is checked too early gets another entry.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FEW: Final = 10
 
 
 class Vigil:
-    """The sessions that are to be looked at, by time."""
+    """The sessions to check, by time."""
 
     __slots__ = ("_heap", "_order")
 
@@ -31,13 +31,13 @@ class Vigil:
 
     @property
     def deadline(self) -> float:
-        """When the next one is due; infinity if none is."""
+        """The time of the next check; infinity if there is none."""
         return self._heap[0][0] if self._heap else _NEVER
 
     def watch(self, session: Session, when: float, sessions: int) -> None:
-        """Look at a session at a time, or before. `sessions` is how many there are.
+        """Check a session at a time, or before. `sessions` is the number of all sessions.
 
-        Only an earlier look needs a new place. Old places are swept out before they are more than the sessions: clients
+        Only an earlier check needs a new entry. Old entries are removed before they outnumber the sessions: clients
         that change their TTL all the time must not fill the heap.
         """
         if when < session.scheduled:
@@ -48,7 +48,7 @@ class Vigil:
             heapq.heappush(self._heap, (when, next(self._order), session))
 
     def due(self, now: float) -> Iterator[tuple[Session, float]]:
-        """The sessions to be looked at now, and by how much that is too late."""
+        """Yield the sessions to check now, and by how much that is too late."""
         while self._heap and self._heap[0][0] <= now:
             when, _, session = heapq.heappop(self._heap)
             if session.open and when == session.scheduled:

@@ -1,7 +1,7 @@
-"""36/ZRE: nodes that find each other on a network, form groups and talk; and ZRE/LOG, by which a mesh is watched.
+"""36/ZRE: nodes that find each other on a network, form groups and send messages; and ZRE/LOG, the log of a mesh.
 
-`Node` blocks, and any thread may use it; `zambezi.zre.asyncio.Node` is its twin for asyncio. Here is also what both
-need: events, errors, and a network in memory for simulations.
+`Node` blocks, and any thread can use it; `zambezi.zre.asyncio.Node` is its twin for asyncio. The events, the errors and
+the network in memory for simulations are for both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The beacon: 22 octets by which a node says that it is there, and where its mailbox is. (BCN-03)"""
+"""The beacon: 22 bytes by which a node tells others that it exists, and the port of its mailbox. (BCN-03)"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIZE: Final = 22
 
 @dataclass(frozen=True, slots=True)
 class Beacon:
-    """A node's UUID and its mailbox's port; port zero says that it is leaving. (BCN-07, BCN-08)
+    """A node's UUID and the port of its mailbox; port zero says that the node leaves. (BCN-07, BCN-08)
 
     >>> Beacon.decode(Beacon(UUID(int=7), 49152).encode())
     Beacon(uuid=UUID('00000000-0000-0000-0000-000000000007'), port=49152)
@@ -26,7 +26,7 @@ class Beacon:
 
     @classmethod
     def decode(cls, octets: bytes) -> Beacon | None:
-        """The beacon in a datagram, or None: what is no beacon is discarded in silence. (BCN-04)"""
+        """Return the beacon in a datagram; None if it contains none, and must be discarded in silence. (BCN-04)"""
         if len(octets) != SIZE or octets[:4] != _HEADER:
             return None
         return cls(UUID(bytes=octets[4:20]), int.from_bytes(octets[20:], "big"))

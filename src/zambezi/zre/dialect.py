@@ -1,4 +1,4 @@
-"""The two dialects of ZRE behind one face: what the engine says, and how each says it."""
+"""The two dialects of ZRE behind one interface: the engine says what to send, a dialect how it is encoded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-from zambezi.wire import Message
+from zambezi.wire import Message, WireError
 from zambezi.zre import messages
 
 Frames: TypeAlias = tuple[bytes, ...]
@@ -18,7 +18,7 @@ _HELLO: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What HELLO tells, in either dialect."""
+    """The contents of a HELLO, in either dialect."""
 
     endpoint: str
     groups: Sequence[str]
@@ -29,7 +29,7 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The classes of a dialect by what they are for, and where the sequence stands in them."""
+    """The messages of a dialect by their purpose, and the offset of the sequence in them."""
 
     name: str
     family: type[messages.Stable | messages.Draft]
@@ -43,11 +43,11 @@ class Dialect:
     sequence_at: int
 
     def sequence_of(self, octets: bytes) -> int:
-        """The sequence, also of a command that ZRE does not define."""
+        """Return the sequence of a message, also of a command that ZRE does not define."""
         return int.from_bytes(octets[self.sequence_at : self.sequence_at + 2], "big")
 
     def numbered(self, frames: Frames, sequence: int) -> Frames:
-        """The same message with another sequence: what is sent to many is encoded once."""
+        """Return the same message with another sequence: a message to many peers is encoded once."""
         head, at = frames[0], self.sequence_at
         return (head[:at] + sequence.to_bytes(2, "big") + head[at + 2 :], *frames[1:])
 
@@ -91,24 +91,37 @@ DIALECTS: Final = {dialect.name: dialect for dialect in (STABLE, DRAFT)}
 
 
 def is_signed(octets: bytes) -> bool:
-    """Whether a message is one of ZRE's at all. (SIG-01)"""
+    """Return whether a message begins with the signature of ZRE. (SIG-01)"""
     return octets[:2] == _SIGNATURE and len(octets) >= 5
 
 
 def is_hello(octets: bytes) -> bool:
+    """Return whether a signed message is a HELLO."""
     return octets[2] == _HELLO
 
 
 def dialect_of_hello(octets: bytes) -> Dialect | None:
-    """Told by the fourth octet: the version, or the high octet of sequence 1. (DIA-01)"""
+    """Return the dialect by the fourth byte of a HELLO: the version, or the high byte of sequence 1. (DIA-01)"""
     return {2: STABLE, 0: DRAFT}.get(octets[3])
 
 
 def greeting_of(message: Message, uuid: bytes) -> Greeting:
-    """What a HELLO says. A draft peer has no name: it is called by the beginning of its UUID."""
+    """Return the contents of a HELLO. A draft peer has no name; the first digits of its UUID stand for it."""
     if isinstance(message, messages.Hello):
         name = message.name or uuid.hex()[:6]
         return Greeting(message.endpoint, message.groups, message.status, name, message.headers)
     assert isinstance(message, messages.DraftHello)
     endpoint = f"tcp://{message.ipaddress}:{message.mailbox}"
     return Greeting(endpoint, message.groups, message.status, uuid.hex()[:6], message.headers)
+
+
+def read_hello(frames: Sequence[bytes], uuid: bytes) -> tuple[Dialect, Greeting] | None:
+    """Return the dialect and the contents of a HELLO; None if it is malformed, or not the first of a sequence."""
+    dialect = dialect_of_hello(frames[0])
+    if dialect is None:
+        return None
+    try:
+        message = dialect.family.decode(frames)
+    except WireError:
+        return None
+    return (dialect, greeting_of(message, uuid)) if dialect.sequence_of(frames[0]) == 1 else None

@@ -1,4 +1,4 @@
-"""How beacons travel: by UDP broadcast, or in memory. A node with seeds needs neither."""
+"""Discovery: how beacons travel, by UDP broadcast or in memory. A node with seeds needs neither."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Receive: TypeAlias = Callable[[bytes, str], object]
 
 
 class Discovery(Protocol):
-    """Sends beacons, and gives those that come with the address that they came from."""
+    """Sends beacons, and calls `receive` with each beacon that comes and the address that it came from."""
 
     def start(self, reactor: Reactor, receive: Receive) -> None: ...
     def send(self, octets: bytes) -> None: ...
@@ -25,7 +25,7 @@ class Discovery(Protocol):
 
 
 class Broadcast:
-    """Beacons by UDP broadcast on one or more interfaces. Any number of nodes on a host share the port."""
+    """Beacons by UDP broadcast on one or more interfaces. Any number of nodes on a host can share the port."""
 
     def __init__(self, interfaces: Sequence[Interface], port: int = PORT) -> None:
         self._interfaces = list(interfaces)
@@ -57,7 +57,7 @@ class Broadcast:
         listener = self._listener
         if listener is None:
             return
-        for _ in range(100):  # a flood of datagrams must not keep the loop from all else
+        for _ in range(100):  # so that a flood of datagrams does not stop the event loop
             try:
                 octets, (address, _port) = listener.recvfrom(64)
             except (BlockingIOError, InterruptedError):
@@ -69,7 +69,7 @@ class Broadcast:
 
     def send(self, octets: bytes) -> None:
         for sender, target in self._senders:
-            # A network that is down, or a full queue, swallows the beacon; the next one comes in a second.
+            # If the network is down or the kernel's queue is full, the beacon is lost. The next one follows soon.
             with contextlib.suppress(OSError):
                 sender.sendto(octets, target)
 
@@ -95,7 +95,7 @@ def _sender(interface: Interface) -> socket.socket:
 
 
 class MemoryNetwork:
-    """A network within a process: for simulations and tests. Beacons reach every node that is joined to it.
+    """A network within a process, for simulations and tests. Beacons reach every node that joined it.
 
     >>> network = MemoryNetwork()
     >>> here, there = network.discovery(), network.discovery()
@@ -111,11 +111,11 @@ class MemoryNetwork:
         self._addresses = itertools.count(1)
 
     def discovery(self) -> MemoryDiscovery:
-        """A place in the network for one more node."""
+        """Return the discovery of one more node, with an address of its own."""
         return MemoryDiscovery(self, next(self._addresses))
 
     def mailbox_at(self, address: str, port: int) -> str:
-        """The endpoint of a mailbox by the address and the port of a beacon."""
+        """Return the endpoint of a mailbox by the address and the port of a beacon."""
         return f"inproc://{self.name}/{address}/{port}"
 
     def join(self, member: MemoryDiscovery, reactor: Reactor, receive: Receive) -> None:
@@ -125,13 +125,13 @@ class MemoryNetwork:
         self._members.pop(member, None)
 
     def broadcast(self, octets: bytes, address: str) -> None:
-        """To every member, each in its own thread or loop."""
+        """Give a beacon to every member, each in its own thread or event loop."""
         for reactor, receive in list(self._members.values()):
             reactor.call_soon(receive, octets, address)
 
 
 class MemoryDiscovery:
-    """A node's place in a `MemoryNetwork`."""
+    """The discovery of one node in a `MemoryNetwork`."""
 
     def __init__(self, network: MemoryNetwork, number: int) -> None:
         self.network = network

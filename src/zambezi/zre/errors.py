@@ -6,11 +6,11 @@ from zambezi.errors import ZambeziError
 
 
 class ZreError(ZambeziError):
-    """The base of everything that this package raises."""
+    """The base class of all errors of this package."""
 
 
 class NoSuchPeer(ZreError):
-    """The peer is not here: it never was, it left, or it is gone."""
+    """The node has no such peer: it never had, or the peer has left or expired."""
 
 
 class NodeStopped(ZreError):

@@ -1,4 +1,4 @@
-"""What a node tells its program."""
+"""The events by which a node tells its program of its peers and their messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """The base of all events: which peer it is about."""
+    """The base class of all events: the UUID and the name of the peer."""
 
     peer: UUID
     name: str
@@ -17,7 +17,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Enter(Event):
-    """A peer is there, and can be talked to."""
+    """A peer has entered the mesh: the program can send messages to it."""
 
     endpoint: str
     headers: Mapping[str, str] = field(hash=False)
@@ -25,21 +25,21 @@ class Enter(Event):
 
 @dataclass(frozen=True, slots=True)
 class Exit(Event):
-    """A peer is gone."""
+    """A peer is gone. A message to it raises `NoSuchPeer`, until it enters again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Join(Event):
-    """A peer joined a group, or was in it when it came."""
+    """A peer joined a group, or was in the group when it entered."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True)
 class Leave(Event):
-    """A peer left a group, but is still there."""
+    """A peer left a group, and is still in the mesh."""
 
     group: str
 
@@ -52,7 +52,7 @@ class Whisper(Event):
 
     @property
     def data(self) -> bytes:
-        """The content, where it is one frame; otherwise its frames joined."""
+        """The content as one `bytes`; several frames are joined."""
         return b"".join(self.content)
 
 
@@ -65,15 +65,15 @@ class Shout(Event):
 
     @property
     def data(self) -> bytes:
-        """The content, where it is one frame; otherwise its frames joined."""
+        """The content as one `bytes`; several frames are joined."""
         return b"".join(self.content)
 
 
 @dataclass(frozen=True, slots=True)
 class Evasive(Event):
-    """Nothing was heard from the peer for a while, and it was sent a PING."""
+    """A peer was silent for a while, and was sent a PING."""
 
 
 @dataclass(frozen=True, slots=True)
 class Silent(Event):
-    """The peer did not answer a PING either."""
+    """A peer did not answer the PING either."""

@@ -1,23 +1,24 @@
 """Gossip: how nodes find each other where no beacon reaches them. It is an extension of ours, carried by ZRE.
 
-A node that wants to be told of others has a header in its HELLO. It is told, by WHISPERs that begin with a frame of
-their own, of all peers when it comes, of each that comes later, and of all again in rounds: in each round a node tells
-one of those who asked. So two that lost each other hear of each other from any third before long.
+A node that wants to be told of others has a header in its HELLO. Its peers tell it by WHISPERs that begin with a frame
+of their own: of all peers when it comes, of each peer that comes later, and of all again in rounds. In each round a
+node tells one of the peers that ask. So two nodes that lost each other soon hear of each other from any third node.
 
-An entry is a UUID and an endpoint. A UUID alone, and the sender's own, says that it is leaving: what a beacon with port
-zero is elsewhere. It goes only to those who have shown that they know gossip, by the header or by telling some; to
-others such a message would be one of the program's.
+An entry is a UUID and an endpoint. A UUID alone, which must be the sender's own, says that the sender leaves, like a
+beacon with port zero. It goes only to peers that have shown that they know gossip, by the header or by sending some: to
+others it would be a message for the program.
 
-Where there is no third, `Lost` remembers where the peers were that fell silent. They are greeted again in the rounds
-1, 2, 4, 8 ... after that, and forgotten in the end.
+Where there is no third node, `Lost` remembers the endpoints of peers that fell silent. The node looks for them again in
+the rounds 1, 2, 4, 8 ... after that, and forgets them in the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from zambezi.zre.dialect import Frames
+from zambezi.zre.peer import Peer
 
 HEADER: Final = "X-ZAMBEZI-GOSSIP"  # its value is the mailbox of the node
 MARK: Final = b"\x00zambezi-gossip"
@@ -29,7 +30,7 @@ _ROUNDS: Final = 64
 
 
 class Entry(NamedTuple):
-    """Of whom is told, and where it is; with no endpoint: it leaves."""
+    """A peer and its endpoint. An empty endpoint says that the peer leaves."""
 
     key: bytes
     endpoint: str
@@ -39,22 +40,116 @@ class Entry(NamedTuple):
 
 
 def contents(entries: Iterable[Entry]) -> Iterator[Frames]:
-    """What the WHISPERs hold that tell of peers: one at least, for it shows that gossip is known here."""
+    """Yield the contents of the WHISPERs that carry entries: at least one, which shows that we know gossip."""
     encoded = [entry.encode() for entry in entries]
     for start in range(0, max(1, len(encoded)), _AT_ONCE):
         yield (MARK, *encoded[start : start + _AT_ONCE])
 
 
 def read(frames: Iterable[bytes]) -> Iterator[Entry]:
-    """The entries in the frames after the mark. What is malformed is passed over."""
+    """Yield the entries in the frames after the mark. Malformed ones are ignored."""
     for frame in frames:
         endpoint = frame[_UUID:].decode("utf-8", "replace")
         if len(frame) >= _UUID and (not endpoint or endpoint.startswith(("tcp://", "inproc://"))):
             yield Entry(frame[:_UUID], endpoint)
 
 
+class Telling(NamedTuple):
+    """Gossip to send: the peers that are told, and the content of the WHISPER."""
+
+    peers: list[Peer]
+    content: Frames
+
+
+class Gossip:
+    """The gossip of a node: the peers that ask for it, the peers that tell it, and the peers that were lost.
+
+    `peers` are the node's peers, and `asks` says whether the node wants to be told of others.
+    """
+
+    def __init__(self, peers: Mapping[bytes, Peer], asks: bool) -> None:
+        self.asks = asks
+        self.lost = Lost()
+        self._peers = peers
+        self._askers: dict[bytes, None] = {}  # the peers that want to be told, the next one first
+        self._tellers: set[bytes] = set()  # the peers that have told us
+
+    @property
+    def has_askers(self) -> bool:
+        """Whether a peer wants to be told."""
+        return bool(self._askers)
+
+    def headers(self, mailbox: str) -> Mapping[str, str]:
+        """Return the header by which our HELLO asks for gossip."""
+        return {HEADER: mailbox} if self.asks else {}
+
+    def recognizes(self, sender: Peer, content: Frames) -> bool:
+        """Return whether the content of a WHISPER is gossip. If neither side gossips, it is the program's."""
+        return bool(content) and content[0] == MARK and (self.asks or HEADER in sender.headers)
+
+    def has_no_beacons(self, peer: Peer) -> bool:
+        """Return whether a peer, by all we know, sends no beacons: then its silence is nothing unusual."""
+        return HEADER in peer.headers and not peer.beacon
+
+    def receive(self, teller: Peer, content: Frames) -> Iterator[Entry]:
+        """Yield the entries of a WHISPER that matter: peers, if we asked for them, and the teller's own goodbye."""
+        self._tellers.add(teller.key)
+        for entry in read(content[1:]):
+            if not entry.endpoint and entry.key == teller.key:
+                yield entry
+                return
+            if entry.endpoint and self.asks:
+                yield entry
+
+    def introduce(self, newcomer: Peer) -> list[Telling]:
+        """Return the gossip about a peer that is ready now. Any node answers one that asks, so any can be its seed."""
+        self.lost.forget(newcomer.key)
+        tellings = []
+        if HEADER in newcomer.headers:
+            self._askers[newcomer.key] = None
+            tellings += self._tell_all(newcomer)
+        if self._askers:
+            (news,) = contents([Entry(newcomer.key, newcomer.endpoint)])
+            tellings.append(Telling([self._peers[key] for key in self._askers if key != newcomer.key], news))
+        return tellings
+
+    def tell_next_asker(self) -> list[Telling]:
+        """Return the gossip of one round: one of the peers that ask is told of all others."""
+        if not self._askers:
+            return []
+        asker = next(iter(self._askers))
+        del self._askers[asker]
+        self._askers[asker] = None  # its next turn is after all others
+        return self._tell_all(self._peers[asker])
+
+    def _tell_all(self, asker: Peer) -> list[Telling]:
+        known = [Entry(peer.key, peer.endpoint) for peer in self._peers.values() if peer is not asker and peer.ready]
+        return [Telling([asker], content) for content in contents(known)]
+
+    def part(self, peer: Peer) -> None:
+        """Tell a peer no more: it has ended. If we had met it, we look for it in later rounds."""
+        self._askers.pop(peer.key, None)
+        self._tellers.discard(peer.key)
+        if peer.ready and self.asks:
+            self.lost.add(peer.key, peer.endpoint)
+
+    def left(self, peer: Peer) -> None:
+        """Do not look for a peer that said goodbye."""
+        self.lost.forget(peer.key)
+
+    def goodbye(self, us: bytes) -> Telling:
+        """Return the gossip by which we leave, for all peers that understand it."""
+        (content,) = contents([Entry(us, "")])
+        return Telling([self._peers[key] for key in {**self._askers, **dict.fromkeys(self._tellers)}], content)
+
+    def clear(self) -> None:
+        """Forget which peers ask and tell."""
+        self._askers.clear()
+        self._tellers.clear()
+
+
 class Lost:
-    """Where the peers were that fell silent.
+    """The endpoints of peers that fell silent.
 
     >>> lost = Lost()
     >>> lost.add(b"a", "tcp://10.0.0.1:1")
@@ -63,21 +158,23 @@ class Lost:
     """
 
     def __init__(self) -> None:
-        self._lost: dict[bytes, tuple[str, int]] = {}  # the endpoint, and for how many rounds it has been lost
+        self._lost: dict[bytes, tuple[str, int]] = {}  # the endpoint, and for how many rounds the peer has been lost
 
     def __len__(self) -> int:
         return len(self._lost)
 
     def add(self, key: bytes, endpoint: str) -> None:
+        """Remember a peer. If there are too many, the one that has been lost for longest is forgotten."""
         self.forget(key)
         if len(self._lost) >= _REMEMBERED:
-            del self._lost[next(iter(self._lost))]  # the one that has been lost for longest
+            del self._lost[next(iter(self._lost))]
         self._lost[key] = endpoint, 0
 
     def forget(self, key: bytes) -> None:
+        """Forget a peer: it is back, or it said goodbye."""
         self._lost.pop(key, None)
 
     def next_round(self) -> list[Entry]:
-        """Those who are to be greeted in this round."""
+        """Return the peers to look for in this round."""
         self._lost = {key: (where, rounds + 1) for key, (where, rounds) in self._lost.items() if rounds < _ROUNDS}
         return [Entry(key, where) for key, (where, rounds) in self._lost.items() if rounds & (rounds - 1) == 0]

@@ -1,14 +1,14 @@
 """The network interfaces that beacons go out on, and the address of ours that a peer can reach.
 
 Interfaces come and go while a node runs: a cable is plugged in, a lease ends, a laptop is carried to another room.
-Which ones a node uses is decided by `follow`, from those that there are now and those that it used before:
+`follow` decides which ones a node uses, from those that exist now and those that it used before:
 
-- Without a name it is one. It stays the same for as long as it can be used, and is left for another only then. What is
-  down, but still has its address, is likely to come back, and is left only for one that is up.
-- `"*"` is all that can be used, and all that are down but still have their address.
-- An interface that was named is never left for another one. As long as it is gone, it is waited for.
+- If the program named none, the node uses one, and keeps it for as long as it is usable. An interface that is down, but
+  still has its address, is likely to come back: the node leaves it only for one that is up.
+- With `"*"` the node uses all that are usable, and those that are down but still have their address.
+- The node never leaves an interface that the program named. If it is gone, the node waits for it.
 
-The loopback is used when it is named, or when there is nothing else.
+The node uses the loopback if the program named it, or if there is nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import psutil
 
 from zambezi.zre.errors import ZreError
 
-# What a user asks for: names or addresses, "*" for all, None for one that is good.
+# The interfaces that a program asks for: names or addresses, "*" for all, None for one that is usable.
 Wanted: TypeAlias = str | Sequence[str] | None
 
 
@@ -39,7 +39,7 @@ class Interface:
     name: str
     where: IPv4Interface
     up: bool = field(default=True, compare=False)
-    # As text: to hash and compare the library's addresses costs more than all else that is done with a beacon.
+    # As text: hashing and comparing the library's addresses costs more than all other work on a beacon.
     _network: str = field(default="", init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -55,10 +55,11 @@ class Interface:
 
     @property
     def outside(self) -> bool:
-        """Whether it leads to other machines, by broadcast."""
+        """Whether it reaches other machines by broadcast."""
         return not self.where.is_loopback and self.where.network.prefixlen < 31
 
     def reaches(self, address: str) -> bool:
+        """Return whether an address is in the network of this interface."""
         return _within(self._network, address)
 
     def __str__(self) -> str:
@@ -66,7 +67,7 @@ class Interface:
 
 
 def interfaces() -> list[Interface]:
-    """Every IPv4 address of this machine that beacons can go out on, if its interface is up. None is link-local."""
+    """Return every IPv4 address of this machine that beacons can go out on, if it is up. None is link-local."""
     up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
     return [
         Interface(name, IPv4Interface(f"{entry.address}/{entry.netmask or 32}"), name in up)
@@ -77,7 +78,7 @@ def interfaces() -> list[Interface]:
 
 
 def choose(wanted: Wanted) -> list[Interface]:
-    """The interfaces to begin with."""
+    """Return the interfaces to begin with; raise `ZreError` if there are none."""
     found = interfaces()
     for name in _names(wanted):
         if not any(one.up and name in (one.name, one.address) for one in found):
@@ -85,12 +86,12 @@ def choose(wanted: Wanted) -> list[Interface]:
             raise ZreError(f"no interface {name!r} is up with an IPv4 address; there are: {have or 'none'}")
     chosen = follow(wanted, (), found)
     if not chosen:
-        raise ZreError("no network interface is up; name one with interface=..., as in interface='lo'")
+        raise ZreError("no network interface is up; name one, as in interface='lo'")
     return chosen
 
 
 def follow(wanted: Wanted, before: Sequence[Interface], found: Sequence[Interface]) -> list[Interface]:
-    """The interfaces to use now, of those found, by those that were used before."""
+    """Return the interfaces to use now, of those found; `before` are those that were used so far."""
     if wanted is None:
         return _best(before, found)
     if wanted == "*":
@@ -99,7 +100,7 @@ def follow(wanted: Wanted, before: Sequence[Interface], found: Sequence[Interfac
     chosen = []
     for name in _names(wanted):
         matches = [one for one in found if name in (one.name, one.address)]
-        # The one that is up, and of those the one that was used before.
+        # One that is up comes first, and of these one that was used before.
         matches.sort(key=lambda one: (not one.up, one not in before))
         chosen += [one for one in matches[:1] if one not in chosen]
     return chosen or list(before)
@@ -108,18 +109,18 @@ def follow(wanted: Wanted, before: Sequence[Interface], found: Sequence[Interfac
 def _best(before: Sequence[Interface], found: Sequence[Interface]) -> list[Interface]:
     names = {one.name for one in before}
     good = [one for one in found if one.outside and (one.up or one in before)]
-    # An address that was used before is better than another one of its interface, and that than any other.
+    # An address that was used before is best, then another one of its interface, then any other.
     good.sort(key=lambda one: (not one.up, one not in before, one.name not in names))
     return good[:1] or _last_resort(found) or list(before)
 
 
 def _last_resort(found: Sequence[Interface]) -> list[Interface]:
-    """A line to one other machine, or the loopback."""
+    """Return a line to one other machine, or the loopback."""
     return sorted((one for one in found if one.up), key=lambda one: one.where.is_loopback)[:1]
 
 
 def several(wanted: Wanted) -> bool:
-    """Whether there may be more than one."""
+    """Return whether a program asks for more than one interface."""
     return wanted == "*" or len(_names(wanted)) > 1
 
 
@@ -130,7 +131,7 @@ def _names(wanted: Wanted) -> Sequence[str]:
 
 
 def fit_to_tell(address: str) -> bool:
-    """Whether an address of ours can be told to others: a wildcard and a link-local one mean nothing to them."""
+    """Return whether peers can use an address of ours: a wildcard and a link-local address mean nothing to them."""
     where = IPv4Address(address)
     return not (where.is_link_local or where.is_unspecified or where.is_multicast)
 
@@ -142,9 +143,9 @@ def _within(network: str, address: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def local_address_for(address: str) -> str:
-    """The address of ours from which packets to `address` go out, as the routing table has it. Nothing is sent.
+    """Return our address from which packets to `address` go out, by the routing table. Nothing is sent.
 
-    It is remembered, until `routes_changed`.
+    The answer is cached until `routes_changed`.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -155,5 +156,5 @@ def local_address_for(address: str) -> str:
 
 
 def routes_changed() -> None:
-    """An interface came or went."""
+    """Clear the cache of `local_address_for`: an interface came or went."""
     local_address_for.cache_clear()

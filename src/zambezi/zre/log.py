@@ -1,4 +1,4 @@
-"""ZRE/LOG: the nodes of a mesh report what they do to whoever collects it (the extension protocol of the draft)."""
+"""ZRE/LOG: the nodes of a mesh report what they do to a collector. It is the extension protocol of the draft."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEXT_LIMIT: Final = 255
 
 
 class Level(IntEnum):
-    """How serious it is. (LOG-04)"""
+    """The severity of a log. (LOG-04)"""
 
     ERROR = 1
     WARNING = 2
@@ -23,7 +23,7 @@ class Level(IntEnum):
 
 
 class What(IntEnum):
-    """What happened, as seen by the node that reports it. (LOG-04)"""
+    """The event of a log, as the reporting node sees it. (LOG-04)"""
 
     JOIN = 1
     LEAVE = 2
@@ -38,7 +38,7 @@ class ZreLog(Message, signature=0xAAA2):
 
 
 class Log(ZreLog, id=1):
-    """One report. (LOG-04, LOG-05)"""
+    """One log. (LOG-04, LOG-05)"""
 
     level: Level = field(choice(number_1, Level))
     event: What = field(choice(number_1, What))
@@ -49,30 +49,30 @@ class Log(ZreLog, id=1):
 
 
 def hash_of(uuid: UUID | None) -> int:
-    """The two octets that stand for a UUID in a log; zero where there is none. Different UUIDs may have the same."""
+    """Return the number that stands for a UUID in a log, or zero for none. Different UUIDs can have the same."""
     return 0 if uuid is None else binascii.crc_hqx(uuid.bytes, 0xFFFF)
 
 
 def cut(text: str) -> str:
-    """As much of a text as a log holds, whole characters only."""
+    """Return as much of a text as a log can hold, in whole characters."""
     return text.encode("utf-8", "replace")[:TEXT_LIMIT].decode("utf-8", "ignore")
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A log that was received, with the octets as they came."""
+    """A log that was received, with its bytes as they came."""
 
     log: Log
     octets: bytes
 
     @property
     def key(self) -> str:
-        """The routing key under which it is journalled: LEVEL.EVENT.NODE."""
+        """The routing key under which it is stored: LEVEL.EVENT.NODE."""
         return f"{self.log.level.name}.{self.log.event.name}.{self.log.node:04x}"
 
 
 def read(octets: bytes) -> Record | None:
-    """A log, or None for what is no log, which is discarded in silence. (LOG-03)"""
+    """Return the log in a message; None if it contains none, and must be discarded in silence. (LOG-03)"""
     try:
         message = ZreLog.decode(octets)
     except WireError:

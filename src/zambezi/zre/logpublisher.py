@@ -1,7 +1,8 @@
 """The PUB socket by which a node reports to log services. (LOG-02)
 
-A PUB forgets what nobody subscribes to, and a service that was just found has not subscribed yet. What is reported in
-that moment, the most interesting one, is kept for it: some hundreds of logs, until its subscription comes.
+A PUB drops messages to peers that have not subscribed, and a service that was just found has not subscribed yet. But
+the logs of that moment are the most interesting ones. So up to 500 of them are kept for the service until it
+subscribes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ BACKLOG: Final = 500
 
 
 class LogPublisher:
-    """A PUB with a memory for services that have not subscribed yet."""
+    """A PUB that keeps logs for services that have not subscribed yet."""
 
     def __init__(self, reactor: Reactor, options: Options, chance: random.Random | None = None) -> None:
         self._pub = Pub(reactor, options, chance)
@@ -38,12 +39,12 @@ class LogPublisher:
         self._backlogs[self._pub.connect(endpoint)] = deque(maxlen=BACKLOG)
 
     def disconnect(self, endpoint: str) -> None:
-        """Report to a service no longer."""
+        """Stop reporting to the service at an endpoint."""
         self._backlogs.pop(self.transport.connected_to(endpoint), None)
         self._pub.disconnect(endpoint, 0)
 
     def publish(self, log: bytes) -> None:
-        """Report to all services: now, or as soon as they have subscribed."""
+        """Send a log to all services: now, or as soon as they have subscribed."""
         for backlog in self._backlogs.values():
             if len(backlog) == BACKLOG:
                 self.transport.counters.dropped += 1

@@ -1,4 +1,4 @@
-"""The log service without waiting: a SUB socket on an ephemeral port, to which the nodes of a mesh connect. (LOG-01)"""
+"""The shell of a log service: a SUB socket on an ephemeral port, to which the nodes of a mesh connect. (LOG-01)"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zambezi.zre.node import EPHEMERAL, NodeShell, security_of
 
 
 class LogShell:
-    """Collects logs for a node that announces it."""
+    """Collects the logs of a mesh for a node that announces the service."""
 
     def __init__(self, reactor: Reactor, node: NodeShell) -> None:
         security, guard = security_of(node.options.keys)
@@ -32,7 +32,7 @@ class LogShell:
         node.on_moved.append(self._node_moved)
 
     def _node_moved(self) -> None:
-        """The node has another address. Service and node may be in different threads: each acts in its own."""
+        """Follow the node to another address. Service and node can be in different threads; each acts in its own."""
         self._reactor.call_soon(self._follow, self._node.service_endpoint("log", EPHEMERAL))
 
     def _follow(self, where: str) -> None:
@@ -41,14 +41,14 @@ class LogShell:
         try:
             endpoint = self._sub.bind(where)
         except EndpointError:
-            return  # that address is gone, too, and the node will move again
+            return  # that address is gone too, and the node will move again
         self._sub.unbind(self.endpoint)
         before, self.endpoint = self.endpoint, endpoint
         self._node.reactor.call_soon(self._announce, before, endpoint)
 
     def _announce(self, before: str, endpoint: str) -> None:
         node = self._node
-        if not node.stopping and node.engine.headers.get(SERVICE) == before:
+        if not node.stopping and node.engine.profile.headers.get(SERVICE) == before:
             node.announce(SERVICE, endpoint)
 
     @property
@@ -58,12 +58,12 @@ class LogShell:
 
     @property
     def closed(self) -> bool:
-        """Whether all is closed."""
+        """Whether everything is closed."""
         return self._sub.closed
 
     def _readable(self) -> None:
         if self.records:
-            return  # what is not read yet waits in the socket, which is bounded
+            return  # further messages wait in the socket, which is bounded
         self._fill()
         if self.records:
             self.on_record()
@@ -81,11 +81,13 @@ class LogShell:
                 batch = self._sub.try_recv_batch()
 
     def next_record(self) -> Record | None:
+        """Return the next log, or None."""
         if not self.records:
             self._fill()
         return self.records.popleft() if self.records else None
 
     def close(self) -> None:
+        """Begin to close."""
         if self._node_moved in self._node.on_moved:
             self._node.on_moved.remove(self._node_moved)
         self._sub.close(0)

@@ -25,7 +25,7 @@ class Dealers:
         self.transport = Transport(reactor, "DEALER", self, options, chance=chance, eager=False)
         self._peers: dict[bytes, Peer] = {}
         self.on_attached: Callable[[Peer], object] = lambda _: None
-        self.on_lost: Callable[[bytes], object] = lambda _: None  # with the key of the peer; it is connected to again
+        self.on_lost: Callable[[bytes], object] = lambda _: None  # with the key of a peer to which it connects again
 
     def open(self, key: bytes, endpoint: str) -> None:
         """Connect to a peer's mailbox."""
@@ -36,13 +36,13 @@ class Dealers:
         self._peers[key] = self._peers.pop(before)
 
     def shut(self, key: bytes) -> None:
-        """Part from a peer. What is queued for it is of no use any more."""
+        """Close the DEALER to a peer, and discard its queue."""
         peer = self._peers.pop(key, None)
         if peer is not None:
             peer.close(0)
 
     def send(self, key: bytes, frames: Frames) -> bool:
-        """Queue a message; return False if the peer's queue is full, which never makes anybody wait. (MBX-05)"""
+        """Queue a message; return False if the peer's queue is full. This never waits. (MBX-05)"""
         peer = self._peers.get(key)
         return peer is None or peer.try_send(frames[0] if len(frames) == 1 else frames)
 
@@ -51,20 +51,20 @@ class Dealers:
         peer = self._peers.get(key)
         return peer is None or peer.drained
 
-    # What the transport tells
+    # Called by the transport
 
     def attached(self, peer: Peer) -> None:
         self.on_attached(peer)
 
     def received(self, peer: Peer, batch: Batch) -> None:
-        """Drop it: nothing is received here. (MBX-04)"""
+        """Drop messages: a DEALER of a node receives nothing. (MBX-04)"""
 
     def writable(self, peer: Peer) -> None:
-        """Do nothing: nobody waits for room."""
+        """Do nothing: a node never waits for room."""
 
     def lost(self, peer: Peer, reason: str) -> None:
         if self.transport.is_outgoing(peer):
-            key = peer.identity[1:]  # mailboxes of our nodes say whose they are
+            key = peer.identity[1:]  # mailboxes of our nodes give their identity
             if self._peers.get(key) is not peer:
                 key = next((key for key, one in self._peers.items() if one is peer), b"")
             self.on_lost(key)

@@ -1,8 +1,8 @@
 """The grammar of 36/ZRE: the stable protocol, and the draft that came before it as a dialect.
 
-The two differ in the octets after the command's id. The stable protocol has its version there, 2; the draft goes on
-with the sequence, whose first octet is 0 in HELLO, because HELLO has sequence 1. So the fourth octet of a HELLO tells
-which dialect it is in, and every later message of that peer is in the same. (DIA-01)
+The two differ in the bytes after the command's id. The stable protocol has its version there, 2. The draft has the
+sequence there, whose first byte is 0 in HELLO, because HELLO has sequence 1. So the fourth byte of a HELLO tells its
+dialect, and every later message of that peer is in the same dialect. (DIA-01)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from zambezi.wire import (
 
 
 class Stable(Message, signature=0xAAA1):
-    """The stable protocol: what all its commands begin with. (SIG-01, SIG-02)"""
+    """The stable protocol: the fields with which all its commands begin. (SIG-01, SIG-02)"""
 
     version: int = constant(number_1, 2)
     sequence: int = field(number_2)
@@ -76,7 +76,7 @@ class PingOk(Stable, id=7):
 
 
 class Draft(Message, signature=0xAAA1):
-    """The draft dialect: no version, and an address in the place of an endpoint."""
+    """The draft dialect: it has no version, and HELLO has an address instead of an endpoint."""
 
     sequence: int = field(number_2)
 

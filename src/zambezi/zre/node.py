@@ -1,10 +1,8 @@
-"""A node without waiting: the engine, its sockets and its beacons, put together on a reactor.
+"""The shell of a node: the engine, its sockets and its beacons, on a reactor. It never waits; the faces do.
 
-The faces (`asyncio`, `sync`) add the waiting for events, and nothing else.
-
-A node follows the interfaces of its machine. Every few beacons it looks which there are; when those that it uses have
-changed, beacons go out on the new ones, the mailbox is bound there too, and peers who would look for it at an address
-that is gone are greeted anew.
+A node follows the interfaces of its machine. Every few beacons it reads the list of interfaces. If those that it uses
+have changed, it sends its beacons on the new ones, binds its mailbox there, and greets the peers again that know an
+address of the mailbox which is gone.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import IPv4Address
-from time import time as wall_clock
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -32,27 +29,26 @@ from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zmtp.security import CurveClient, CurveServer, Null
 from zambezi.zmtp.transport import Transport
-from zambezi.zre import engine as engines
-from zambezi.zre import interfaces, log
+from zambezi.zre import interfaces, log, outputs
 from zambezi.zre.discovery import PORT, Broadcast, Discovery, MemoryDiscovery, MemoryNetwork
 from zambezi.zre.engine import Engine
 from zambezi.zre.errors import NodeStopped, ZreError
-from zambezi.zre.events import Enter, Event, Exit, Shout, Whisper
+from zambezi.zre.events import Event
 from zambezi.zre.interfaces import Interface
-from zambezi.zre.logpublisher import LogPublisher
 from zambezi.zre.mailbox import Dealers
+from zambezi.zre.reporter import Reporter
 
 _log: Final = logging.getLogger("zambezi.zre")
 EPHEMERAL: Final = "49152-65535"  # MBX-01
-# The interfaces are looked at once in so many intervals of beacons.
+# The node reads the list of interfaces once in so many intervals of beacons.
 LOOKS: Final = 3
-# When so many events wait to be read, the node stops reading from its peers until some are.
+# When so many events wait for the program, the node reads nothing from its peers until the program has read half.
 EVENTS_WAITING: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions:
-    """How a node behaves. The names are those of the arguments of `Node`."""
+    """The options of a node, under the names of the arguments of `Node`."""
 
     uuid: UUID = field(default_factory=uuid4)
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -76,15 +72,17 @@ class NodeOptions:
 
     def __post_init__(self) -> None:
         if self.seeds and self.network is not None:
-            raise ZreError("a node in a memory network finds its peers there, and needs no seeds")
+            raise ZreError(
+                "a node in a memory network finds its peers there: give it network=... or seeds=..., not both"
+            )
         for name in ("interval", "evasive", "expired"):
             if getattr(self, name) <= 0:
-                raise ZreError(f"{name} is a time above zero seconds, not {getattr(self, name)}")
+                raise ZreError(f"{name} must be more than zero seconds, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True, slots=True)
 class PeerInfo:
-    """What a node knows of a peer."""
+    """A peer of a node."""
 
     uuid: UUID
     name: str
@@ -94,7 +92,7 @@ class PeerInfo:
 
 
 class NodeShell:
-    """A node on a reactor. Made, then started; what happens is told by `on_event`."""
+    """A node on a reactor. It calls `on_event` when `next_event` has something new."""
 
     def __init__(self, reactor: Reactor, name: str, options: NodeOptions, chance: random.Random | None = None) -> None:
         self.reactor = reactor
@@ -110,22 +108,23 @@ class NodeShell:
         self._goodbyes: list[bytes] = []
         self._interfaces: list[Interface] = []
         self._next_look = float("inf")  # at the interfaces
-        # The seeds as they are called by sockets, which tell whom they reached.
+        # The seeds by their endpoints as sockets write them.
         self._seeds = {str(endpoints.parse(seed)): seed for seed in options.seeds}
         self._discovery = self._make_discovery()
         security, guard = security_of(options.keys)
         identity = b"\x01" + options.uuid.bytes  # MBX-03
-        # The mailbox says in the handshake whose it is: who has us as a seed knows then whom it found.
+        # The mailbox gives its identity in the handshake: a node that has us as a seed then knows which node it found.
         mailbox = Options(identity=identity, security=security, authenticator=guard, receive_bound=options.bound)
         self._router = Router(reactor, mailbox, chance, handover=True)
         client = CurveClient(options.keys.public, options.keys) if options.keys else Null()
         self._dealers = Dealers(reactor, Options(identity=identity, security=client, send_bound=options.bound), chance)
-        self._logger = LogPublisher(reactor, Options(security=client, on_full="drop"), chance) if options.log else None
-        self._log_services: dict[UUID, str] = {}
-        sockets = (self._router, self._dealers, self._logger)
+        self._reporter = (
+            Reporter(options.uuid, reactor, Options(security=client, on_full="drop"), chance) if options.log else None
+        )
+        sockets = (self._router, self._dealers, self._reporter)
         self._transports: list[Transport] = [socket.transport for socket in sockets if socket is not None]
         self._router.on_readable = self._mail
-        self._dealers.on_lost = lambda key: reactor.call_soon(self._disturbed, key)
+        self._dealers.on_lost = lambda key: reactor.call_soon(self._connection_lost, key)
         if self._seeds:
             self._dealers.on_attached = self._reached
         for transport in self._transports:
@@ -133,8 +132,7 @@ class NodeShell:
         self.engine = Engine(
             options.uuid,
             name,
-            self._endpoint_for,
-            reactor.time(),
+            self.endpoint_for,
             mailbox_at=options.network.mailbox_at if options.network else None,
             source_of=self._source_of,
             headers=options.headers,
@@ -154,7 +152,7 @@ class NodeShell:
             return options.network.discovery()
         self._interfaces = interfaces.choose(options.interface)
         self._warn_if_alone()
-        # Seeds are for networks without broadcast: then no beacon is sent unless it is asked for.
+        # Seeds are for networks without broadcast, so a node with seeds sends beacons only if `beacons` says so.
         if not (options.beacons if options.beacons is not None else not options.seeds):
             return None
         return Broadcast(self._interfaces, options.beacon_port)
@@ -162,16 +160,16 @@ class NodeShell:
     def _warn_if_alone(self) -> None:
         if self.options.interface in (None, "*") and all(one.where.is_loopback for one in self._interfaces):
             _log.warning(
-                "no network but the loopback is up: only nodes of this machine are found, until there is one; "
-                "if that is what you want, say interface='lo'"
+                "no network but the loopback is up: the node finds only nodes of this machine, until another network "
+                "comes up; use interface='lo' if that is what you want"
             )
 
     # The life of a node
 
     def start(self) -> None:
-        """Open the mailbox, and begin to look for peers."""
+        """Open the mailbox, and begin to look for peers. A node that runs already is left alone."""
         if self.stopping:
-            raise NodeStopped("a node that was stopped does not start again; make a new one")
+            raise NodeStopped("the node was stopped, and cannot start again; make a new one")
         if self.endpoint:
             return
         options = self.options
@@ -188,33 +186,32 @@ class NodeShell:
             try:
                 self._discovery.start(self.reactor, self._datagram)
             except ZreError:
-                self.crash()  # nothing stays open
+                self.crash()  # so that nothing stays open
                 raise
         self.engine.start(port, now, beacons=self._discovery is not None)
         for seed in options.seeds:
-            self.engine.seed(seed, now)
+            self.engine.rendezvous.add_seed(seed, now)
         self._pump()
 
     def stop(self, linger: float) -> None:
-        """Say goodbye and close; `on_stopped` is called when all is done."""
+        """Say goodbye and close; `on_stopped` is called when everything is closed."""
         if self.stopping:
             return
         self.stopping = True
         for peer in self.engine.peers.values():
             if not peer.ready:
-                self._dealers.shut(peer.key)  # a greeting that was never answered is not worth the wait
-        # The queues drain while the sockets close: only the engine forgets its peers now. The goodbye is the last word:
-        # who has heard it does not listen to what is still under way. One by beacon overtakes what is in the queues,
-        # and so it has to wait for their end.
+                self._dealers.shut(peer.key)  # do not wait for a peer that never answered our HELLO
+        # The engine forgets its peers now, while the sockets close and their queues drain. The goodbye must come last,
+        # because a peer ignores everything after it. A beacon overtakes the queues, so it waits until they are empty.
         for output in self._stopped_engine():
-            if isinstance(output, engines.Broadcast):
+            if isinstance(output, outputs.Broadcast):
                 self._goodbyes.append(output.octets)
-            elif isinstance(output, engines.Send):
+            elif isinstance(output, outputs.Send):
                 self._dealers.send(output.peer, output.frames)
         self._close(linger)
 
     def crash(self) -> None:
-        """End as a process that is killed does: no goodbye, and what is queued is lost. For simulations."""
+        """End like a killed process: without a goodbye, and with the queues lost. For simulations."""
         if not self.stopping:
             self.stopping = True
             self._stopped_engine()
@@ -225,7 +222,7 @@ class NodeShell:
         for transport in self._transports:
             transport.close(linger)
 
-    def _stopped_engine(self) -> list[engines.Output]:
+    def _stopped_engine(self) -> list[outputs.Output]:
         self.engine.stop()
         return self.engine.take()
 
@@ -238,41 +235,47 @@ class NodeShell:
                 self._discovery.close()
             self.on_stopped()
 
-    # What the program asks
+    # For the program
 
     def checked(self) -> Engine:
+        """Return the engine; raise `NodeStopped` if the node is stopped."""
         if self.stopping:
             raise NodeStopped("the node is stopped")
         return self.engine
 
     def join(self, group: str) -> None:
+        """Join a group, and tell all peers."""
         if self.checked().join(group):
             self._report(log.What.JOIN, None, group)
         self._pump()
 
     def leave(self, group: str) -> None:
+        """Leave a group, and tell all peers."""
         if self.checked().leave(group):
             self._report(log.What.LEAVE, None, group)
         self._pump()
 
     def whisper(self, peer: UUID, content: tuple[bytes, ...]) -> None:
+        """Send a message to one peer."""
         self.checked().whisper(peer, content)
         self._report(log.What.SEND, peer, "WHISPER")
         self._pump()
 
     def shout(self, group: str, content: tuple[bytes, ...]) -> int:
+        """Send a message to all peers in a group; return their number."""
         count = self.checked().shout(group, content)
         self._report(log.What.SEND, None, f"SHOUT {group}")
         self._pump()
         return count
 
     def announce(self, service: str, endpoint: str) -> None:
+        """Offer a service at an endpoint."""
         self.checked().announce(service, endpoint, self.reactor.time())
         self._pump()
 
     @property
     def peers(self) -> list[PeerInfo]:
-        """All peers that are here now."""
+        """All peers that are ready now."""
         return [
             PeerInfo(peer.uuid, peer.name, peer.endpoint, dict(peer.headers), frozenset(peer.groups))
             for peer in self.engine.peers.values()
@@ -285,6 +288,7 @@ class NodeShell:
         return [peer.uuid for peer in self.engine.peers.values() if not self._dealers.drained(peer.key)]
 
     def next_event(self) -> Event | None:
+        """Return the next event, or None; read from peers again when half of the events are read."""
         if not self.events:
             return None
         event = self.events.popleft()
@@ -292,10 +296,10 @@ class NodeShell:
             self.reactor.call_soon(self._mail)
         return event
 
-    # What the network brings
+    # From the network
 
     def _mail(self) -> None:
-        """Messages have come to the mailbox."""
+        """Receive the messages in the mailbox, as long as there is room for events."""
         now = self.reactor.time()
         while not self.stopping and len(self.events) < EVENTS_WAITING:
             batch = self._router.try_recv_batch()
@@ -318,18 +322,18 @@ class NodeShell:
         if not self.stopping:
             now = self.reactor.time()
             if now >= self._next_look:
-                self._look(now)
+                self._look_at_interfaces(now)
             self.engine.tick(now)
             self._pump()
 
     def _reached(self, peer: Peer) -> None:
         if peer.endpoint in self._seeds and not self.stopping:
-            self.engine.reached(self._seeds[peer.endpoint], peer.identity, peer.address)
+            self.engine.rendezvous.reached(self._seeds[peer.endpoint], peer.identity, peer.address)
             self._pump()
 
-    def _disturbed(self, key: bytes) -> None:
+    def _connection_lost(self, key: bytes) -> None:
         if not self.stopping:
-            self.engine.disturbed(key)
+            self.engine.connection_lost(key)
             self._pump()
 
     def _source_of(self, key: bytes) -> str:
@@ -337,27 +341,28 @@ class NodeShell:
         return peer.address if peer is not None else ""
 
     def _pump(self) -> None:
-        """Do what the engine wants done."""
+        """Do what the engine says."""
         happened = False
         dealers = self._dealers
-        while outputs := self.engine.take():
-            for output in outputs:
-                if isinstance(output, engines.Send):
+        while batch := self.engine.take():
+            for output in batch:
+                if isinstance(output, outputs.Send):
                     if not dealers.send(output.peer, output.frames):
                         self.engine.unresponsive(output.peer)
                 elif isinstance(output, Event):
                     self.events.append(output)
-                    self._note(output)
+                    if self._reporter is not None:
+                        self._reporter.note(output)
                     happened = True
-                elif isinstance(output, engines.Broadcast):
+                elif isinstance(output, outputs.Broadcast):
                     if self._discovery is not None:
                         self._discovery.send(output.octets)
-                elif isinstance(output, engines.Connect):
+                elif isinstance(output, outputs.Connect):
                     try:
                         dealers.open(output.peer, output.endpoint)
                     except EndpointError:
                         self.engine.unreachable(output.peer)
-                elif isinstance(output, engines.Adopt):
+                elif isinstance(output, outputs.Adopt):
                     dealers.adopt(output.seed, output.peer)
                 else:
                     dealers.shut(output.peer)
@@ -365,10 +370,10 @@ class NodeShell:
         if happened:
             self.on_event()
 
-    # Which address a peer can reach
+    # The address that a peer can reach
 
-    def _endpoint_for(self, address: str) -> str:
-        """Our mailbox, as the peer at an address can reach it."""
+    def endpoint_for(self, address: str) -> str:
+        """Return the endpoint of our mailbox that a peer at an address can reach."""
         options = self.options
         port = self.endpoint.rpartition(":")[2]
         if isinstance(self._discovery, MemoryDiscovery):
@@ -384,18 +389,18 @@ class NodeShell:
                 if interface.reaches(address):
                     return interface.address
             if interfaces.several(self.options.interface):
-                # The mailbox is bound everywhere, so that it can be reached at whatever address leads to the peer.
+                # The mailbox is bound to all addresses, so the peer can use the one from which we reach the peer.
                 found = interfaces.local_address_for(address)
                 if found and interfaces.fit_to_tell(found):
                     return found
         return self._interfaces[0].address
 
     def _host(self, chosen: Sequence[Interface]) -> str:
-        """Where the mailbox is bound: where we are seen, and nowhere else."""
+        """Return the host to which the mailbox is bound: the address of our interface, and no other."""
         return "*" if interfaces.several(self.options.interface) else chosen[0].address
 
-    def _look(self, now: float) -> None:
-        """Interfaces come and go, and change their address: be where they are."""
+    def _look_at_interfaces(self, now: float) -> None:
+        """Move to the interfaces that are up now, if they are not the same as before."""
         self._next_look = now + LOOKS * self.options.interval
         chosen = interfaces.follow(self.options.interface, self._interfaces, interfaces.interfaces())
         if chosen == self._interfaces:
@@ -405,13 +410,13 @@ class NodeShell:
         try:
             self._move(chosen, now)
         except (EndpointError, ZreError) as error:
-            _log.warning("cannot move from %s to %s, and will try again: %s", there, here, error)
+            _log.warning("cannot move from %s to %s, will try again: %s", there, here, error)
         else:
             _log.info("moved from %s to %s; the mailbox is at %s", there, here, self.endpoint)
             self._warn_if_alone()
 
     def _move(self, chosen: list[Interface], now: float) -> None:
-        before = self.engine.whereabouts()
+        before = self.engine.endpoints_told()
         endpoint = self._bind_at(self._host(chosen))
         if self._discovery is not None:
             discovery = Broadcast(chosen, self.options.beacon_port)
@@ -424,19 +429,17 @@ class NodeShell:
             self._discovery.close()
             self._discovery = discovery
         if endpoint != self.endpoint:
-            self._router.unbind(self.endpoint)  # connections that are there stay
+            self._router.unbind(self.endpoint)  # connections stay
             self.endpoint = endpoint
         self._interfaces = chosen
         self.engine.move(int(endpoint.rpartition(":")[2]), before, now)
-        if self._logger is not None:
-            for where in set(self._log_services.values()):
-                self._logger.disconnect(where)
-                self._logger.connect(where)
+        if self._reporter is not None:
+            self._reporter.reconnect()
         for follow in list(self.on_moved):
             follow()
 
     def _bind_at(self, host: str) -> str:
-        """The mailbox at another address, at the same port if that can be had."""
+        """Bind the mailbox to another host, to the same port if that is free; return the endpoint."""
         bound, _, port = self.endpoint.rpartition(":")
         if host == "*" or bound == f"tcp://{host}":
             return self.endpoint
@@ -448,48 +451,14 @@ class NodeShell:
             return self._router.bind(f"tcp://{host}:{EPHEMERAL}")
 
     def service_endpoint(self, name: str, ports: str) -> str:
-        """Where a service that this node announces can bind, so that peers reach it like the mailbox."""
+        """Return an endpoint to which a service of this node can bind, so that peers reach it like the mailbox."""
         if isinstance(self._discovery, MemoryDiscovery):
             return f"{self.endpoint}/{name}"
         return f"tcp://{self._interfaces[0].address}:{ports}"
 
-    # ZRE/LOG
-
-    def _note(self, event: Event) -> None:
-        """Report what happened to the log services, and find new ones among the peers."""
-        if self._logger is None:
-            return
-        if isinstance(event, Enter):
-            self._find_log_service(event)
-            self._report(log.What.ENTER, event.peer, event.name)
-        elif isinstance(event, Exit):
-            self._report(log.What.EXIT, event.peer, event.reason)
-            where = self._log_services.pop(event.peer, None)
-            if where is not None and where not in self._log_services.values():
-                self._logger.disconnect(where)
-        elif isinstance(event, Whisper):
-            self._report(log.What.RECV, event.peer, "WHISPER")
-        elif isinstance(event, Shout):
-            self._report(log.What.RECV, event.peer, f"SHOUT {event.group}")
-
-    def _find_log_service(self, event: Enter) -> None:
-        where = event.headers.get(log.SERVICE)
-        if where is None or self._logger is None:
-            return
-        known = where in self._log_services.values()
-        self._log_services[event.peer] = where
-        if not known:
-            try:
-                self._logger.connect(where)  # LOG-02
-            except EndpointError:
-                del self._log_services[event.peer]
-
-    def _report(self, what: log.What, peer: UUID | None, text: str, level: log.Level = log.Level.INFO) -> None:
-        """One LOG to every service that was found. (LOG-06)"""
-        if self._logger is not None and self._log_services:
-            millis = int(wall_clock() * 1000)
-            ours, theirs = log.hash_of(self.options.uuid), log.hash_of(peer)
-            self._logger.publish(log.Log(level, what, ours, theirs, millis, log.cut(text)).encode()[0])
+    def _report(self, what: log.What, peer: UUID | None, text: str) -> None:
+        if self._reporter is not None:
+            self._reporter.report(what, peer, text)
 
     def queues(self) -> list[tuple[str, int, int]]:
         """Return name, length and bound of each queue. Of queues that every peer has, the longest counts."""
@@ -502,7 +471,7 @@ class NodeShell:
 
 
 def security_of(keys: KeyPair | None) -> tuple[CurveServer | Null, Authenticator | None]:
-    """With a mesh key, who does not have its secret half gets in nowhere."""
+    """Return the security of a server socket: with the keys of a mesh, only their holders can connect."""
     if keys is None:
         return Null(), None
     return CurveServer(keys), Authenticator(keys={"mesh": keys.public})

@@ -1,4 +1,4 @@
-"""What the engine wants done, in order: something with the mailbox of a peer, a beacon, or an event for the program."""
+"""The outputs of the engine, which the shell carries out in order: sockets, messages, beacons, and events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """The DEALER that was connected to a seed is the one to this peer."""
+    """Use the DEALER that was connected to a seed as the one to this peer."""
 
     seed: bytes
     peer: bytes
@@ -33,7 +33,7 @@ class Disconnect:
 
 
 class Send(NamedTuple):
-    """Send a message by the DEALER to a peer. (A tuple: there is one for each peer that hears a SHOUT.)"""
+    """Send a message by the DEALER to a peer. (A tuple, for speed: a SHOUT makes one for each peer of the group.)"""
 
     peer: bytes
     frames: Frames

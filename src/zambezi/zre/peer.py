@@ -1,4 +1,4 @@
-"""What a node knows of one peer. There may be a million of these in a process, so they are small."""
+"""One peer, as a node knows it. A process can have a million of these, so they are small."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 class Peer:
-    """What the engine knows of one peer."""
+    """One peer, as the engine knows it."""
 
     __slots__ = (
         "address",
@@ -42,8 +42,8 @@ class Peer:
         self.key = key
         self.endpoint = endpoint
         self.port = port_of(endpoint)
-        self.beacon = b""  # the last one that came from where its mailbox is, or else the first one,
-        self.address = ""  # and its address
+        self.beacon = b""  # the last one that came from the address of its mailbox, or else the first one,
+        self.address = ""  # and the address that it came from
         self.dialect = dialect
         self.name = key.hex()[:6]
         self.headers: Mapping[str, str] = _NO_HEADERS
@@ -51,17 +51,22 @@ class Peer:
         self.status = 0
         self.ready = False
         self.waiting = 0  # how many HELLOs of ours are unanswered
-        self.renewals = 0  # how often it began anew in quick succession
-        self.greeted = now  # when we greeted it last
-        self.heard = now
+        self.renewals = 0  # how often it began a new session in quick succession
+        self.greeted = now  # the time of our last HELLO
+        self.heard = now  # the time of its last sign of life
         self.evasive = 0  # how many PINGs it has left unanswered
-        self.due = now
-        self.sent = 0  # the sequence of what we sent last
-        self.received = 0  # and of what came last
+        self.due = now  # when the engine looks at it again
+        self.sent = 0  # the sequence of our last message to it
+        self.received = 0  # and of its last message to us
 
     @property
     def uuid(self) -> UUID:
         return _uuid(self.key)
+
+    def hear(self, now: float) -> None:
+        """Note a sign of life."""
+        self.heard = now
+        self.evasive = 0
 
 
 @lru_cache(maxsize=4096)
@@ -71,12 +76,12 @@ def _uuid(key: bytes) -> UUID:
 
 @lru_cache(maxsize=1024)
 def together(groups: tuple[str, ...]) -> frozenset[str]:
-    """A set of groups. Peers in the same groups share it."""
+    """Return a set of groups. Peers in the same groups share it."""
     return frozenset(groups)
 
 
 def host_of(endpoint: str) -> str:
-    """The host in an endpoint that a peer may have made up."""
+    """Return the host in an endpoint; empty if the endpoint, which a peer can have made up, is malformed."""
     try:
         return urlsplit(endpoint).hostname or ""
     except ValueError:
@@ -84,6 +89,7 @@ def host_of(endpoint: str) -> str:
 
 
 def port_of(endpoint: str) -> int | None:
+    """Return the port in an endpoint; None if it has none, or is malformed."""
     try:
         return urlsplit(endpoint).port
     except ValueError:

@@ -1,56 +1,65 @@
-"""Seeds: mailboxes to begin with, where no beacon tells who is there.
+"""Seeds: mailboxes to begin with, where no beacon tells which nodes exist.
 
-A seed is an endpoint. Who has its mailbox there is told by its HELLO, which comes like everybody's: to our mailbox, by
-a connection of its own. So which HELLO is the answer of which seed? The port in it says little, for in many networks
-every node has the same one. What counts is, in this order:
+A seed is an endpoint. Its HELLO says which node has its mailbox there, and like every HELLO it comes to our mailbox, on
+a connection of the node's own. So which HELLO is the answer of which seed? The port in it says little, because in many
+networks every node has the same one. These decide, in this order:
 
 - the identity that the ROUTER at the other end of our DEALER gave in the handshake of ZMTP. Nodes of ours give it, and
-  then nothing else is asked;
-- the endpoint in HELLO, if it is the seed's as we were told it, or with the address that its name led to;
-- the port in HELLO, if HELLO came from the address of the seed: a node with several addresses may call itself by one
-  that we did not use.
+  then nothing else counts;
+- the endpoint in HELLO, if it is the seed's endpoint as it was configured, or the same with the address of its host
+  name;
+- the port in HELLO, if HELLO came from the address of the seed: a node with several addresses can give us one that we
+  did not use.
 
-Who fits none of these is somebody else.
+A HELLO to which none of these applies comes from another node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zambezi.zre.dialect import Dialect
 from zambezi.zre.peer import Peer, host_of, port_of
 
 
 class Seed:
-    """One of them. It has a `greeting`, a peer without a UUID, for as long as we do not know who answers there."""
+    """One seed. It has a `greeting`, a peer without a UUID, for as long as we do not know which node answers there."""
 
     __slots__ = ("_port", "address", "answers", "endpoint", "greeting", "key")
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
-        self.key: bytes | None = None  # whose mailbox it is, once that is known
+        self.key: bytes | None = None  # of the node whose mailbox it is, once that is known
         self.greeting: Peer | None = None
-        self.answers = b""  # who is at the other end of our DEALER, where that was told,
-        self.address = ""  # and at which address that is
+        self.answers = b""  # the key of the node at the other end of our DEALER, if the node gave it,
+        self.address = ""  # and the address of that end
         self._port = port_of(endpoint)
 
     @property
     def dealer(self) -> bytes:
-        """The key of the DEALER to it, as long as there is no other."""
+        """The key of our DEALER to the seed, until the key of the node is known."""
         return b"seed " + self.endpoint.encode()
 
-    def greet(self, greeting: Peer) -> None:
+    def greet(self, dialect: Dialect, now: float) -> Peer:
+        """Begin to greet the seed, on a fresh connection; return the peer to greet."""
         self.key = None
-        self.greeting = greeting
+        self.greeting = Peer(self.dealer, self.endpoint, dialect, now)
         self.answers = b""
         self.address = ""
+        return self.greeting
+
+    def reached(self, identity: bytes, address: str) -> None:
+        """Note the address to which our DEALER has connected, and the identity that it was given, if any."""
+        self.address = address
+        self.answers = identity[1:] if len(identity) == 17 and identity[0] == 1 else b""
 
     def settle(self, key: bytes) -> None:
-        """It is known whose mailbox it is."""
+        """Note the node whose mailbox the seed is."""
         self.key = key
         self.greeting = None
 
     def is_at(self, endpoint: str, source: str) -> bool:
-        """Whether a HELLO that names an endpoint, and came from an address, can be its answer."""
+        """Return whether a HELLO that names an endpoint, and came from an address, can be the seed's answer."""
         if endpoint == self.endpoint:
             return True
         return bool(self.address) and port_of(endpoint) == self._port and self.address in (host_of(endpoint), source)
@@ -69,7 +78,7 @@ class Seeds:
         return iter(self._seeds.values())
 
     def add(self, endpoint: str) -> Seed | None:
-        """A new one, or None if it is known already."""
+        """Add a seed and return it; return None if it is known already."""
         if endpoint in self._seeds:
             return None
         seed = self._seeds[endpoint] = Seed(endpoint)
@@ -83,15 +92,20 @@ class Seeds:
 
     @property
     def unmet(self) -> list[Seed]:
-        """Those of which it is not known who answers there."""
+        """The seeds of which we do not know yet which node answers there."""
         return [seed for seed in self._seeds.values() if seed.greeting is not None]
 
-    def greeted(self, key: bytes, endpoint: str) -> bool:
-        """Whether a peer that others tell of is a seed whose answer is under way."""
+    @property
+    def greetings(self) -> list[Peer]:
+        """The peers without a UUID that stand for the unmet seeds."""
+        return [seed.greeting for seed in self._seeds.values() if seed.greeting is not None]
+
+    def awaits(self, key: bytes, endpoint: str) -> bool:
+        """Return whether a node that others tell us of is a seed whose answer is under way."""
         return any(seed.answers == key or seed.endpoint == endpoint for seed in self.unmet)
 
     def answered(self, key: bytes, endpoint: str, source: str) -> Seed | None:
-        """The seed whose answer a HELLO is."""
+        """Return the seed whose answer a HELLO is."""
         unmet = self.unmet
         known = next((seed for seed in unmet if seed.answers == key), None)
         return known or next((seed for seed in unmet if not seed.answers and seed.is_at(endpoint, source)), None)

@@ -1,16 +1,16 @@
 """A mesh of many nodes in one process: they join groups, talk, crash and come back, and every delivery is checked.
 
-The nodes are real ones, engine and sockets, on the memory transport and a network in memory. Only their time is not:
-it is **virtual**, and passes as fast as the machine gets the work done. So a run depends on its seed and on nothing
-else, and half a minute of five hundred nodes is the same half minute on a slow machine. What grows with the number of
-nodes is the beacon interval, as it would have to on a real network: N nodes hear N * N beacons per interval.
+The nodes are real, engine and sockets, on the memory transport and a network in memory. Only their time is **virtual**:
+it passes as fast as the machine gets the work done. So a run depends on its seed alone, and half a minute of five
+hundred nodes is the same half minute on a slow machine. The beacon interval grows with the number of nodes, as it would
+have to on a real network: N nodes receive N * N beacons per interval.
 
-What is checked is known to the simulation alone, and not to the nodes:
+The simulation checks, from knowledge that the nodes do not have:
 
-- A message from a live node to one that it sees, and that goes on living (and, for a SHOUT, stays in the group), comes
-  exactly once, and after what the same node sent to it before.
-- Nobody receives what was not meant for it: a whisper to another, or a shout to a group that it is not in.
-- In the end, when all has settled, everybody sees exactly those who live, in exactly the groups that they are in.
+- A message from a live node to one that it sees, and that stays alive (and, for a SHOUT, stays in the group), arrives
+  exactly once, and after earlier messages of the same sender.
+- No node receives a message that was not for it: a whisper to another node, or a shout to a group that it is not in.
+- In the end, when the mesh has settled, every node sees exactly the live nodes, in exactly the groups that they are in.
 
 >>> report = simulate(Plan(nodes=5, seconds=5, seed=1))
 >>> report.ok, report.live == 5, report.links
@@ -37,10 +37,10 @@ from zambezi.zre.errors import ZreError
 from zambezi.zre.events import Enter, Event, Exit, Shout, Whisper
 from zambezi.zre.node import NodeOptions, NodeShell
 
-# Nodes for which one second between beacons is right. Four times as many beacon every four seconds.
+# So many nodes send a beacon every second. Four times as many send one every four seconds.
 _NODES_PER_SECOND: Final = 100
-# In virtual seconds: how long one step of the simulation is, and how long all of it may need to settle, in intervals.
-_STEP: Final = 0.1
+_STEP: Final = 0.1  # virtual seconds
+# In beacon intervals: the longest time in which the mesh must settle, and the two times of silence.
 _SETTLING: Final = 40
 _EVASIVE: Final = 3
 _EXPIRED: Final = 10
@@ -48,24 +48,24 @@ _EXPIRED: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be simulated. Rates are per node and virtual second."""
+    """The plan of a simulation. Rates are per node and virtual second."""
 
     nodes: int = 100
     seconds: float = 30.0
     seed: int = 0
     interval: float | None = None  # between beacons; by default it grows with the number of nodes
-    groups: int | None = None  # how many there are; by default one for ten nodes
+    groups: int | None = None  # the number of groups; by default one for ten nodes
     talk: float = 1.0  # messages
     moves: float = 0.04  # groups joined or left
     crashes: float = 0.005
 
     def __post_init__(self) -> None:
         if self.nodes < 2:
-            raise ZreError(f"a mesh has two nodes at least, not {self.nodes}")
+            raise ZreError(f"a mesh needs two nodes at least, not {self.nodes}")
         if self.seconds < 0:
-            raise ZreError(f"a simulation goes on for zero seconds or more, not {self.seconds:g}")
+            raise ZreError(f"a simulation must last zero seconds or more, not {self.seconds:g}")
         if self.interval is not None and self.interval <= 0:
-            raise ZreError(f"interval is a time above zero seconds, not {self.interval:g}")
+            raise ZreError(f"interval must be more than zero seconds, not {self.interval:g}")
 
     @property
     def beacon_interval(self) -> float:
@@ -78,15 +78,15 @@ class Plan:
 
 @dataclass(slots=True)
 class Report:
-    """What a simulation found."""
+    """The results of a simulation."""
 
     plan: Plan
-    formed_after: float = 0.0  # virtual seconds, of which the nodes take one beacon interval to start
+    formed_after: float = 0.0  # virtual seconds, with the beacon interval over which the nodes start
     formed_in: float = 0.0  # seconds of this machine
-    took: float = 0.0  # seconds of this machine, for all of it
+    took: float = 0.0  # seconds of this machine, for the whole simulation
     ended_at: float = 0.0  # virtual seconds
     live: int = 0
-    links: int = 0  # directed: who sees whom
+    links: int = 0  # directed: pairs of a node and another one that it sees
     enters: int = 0
     exits: int = 0
     joins: int = 0
@@ -97,26 +97,26 @@ class Report:
     shouts: int = 0
     sent: int = 0  # copies: one for each receiver
     delivered: int = 0
-    excused: int = 0  # not delivered: the sender or the receiver crashed, or the receiver left the group, meanwhile
+    excused: int = 0  # need not arrive: the sender or the receiver crashed, or the receiver left the group, meanwhile
     lost: int = 0
-    strayed: int = 0  # received by somebody for whom it was not
+    strayed: int = 0  # received by a node for which they were not
     repeated: int = 0
     disordered: int = 0
-    wrong_views: int = 0  # nodes that in the end do not see exactly who is there, in which groups
-    discarded: int = 0  # by the nodes' own counters, other than shouts that came after leaving
-    memory: int = 0  # octets, of the process, when the mesh had formed
+    wrong_views: int = 0  # nodes that in the end do not see exactly the live nodes and their groups
+    discarded: int = 0  # by the nodes' own counters, without shouts to a group that the receiver had left
+    memory: int = 0  # bytes of the process, when the mesh had formed
     memory_per_link: float = 0.0
     descriptors: int = 0
 
     @property
     def ok(self) -> bool:
-        """Whether all that was promised held."""
+        """Whether all checks passed."""
         return not (self.lost or self.strayed or self.repeated or self.disordered or self.wrong_views or self.discarded)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a simulation is."""
+    """The progress of a simulation."""
 
     phase: str  # "forming", "talking", "settling"
     now: float
@@ -127,22 +127,22 @@ class Progress:
 
 @dataclass(slots=True, eq=False)
 class _Life:
-    """A node from its start to its crash, and what must still come to it."""
+    """A node from its start to its crash, and the messages that it must still receive."""
 
     node: NodeShell
     name: str
     number: int
     groups: set[str]
     sees: int = 0
-    # By the number of the message: who sent it, and to which group ("" for a whisper).
+    # The sender and the group ("" for a whisper) of each message that must arrive, by its number.
     awaited: dict[int, tuple[_Life, str]] = field(default_factory=dict)
     excused: set[int] = field(default_factory=set)
-    # The number of the last message by sender: what comes after it has a greater one.
+    # The number of the last message of each sender: later messages have a greater one.
     newest: dict[UUID, int] = field(default_factory=dict)
 
 
 class MeshSimulation:
-    """A mesh that lives through a plan."""
+    """A mesh on a virtual clock, and the plan that it carries out."""
 
     def __init__(self, plan: Plan, progress: Callable[[Progress], object] = lambda _: None) -> None:
         self.plan = plan
@@ -153,12 +153,12 @@ class MeshSimulation:
         self._chance = random.Random(plan.seed)
         self._names = plan.group_names
         self._lives: dict[UUID, _Life] = {}
-        self._absent = 0  # crashed, and to come back
+        self._absent = 0  # nodes that crashed and will come back
         self._numbers = itertools.count(1)
         self._links = 0
 
     def run(self) -> Report:
-        """All of it: forming, talking, settling."""
+        """Run all phases (forming, talking, settling); return the report."""
         began = time.perf_counter()
         with _patient_collector():
             self._form()
@@ -175,7 +175,7 @@ class MeshSimulation:
     # The phases
 
     def _form(self) -> None:
-        """The nodes start, spread over one interval, and find each other."""
+        """Start the nodes, spread over one interval, and wait until they have found each other."""
         plan, report = self.plan, self.report
         process = psutil.Process()
         before = process.memory_info().rss
@@ -200,7 +200,7 @@ class MeshSimulation:
             self._step("talking", passed / self.plan.seconds)
 
     def _settle(self) -> None:
-        """Nobody speaks or crashes any more: what is under way arrives, the dead are forgotten."""
+        """Wait, without further messages and crashes, until all is delivered and crashed nodes are forgotten."""
         began = self.reactor.time()
         longest = _SETTLING * self.plan.beacon_interval
         while not self._settled() and (passed := self.reactor.time() - began) < longest:
@@ -224,7 +224,7 @@ class MeshSimulation:
         self.reactor.run_until(self.reactor.time() + _STEP)
         self._progress(Progress(phase, self.reactor.time(), done, self._links, self.report.delivered))
 
-    # What the nodes do
+    # The actions of the nodes
 
     def _start(self, number: int, uuid: UUID) -> None:
         plan = self.plan
@@ -248,7 +248,7 @@ class MeshSimulation:
         life.node.start()
 
     def _act(self) -> None:
-        """What everybody does in one step."""
+        """Let every node act for one step."""
         plan, chance = self.plan, self._chance
         for life in list(self._lives.values()):
             luck = chance.random()
@@ -260,7 +260,7 @@ class MeshSimulation:
                 self._talk(life)
 
     def _crash(self, life: _Life) -> None:
-        """A node is killed. It comes back after a while: half of them as who they were, the others as somebody new."""
+        """Kill a node. It comes back after a while: with its old UUID in half of the cases, else with a new one."""
         self.report.crashes += 1
         del self._lives[life.node.engine.uuid]
         self._links -= life.sees
@@ -311,7 +311,7 @@ class MeshSimulation:
         life.node.shout(group, (b"%d" % number,))
 
     def _await(self, sender: _Life, uuid: UUID, endpoint: str, number: int, group: str) -> None:
-        """A copy goes out: whether it must come depends on whether its receiver still is who the sender thinks."""
+        """Note a copy that goes out. It must arrive if its receiver is still the node that the sender sees."""
         self.report.sent += 1
         receiver = self._lives.get(uuid)
         if receiver is None or receiver.node.endpoint != endpoint or (group and group not in receiver.groups):
@@ -327,7 +327,7 @@ class MeshSimulation:
         for number in numbers:
             del life.awaited[number]
 
-    # What the nodes hear
+    # The events of the nodes
 
     def _hear(self, life: _Life) -> None:
         while (event := life.node.next_event()) is not None:
@@ -349,7 +349,7 @@ class MeshSimulation:
         number = int(data)
         sender, meant = life.awaited.pop(number, (None, ""))
         if sender is None and number in life.excused:
-            # It may come although it need not: who left the group, and is in it again, hears it too.
+            # It can arrive although it need not, for example if the receiver has left the group and joined it again.
             life.excused.discard(number)
             self.report.strayed += bool(group) and group not in life.groups
             return
@@ -383,13 +383,13 @@ class MeshSimulation:
 
 
 def simulate(plan: Plan, progress: Callable[[Progress], object] = lambda _: None) -> Report:
-    """Let a mesh live through a plan, and say what happened."""
+    """Run a simulation; return its report."""
     return MeshSimulation(plan, progress).run()
 
 
 @contextmanager
 def _patient_collector() -> Iterator[None]:
-    """A mesh makes millions of objects that all live: to look through them for garbage again and again is in vain."""
+    """Collect garbage rarely: a mesh has millions of objects, and nearly all of them stay alive."""
     before = gc.get_threshold()
     gc.set_threshold(200_000, 20, 100)
     try:

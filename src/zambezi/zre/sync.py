@@ -29,8 +29,8 @@ from uuid import UUID
 
 from zambezi.zmtp.face import Sendable
 from zambezi.zmtp.thread_waiter import Waiter
+from zambezi.zre.counters import Counters
 from zambezi.zre.discovery import MemoryNetwork
-from zambezi.zre.engine import Counters
 from zambezi.zre.errors import NodeStopped
 from zambezi.zre.events import Event, Join, Shout
 from zambezi.zre.face import DEFAULT_LINGER, NodeArguments, frames_of
@@ -44,11 +44,11 @@ _AT_ONCE: Final = 64  # messages that a program sends in a row before the event 
 
 
 class Node:
-    """A node of a mesh. It starts with `with`, or `start()`, and says goodbye when it stops.
+    """A node of a mesh. `with` or `start()` starts it; it says goodbye to its peers when it stops.
 
-    `name` is how others see it. `interface` (a name or an address, several of them, or `"*"`) says where beacons go
-    out; `seeds` names mailboxes to begin with where there is no broadcast; `keys` is the key pair of a mesh that only
-    its holders can join. See docs/mesh.md for all the options.
+    Peers see the node under its `name`. `interface` (a name or an address, several of them, or `"*"`) selects the
+    interfaces that beacons go out on; `seeds` are mailboxes to begin with, for networks without broadcast; `keys` is
+    the key pair of a mesh that only its holders can join. docs/mesh.md lists all options.
     """
 
     def __init__(self, name: str = "", **options: Unpack[NodeArguments]) -> None:
@@ -62,11 +62,14 @@ class Node:
     # The life of a node
 
     def start(self) -> None:
-        """Open the mailbox, and begin to look for peers. A node that runs already is left alone."""
+        """Open the mailbox, and begin to look for peers. On a node that runs already, do nothing.
+
+        Raises `NodeStopped` on a node that was stopped.
+        """
         self._waiter.call(self._shell.start)
 
     def stop(self, linger: float = DEFAULT_LINGER) -> None:
-        """Say goodbye; what is queued has `linger` seconds to go out. A stopped node does not start again."""
+        """Say goodbye to all peers; queued messages have `linger` seconds to go out. The node cannot start again."""
         self._waiter.call(self._begin_to_stop, linger)
         self._stopped.until(lambda: self._shell.stopped or None, None, "")
 
@@ -93,7 +96,7 @@ class Node:
     @property
     def name(self) -> str:
         """The name of this node."""
-        return self._shell.engine.name
+        return self._shell.engine.profile.name
 
     @property
     def endpoint(self) -> str:
@@ -102,13 +105,13 @@ class Node:
 
     @property
     def peers(self) -> list[PeerInfo]:
-        """All peers that are here now."""
+        """All peers that are in the mesh now."""
         return self._waiter.call(lambda: self._shell.peers)
 
     @property
     def groups(self) -> frozenset[str]:
         """The groups that this node is in."""
-        return self._waiter.call(frozenset, self._shell.engine.groups)
+        return self._waiter.call(frozenset, self._shell.engine.profile.groups)
 
     def services(self, service: str) -> dict[UUID, str]:
         """Return the peers that offer a service, and their endpoints for it."""
@@ -121,15 +124,15 @@ class Node:
 
     @property
     def counters(self) -> Counters:
-        """Counters of what was discarded, by reason."""
+        """Counters of discarded beacons and messages and of refused peers, by reason."""
         return self._shell.engine.counters
 
     @property
     def queues(self) -> list[tuple[str, int, int]]:
-        """The queues of the node: name, length and bound of each. Of peers, the longest counts."""
+        """The queues of the node: name, length and bound of each. Of queues that every peer has, the longest counts."""
         return self._waiter.call(self._shell.queues)
 
-    # Talking
+    # Groups and messages
 
     def join(self, group: str) -> None:
         """Join a group, and tell all peers."""
@@ -140,12 +143,12 @@ class Node:
         self._waiter.call(self._shell.leave, group)
 
     def whisper(self, peer: UUID, data: Sendable) -> None:
-        """Send a message to one peer: one frame as `bytes`, or several."""
+        """Send a message to one peer: one frame as `bytes`, or several. Raise `NoSuchPeer` if it is gone."""
         self._waiter.call(self._shell.whisper, peer, frames_of(data))
         self._breathe()
 
     def shout(self, group: str, data: Sendable) -> int:
-        """Send a message to all peers in a group; return how many they are now."""
+        """Send a message to all peers in a group; return the number of these peers."""
         count = self._waiter.call(self._shell.shout, group, frames_of(data))
         self._breathe()
         return count
@@ -156,13 +159,13 @@ class Node:
             self._waiter.breathe()
 
     def announce(self, service: str, endpoint: str) -> None:
-        """Offer a service, such as `X-NAME`, at an endpoint. Peers that know this node already are greeted anew."""
+        """Offer a service, such as `X-NAME`, at an endpoint. Peers that know this node already are greeted again."""
         self._waiter.call(self._shell.announce, service, endpoint)
 
-    # Listening
+    # Events
 
     def recv(self, timeout: float | None = None) -> Event:
-        """Return the next event."""
+        """Return the next event; raise `TimedOut` after `timeout` seconds, or `NodeStopped`."""
         return self._waiter.until(self._next_event, timeout, "no event came")
 
     def _next_event(self) -> Event | None:
@@ -207,11 +210,11 @@ class LogService:
 
     @property
     def discarded(self) -> int:
-        """The number of messages that came and were no logs."""
+        """The number of messages that were not logs."""
         return self._shell.discarded
 
     def recv(self, timeout: float | None = None) -> Record:
-        """Return the next log."""
+        """Return the next log; raise `TimedOut` after `timeout` seconds, or `NodeStopped` if the service is closed."""
         return self._waiter.until(self._next_record, timeout, "no log came")
 
     def _next_record(self) -> Record | None:
@@ -228,7 +231,7 @@ class LogService:
             return
 
     def close(self) -> None:
-        """Collect no more."""
+        """Stop collecting logs."""
         self._waiter.call(self._begin_to_close)
         self._closed.until(lambda: self._shell.closed or None, None, "")
 

@@ -1,0 +1,60 @@
+"""The peers of a node, and how many it accepts.
+
+Any host can make up UUIDs without end, so a node bounds two numbers: the peers that are ready (`max_peers`), and beside
+them the strangers, which we found by a beacon or by gossip and which have not greeted us (`max_strangers`). A newcomer
+above a bound is refused. No peer has to go to make room for it.
+"""
+
+from __future__ import annotations
+
+from zambezi.zre.errors import ZreError
+from zambezi.zre.peer import Peer, together
+
+
+class Peers(dict[bytes, Peer]):
+    """The peers of a node by their key. Only the methods below add and remove any: they count the strangers."""
+
+    def __init__(self, max_peers: int, max_strangers: int) -> None:
+        if not 0 < max_strangers <= max_peers:
+            raise ZreError(f"max_strangers must be 1 to max_peers, which is {max_peers}; it is {max_strangers}")
+        super().__init__()
+        self.strangers = 0  # peers that have not greeted us
+        self._max_peers = max_peers
+        self._max_strangers = max_strangers
+
+    @property
+    def full(self) -> bool:
+        """Whether no further peer can become ready."""
+        return len(self) - self.strangers >= self._max_peers
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more stranger is accepted."""
+        return self.strangers < self._max_strangers and not self.full
+
+    def add(self, stranger: Peer) -> None:
+        """Add a peer that has not greeted us."""
+        self[stranger.key] = stranger
+        self.strangers += 1
+
+    def remove(self, peer: Peer) -> None:
+        """Remove a peer."""
+        del self[peer.key]
+        if not peer.ready:
+            self.strangers -= 1
+
+    def make_ready(self, stranger: Peer) -> None:
+        """Mark a stranger as ready: it has greeted us."""
+        stranger.ready = True
+        self.strangers -= 1
+
+    def make_stranger(self, peer: Peer) -> None:
+        """Mark a ready peer as a stranger that is in no groups: its session ended, and the next one begins."""
+        peer.ready = False
+        peer.groups = together(())
+        self.strangers += 1
+
+    def clear(self) -> None:
+        """Remove all peers."""
+        super().clear()
+        self.strangers = 0

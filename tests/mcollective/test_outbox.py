@@ -1,0 +1,94 @@
+"""zambezi.mcollective.outbox: answers go before messages, and nothing goes before an answer that is pending."""
+
+from __future__ import annotations
+
+from zambezi.mcollective.bounds import Counters
+from zambezi.mcollective.outbox import Outbox
+from zambezi.mcollective.outputs import Deliver, Drop, Send
+from zambezi.mcollective.session import Session, Topic
+
+OK = [(b"", b"OK", b"ID", b"%d" % number) for number in range(5)]
+
+
+def session(name: bytes = b"c") -> Session:
+    return Session(None, name, "", "", 0.0)
+
+
+def outbox(held_octets: int = 1000) -> tuple[Outbox, Counters]:
+    counters = Counters()
+    return Outbox(counters, held_octets), counters
+
+
+def taken(out: Outbox) -> list[tuple[bytes, object]]:
+    """Return the outputs in order, with their client: frames of a message, or messages of a delivery."""
+    found: list[tuple[bytes, object]] = []
+    for output in out.take():
+        if isinstance(output, Send):
+            found.append((output.session.identity, output.frames))
+        elif isinstance(output, Deliver):
+            found += [(each.identity, list(output.shared.messages)) for each in output.sessions]
+    return found
+
+
+def test_answers_and_events_go_before_deliveries() -> None:
+    out, _ = outbox()
+    client, topic = session(), Topic(b"a", kept=False)
+    out.deliver([client], [(b"x",)], topic)
+    out.answer(client, OK[1], b"1")
+    out.add(Drop(client, "gone"))
+    answer, drop, delivery = out.take()
+    assert answer == Send(client, OK[1], answer=True)
+    assert drop == Drop(client, "gone")
+    assert isinstance(delivery, Deliver)
+    assert (delivery.sessions, delivery.topic) == ([client], topic)
+    assert out.take() == []
+
+
+def test_a_message_without_an_id_is_no_answer_and_does_not_overtake() -> None:
+    out, _ = outbox()
+    client = session()
+    out.answer(client, (b"", b"ERROR"), None)
+    assert out.take() == [Send(client, (b"", b"ERROR"), answer=False)]
+
+
+def test_while_an_answer_is_pending_all_else_waits_for_it_in_order() -> None:
+    out, _ = outbox()
+    client, other = session(), session(b"other")
+    first, second = out.promise(client, b"1"), out.promise(client, b"2")
+    out.answer(client, OK[3], b"3")
+    out.deliver([client, other], [(b"x",)])
+    out.answer(client, (b"", b"ERROR"), None)
+    assert out.waiting == 1
+    assert taken(out) == [(b"other", [(b"x",)])]
+    out.resolve(client, [second], "")
+    assert taken(out) == []
+    out.resolve(client, [first], "")
+    assert taken(out) == [(b"c", frames) for frames in (OK[1], OK[2], OK[3], (b"x",), (b"", b"ERROR"))]
+    assert (out.waiting, client.held, client.held_octets) == (0, [], 0)
+
+
+def test_a_pending_answer_can_become_an_error() -> None:
+    out, counters = outbox()
+    client = session()
+    client.delimited = False
+    out.resolve(client, [out.promise(client, b"7")], "the disk is full")
+    assert taken(out) == [(b"c", (b"ERROR", b"ID", b"7", b"MESSAGE", b"the disk is full"))]
+    assert counters.errors == 1
+
+
+def test_messages_held_for_a_client_are_bounded_and_the_rest_is_missed() -> None:
+    out, counters = outbox(held_octets=10)
+    client = session()
+    answer = out.promise(client, b"1")
+    out.deliver([client], [(b"12345",)] * 5)
+    assert (len(client.held), client.held_octets, client.missed, counters.missed) == (2, 10, 3, 3)
+    out.resolve(client, [answer], "")
+    assert len(taken(out)) == 3
+
+
+def test_a_client_that_is_gone_leaves_no_pending_answers() -> None:
+    out, _ = outbox()
+    client = session()
+    out.promise(client, b"1")
+    out.forget(client)
+    assert (out.waiting, len(client.pending)) == (0, 0)
