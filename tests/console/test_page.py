@@ -67,6 +67,9 @@ class Shown:
         ):
             await fleet.subscribe("mcollective discovery")
             await self._meet(lamp, door)
+            constant = client.stream("unchanging")  # the page shows only the latest 500 messages of a tail
+            await constant.publish_many([("sensor-1", b"other"), ("sensor-2", b"<b>reading 2</b>\x07")])
+            await constant.flush()
             reading = asyncio.create_task(self._read(client))
             stream = client.stream("telemetry")
             self.url = console.url
@@ -199,6 +202,7 @@ def test_streams_show_their_subscribers_with_gear_and_lag(page: Page) -> None:
 def test_a_tail_follows_a_stream_and_shows_bodies_as_text(page: Page) -> None:
     page.goto(page.url + "#tail")
     expect(page.locator("#tail-stream")).to_have_value("telemetry")
+    page.select_option("#tail-stream", "unchanging")
     page.fill("#tail-pattern", "exact:sensor-2")
     page.select_option("#tail-since", "earliest")
     page.click("#tail-go")
