@@ -71,8 +71,8 @@ SESSIONS: dict[str, Session] = {
     "docs/mcollective.md": Session(
         before=[
             ("middleware", "zambezi serve --only mcollective"),
-            ("node1", "zambezi fleet agent", "...", "* connected at tcp://127.0.0.1:61616"),
-            ("node2", "zambezi fleet agent", "...", "* connected at tcp://127.0.0.1:61616"),
+            ("node1", "zambezi fleet agent", "...", "* connected to tcp://127.0.0.1:61616"),
+            ("node2", "zambezi fleet agent", "...", "* connected to tcp://127.0.0.1:61616"),
         ],
         again=("zambezi topics --clients | cat",),
     ),

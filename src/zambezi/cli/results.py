@@ -31,7 +31,7 @@ def result_view(result: Result, most: int) -> RenderableType:
     left = len(found.rows) - len(rows)
     notes = [*result.notes]
     if left or found.more:
-        notes.append(f"{left:,}{' or more' if found.more else ''} more rows in the files")
+        notes.append(f"{'at least ' if found.more else ''}{left:,} more {'row' if left == 1 else 'rows'} in the files")
     day = _day(rows)
     title = Text(printable(result.title), "bold")
     if day:
