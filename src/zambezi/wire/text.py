@@ -40,7 +40,7 @@ def printable(data: bytes | str) -> str:
 def quoted(data: bytes) -> str:
     """Return data from a peer for one line of an error: printable, quoted, and not too long.
 
-    >>> quoted(b"agent\\n"), len(quoted(bytes(1000))) < 300
-    ("'agent\\\\\\\\n'", True)
+    >>> print(quoted(b"agent\\n"), quoted(b"x" * 100)[-5:])
+    'agent\\n' x'...
     """
-    return f"{printable(data[:_LONGEST])!r}{'...' if len(data) > _LONGEST else ''}"
+    return f"'{printable(data[:_LONGEST])}'{'...' if len(data) > _LONGEST else ''}"
