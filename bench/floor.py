@@ -1,9 +1,9 @@
-"""What the connections of a mesh cost by themselves: bare sockets in one asyncio loop, with no engine and no objects.
+"""The cost of the connections of a mesh alone: bare sockets in one asyncio loop, without ZRE nodes.
 
-As many TCP connections are made as in a full ZRE mesh, and the same octets are exchanged in as few writes as the
-protocols allow: the greeting, the listener's greeting with its READY, the caller's READY with its HELLO. Nothing is
-parsed, checked, remembered or announced: what a node takes beyond this is the price of its rules. It is the floor of
-sockets that are watched with `add_reader`; a loop of another kind would have another.
+The benchmark opens as many TCP connections as a full ZRE mesh has, and exchanges the same bytes in as few writes as the
+protocols allow: the greeting, the listener's greeting with its READY, the caller's READY with its HELLO. It does not
+parse, check, store or announce anything, so any time that a node needs beyond this is the cost of its rules. This is
+the floor for sockets that are watched with `add_reader`; another kind of event loop would have another floor.
 """
 
 from __future__ import annotations
@@ -48,20 +48,21 @@ class Floor:
         return listener
 
     async def form(self) -> None:
+        """Connect each listener to every other, and wait until all have got a HELLO."""
         for caller in self._listeners:
             where = "tcp://{}:{}".format(*caller.getsockname())
-            word = _ready("DEALER", b"\x01" + uuid4().bytes) + encode(Hello(1, where, [], 0, "n").encode())
+            hello = _ready("DEALER", b"\x01" + uuid4().bytes) + encode(Hello(1, where, [], 0, "n").encode())
             for called in self._listeners:
                 if called is not caller:
-                    self._call(called.getsockname(), word)
+                    self._call(called.getsockname(), hello)
             await asyncio.sleep(0)
         await self._done
 
-    def _call(self, address: tuple[str, int], word: bytes) -> None:
+    def _call(self, address: tuple[str, int], hello: bytes) -> None:
         sock = socket.socket()
         _prepare(sock)
         sock.connect_ex(address)
-        self._loop.add_reader(sock.fileno(), self._answered, sock, word)
+        self._loop.add_reader(sock.fileno(), self._answered, sock, hello)
         sock.send(_GREETING)
         self._open.append(sock)
 
@@ -72,18 +73,18 @@ class Floor:
             except BlockingIOError:
                 return
             _prepare(sock)
-            self._loop.add_reader(sock.fileno(), self._heard, sock)
+            self._loop.add_reader(sock.fileno(), self._received, sock)
             with contextlib.suppress(BlockingIOError):
                 sock.recv(_READ)
             sock.send(self._answer)
             self._open.append(sock)
 
-    def _answered(self, sock: socket.socket, word: bytes) -> None:
+    def _answered(self, sock: socket.socket, hello: bytes) -> None:
         sock.recv(_READ)
-        sock.send(word)
+        sock.send(hello)
 
-    def _heard(self, sock: socket.socket) -> None:
-        if len(sock.recv(_READ)) > len(_GREETING):  # not the greeting, if it was late
+    def _received(self, sock: socket.socket) -> None:
+        if len(sock.recv(_READ)) > len(_GREETING):  # the HELLO, and not a late greeting
             self._left -= 1
             if not self._left:
                 self._done.set_result(None)

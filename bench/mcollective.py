@@ -1,16 +1,16 @@
-"""The MCollective middleware beside a plain pyzmq ROUTER loop that does the same fan-out, in one run.
+"""The MCollective middleware compared with a plain pyzmq ROUTER loop that does the same fan-out, in one run.
 
     python -m bench.mcollective [--rounds 3] [--seconds 1.0] [--subscribers 1 10 50 500]
 
-One publisher PUTs 200 octets to a topic with so many subscribers, in the form of the real connector: six frames. The
-middleware, the publisher and the subscribers are processes of their own on loopback TCP. Publisher and subscribers are
-the same for both, and do as little as can be done: octets that were encoded beforehand are written (under CURVE they
-are sealed as they go), and octets that arrive are counted. The publisher is never more than two windows ahead of the
-subscribers, and every delivery is counted: none is missed.
+One publisher PUTs 200 bytes to a topic with the given number of subscribers, in the form of the real connector: six
+frames. The middleware, the publisher and the subscribers are separate processes on loopback TCP. Publisher and
+subscribers are the same for both middlewares and do as little as possible: the publisher writes bytes that were encoded
+before (with CURVE it encrypts them during the run), and the subscribers count bytes. The publisher is never more than
+two windows ahead of the subscribers. Every delivery is counted, so a lost one would be noticed.
 
-`CPU` is the processor time of the middleware's process, all its threads, per delivery. Under CURVE every frame is a box
-for each subscriber's own key, and `per frame` is the processor time of one. Figures are medians of the rounds, which
-take turns.
+`CPU` is the processor time of the middleware's process, with all threads, per delivery. With CURVE every frame is
+encrypted for each subscriber, and `per frame` is the processor time of one frame. Figures are medians of the rounds;
+the middlewares take turns within a round.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ PUT: Final = (b"", b"PUT", b"TOPIC", TOPIC, b"", BODY)
 MESSAGE: Final = (b"", b"MESSAGE", b"TOPIC", TOPIC, b"", BODY)
 SERVER: Final = KeyPair.generate()
 AHEAD: Final = 2  # windows
-DELIVERIES: Final = 100_000  # in one window, about
+DELIVERIES: Final = 100_000  # of one window, approximately
 READ: Final = 1 << 20
 PATIENCE: Final = 60.0
 
-Figures = tuple[float, float]  # deliveries per second, and seconds of processor per delivery
+Figures = tuple[float, float]  # deliveries per second, and processor time per delivery in seconds
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Case:
 
     @property
     def window(self) -> int:
-        """PUTs after which the subscribers are waited for."""
+        """The PUTs of a window, after which the publisher waits for the subscribers."""
         return max(20, min(5000, DELIVERIES // self.subscribers // (10 if self.curve else 1)))
 
     @property
     def delivery(self) -> int:
-        """The octets of one delivery."""
+        """The bytes of one delivery."""
         if self.curve:
             return sum(wire_size(bytes(len(frame) + OVERHEAD)) for frame in MESSAGE)
         return sum(map(wire_size, MESSAGE))
@@ -100,7 +100,7 @@ def serve_pyzmq(case: Case, pipe: ProcessPipe) -> None:
     port = router.bind_to_random_port("tcp://127.0.0.1")
     pipe.send(f"tcp://127.0.0.1:{port}")
     subscribers: dict[bytes, list[bytes]] = {}
-    send = router.send  # per frame: the faster of its calls
+    send = router.send  # per frame: the fastest of its calls
     while True:
         identity, empty, verb, *rest = router.recv_multipart()
         if verb == b"PUT":
@@ -116,11 +116,11 @@ def serve_pyzmq(case: Case, pipe: ProcessPipe) -> None:
             router.send_multipart([identity, empty, b"OK", b"ID", rest[1]])
 
 
-# Clients that cost next to nothing
+# Clients that cost almost nothing
 
 
 class Raw:
-    """A DEALER with a blocking socket: it can shake hands, say something and wait for the answer."""
+    """A DEALER with a blocking socket: it does the handshake, sends a command and waits for the answer."""
 
     def __init__(self, case: Case, endpoint: str) -> None:
         host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
@@ -147,7 +147,7 @@ class Raw:
 
 
 def subscribe(case: Case, endpoint: str, pipe: ProcessPipe) -> None:
-    """Count octets, and tell how many windows have come whole to everybody."""
+    """Count bytes, and report each window that all subscribers have got completely."""
     clients = [Raw(case, endpoint) for _ in range(case.subscribers)]
     selector = selectors.DefaultSelector()
     for client in clients:
@@ -157,20 +157,20 @@ def subscribe(case: Case, endpoint: str, pipe: ProcessPipe) -> None:
     buffer = bytearray(READ)
     of_window = case.window * case.delivery * case.subscribers
     total = 0
-    told = 0
+    reported = 0
     while True:
         for key, _ in selector.select():
             got = key.data(buffer)
             if not got:
                 return
             total += got
-        while total >= (told + 1) * of_window:
-            told += 1
-            pipe.send(told)
+        while total >= (reported + 1) * of_window:
+            reported += 1
+            pipe.send(reported)
 
 
 def publish(case: Case, endpoint: str, windows: ProcessPipe) -> tuple[int, float]:
-    """PUT until the time is over; how many deliveries there were, and how long they took."""
+    """PUT until the time is over; return the number of deliveries and their time in seconds."""
     client = Raw(case, endpoint)
     block = client.connection.encode([PUT] * case.window)
     start = time.perf_counter()
@@ -181,7 +181,7 @@ def publish(case: Case, endpoint: str, windows: ProcessPipe) -> tuple[int, float
             client.sock.sendall(block)
             sent += 1
             if case.curve:
-                block = client.connection.encode([PUT] * case.window)  # a box can be sent but once
+                block = client.connection.encode([PUT] * case.window)  # an encrypted frame can be sent only once
         else:
             if not windows.poll(PATIENCE):
                 raise AssertionError(f"{sent - seen} windows did not arrive")
@@ -206,7 +206,7 @@ def measure(serve: Server, case: Case) -> Figures:
     readers.start()
     try:
         if not windows.poll(PATIENCE):
-            raise AssertionError("the subscribers did not get there")
+            raise AssertionError("the subscribers did not get ready")
         windows.recv()
         process = psutil.Process(server.pid)
         before = process.cpu_times()
@@ -244,10 +244,12 @@ def compare(case: Case, rounds: int) -> list[list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (the median counts)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often to measure each; the result is the median")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long each measurement takes")
-    parser.add_argument("--subscribers", type=int, nargs="+", default=[1, 10, 50, 500])
-    parser.add_argument("--only", choices=["NULL", "CURVE"], help="one of the mechanisms only")
+    parser.add_argument(
+        "--subscribers", type=int, nargs="+", default=[1, 10, 50, 500], help="the numbers of subscribers to measure"
+    )
+    parser.add_argument("--only", choices=["NULL", "CURVE"], help="measure only this mechanism")
     arguments = parser.parse_args()
     print(environment({"pyzmq": zmq.__version__, "libzmq": zmq.zmq_version()}))
     for mechanism in ("NULL", "CURVE"):

@@ -1,23 +1,23 @@
-"""Multicast beside TCP fan-out, in one run: 1 publisher, 10 to 200 receivers, what each way costs the broker.
+"""Multicast compared with TCP fan-out, in one run: the broker's cost for 1 publisher and 10 to 200 receivers.
 
     python -m bench.multicast [--rounds 3] [--quick]
 
-It makes a network namespace of its own, with nothing in it but a loopback that has multicast, and removes it: no
-datagram comes near a real network. Without the right to make one it says so, and measures nothing.
+The benchmark makes a network namespace that has only a loopback interface with multicast, and removes it at the end: no
+datagram reaches a real network. If it is not allowed to make one, it says so and measures nothing.
 
-The same messages are published at the same pace, by a raw socket. Once nobody receives; once receivers are raw TCP
-sockets with a subscription each; and once they are raw UDP sockets that have joined the group. What counts is the
-processor time of the broker above the run in which nobody receives, in the program (user) and in the kernel (system):
-the kernel's is for both on one machine, and includes the copies for each receiver there, which a real network would
-make in its switches. The receivers do nothing but count octets. How many sends there were is counted in runs of their
-own. At last, programs: readers with our client, and how much of what they read came from the group.
+A raw socket publishes the same messages at the same rate three times: without receivers, to raw TCP sockets with one
+subscription each, and to raw UDP sockets that have joined the group. The result is the processor time of the broker
+minus that of the run without receivers, in the program (user) and in the kernel (system). The kernel's part includes
+the copies for each receiver, because sender and receivers are on one machine; in a real network the switches make these
+copies. The receivers only count bytes. The number of sends is counted in separate runs. The last measurement is with
+programs: subscribers with Zambezi's client, and how many of their messages came from the group.
 
-There are two loads. In `batches` a publisher sends 20 messages, 1,000 times in a second; each is a block in the broker,
-and goes to each receiver by a send. In `flood` it sends 500 messages, 200 times in a second, and the broker makes large
-blocks of them: then a send has so many messages that in the program fan-out costs next to nothing either way.
+There are two loads. In `batches` the publisher sends 20 messages, 1,000 times per second; each batch is a block in the
+broker, and goes to each receiver by one send. In `flood` it sends 500 messages, 200 times per second, and the broker
+makes large blocks of them: a send has so many messages that the fan-out costs the program almost nothing either way.
 
-The processor time as a whole is exact. How much of it was in the program and how much in the kernel the system only
-samples, a hundred times in a second: so it takes long runs to tell, and where a difference is small it tells little.
+The total processor time is exact. The kernel only samples how it divides into user and system time, a hundred times per
+second: that takes long runs, and a small difference in user time means little.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ from zambezi.zmtp.peer import Peer
 
 GROUP: Final = "udp://239.77.1.1:5680?interface=lo&rate=1G"
 RECEIVERS: Final = (10, 50)
-COUNTED: Final = (10, 50, 200)  # where sends are counted
+COUNTED: Final = (10, 50, 200)  # receivers of the runs that count sends
 PATIENCE: Final = 60.0
-PROGRAMS: Final = 20_000  # messages that they read
-QUIET: Final = 0.5  # seconds without a datagram: then no more comes
+PROGRAMS: Final = 20_000  # messages for the programs
+QUIET: Final = 0.5  # seconds without a datagram, after which a run is complete
 
 
 Figures: TypeAlias = dict[tuple[str, int], float]
@@ -72,11 +72,11 @@ Figures: TypeAlias = dict[tuple[str, int], float]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is published."""
+    """The messages of a run."""
 
     name: str
-    chunk: int  # messages at a time,
-    pace: float  # and the seconds between
+    chunk: int  # messages of one send
+    pace: float  # seconds between two sends
     seconds: float
 
     @property
@@ -88,7 +88,7 @@ LOADS: Final = (Load("batches", 20, 0.001, 12.0), Load("flood", 500, 0.005, 3.0)
 
 
 class Measured(Zambezi):
-    """A broker with a group or without, which tells what it has sent."""
+    """A broker with or without a group, which can count its sends."""
 
     def __init__(self, way: str, counting: bool) -> None:
         self._way = way
@@ -100,12 +100,12 @@ class Measured(Zambezi):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Of one run."""
+    """The results of one run."""
 
-    user: float  # microseconds of processor for each message, in the broker's program,
-    total: float  # and with the kernel
-    sends: float  # for each message
-    arrived: float  # the share of what was sent that arrived
+    user: float  # the broker's user time per message in microseconds
+    total: float  # the same with the kernel's time
+    sends: float  # sends per message
+    arrived: float  # the share of the messages that arrived
 
 
 # The broker
@@ -148,14 +148,14 @@ def _publish(system: Zambezi, port: int, case: Case, load: Load, ready: Callable
         ready()
         start = time.monotonic()
         for number, chunk in enumerate(chunks):
-            # Not quite in step: or the system's clock, which samples where time is spent, would always meet the same.
+            # Vary the pace: the kernel samples at a fixed rate, and would always sample the same part of the work.
             time.sleep(max(0.0, start + (number + random.random()) * load.pace - time.monotonic()))
             sock.sendall(chunk)
         system.confirm(sock, case)
 
 
 def _receive(system: Zambezi, port: int, case: Case, way: str, ready: Callable[[], None]) -> float:
-    """What share of all messages arrived, at all receivers together."""
+    """Return the share of messages that arrived, over all receivers."""
     if way == "tcp":
         feeds = system.follow(port, case)
         ready()
@@ -174,23 +174,20 @@ def _listen(receivers: Sequence[socket.socket], case: Case) -> float:
         by_number = {sock.fileno(): sock for sock in receivers}
         for number in by_number:
             epoll.register(number, select.EPOLLIN)
-        heard = 0
         deadline = time.monotonic() + PATIENCE
         while came < wanted and time.monotonic() < deadline:
-            ready = epoll.poll(QUIET if heard else PATIENCE)
+            ready = epoll.poll(QUIET if came else PATIENCE)
             if not ready:
                 break
             for number, _ in ready:
                 size = by_number[number].recv_into(buffer)
-                if size > 32 and buffer[3] == 1:  # a datagram of messages, and how many
-                    count = int.from_bytes(buffer[28:32], "big")
-                    came += count
-                    heard += count
+                if size > 32 and buffer[3] == 1:  # a datagram with messages; it has their number
+                    came += int.from_bytes(buffer[28:32], "big")
     return came / wanted
 
 
 def run(load: Load, way: str, receivers: int, counting: bool = False) -> Found:
-    """One measurement."""
+    """Run one measurement."""
     system = Measured(way, counting)
     messages = load.messages
     case = Case(messages, subscribers=receivers)
@@ -220,7 +217,7 @@ def run(load: Load, way: str, receivers: int, counting: bool = False) -> Found:
 
 
 async def _programs(directory: Path, readers: int, messages: int) -> tuple[int, int, int]:
-    """Readers with our client: messages from the group and from the broker, and falls from the one to the other."""
+    """Run subscribers with Zambezi's client; return their messages from the group, from the broker, and their falls."""
     async with (
         Broker(directory, multicast={KEY: GROUP}) as broker,
         Client.connect(broker.bind("tcp://127.0.0.1:*")) as client,
@@ -278,8 +275,8 @@ def report(rounds: int, scale: float) -> None:
 
 
 def _measure(load: Load, rounds: int) -> tuple[Figures, Figures, Figures]:
-    """Of each way and number of receivers: CPU for each message above nobody, user and with the kernel's; and sends."""
-    plan = [("nobody", 0), *((way, count) for count in RECEIVERS for way in ("tcp", "group"))]
+    """Measure all runs of a load; return user and total time above the run without receivers, and sends per message."""
+    plan = [("none", 0), *((way, count) for count in RECEIVERS for way in ("tcp", "group"))]
     found: dict[tuple[str, int], list[Found]] = {one: [] for one in plan}
     for number in range(rounds):
         for way, count in plan if number % 2 == 0 else reversed(plan):
@@ -290,10 +287,10 @@ def _measure(load: Load, rounds: int) -> tuple[Figures, Figures, Figures]:
     short = dataclasses.replace(load, seconds=load.seconds / 4)
     counted = [(way, count) for count in COUNTED for way in ("tcp", "group")]
     sends = {(way, count): run(short, way, count, counting=True).sends for way, count in counted}
-    users = {one: _mean(found[one], _user) - _mean(found["nobody", 0], _user) for one in plan}
-    totals = {one: _mean(found[one], _total) - _mean(found["nobody", 0], _total) for one in plan}
-    idle = found["nobody", 0]
-    rows = [["nobody receives", "0", f"{_mean(idle, _user):.2f}", f"{_mean(idle, _total):.2f}", "", "", "", ""]]
+    users = {one: _mean(found[one], _user) - _mean(found["none", 0], _user) for one in plan}
+    totals = {one: _mean(found[one], _total) - _mean(found["none", 0], _total) for one in plan}
+    idle = found["none", 0]
+    rows = [["no receivers", "0", f"{_mean(idle, _user):.2f}", f"{_mean(idle, _total):.2f}", "", "", "", ""]]
     for way, count in counted:
         tcp = "tcp", count
         measured = (way, count) in users
@@ -311,8 +308,8 @@ def _measure(load: Load, rounds: int) -> tuple[Figures, Figures, Figures]:
             ]
         )
     heads = ["way", "receivers", "user us", "user and kernel us", "user to TCP", "both to TCP", "sends", "arrived"]
-    per_second = f"{load.chunk} messages of 100 B, {1 / load.pace:.0f} times in a second"
-    print(f"\n### {load.name}: {per_second}; broker, for each message, above nobody; mean of {rounds} rounds\n")
+    per_second = f"{load.chunk} messages of 100 B, {1 / load.pace:.0f} times per second"
+    print(f"\n### {load.name}: {per_second}; broker, per message, above no receivers; mean of {rounds} rounds\n")
     print(table(heads, rows), flush=True)
     return users, totals, sends
 
@@ -326,7 +323,7 @@ def _total(one: Found) -> float:
 
 
 def _share(part: float, whole: float) -> float:
-    """Not a number where the whole is less than what can be measured."""
+    """Return a ratio; not a number if the whole is too small to be measured."""
     return part / whole if whole > 0 else math.nan
 
 
@@ -339,7 +336,7 @@ def _mean(found: Sequence[Found], figure: Callable[[Found], float]) -> float:
 
 @contextlib.contextmanager
 def namespace() -> Iterator[str]:
-    """A network with nothing but a loopback that has multicast."""
+    """Make a network namespace that has only a loopback interface with multicast."""
     name = f"zambezi-{os.getpid()}-bench"
     commands = [
         ["ip", "netns", "add", name],
@@ -357,8 +354,10 @@ def namespace() -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (the mean counts)")
-    parser.add_argument("--quick", action="store_true", help="one round of fewer messages: to see that it runs")
+    parser.add_argument("--rounds", type=int, default=3, help="how often to measure each; the result is the mean")
+    parser.add_argument(
+        "--quick", action="store_true", help="measure one round with fewer messages, to see that it runs"
+    )
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--broker", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -369,7 +368,7 @@ def main() -> None:
     elif arguments.inside:
         report(1 if arguments.quick else arguments.rounds, 0.1 if arguments.quick else 1)
     elif shutil.which("ip") is None:
-        print("not measured: to make a network namespace needs the program ip (iproute2)")
+        print("not measured: the program ip (iproute2) is needed to make a network namespace")
     else:
         try:
             with namespace() as name:

@@ -1,9 +1,9 @@
-"""The PEER socket beside pyzmq's DEALER and ROUTER, in one run, two processes each, 100 octets on loopback TCP.
+"""The PEER socket compared with pyzmq's DEALER and ROUTER, in one run, two processes each, 100 bytes on loopback TCP.
 
     python -m bench.peer [--rounds 5] [--messages 300000]
 
-With ZAMBEZI_LIBZMQ naming a libzmq that has the draft sockets, its own ZMQ_PEER is measured too, through ctypes.
-Ratios are to pyzmq on both sides (`recv` per frame). Each figure is the median of the rounds, which take turns.
+If ZAMBEZI_LIBZMQ names a libzmq with the draft sockets, its ZMQ_PEER is measured, too, through ctypes. Ratios are to
+pyzmq on both sides (`recv` per frame). Each figure is the median of the rounds; the pairs take turns within a round.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def send_peer(threads: int) -> Sender:
                 worker.start()
             for worker in workers:
                 worker.join()
-            socket.recv()  # a PEER that leaves takes with it what was not received yet
+            socket.recv()  # when a PEER closes, messages that were not received yet are lost
 
     return send
 
@@ -81,11 +81,11 @@ def ask_peer(case: Case, endpoint: str) -> list[float]:
 
 
 def libzmq_pairs() -> tuple[dict[str, tuple[Sender, Receiver]], dict[str, tuple[Asker, Receiver]]]:
-    """libzmq's own PEER, where there is one."""
+    """Return the pairs with libzmq's own PEER, if it is available."""
     library = os.environ.get("ZAMBEZI_LIBZMQ")
     if not library:
         return {}, {}
-    from tests.interop.libzmq_peer import LibzmqPeer  # noqa: PLC0415 - loads a library that may not be there
+    from tests.interop.libzmq_peer import LibzmqPeer  # noqa: PLC0415 - loads a library that may be missing
 
     def receive(case: Case, pipe: ProcessPipe) -> None:
         with LibzmqPeer(library) as socket:
@@ -136,9 +136,11 @@ def libzmq_pairs() -> tuple[dict[str, tuple[Sender, Receiver]], dict[str, tuple[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=5, help="how often each pair is measured (the median counts)")
-    parser.add_argument("--messages", type=int, default=300_000, help="messages per one-way measurement")
-    parser.add_argument("--trips", type=int, default=3_000, help="round trips per measurement")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="how often to measure each pair; the result is the median"
+    )
+    parser.add_argument("--messages", type=int, default=300_000, help="messages of a one-way measurement")
+    parser.add_argument("--trips", type=int, default=3_000, help="round trips of a measurement")
     arguments = parser.parse_args()
     more_one_way, more_round_trip = libzmq_pairs()
     one_way: dict[str, tuple[Sender, Receiver]] = {

@@ -1,4 +1,4 @@
-"""How the benchmarks say what they found, and on which machine."""
+"""The output of the benchmarks: tables, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def environment(versions: Mapping[str, str]) -> str:
-    """One line: the processor, the cores, the kernel, and the versions that matter."""
+    """Return one line: the processor, the cores, the kernel, and the given versions."""
     cpu = "unknown processor"
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -21,7 +21,7 @@ def environment(versions: Mapping[str, str]) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, aligned so that it can be read as it is."""
+    """Return a Markdown table with aligned columns."""
     widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
 
     def line(cells: Sequence[str]) -> str:

@@ -1,11 +1,11 @@
-"""A server under traffic on every service, for long: memory, descriptors and the lag of its loop must stay flat.
+"""A long run of a server with traffic on every service: memory, descriptors and loop lag must not grow.
 
     python -m bench.soak [--minutes 10]
 
-Twenty sensors publish and talk in the mesh, readers come and go (some read all, some a pattern, one is slow, some are
-killed in the middle), a fleet is asked every second, and the server's state is asked for every other second by way of
-its console. All on loopback. The first quarter of the samples is compared with the last one; the status is 1 if
-something grew.
+Twenty sensors publish and send messages in the mesh, subscribers come and go (some read all, some a pattern, one is
+slow, some end in the middle), a fleet is called every second, and the benchmark gets the server's state from its
+console every two seconds. Everything is on loopback. The benchmark compares the first quarter of the samples with the
+last one; the exit status is 1 if something grew.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from zambezi.zeps.asyncio import Client
 SENSORS = 20
 READERS = 12
 EVERY = 2.0
-WARM = 30.0  # seconds, before anything is compared
+WARM = 30.0  # seconds before the first compared sample
 RETENTION = '\n[zeps.journal]\nkeep_octets = "64M"\nsegment = "16M"\n'
 
 
 async def read(client: Client, number: int) -> None:
-    """A reader that comes, reads for a while, and is gone; again and again."""
+    """Subscribe, read for a while, and end, again and again."""
     chance = random.Random(number)
     patterns = ["", "sensor-1", "glob:*.pressure", "regex:^sensor-[0-9]\\.", "exact:sensor-3.humidity"]
     while True:
@@ -58,7 +58,7 @@ async def read(client: Client, number: int) -> None:
 
 
 async def command(endpoint: str) -> None:
-    """Ask the fleet, with a connection that is made anew now and then."""
+    """Call the fleet every second, with a new connection from time to time."""
     while True:
         async with Connector(endpoint) as connector:
             fleet = Fleet(connector)
@@ -102,7 +102,7 @@ async def soak(minutes: float, directory: Path) -> list[dict[str, Any]]:
 
 
 FIGURES: dict[str, tuple[Callable[[dict[str, Any]], float], Callable[[float], str], Callable[[float], float]]] = {
-    # what, how it is shown, and what is still flat, given what it was
+    # the value in a state, its format, and the largest later value that is not growth
     "memory": (
         lambda state: state["process"]["memory"],
         lambda value: f"{value / 2**20:.1f} MiB",
@@ -134,7 +134,7 @@ FIGURES: dict[str, tuple[Callable[[dict[str, Any]], float], Callable[[float], st
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long to run (default: 10)")
     arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="zambezi-soak-"))
     try:

@@ -1,23 +1,23 @@
-"""Streams beside NATS JetStream and Redis Streams, in one run: 1 publisher, 1 to 200 subscribers, journalled, loopback.
+"""Streams compared with NATS JetStream and Redis Streams, in one run: 1 publisher, 1 to 200 subscribers, on loopback.
 
     python -m bench.zeps [--rounds 3] [--quick] [--only cost clients replay latency prefixes]
 
-Each measurement starts its broker anew, in a directory of its own, with a process that publishes and one that
-subscribes. What is not installed is left out, with the reason. All keep messages in files, and none waits for the disk
-at each message: Zambezi and Redis bring them onto it every second, NATS every two minutes.
+Each measurement starts a new broker with an empty directory, a process that publishes and one that subscribes. A broker
+that is not installed is left out, and the output says why. All brokers keep messages in files, and none waits for an
+fsync at each message: Zambezi and Redis sync every second, NATS every two minutes.
 
-`cost` is processor time of the broker (all its threads, program and kernel) for each delivery. Publishers and
-subscribers are raw sockets there, which look at nothing but the end, so that it does not depend on anybody's client;
-what publishing and journalling cost is part of it. `clients` is from the first publish to the last delivery through
-Python clients, the subscribers all in one process. The same octets by bare `send` and `sendfile` are the limit.
+`cost` is the processor time of the broker (all threads, user and system) per delivery, including the cost of publishing
+and journalling. Publishers and subscribers are raw sockets that look only for the last message, so the result does not
+depend on a client library. `clients` is the time from the first publish to the last delivery with Python clients; all
+subscribers are in one process. The same bytes sent by bare `send` and `sendfile` are the limit.
 
-`prefixes` are keys of a thousand kinds. The same messages go to the same connection: once it asks for what they all
-begin with, once for each by itself; that is what matching costs. Then to a thousand connections, each of which asks for
-one kind: there each message also costs a system call of its own, and beside it stand a thousand connections that ask
-for the same, and get as many deliveries of fewer messages.
+`prefixes` uses a thousand different keys. The same messages go to one connection: first with one pattern that matches
+all keys, then with one pattern for each key. The difference is the cost of matching. Then they go to a thousand
+connections with one key each, where each message also costs a system call. For comparison, a thousand connections with
+the same pattern get as many deliveries of fewer messages.
 
-Each figure is the median of the rounds; the brokers take turns, in another order in each round, so that a machine that
-slows down slows all of them. Faster ones get more messages, so that all are busy for about as long.
+Each figure is the median of the rounds. The brokers take turns, in another order in each round, so a machine that slows
+down affects all of them. Faster brokers get more messages, so that all are busy for about the same time.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ NATS: Final = JetStream()
 REDIS: Final = RedisStreams()
 SEND: Final = BareSend()
 SENDFILE: Final = BareSendfile()
-FACES: Final = (OURS, ZambeziMessages(), ZambeziBlocking())  # the ways to program our client
+FACES: Final = (OURS, ZambeziMessages(), ZambeziBlocking())  # the ways to use Zambezi's client
 
 SIZES: Final = (100, 1024)
-# Messages for each number of subscribers; a system gets them times its weight.
+# Messages for each number of subscribers; a broker gets them multiplied by its weight.
 RAW: Final = {1: 50_000, 10: 20_000, 50: 10_000, 200: 3_000}
 BY_CLIENTS: Final = {1: 20_000, 10: 4_000, 50: 1_000, 200: 250}
 PREFIXES: Final = 1000
@@ -61,7 +61,7 @@ Found = dict[System, list[Figures]]
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What was promised, and what was found."""
+    """A promise, and the result of its measurement."""
 
     promise: str
     found: float
@@ -77,7 +77,7 @@ class Bar:
 
 
 class Run:
-    """The systems that are here, and what was found out so far."""
+    """The brokers that are installed, and the results so far."""
 
     def __init__(self, rounds: int, scale: float) -> None:
         self.rounds = rounds
@@ -98,7 +98,7 @@ class Run:
         return max(100, int(messages * self.scale))
 
     def rounds_of(self, systems: Sequence[System], take: Measure) -> Found:
-        """Measure each system in each round, in turns."""
+        """Measure each broker in each round, in turns."""
         found: Found = {system: [] for system in systems}
         for number in range(self.rounds):
             turn = number % len(systems)
@@ -136,7 +136,7 @@ def _show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> No
 
 
 def fan_out(run: Run, systems: Sequence[System], size: int, raw: bool) -> dict[int, Found]:
-    """Each system with each number of subscribers."""
+    """Measure each broker with each number of subscribers."""
 
     def take(messages: float, subscribers: int, system: System) -> Figures:
         weight = system.raw_weight if raw else system.client_weight
@@ -156,8 +156,8 @@ def cost(run: Run) -> None:
         for subscribers, found in every.items():
             ours = _cost(found[OURS])
             for system, figures in found.items():
-                told = f"{_cost(figures):.3f}", f"{_cost(figures) / ours:.2f}x"
-                rows.append([*_rates(system, subscribers, figures), *told])
+                costs = f"{_cost(figures):.3f}", f"{_cost(figures) / ours:.2f}x"
+                rows.append([*_rates(system, subscribers, figures), *costs])
         heads = ["broker", "subscribers", "messages/s", "deliveries/s", "us of processor per delivery", "to zambezi"]
         _show(f"Cost of a delivery, {size} B, raw sockets", heads, rows)
         if size == SIZES[0]:
@@ -275,14 +275,22 @@ MEASUREMENTS: Final = ("cost", "clients", "replay", "latency", "prefixes")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (the median counts)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often to measure each; the result is the median")
     parser.add_argument(
-        "--quick", action="store_true", help="one round of a tenth of the messages: to see that it runs"
+        "--quick", action="store_true", help="measure one round with a tenth of the messages, to see that it runs"
     )
-    parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=MEASUREMENTS, metavar="NAME")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=MEASUREMENTS,
+        default=MEASUREMENTS,
+        metavar="NAME",
+        help=f"the measurements to run: {', '.join(MEASUREMENTS)} (default: all)",
+    )
     parser.add_argument("--replay", type=int, default=5_000_000, help="messages of the replay")
     arguments: Any = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before it was done"))  # what was started ends, too
+    # End by an exception, so that the brokers and processes are ended, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before it was done"))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     run = Run(1 if arguments.quick else arguments.rounds, 0.1 if arguments.quick else 1)

@@ -2,8 +2,8 @@
 
     python -m bench.zmtp [--rounds 5] [--messages 300000]
 
-Ratios are to pyzmq on both sides, in the same run, with `recv` per frame (the faster of pyzmq's calls). Each figure is
-the median of the rounds, and the pairs take turns within a round, so that a machine that slows down slows all of them.
+Ratios are to pyzmq on both sides, in the same run, with `recv` per frame (the fastest of pyzmq's calls). Each figure is
+the median of the rounds. The pairs take turns within a round, so a machine that slows down affects all of them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ BOUND = Bound(messages=20_000, octets=64 << 20)
 
 @dataclass(frozen=True)
 class Case:
-    """What one measurement is about."""
+    """The parameters of one measurement."""
 
     size: int
     curve: bool
     count: int
 
 
-# Receivers: bind, tell where, take `count` messages and END, tell how long it took from the first to the last.
+# Receivers: bind, report the endpoint, receive `count` messages, and report the time from the first to the last.
 
 
 def receive_zambezi(case: Case, pipe: ProcessPipe, batches: bool) -> None:
@@ -109,7 +109,7 @@ def receive_pyzmq(case: Case, pipe: ProcessPipe) -> None:
         pipe.send(time.perf_counter() - start)
 
 
-# Senders: connect, send one message to begin with, then `count`.
+# Senders: connect, send one message, which starts the measurement, then `count` messages.
 
 
 async def _send_zambezi(case: Case, endpoint: str, batches: bool) -> None:
@@ -162,7 +162,7 @@ def send_pyzmq(case: Case, endpoint: str) -> None:
             send(body)
 
 
-# Echo, for round trips: the far side sends back what it gets, the near side takes the time of each.
+# Round trips: one side sends back each message, and the other side measures the time.
 
 
 def echo_zambezi(case: Case, pipe: ProcessPipe) -> None:
@@ -280,7 +280,7 @@ def _start(target: Callable[..., object], *args: object) -> BaseProcess:
 
 
 def one_way(case: Case, send: Sender, receive: Receiver) -> float:
-    """Messages per second."""
+    """Return the messages per second."""
     ours, theirs = spawn.Pipe()
     receiver = _start(receive, case, theirs)
     sender = _start(send, case, ours.recv())
@@ -307,7 +307,7 @@ def round_trip(case: Case, ask: Asker, echo: Receiver) -> list[float]:
 
 
 def measure_one_way(pairs: Mapping[str, tuple[Sender, Receiver]], case: Case, rounds: int) -> list[list[str]]:
-    """A row for each pair; ratios are to the first."""
+    """Measure each pair, and return a row for each; ratios are to the first pair."""
     rates: dict[str, list[float]] = {name: [] for name in pairs}
     for _, (name, (send, receive)) in itertools.product(range(rounds), pairs.items()):
         rates[name].append(one_way(case, send, receive))
@@ -319,7 +319,7 @@ def measure_one_way(pairs: Mapping[str, tuple[Sender, Receiver]], case: Case, ro
 
 
 def measure_round_trip(pairs: Mapping[str, tuple[Asker, Receiver]], case: Case, rounds: int) -> list[list[str]]:
-    """A row for each pair; ratios are to the first."""
+    """Measure each pair, and return a row for each; ratios are to the first pair."""
     times: dict[str, list[list[float]]] = {name: [] for name in pairs}
     for _, (name, (ask, echo)) in itertools.product(range(rounds), pairs.items()):
         times[name].append(sorted(round_trip(case, ask, echo)))
@@ -336,9 +336,11 @@ def measure_round_trip(pairs: Mapping[str, tuple[Asker, Receiver]], case: Case, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=5, help="how often each pair is measured (the median counts)")
-    parser.add_argument("--messages", type=int, default=300_000, help="messages per one-way measurement")
-    parser.add_argument("--trips", type=int, default=3_000, help="round trips per measurement")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="how often to measure each pair; the result is the median"
+    )
+    parser.add_argument("--messages", type=int, default=300_000, help="messages of a one-way measurement")
+    parser.add_argument("--trips", type=int, default=3_000, help="round trips of a measurement")
     arguments: Any = parser.parse_args()
     print(environment({"pyzmq": zmq.__version__, "libzmq": zmq.zmq_version()}))
     for curve, size in itertools.product((False, True), (100, 1024)):

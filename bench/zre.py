@@ -1,18 +1,18 @@
-"""ZRE meshes in one process: how fast they form, what they cost, and how fast a SHOUT reaches all; beside Pyre.
+"""ZRE meshes in one process, compared with Pyre: the time to form, the cost, and the rate of SHOUTs.
 
     python -m bench.zre [--rounds 3] [--large 100 250 500 1000]
 
-Zambezi and Pyre run one after the other, each in a process of its own, over UDP beacons (every second) and TCP, in a
-network namespace that is made for the purpose, has a network of its own, and ends with the process: nothing reaches
-another network. Where no namespace can be made, that part is left out, with the reason. Large meshes are on the memory
-transport, in real time, on an asyncio loop.
+Zambezi and Pyre run one after the other, each in its own process, with UDP beacons (every second) and TCP. They run in
+a network namespace that has its own network and ends with the process, so nothing reaches another network. If no
+namespace can be made, this part is left out, and the output says why. Large meshes use the memory transport, in real
+time, on an asyncio loop.
 
 Each figure is the median of the rounds. The time of a mesh is from the start of the first node until every node has
-seen every other enter. The seconds of processor, of the whole process, tell a busy machine from a slow mesh: Pyre has
-several threads for each node, and Zambezi one for all. The floor is what the connections of a mesh cost by themselves,
-in an asyncio loop with no node at either end (see `bench.floor`): it says how much of our time is ours to save.
+seen every other node enter. The processor time of the whole process shows whether the machine was busy or the mesh was
+slow: Pyre has several threads for each node, and Zambezi one for all nodes. The floor is the cost of the connections
+alone, in an asyncio loop without nodes (see `bench.floor`): it shows how much of Zambezi's time could be saved at most.
 
-What is being measured is told on standard error.
+The progress is printed on standard error.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from zambezi.zre.events import Enter, Join, Shout
 SMALL: Final = (10, 25, 50)
 RECEIVERS: Final = 10
 BODY: Final = b"x" * 100
-WINDOW: Final = 200  # SHOUTs under way before all must have come: the same for both
+WINDOW: Final = 200  # SHOUTs that are sent before all of them must have arrived, for Zambezi and for Pyre
 SHOUTS: Final = 4000
 GROUP: Final = "BENCH"
 INTERFACE: Final = "mesh0"
@@ -75,7 +75,7 @@ def _usage(began: tuple[float, float], before: int) -> Figures:
 
 
 async def _form(nodes: Sequence[Node], group: bool = False) -> None:
-    """Start the nodes, and read events until each has seen all others enter (and join the group)."""
+    """Start the nodes, and read events until each has seen all others enter, or join the group."""
     wanted = len(nodes) - 1
 
     async def see_all(node: Node) -> None:
@@ -92,7 +92,7 @@ async def zambezi_mesh(count: int, network: MemoryNetwork | None = None) -> Figu
     before = psutil.Process().memory_info().rss
     began = time.perf_counter(), time.process_time()
     if network is not None:
-        # As a real network would have it, more nodes beacon less often.
+        # As in a real network, the more nodes there are, the less often each sends a beacon.
         interval = max(1.0, count / 50)
         nodes = [
             Node(f"n{number}", network=network, interval=interval, evasive=5 * interval, expired=30 * interval)
@@ -142,8 +142,8 @@ def _pyre_nodes(count: int) -> list[Any]:
     return [Pyre(f"n{number}") for number in range(count)]
 
 
-def _pyre_start(nodes: list[Any], word: bytes) -> None:
-    """Start the nodes, and read events until each has heard the word of all others."""
+def _pyre_start(nodes: list[Any], kind: bytes) -> None:
+    """Start the nodes, and read events until each has had an event of this kind from all others."""
     poller = zmq.Poller()
     left = {}
     for node in nodes:
@@ -153,7 +153,7 @@ def _pyre_start(nodes: list[Any], word: bytes) -> None:
         left[node.inbox] = len(nodes) - 1
     while any(left.values()):
         for inbox, _ in poller.poll():
-            left[inbox] -= inbox.recv_multipart()[0] == word
+            left[inbox] -= inbox.recv_multipart()[0] == kind
 
 
 def pyre_mesh(count: int) -> Figures:
@@ -204,11 +204,11 @@ MEASUREMENTS: Final[dict[str, Callable[[int], Figures]]] = {
 
 
 async def _and_end(measurement: Coroutine[Any, Any, Figures]) -> NoReturn:
-    _tell(await measurement)
+    _report(await measurement)
 
 
-def _tell(figures: Figures) -> NoReturn:
-    """Tell what was found, and end at once: to take a million links apart is not what is measured."""
+def _report(figures: Figures) -> NoReturn:
+    """Print the figures, and end the process at once: closing a million links is not measured."""
     print(json.dumps(figures), flush=True)
     os._exit(0)
 
@@ -217,17 +217,17 @@ def measure_here(name: str, count: int) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if name == "zambezi-memory":
-        # Millions of objects that all live: by default the collector looks through them again and again. Small meshes
-        # run with the defaults, ours as Pyre's.
+        # With the defaults the garbage collector would examine millions of live objects again and again. Small meshes
+        # run with the defaults, both Zambezi's and Pyre's.
         gc.set_threshold(200_000, 20, 100)
-    _tell(MEASUREMENTS[name](count))
+    _report(MEASUREMENTS[name](count))
 
 
 # The runs
 
 
 def measure(prefix: Sequence[str], name: str, count: int) -> Figures | None:
-    """One measurement, in a process of its own; None if it did not come to an end."""
+    """Run one measurement in its own process; return None if it did not finish."""
     print(f"measuring {name} {count}", file=sys.stderr, flush=True)
     command = [*prefix, sys.executable, "-m", "bench.zre", "--measure", name, str(count)]
     try:
@@ -238,13 +238,13 @@ def measure(prefix: Sequence[str], name: str, count: int) -> Figures | None:
     try:
         return dict(json.loads(done.stdout.splitlines()[-1]))
     except (IndexError, ValueError):
-        said = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        print(f"{name} {count} failed with status {done.returncode}: {said[0]}", file=sys.stderr)
+        errors = done.stderr.strip().splitlines()[-1:] or ["without an error text"]
+        print(f"{name} {count} failed with status {done.returncode}: {errors[0]}", file=sys.stderr)
         return None
 
 
 def namespace() -> tuple[list[str], str]:
-    """How to run a command in a network of its own; or why that cannot be done."""
+    """Return the prefix of a command that runs it in its own network, and the problem if that is not possible."""
     if shutil.which("unshare") is None or shutil.which("ip") is None:
         return [], "unshare and ip (util-linux, iproute2) are needed"
     problem = ""
@@ -258,7 +258,7 @@ def namespace() -> tuple[list[str], str]:
 
 
 def medians(found: Sequence[Figures | None]) -> Figures | None:
-    """Of each figure; None if a round did not end."""
+    """Return the median of each figure, or None if a round did not finish."""
     rounds = [figures for figures in found if figures is not None]
     if not rounds or len(rounds) < len(found):
         return None
@@ -266,13 +266,13 @@ def medians(found: Sequence[Figures | None]) -> Figures | None:
 
 
 def compare(
-    prefix: Sequence[str], what: str, count: int, rounds: int, names: Sequence[str] = ("zambezi", "pyre")
+    prefix: Sequence[str], kind: str, count: int, rounds: int, names: Sequence[str] = ("zambezi", "pyre")
 ) -> list[Figures | None]:
-    """The figures of each, taking turns."""
+    """Measure each in turns, and return the figures of each."""
     found: list[list[Figures | None]] = [[] for _ in names]
     for _ in range(rounds):
         for name, figures in zip(names, found, strict=True):
-            figures.append(measure(prefix, f"{name}-{what}", count))
+            figures.append(measure(prefix, f"{name}-{kind}", count))
     return [medians(figures) for figures in found]
 
 
@@ -339,23 +339,31 @@ def large_meshes(counts: Sequence[int], bars: list[tuple[str, bool]]) -> None:
             rows[-1][-1] = f"{costs[nodes][0]:.0f}"
         if nodes == 1000:
             held = found is not None and found["memory"] < 4 * 2**30 and found["seconds"] < 180
-            told = f"{found['seconds']:.0f} s, {found['memory'] / 2**30:.2f} GiB" if found else "not at all"
-            bars.append((f"1000 nodes under 3 minutes and 4 GiB: {told}", held))
+            result = f"{found['seconds']:.0f} s, {found['memory'] / 2**30:.2f} GiB" if found else "did not finish"
+            bars.append((f"1000 nodes under 3 minutes and 4 GiB: {result}", held))
     heads = [*HEADS[:-1], "us per link"]
     print(f"\n### Full mesh in one process, memory\n\n{table(heads, rows)}", flush=True)
     if 250 in costs and 1000 in costs:
         growth = costs[1000][1] / costs[250][1]
         slower = costs[1000][0] / costs[250][0]
-        told = f"memory {growth:.2f} times, time {slower:.2f} times"
+        result = f"memory {growth:.2f} times, time {slower:.2f} times"
         bars.append(
-            (f"cost per link flat from 250 to 1000 nodes (within a quarter): {told}", max(growth, slower) <= 1.25)
+            (f"cost per link flat from 250 to 1000 nodes (within a quarter): {result}", max(growth, slower) <= 1.25)
         )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=3, help="how often each pair is measured (the median counts)")
-    parser.add_argument("--large", type=int, nargs="*", default=[100, 250, 500, 1000], help="nodes on memory")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="how often to measure each pair; the result is the median"
+    )
+    parser.add_argument(
+        "--large",
+        type=int,
+        nargs="*",
+        default=[100, 250, 500, 1000],
+        help="the numbers of nodes of the meshes in memory",
+    )
     parser.add_argument("--measure", nargs=2, metavar=("NAME", "COUNT"), help=argparse.SUPPRESS)
     arguments: Any = parser.parse_args()
     if arguments.measure:
@@ -364,7 +372,7 @@ def main() -> None:
     bars: list[tuple[str, bool]] = []
     prefix, problem = namespace()
     if problem:
-        print(f"\nleft out, beside Pyre: {problem}")
+        print(f"\nthe comparison with Pyre is left out: {problem}")
     else:
         small_meshes(prefix, arguments.rounds, bars)
         shouts(prefix, arguments.rounds, bars)

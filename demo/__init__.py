@@ -1,1 +1,1 @@
-"""What `make demo` shows."""
+"""The demonstration that `make demo` runs."""

@@ -1,7 +1,8 @@
-"""The whole system at work, told as it happens. Everything stays on loopback, in a directory that is removed.
+"""A demonstration of the whole system, which explains each step. It uses only loopback and a temporary directory.
 
-make demo                 a minute or two, then it stops by itself
-DEMO_STAY=1 make demo     stays until Ctrl-C, so that the console can be looked at
+make demo                 takes a minute or two
+DEMO_STAY=1 make demo     runs until Ctrl-C, so that you can look at the console
+DEMO_SPARK=0 make demo    skips Spark
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from zambezi.zeps.asyncio import Client, Subscription
 
 SENSORS = 20
 PATIENCE = 60.0
-ENOUGH = 3000  # messages that the slow reader lags
+ENOUGH = 3000  # messages that the slow subscriber lags behind
 
 
 async def main() -> None:
@@ -33,7 +34,7 @@ async def main() -> None:
         await play(directory)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    title("That was it. Nothing was left behind.")
+    title("The demo is over, and its files are removed.")
 
 
 async def play(directory: Path) -> None:
@@ -43,35 +44,35 @@ async def play(directory: Path) -> None:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(server.stop)
         await server.start()
-        say(f"zambezi serve is up: {', '.join(server.endpoints)}")
+        say(f"zambezi serve runs these services: {', '.join(server.endpoints)}")
         say(f"the console: {server.console}")
 
-        title(f"2. {SENSORS} sensors find it by themselves")
+        title(f"2. {SENSORS} sensors find the server")
         sensors = await stack.enter_async_context(Sensors(SENSORS, server.beacon_port))
         await sensors.find_each_other(PATIENCE)
-        say(f"each of the {SENSORS} nodes sees the {SENSORS - 1} others and the server, by beacons alone")
+        say(f"each of the {SENSORS} nodes has found the {SENSORS - 1} others and the server, only by beacons")
         await sensors.find_streams(PATIENCE)
-        say("each learnt from the server's greeting where streams are published, and publishes its readings now")
+        say("each node found the endpoint of the broker in the server's HELLO, and publishes its readings now")
 
         client = await stack.enter_async_context(Client.connect(server.endpoints["zeps"]))
-        title("3. A slow reader, and one that comes late")
+        title("3. A slow subscriber and a late subscriber")
         await a_slow_reader(client, sensors)
         await a_late_joiner(client)
 
-        title("4. The server is killed, and nothing that was confirmed is lost")
+        title("4. The server is killed, and no confirmed message is lost")
         await a_crash(server, client, sensors)
 
-        title("5. A fleet is asked something")
+        title("5. A fleet is called")
         await a_fleet(stack, server)
 
-        title("6. Spark reads all of it")
+        title("6. Spark analyses the streams")
         await sensors.stop_publishing()
         await pipelines(server, directory)
 
-        title(f"All of it took {time.monotonic() - began:.0f} s. The console is at {server.console}")
+        title(f"The demo took {time.monotonic() - began:.0f} s. The console is at {server.console}")
         if os.environ.get("DEMO_STAY"):
             await sensors.go_on_publishing()
-            say("It stays until you press Ctrl-C.")
+            say("The demo runs until you press Ctrl-C.")
             await asyncio.Event().wait()
 
 
@@ -79,11 +80,11 @@ async def a_slow_reader(client: Client, sensors: Sensors) -> None:
     stream = client.stream("telemetry")
     async with stream.subscribe("", since="earliest", window=2048) as slow:
         await slow.recv(timeout=PATIENCE)
-        while (lag := await lag_of(client)) < ENOUGH:  # noqa: ASYNC110 - the server is asked: nobody tells us
+        while (lag := await lag_of(client)) < ENOUGH:  # noqa: ASYNC110 - no event reports the lag
             await asyncio.sleep(0.1)
-        say(f"it has stopped reading, and lags {lag:,} messages: the server feeds it from the journal, not from memory")
+        say(f"a subscriber stopped reading and lags {lag:,} messages: the journal keeps them, not the server's memory")
         await read_until(slow, sensors.published)
-        say("it reads again, has caught up, and missed nothing")
+        say("it reads again, has caught up, and missed no message")
 
 
 async def lag_of(client: Client) -> int:
@@ -91,7 +92,7 @@ async def lag_of(client: Client) -> int:
 
 
 async def read_until(subscription: Subscription, last: int) -> int:
-    """Read up to a sequence, and see that none is missing."""
+    """Read up to a sequence, check that no message is missing, and return the last sequence."""
     position = None
     async for batch in subscription.batches():
         for sequence in batch.sequences():
@@ -110,7 +111,7 @@ async def a_late_joiner(client: Client) -> None:
         async for batch in late.batches():
             count += len(batch)
     took = time.perf_counter() - began
-    say(f"one that joins now replays all {count:,} temperatures of the past in {took * 1000:.0f} ms")
+    say(f"a new subscriber replays all {count:,} past temperatures in {took * 1000:.0f} ms")
 
 
 async def a_crash(server: ServerProcess, client: Client, sensors: Sensors) -> None:
@@ -119,12 +120,12 @@ async def a_crash(server: ServerProcess, client: Client, sensors: Sensors) -> No
     confirmed = sensors.published
     async with stream.subscribe("", since="earliest") as reader:
         await server.kill()
-        say("SIGKILL. The sensors go on publishing: what is not confirmed waits in them.")
+        say("SIGKILL. The sensors continue to publish, and keep the messages that are not confirmed.")
         await server.start()
         await sensors.flush(PATIENCE)
         last = await read_until(reader, sensors.published)
-    say(f"it is back, at the same place. {confirmed:,} messages were confirmed before, and {last:,} are there now:")
-    say("every sequence once, in order; the reader noticed nothing but a pause")
+    say(f"the server is back. {confirmed:,} messages were confirmed before, and the stream has {last:,} now:")
+    say("every sequence once, in order; the subscriber saw only a pause")
 
 
 async def a_fleet(stack: AsyncExitStack, server: ServerProcess) -> None:
@@ -135,27 +136,27 @@ async def a_fleet(stack: AsyncExitStack, server: ServerProcess) -> None:
     outcome = await fleet.call("machine", "uptime", nodes=["web1", "web2", "db1", "db2"], timeout=3.0)
     for node, reply in sorted(outcome.replies.items()):
         say(f"{node}: up {reply.result['seconds']} s")
-    say(f"no answer from {', '.join(outcome.silent)}, which is not there: that is told, too")
+    say(f"no answer from {', '.join(outcome.silent)}, which does not exist: the outcome lists silent nodes, too")
 
 
 async def pipelines(server: ServerProcess, directory: Path) -> None:
     if os.environ.get("DEMO_SPARK") == "0":
-        say("left out, as DEMO_SPARK=0 says")
+        say("skipped, because DEMO_SPARK=0")
         return
     results = directory / "results"
-    # On a terminal a pipeline shows there how far it is.
-    told = None if sys.stderr.isatty() else asyncio.subprocess.PIPE
+    # On a terminal, a pipeline shows its progress on standard error.
+    stderr = None if sys.stderr.isatty() else asyncio.subprocess.PIPE
     for name in ("traffic", "network-health", "fleet-audit"):
-        say(f"zambezi pipeline run {name} (Spark takes some seconds to start)")
+        say(f"zambezi pipeline run {name} (Spark needs some seconds to start)")
         command = [sys.executable, "-m", "zambezi", "pipeline", "run", name, "--rows", "5"]
         command += ["--endpoint", server.endpoints["zeps"], "--out", str(directory / "tables")]
-        command += ["--results", str(results), "--patience", "2s"]  # db2 had longer than that to answer
-        process = await asyncio.create_subprocess_exec(*command, stderr=told)
+        command += ["--results", str(results), "--patience", "2s"]  # db2 had more time than that to answer
+        process = await asyncio.create_subprocess_exec(*command, stderr=stderr)
         _, errors = await process.communicate()
         if process.returncode:
-            say(f"it did not run: {(errors or b'').decode(errors='replace').strip()[-500:]}")
+            say(f"the pipeline failed: {(errors or b'').decode(errors='replace').strip()[-500:]}")
             return
-    say("the same tables are on the console's page, under Results")
+    say("the console shows the same tables under Results")
 
 
 if __name__ == "__main__":

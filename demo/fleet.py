@@ -12,15 +12,15 @@ from zambezi.mcollective.host import AgentHost
 
 @agent("machine")
 class Machine:
-    """What a machine says of itself."""
+    """An agent that describes its machine."""
 
     @action
     def uptime(self) -> dict[str, int]:
-        """How long it is up."""
+        """Return the time since the machine started."""
         return {"seconds": int(time.monotonic())}
 
 
 async def three_machines(stack: AsyncExitStack, endpoint: str) -> None:
-    """Hosts of the agent, until the stack is closed."""
+    """Run three nodes with the agent, until the stack is closed."""
     for name in ("web1", "web2", "db1"):
         await stack.enter_async_context(AgentHost(Connector(endpoint), [Machine()], node=name))

@@ -1,4 +1,4 @@
-"""Twenty sensors: nodes of the mesh that find the server, publish readings, and talk to each other."""
+"""Twenty sensors: nodes of the mesh that find the server, publish readings, and send messages to each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = ("temperature", "humidity", "pressure")
 
 
 class Sensors:
-    """All of them, in this process, each with a node and connections of its own."""
+    """All sensors, in this process. Each has its own node and its own connections."""
 
     def __init__(self, count: int, beacon_port: int) -> None:
         self._nodes = [
@@ -47,11 +47,13 @@ class Sensors:
         self._tasks.append(asyncio.create_task(work))
 
     async def find_each_other(self, patience: float) -> None:
+        """Wait until each sensor has found all others and the server."""
         async with asyncio.timeout(patience):
-            while any(len(node.peers) < len(self._nodes) for node in self._nodes):  # noqa: ASYNC110 - 20 of them
+            while any(len(node.peers) < len(self._nodes) for node in self._nodes):  # noqa: ASYNC110 - 20 nodes, no single event
                 await asyncio.sleep(0.02)
 
     async def find_streams(self, patience: float) -> None:
+        """Let each sensor find the broker by its node, and start to publish."""
         async with asyncio.timeout(patience):
             for number, node in enumerate(self._nodes):
                 client = await self._stack.enter_async_context(Client.connect(node))
@@ -76,7 +78,7 @@ class Sensors:
             await asyncio.sleep(chance.uniform(0.02, 0.08))
 
     async def _chat(self, node: Node) -> None:
-        """Now and then a sensor compares notes with another one."""
+        """Send a message to the group or to another sensor from time to time."""
         while True:
             await asyncio.sleep(random.uniform(0.2, 1.0))
             if random.random() < 0.2:
@@ -89,7 +91,7 @@ class Sensors:
             pass
 
     async def flush(self, patience: float) -> None:
-        """Until all that was published is confirmed."""
+        """Wait until the broker has confirmed all published messages."""
         async with asyncio.timeout(patience):
             for stream in self._streams:
                 await stream.flush()

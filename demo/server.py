@@ -1,4 +1,4 @@
-"""The server of the demo: a process of its own, which can be killed and started again."""
+"""The server of the demo: a process that can be killed and started again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PATIENCE = 30.0
 
 
 class ServerProcess:
-    """`zambezi serve`, at ports that stay the same."""
+    """A process that runs `zambezi serve`. A new process gets the same ports."""
 
     def __init__(self, directory: Path) -> None:
         (directory / "results").mkdir()
@@ -52,6 +52,7 @@ class ServerProcess:
         )
 
     async def start(self) -> None:
+        """Start the process, and wait until all its services run."""
         command = [sys.executable, "-m", "zambezi", "serve", "--config", str(self._path)]
         self._process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
@@ -66,7 +67,7 @@ class ServerProcess:
                 self.console = self.endpoints.get("console", "")
 
     async def kill(self) -> None:
-        """As the power switch does."""
+        """End the process with SIGKILL, like a crash."""
         assert self._process is not None
         self._process.kill()
         await self._process.wait()

@@ -1,4 +1,4 @@
-"""What the demo says."""
+"""The output of the demo."""
 
 from __future__ import annotations
 

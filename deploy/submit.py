@@ -1,4 +1,4 @@
-"""What `spark-submit` is given to run a pipeline on a cluster: the command line, as a file. See docs/clusters.md."""
+"""The command line of Zambezi as a file for `spark-submit`, to run a pipeline on a cluster. See docs/clusters.md."""
 
 from zambezi.cli import main
 

@@ -1,7 +1,7 @@
-"""A hook of mkdocs: links from pages to files of the repository that are not pages.
+"""A hook of mkdocs for links from pages to other files of the repository.
 
-In the repository a reader follows them. The site has no such files, so there they are words, which tell the path when
-pointed at. A link to a file that does not exist ends the build.
+In the repository a reader can follow such a link. The site does not have these files, so there the link becomes text,
+with the path as its tooltip. A link to a file that does not exist fails the build.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def on_page_markdown(markdown: str, /, *, page: Any, **_: Any) -> str:
+    """Return the text of a page with these links replaced."""
     here = ROOT / "docs" / Path(page.file.src_uri).parent
 
     def replace(link: re.Match[str]) -> str:

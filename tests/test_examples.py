@@ -1,6 +1,6 @@
-"""The programs in the README, the documentation and the docstrings run, and say what they say.
+"""The programs in the README, the documentation and the docstrings run, and print what the pages show.
 
-What else is shown on the pages, transcripts, commands, files, pictures, has its tests in tests/pages/.
+tests/pages/ has the tests of everything else on the pages: transcripts, commands, files, pictures.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 import zambezi
 from tests.pages.blocks import PAGES, blocks
 
-# Its program goes to the server that it has started: tests/pages/test_sessions.py plays the page as a whole.
+# The program of this page needs the server that the page starts: tests/pages/test_sessions.py plays the whole page.
 PLAYED = {"tutorial.md"}
 PROGRAMS = [page for page in PAGES if blocks(page, "python") and page.name not in PLAYED]
 MODULES = sorted(module.name for module in pkgutil.walk_packages(zambezi.__path__, "zambezi."))
@@ -26,9 +26,9 @@ MODULES = sorted(module.name for module in pkgutil.walk_packages(zambezi.__path_
 
 @pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.name)
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    """The blocks of a page are one program, as a reader who follows it would type them.
+    """Run all blocks of a page as one program, as a reader would type them.
 
-    Not in development mode: asyncio then complains of callbacks that are slow, and on a busy machine some are.
+    Development mode is off, because asyncio would report slow callbacks, and a busy machine has some.
     """
     program = "\n".join(block.text for block in blocks(page, "python"))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -1,8 +1,8 @@
-"""Generate the blocking faces from the asyncio ones: `make generate`.
+"""Generate the blocking modules of all packages from the asyncio modules: `make generate`.
 
-The two faces of a package have the same names and the same text; they differ by `await`, and by the waiter that they
-use (`zambezi.zmtp.async_waiter` or `zambezi.zmtp.thread_waiter`). So only the asyncio one is written by hand. A test
-fails if a generated file is not what this would make of its source.
+The two modules of a package have the same names and the same text. They differ by `await`, and by the waiter that they
+use (`zambezi.zmtp.async_waiter` or `zambezi.zmtp.thread_waiter`). So only the asyncio module is written by hand. A test
+fails if a generated file is out of date.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ HEAD: Final = "# Generated from asyncio.py by `make generate`. Change that file,
 
 _OTHER: Final = {"asyncio": "sync", "sync": "asyncio"}
 
-# Applied in this order, to the text as a whole; ^ and $ stand for the ends of a line.
+# Applied in this order to the whole text; ^ and $ match the ends of a line.
 SUBSTITUTIONS: Final[list[tuple[str, str | Callable[[re.Match[str]], str]]]] = [
-    # In examples, a coroutine that is run becomes a function that is called.
+    # Examples: a call of `asyncio.run` becomes a plain call.
     (r"^>>> import asyncio\n", ""),
     (r"^>>> import asyncio, ", ">>> import "),
     (r"asyncio\.run\((.*)\)$", r"\1"),
@@ -33,10 +33,10 @@ SUBSTITUTIONS: Final[list[tuple[str, str | Callable[[re.Match[str]], str]]]] = [
     (r"\bAsync(Iterator|Iterable|ExitStack)\b", r"\1"),
     (r"\bAwaitableEndpoint\b", "Endpoint"),
     (r"^( +)for (\w+) in (\w+):\n +yield \2$", r"\1yield from \3"),
-    # The waiter, and the other face.
+    # The waiter, and the names of the two modules.
     (r"\basync_waiter\b", "thread_waiter"),
     (r"\bzambezi\.(\w+)\.(asyncio|sync)\b", lambda match: f"zambezi.{match[1]}.{_OTHER[match[2]]}"),
-    # The words.
+    # Sentences that are true for one of the modules only.
     (r"\bfor asyncio\b", "for threads, in calls that block"),
     (r"Use it in the event loop that it was made in\.", "Any thread may use it at any time."),
     (r"A call that is cancelled, or times out,", "A call that times out"),
@@ -45,7 +45,7 @@ SUBSTITUTIONS: Final[list[tuple[str, str | Callable[[re.Match[str]], str]]]] = [
 
 
 def generate(text: str) -> str:
-    """Return the blocking face for the text of an asyncio one."""
+    """Return the text of a blocking module for the text of an asyncio module."""
     for pattern, replacement in SUBSTITUTIONS:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
     return _formatted(HEAD + text)
@@ -61,7 +61,7 @@ def _formatted(text: str) -> str:
 
 
 def main() -> None:
-    """Write every blocking face anew."""
+    """Write all blocking modules."""
     for package in PACKAGES:
         written = SOURCE / package / "sync.py"
         written.write_text(generate((SOURCE / package / "asyncio.py").read_text()))

@@ -1,1 +1,1 @@
-"""Brokers side by side: how each is started, fed and drained. `python -m bench.zeps` compares them."""
+"""The brokers that `python -m bench.zeps` compares: how to start each, publish to it and subscribe to it."""

@@ -1,4 +1,4 @@
-"""What is published in a measurement: bodies of one size, each with its number, the last one marked as the last.
+"""The messages of a measurement: bodies of one size, each with its number; the last one has a mark.
 
 number (10 digits)  [ T nanoseconds (20 digits) ]  padding  [ mark ]
 """
@@ -14,19 +14,19 @@ from typing import Final
 
 END: Final = b"<the-end>"
 STAMP: Final = re.compile(rb"T(\d{20})")
-KEY: Final = "k"  # of every message, and what the stream is called where it needs a name
+KEY: Final = "k"  # the key of every message, and the name of the stream
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What one measurement is about."""
+    """The parameters of one measurement."""
 
-    count: int  # messages that are published
-    size: int = 100  # octets of a body
+    count: int  # messages to publish
+    size: int = 100  # bytes of a body
     subscribers: int = 1
-    rate: float = 0  # messages a second; 0: as fast as it goes
-    prefixes: int = 0  # distinct keys (and, where `each`, distinct patterns); 0: one key, and no pattern
-    each: bool = False
+    rate: float = 0  # messages per second; 0: as fast as possible
+    prefixes: int = 0  # distinct keys; 0: one key and no pattern
+    each: bool = False  # whether each key has its own pattern
 
     def body(self, number: int) -> bytes:
         stamp = b"T%020d" % time.monotonic_ns() if self.rate else b""
@@ -34,7 +34,7 @@ class Case:
         return (b"%010d" % number + stamp).ljust(self.size - len(mark), b"x") + mark
 
     def bodies(self) -> Iterator[bytes]:
-        """All bodies: made before the clock starts, unless they are stamped."""
+        """Return all bodies, made before the measurement starts unless they have time stamps."""
         made = map(self.body, range(self.count))
         return made if self.rate else iter(list(made))
 
@@ -42,7 +42,7 @@ class Case:
         return f"{KEY}{number % self.prefixes:03d}." if self.prefixes else KEY
 
     def share(self, pattern: str) -> int:
-        """How many messages match a pattern: one key, or all."""
+        """Return how many messages match a pattern: those of one key, or all."""
         if not self.each:
             return self.count
         number = int(pattern[len(KEY) : -1])
@@ -50,13 +50,13 @@ class Case:
 
 
 def delays(data: bytes | memoryview) -> list[float]:
-    """The ages, in seconds, of the stamped bodies in what was just received."""
+    """Return the ages, in seconds, of the stamped bodies in data that has just arrived."""
     now = time.monotonic_ns()
     return [(now - int(stamp)) / 1e9 for stamp in STAMP.findall(data)]
 
 
 def paced_blocking(case: Case) -> Iterator[bytes]:
-    """Bodies at the rate of the case."""
+    """Yield bodies at the rate of the case."""
     start = time.monotonic()
     for number in range(case.count):
         time.sleep(max(0.0, start + number / case.rate - time.monotonic()))
@@ -64,7 +64,7 @@ def paced_blocking(case: Case) -> Iterator[bytes]:
 
 
 async def paced(case: Case) -> AsyncIterator[bytes]:
-    """The same on asyncio."""
+    """Yield bodies at the rate of the case, on asyncio."""
     start = time.monotonic()
     for number in range(case.count):
         await asyncio.sleep(max(0.0, start + number / case.rate - time.monotonic()))

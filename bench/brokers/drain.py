@@ -1,6 +1,6 @@
-"""Subscribers and publishers as cheap as they can be: octets in, octets out, nothing looked at but the end.
+"""Publishers and subscribers that cost as little as possible: they move bytes, and look only for the last message.
 
-So the broker is what is busy, and what its processor time is divided by does not depend on anybody's client.
+So the broker is the bottleneck, and its processor time per delivery does not depend on a client library.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from bench.brokers.body import END, Case, delays, paced_blocking
 
 PATIENCE: Final = 60.0  # seconds for one measurement
 BUFFER: Final = 1 << 20
-CHUNK: Final = 500  # messages that a publisher hands to the kernel at a time
+CHUNK: Final = 500  # messages of one send
 
 
 class Amiss(Exception):
-    """What came is not what was to come."""
+    """Data from a broker that is not as expected."""
 
 
 class Feed(Protocol):
@@ -28,11 +28,11 @@ class Feed(Protocol):
     sock: socket.socket
 
     def feed(self, data: memoryview) -> bool:
-        """Take what has come; True if the last message is in it."""
+        """Take data that has arrived; return True if it contains the last message."""
 
 
 class Tail:
-    """A connection to which messages come by themselves: only the last is looked for."""
+    """A connection to which the broker pushes messages: it looks for the last one."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -44,16 +44,16 @@ class Tail:
 
 
 class Counted:
-    """A connection to which so many octets are to come, and not one more."""
+    """A connection to which exactly `size` bytes must come."""
 
-    def __init__(self, sock: socket.socket, octets: int) -> None:
+    def __init__(self, sock: socket.socket, size: int) -> None:
         self.sock = sock
-        self._left = octets
+        self._left = size
 
     def feed(self, data: memoryview) -> bool:
         self._left -= len(data)
         if self._left < 0:
-            raise Amiss(f"{-self._left} octets came too much")
+            raise Amiss(f"{-self._left} bytes more than expected arrived")
         return not self._left
 
 
@@ -64,7 +64,7 @@ def connect(port: int) -> socket.socket:
 
 
 def expect(sock: socket.socket, wanted: bytes) -> bytes:
-    """Read until something stands at the end of what was read."""
+    """Read until the data ends with `wanted`, and return all of it."""
     found = b""
     while not found.endswith(wanted):
         data = sock.recv(65536)
@@ -75,7 +75,7 @@ def expect(sock: socket.socket, wanted: bytes) -> bytes:
 
 
 def drain(feeds: Sequence[Feed], timed: bool) -> list[float]:
-    """Read until each connection has had the last message; how old the messages were, if they are stamped."""
+    """Read until each connection has got the last message; return the ages of the messages if `timed`."""
     waiting = {one.sock.fileno(): one for one in feeds}
     ages: list[float] = []
     buffer = memoryview(bytearray(BUFFER))
@@ -102,7 +102,7 @@ def drain(feeds: Sequence[Feed], timed: bool) -> list[float]:
 
 
 class Frames(Protocol):
-    """How a publisher says it."""
+    """A function that encodes one message for a publisher."""
 
     def __call__(self, key: str, body: bytes) -> bytes: ...
 
@@ -114,7 +114,7 @@ def chunks(case: Case, frame: Frames) -> Iterator[bytes]:
 
 
 def pour(sock: socket.socket, case: Case, chunks: Iterable[bytes], lines: int, window: int) -> None:
-    """Send chunks; where each message is answered by some lines, at most `window` chunks wait for their answers."""
+    """Send chunks. If the broker answers each message with some lines, at most `window` chunks wait for answers."""
     answered = 0
     for number, chunk in enumerate(chunks, 1):
         sock.sendall(chunk)
@@ -125,7 +125,7 @@ def pour(sock: socket.socket, case: Case, chunks: Iterable[bytes], lines: int, w
 
 
 def pace(sock: socket.socket, case: Case, frame: Frames, lines: int) -> None:
-    """Send messages one by one at the rate of the case, and read the answers now and then."""
+    """Send messages one by one at the rate of the case, and read the answers from time to time."""
     answered = 0
     for number, body in enumerate(paced_blocking(case)):
         sock.sendall(frame(case.key(number), body))

@@ -1,7 +1,7 @@
-"""NATS JetStream: a stream in files; publishers that let acknowledgements wait, consumers to which messages are pushed.
+"""NATS JetStream: a stream in files, publishers with pending acknowledgements, and push consumers.
 
-The raw consumers acknowledge nothing, keep their state in memory and have no flow control: the least work for the
-server. Its files are brought onto the disk every two minutes, as by default.
+The raw consumers acknowledge nothing, keep their state in memory and have no flow control, which is the least work for
+the server. The server syncs its files every two minutes, which is its default.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ except ImportError:
     INSTALLED = False
 
 STREAM: Final = "S"
-PENDING: Final = 4000  # acknowledgements that wait: the default of nats-py's `publish_async`
+PENDING: Final = 4000  # unanswered publishes: the default of nats-py's `publish_async`
 CONFIGURATION: Final = """
 listen: "127.0.0.1:{port}"
 ping_interval: "1h"
@@ -51,8 +51,8 @@ class JetStream(System):
         return "nats-py is not installed: pip install 'zambezi[bench]'" if not INSTALLED else ""
 
     def versions(self) -> dict[str, str]:
-        told = subprocess.run(["nats-server", "--version"], capture_output=True, text=True, check=True).stdout
-        return {"nats-server": told.split()[-1].removeprefix("v"), "nats-py": client_version}
+        shown = subprocess.run(["nats-server", "--version"], capture_output=True, text=True, check=True).stdout
+        return {"nats-server": shown.split()[-1].removeprefix("v"), "nats-py": client_version}
 
     def command(self, directory: Path, port: int) -> list[str]:
         (directory / "configuration").write_text(CONFIGURATION.format(port=port, directory=directory))
@@ -111,7 +111,7 @@ class JetStream(System):
             )
         await client.close()
 
-    # By Python clients
+    # With the Python client
 
     def publish(self, port: int, case: Case, ready: Callable[[], object]) -> None:
         asyncio.run(self._publish(port, case, ready))

@@ -1,7 +1,8 @@
-"""The limit: the octets that subscribers get, by `send` and by `sendfile` on loopback, with no broker around them.
+"""The limit: the same bytes sent to subscribers by `send` and by `sendfile` on loopback, without a broker.
 
-`python -m bench.brokers.loopback DIRECTORY send|sendfile` waits for subscribers, who only connect, and for a publisher
-who only says what is to be sent; so it is measured as a broker is. The octets are those of our DELIVER messages.
+`python -m bench.brokers.loopback DIRECTORY send|sendfile` waits for subscribers, which only connect, and for a
+publisher, which only says how much to send. So it is measured like a broker. The bytes are those of Zambezi's DELIVER
+messages.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from bench.brokers.system import System
 from zambezi.zeps.layout import frame_header
 from zambezi.zeps.messages import Deliver
 
-BLOCK: Final = 256 * 1024  # what the broker reads at a time when it is busy, so what it sends at a time
-SLICE: Final = 1 << 20  # of a file
+BLOCK: Final = 256 * 1024  # bytes of one send, as many as a busy broker reads at once
+SLICE: Final = 1 << 20  # bytes of a file for one subscriber, before the next gets them
 DONE: Final = b"done\n"
 
 
@@ -38,8 +39,8 @@ class _Loopback(System):
         return [sys.executable, "-m", "bench.brokers.loopback", str(directory), self.name.split()[-1]]
 
     def find_port(self, directory: Path, port: int) -> int | None:
-        told = directory / "port"
-        return int(told.read_text()) if told.exists() else None
+        file = directory / "port"
+        return int(file.read_text()) if file.exists() else None
 
     def publisher(self, port: int) -> socket.socket:
         return connect(port)
@@ -78,7 +79,7 @@ class BareSendfile(_Loopback):
 
 
 def _messages(case: Case) -> tuple[bytes, int, bytes]:
-    """A block, how often it goes out, and what goes out in the end."""
+    """Return a block, how often to send it, and the last bytes to send."""
 
     def framed(body: bytes) -> bytes:
         message = Deliver(1, KEY, body).encode()[0]

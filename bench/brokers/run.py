@@ -1,4 +1,4 @@
-"""One measurement: a broker, a process that publishes and one that subscribes, all ended when it is over."""
+"""One measurement: a broker, a process that publishes and one that subscribes. All of them end with it."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from typing import Any, Self
 
 from bench.brokers.body import Case
 from bench.brokers.drain import PATIENCE, drain, pace, pour
-from bench.brokers.system import Server, System
+from bench.brokers.system import System
 
 _fork = multiprocessing.get_context("fork")
 
 
 class Failed(Exception):
-    """A measurement did not come to its end."""
+    """A measurement that did not finish."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was found."""
+    """The results of one measurement."""
 
     case: Case
     seconds: float  # from the first publish to the last delivery
-    processor: float  # seconds, of the broker
-    ages: tuple[float, ...] = ()  # of the messages when they were delivered, sorted
+    processor: float  # processor time of the broker in seconds
+    ages: tuple[float, ...] = ()  # the ages of the messages at their delivery, sorted
 
     @property
     def deliveries(self) -> int:
@@ -41,21 +41,21 @@ class Figures:
 
     @property
     def rate(self) -> float:
-        """Messages that were published and delivered to all, a second."""
+        """The messages per second that were published and delivered to all subscribers."""
         return self.case.count / self.seconds
 
     @property
     def cost(self) -> float:
-        """Microseconds of the broker's processor for each delivery."""
+        """The broker's processor time per delivery in microseconds."""
         return self.processor / self.deliveries * 1e6
 
     def age(self, share: float) -> float:
-        """Microseconds."""
+        """Return a quantile of the ages in microseconds; 0.5 is the median."""
         return self.ages[min(len(self.ages) - 1, int(len(self.ages) * share))] * 1e6 if self.ages else float("nan")
 
 
 class Worker:
-    """A process of ours that says when it is ready, waits for a word, and tells what it found."""
+    """A process that reports when it is ready, waits for `go`, does its work, and reports the result."""
 
     def __init__(self, role: Callable[[Callable[[], None]], object]) -> None:
         self._pipe, theirs = _fork.Pipe()
@@ -64,12 +64,13 @@ class Worker:
         theirs.close()
 
     def answer(self) -> Any:
+        """Wait for the next report of the process. Raise `Failed` with its error, or if none comes."""
         try:
             if not self._pipe.poll(PATIENCE):
-                raise Failed(f"nothing was heard for {PATIENCE:g} s")
+                raise Failed(f"a process did not report anything for {PATIENCE:g} s")
             error, found = self._pipe.recv()
         except EOFError:
-            raise Failed("a process ended without a word") from None
+            raise Failed("a process ended without a report") from None
         if error:
             raise Failed(error)
         return found
@@ -95,7 +96,7 @@ def _work(role: Callable[[Callable[[], None]], object], pipe: Connection) -> Non
     try:
         pipe.send(("", role(ready)))
     except (EOFError, BrokenPipeError):
-        pass  # nobody waits any more
+        pass  # the parent process has stopped waiting
     except Exception:
         pipe.send((traceback.format_exc(limit=-3).strip(), None))
 
@@ -137,8 +138,8 @@ def client_subscribe(system: System, port: int, case: Case, ready: Callable[[], 
 # Measurements
 
 
-def measure(system: System, case: Case, raw: bool = True, during: Callable[[Server], object] | None = None) -> Figures:
-    """Subscribe, then publish: how long until all have everything, and what it cost the broker."""
+def measure(system: System, case: Case, raw: bool = True) -> Figures:
+    """Subscribe, then publish, and measure until all subscribers have all messages."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         server = stack.enter_context(system.serve(directory))
@@ -148,8 +149,6 @@ def measure(system: System, case: Case, raw: bool = True, during: Callable[[Serv
         publisher = stack.enter_context(Worker(partial(publish, system, server.port, case)))
         publisher.answer()
         subscribers.go()
-        if during is not None:
-            during(server)
         used = server.processor()
         began = time.monotonic()
         publisher.go()
@@ -159,7 +158,7 @@ def measure(system: System, case: Case, raw: bool = True, during: Callable[[Serv
 
 
 def measure_replay(system: System, case: Case) -> Figures:
-    """Publish, then subscribe: how long until all have everything, and what it cost the broker."""
+    """Publish, then subscribe, and measure until all subscribers have all messages."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         server = stack.enter_context(system.serve(directory))
@@ -182,5 +181,5 @@ def _ended(role: Callable[[Callable[[], None]], list[float]], ready: Callable[[]
 
 
 def median(found: list[Figures], figure: Callable[[Figures], float]) -> float:
-    """Of a figure over the rounds; not a number if there is none."""
+    """Return the median of a figure over the rounds; not a number if there are no rounds."""
     return statistics.median(map(figure, found)) if found else float("nan")

@@ -1,7 +1,7 @@
-"""Redis Streams: the append-only file goes to the disk every second; publishers pipeline XADD, readers block in XREAD.
+"""Redis Streams: an append-only file with an fsync every second, publishers that pipeline XADD, readers with XREAD.
 
-Each reader asks for up to a thousand entries after the last that it has. No snapshots, no rewriting of the file: they
-would only cost.
+Each reader asks for up to a thousand entries after its last one. Snapshots and the rewriting of the file are off,
+because they would only cost time.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _LAST: Final = re.compile(rb"\$\d+\r\n(\d+-\d+)\r\n\*2\r\n\$1\r\nb\r\n\$\d+\r\n(
 
 
 class _Reader:
-    """A connection that asks for more as soon as it has all of an answer.
+    """A connection that asks for more entries as soon as it has a whole answer.
 
-    Entries are not counted: an answer says how many it has, and each body says its number.
+    It does not count entries: an answer begins with their number, and each body has its own number.
     """
 
     def __init__(self, sock: socket.socket, size: int) -> None:
@@ -88,8 +88,8 @@ class RedisStreams(System):
         return "redis-py is not installed: pip install 'zambezi[bench]'" if not INSTALLED else ""
 
     def versions(self) -> dict[str, str]:
-        told = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=True).stdout
-        return {"redis-server": told.split("v=")[1].split()[0], "redis-py": redis.__version__}
+        shown = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=True).stdout
+        return {"redis-server": shown.split("v=")[1].split()[0], "redis-py": redis.__version__}
 
     def command(self, directory: Path, port: int) -> list[str]:
         settings = {
@@ -120,7 +120,7 @@ class RedisStreams(System):
     def follow(self, port: int, case: Case) -> Sequence[_Reader]:
         return [_Reader(connect(port), case.size) for _ in range(case.subscribers)]
 
-    # By Python clients
+    # With the Python client
 
     def publish(self, port: int, case: Case, ready: Callable[[], object]) -> None:
         with redis.Redis(port=port) as client:

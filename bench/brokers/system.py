@@ -1,6 +1,6 @@
-"""A broker as the measurements see it: how it is started, and how it is published and subscribed to, in two ways each.
+"""The interface of a broker for the measurements: how to start it, publish to it and subscribe to it, in two ways.
 
-Raw: prepared octets on a socket, for what the broker itself costs. By Python clients: as a program would do it.
+Raw: prepared bytes on a socket, which shows the cost of the broker itself. With the Python client: as programs do it.
 """
 
 from __future__ import annotations
@@ -18,58 +18,59 @@ from typing import ClassVar, Final
 from bench.brokers.body import Case
 from bench.brokers.drain import Feed, chunks
 
-START: Final = 20.0  # seconds that a broker has to start, and to stop
-_PROCESSOR: Final = 2  # what Linux adds to the complement of a process to name its clock (clock_getcpuclockid)
-PREPARED: Final = 400 << 20  # octets
+START: Final = 20.0  # seconds that a broker may take to start, and to stop
+_PROCESSOR: Final = 2  # the kind of clock in Linux's id of a process's CPU clock (clock_getcpuclockid)
+PREPARED: Final = 400 << 20  # bytes that may be made before a measurement
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A broker that runs."""
+    """A running broker."""
 
     pid: int
     port: int
 
     def processor(self) -> float:
-        """Seconds of processor that all its threads have used, in the program and in the kernel.
+        """Return the processor time of all its threads in seconds, user and system.
 
-        It is what /proc/PID/stat tells, which counts in hundredths; the clock counts in nanoseconds.
+        /proc/PID/stat has the same value in hundredths of a second; this clock counts nanoseconds.
         """
         return time.clock_gettime((~self.pid << 3) | _PROCESSOR)
 
 
 class NotStarted(Exception):
-    """A broker did not start."""
+    """A broker that did not start."""
 
 
 class System(ABC):
-    """One broker, and the ways to it."""
+    """A broker, and the ways to use it."""
 
     name: ClassVar[str]
-    lines: ClassVar[int] = 0  # in the answer to each message that a raw publisher sends
-    window: ClassVar[int] = 8  # chunks that a raw publisher has under way, where they are answered
-    # How many times more messages than the slowest it gets by raw sockets and by clients, so that it is busy as long.
+    lines: ClassVar[int] = 0  # lines of the broker's answer to each message of a raw publisher
+    window: ClassVar[int] = 8  # chunks that a raw publisher sends before it waits for answers
+    # A faster broker gets more messages, so that all are busy for the same time: the factor to the slowest one, with
+    # raw sockets and with clients.
     raw_weight: ClassVar[int] = 1
     client_weight: ClassVar[int] = 1
 
     @abstractmethod
     def missing(self) -> str:
-        """Why it cannot be measured here; nothing if it can."""
+        """Return why it cannot be measured here, or "" if it can."""
 
     @abstractmethod
     def versions(self) -> dict[str, str]: ...
 
     @abstractmethod
     def command(self, directory: Path, port: int) -> list[str]:
-        """How to start it. `port` is free now, for those who cannot find one by themselves."""
+        """Return the command that starts it. `port` is a free port, for brokers that cannot choose one."""
 
     @abstractmethod
     def find_port(self, directory: Path, port: int) -> int | None:
-        """The port where it answers; None if it does not yet."""
+        """Return the port on which it answers, or None if it does not answer yet."""
 
     @contextmanager
     def serve(self, directory: Path) -> Iterator[Server]:
-        """Run it, with its data in a directory; it ends with the block."""
+        """Run it, with its data in a directory, until the end of the `with` block."""
         port = free_port()
         with (directory / "log").open("wb") as log:
             process = subprocess.Popen(self.command(directory, port), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
@@ -90,40 +91,40 @@ class System(ABC):
             if found is not None:
                 return found
             time.sleep(0.02)
-        told = (directory / "log").read_text(errors="replace").strip().splitlines()
-        raise NotStarted(f"{self.name} did not start: {' / '.join(told[-3:]) or 'it told nothing'}")
+        log = (directory / "log").read_text(errors="replace").strip().splitlines()
+        raise NotStarted(f"{self.name} did not start: {' / '.join(log[-3:]) or 'its log is empty'}")
 
     # Raw
 
     @abstractmethod
     def publisher(self, port: int) -> socket.socket:
-        """A connection that can publish."""
+        """Return a connection that can publish."""
 
     @abstractmethod
     def frame(self, key: str, body: bytes) -> bytes:
-        """What publishes one message."""
+        """Return the bytes that publish one message."""
 
     def prepare(self, case: Case, sock: socket.socket) -> Iterable[bytes]:
-        """What publishes all messages, made before the clock starts unless it is too much."""
+        """Return the bytes that publish all messages, made before the measurement unless they are too large."""
         made = chunks(case, self.frame)
         return list(made) if case.count * (case.size + 64) <= PREPARED else made
 
     @abstractmethod
     def follow(self, port: int, case: Case) -> Sequence[Feed]:
-        """Connections that get all messages from the first on."""
+        """Return connections that get all messages from the first on."""
 
-    def confirm(self, sock: socket.socket, case: Case) -> None:  # noqa: B027 (most have nothing to do)
-        """Wait until what was published is kept."""
+    def confirm(self, sock: socket.socket, case: Case) -> None:  # noqa: B027 (most brokers need nothing here)
+        """Wait until the broker has stored all published messages."""
 
-    # By Python clients
+    # With the Python client
 
     @abstractmethod
     def publish(self, port: int, case: Case, ready: Callable[[], object]) -> None:
-        """Connect, call `ready`, publish everything."""
+        """Connect, call `ready`, and publish all messages."""
 
     @abstractmethod
     def subscribe(self, port: int, case: Case, ready: Callable[[], object]) -> list[float]:
-        """Subscribe, call `ready`, take everything; how old the messages were, if they are stamped."""
+        """Subscribe, call `ready`, and receive all messages; return their ages if they have time stamps."""
 
 
 def free_port() -> int:
@@ -133,7 +134,7 @@ def free_port() -> int:
 
 
 def answers(port: int) -> bool:
-    """Whether somebody listens there."""
+    """Return whether a program listens on a port."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:

@@ -1,4 +1,4 @@
-"""Zambezi's broker. `python -m bench.brokers.zambezi DIRECTORY` runs it, with the defaults that users get."""
+"""Zambezi's broker. `python -m bench.brokers.zambezi DIRECTORY` runs it with its default settings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0"
 _PROPERTY: Final = b"\x0bSocket-Type\0\0\0\x06DEALER"
 READY: Final = b"\x04" + bytes((6 + len(_PROPERTY),)) + b"\x05READY" + _PROPERTY
 CREDIT: Final = 1 << 60
-SUBSCRIPTIONS: Final = 1000  # of a connection: the measurement of prefixes has so many
+SUBSCRIPTIONS: Final = 1000  # of one connection, for the measurement of prefixes
 
 
 def _framed(message: bytes) -> bytes:
@@ -59,8 +59,8 @@ class Zambezi(System):
         return [sys.executable, "-m", "bench.brokers.zambezi", str(directory)]
 
     def find_port(self, directory: Path, port: int) -> int | None:
-        told = directory / "port"
-        return int(told.read_text()) if told.exists() else None
+        file = directory / "port"
+        return int(file.read_text()) if file.exists() else None
 
     def publisher(self, port: int) -> socket.socket:
         sock = connect(port)
@@ -94,7 +94,7 @@ class Zambezi(System):
         messages = sum(case.share(pattern) for pattern in patterns)
         return Counted(sock, messages * len(_framed(Deliver(1, case.key(0), bytes(case.size)).encode()[0])))
 
-    # By Python clients: many messages at a step
+    # With the Python client: many messages per call
 
     def publish(self, port: int, case: Case, ready: Callable[[], object]) -> None:
         asyncio.run(self._publish(port, case, ready))
@@ -102,7 +102,7 @@ class Zambezi(System):
     async def _publish(self, port: int, case: Case, ready: Callable[[], object]) -> None:
         async with Client.connect(f"tcp://127.0.0.1:{port}") as client:
             stream = client.stream(KEY)
-            await stream.publish(KEY, b"")  # the connection is there before the clock starts, as the rivals' are
+            await stream.publish(KEY, b"")  # connect before the measurement starts, as the other brokers' clients do
             await stream.flush()
             bodies = case.bodies()
             await asyncio.to_thread(ready)
@@ -143,7 +143,7 @@ class Zambezi(System):
 
 
 class ZambeziMessages(Zambezi):
-    """One message at a step."""
+    """The asyncio client with one message per call."""
 
     name = "zambezi, messages"
 
@@ -160,7 +160,7 @@ class ZambeziMessages(Zambezi):
 
 
 class ZambeziBlocking(Zambezi):
-    """One message at a step, with no event loop in the program; a thread for each subscriber."""
+    """The blocking client with one message per call, and a thread for each subscriber."""
 
     name = "zambezi, blocking"
 
@@ -199,7 +199,7 @@ class ZambeziBlocking(Zambezi):
 
 
 def patterns_of(case: Case) -> list[list[str]]:
-    """What each connection subscribes to."""
+    """Return the patterns of each connection."""
     if not case.each:
         return [[KEY if case.prefixes else ""]] * case.subscribers
     keys = [case.key(number) for number in range(case.prefixes)]

@@ -1,9 +1,9 @@
 """ZeroMQ messaging in Python: peers that find each other, streams that are replayed, commands to fleets, and Spark.
 
-Most programs need `PeerSocket` (51/P2P), `Node` (36/ZRE) and `Client` (ZEPS), which block and have twins for asyncio in
+Most programs need `PeerSocket` (51/P2P), `Node` (36/ZRE) and `Client` (ZEPS), which block and have asyncio versions in
 their packages; and `Broker`, which keeps streams. The packages are layers, and imports point down only: `zambezi.wire`
-turns bytes into values and back, `zambezi.zmtp` speaks ZeroMQ's wire protocol, one package per protocol stands on the
-two, and `zambezi.server` puts them together.
+turns bytes into values and back, `zambezi.zmtp` speaks ZeroMQ's wire protocol, one package per protocol is built on
+these two, and `zambezi.server` runs them together.
 """
 
 from importlib import import_module
@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 
 __all__ = ["Broker", "Client", "Node", "PeerSocket", "ZambeziError", "__version__"]
 
-# Imported when first used: a program that needs one of them does not wait for the others.
+# Imported on first use: a program that needs one of them does not wait for the import of the others.
 _HOMES: Final = {"Broker": "zeps", "Client": "zeps", "Node": "zre", "PeerSocket": "p2p"}
 
 

@@ -1,4 +1,4 @@
-"""What all tests of commands need."""
+"""A fixture for all tests of commands."""
 
 import logging
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
-    """A server sets up the log of its process, which here is that of all tests."""
+    """Restore the log of the process, which a server changes, for the next test."""
     loggers = [logging.getLogger(name) for name in ("zambezi", "asyncio", "aiohttp")]
     before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
     yield

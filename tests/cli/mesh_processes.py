@@ -1,4 +1,4 @@
-"""Commands of a mesh as processes of their own, on loopback, with a beacon port that is theirs alone."""
+"""Commands as processes, for tests of a mesh on loopback that has its own beacon port."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ COMMAND = [sys.executable, "-X", "dev", "-W", "error", "-m", "zambezi"]
 
 
 def free_port() -> int:
-    """A UDP port that nobody has just now."""
+    """Return a UDP port that is free now."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class Running:
-    """A command that runs: what it prints is collected while it does."""
+    """A running command, whose output is collected."""
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
@@ -47,7 +47,7 @@ class Running:
         lines.extend(line.decode().rstrip("\n") for line in stream)
 
     def see(self, pattern: str) -> re.Match[str]:
-        """Wait for a line, of the output or the errors, in which the pattern is found."""
+        """Wait for a line of the output or the errors that contains the pattern."""
         deadline = time.monotonic() + PATIENCE
         while True:
             lines = [*self.lines, *self.errors]
@@ -64,13 +64,13 @@ class Running:
         self.process.stdin.write(line.encode() + b"\n")
 
     def hang_up(self) -> int:
-        """End the input, as Ctrl-D does; the exit status."""
+        """End the input, as Ctrl-D does, and return the exit status."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         return self.end()
 
     def interrupt(self) -> int:
-        """Ctrl-C."""
+        """Send SIGINT, as Ctrl-C does, and return the exit status."""
         self.process.send_signal(signal.SIGINT)
         return self.end()
 
@@ -95,6 +95,6 @@ class Running:
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    """A command from its start to its end: status, output, errors."""
+    """Run a command to its end, and return its status, output and errors."""
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
     return done.returncode, done.stdout, done.stderr

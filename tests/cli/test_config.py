@@ -1,4 +1,4 @@
-"""`zambezi config`, and a server that is told to read its configuration again."""
+"""`zambezi config`, and a server that reloads its configuration."""
 
 import json
 import signal
@@ -12,7 +12,7 @@ from tests.zmtp.waiting import PATIENCE
 from zambezi import cli
 
 
-def test_what_is_shown_has_no_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_printed_configuration_has_no_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "zambezi.toml"
     assert cli.main(["config", "show"]) == 0
     path.write_text(capsys.readouterr().out)
@@ -22,11 +22,11 @@ def test_what_is_shown_has_no_mistakes(tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out == path.read_text()
 
 
-def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "zambezi.toml"
     path.write_text("[zeps]\nenabled = 1\n")
     assert cli.main(["config", "check", str(path)]) == 1
-    assert f"{path}:2: enabled is true or false" in capsys.readouterr().err
+    assert f"{path}:2: enabled must be true or false" in capsys.readouterr().err
 
 
 def test_sighup_reads_the_configuration_again(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_sighup_reads_the_configuration_again(tmp_path: Path) -> None:
         assert server.wait(PATIENCE) == 0
 
 
-def test_each_mistake_has_a_line_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_mistake_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "zambezi.toml"
     path.write_text("[zeps]\nenabled = 1\ncreate = 2\n")
     assert cli.main(["config", "check", str(path)]) == 1
@@ -58,17 +58,17 @@ def test_each_mistake_has_a_line_of_its_own(tmp_path: Path, capsys: pytest.Captu
     assert two.startswith(f"zambezi: {path}:3: ")
 
 
-def test_what_this_machine_lacks_is_told_unless_it_is_for_another(
+def test_missing_files_are_mistakes_unless_the_configuration_is_for_another_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "zambezi.toml"
     path.write_text(f'[server]\ndata = "{tmp_path}"\nkeys = "{tmp_path}/none"\n')
     assert cli.main(["config", "check", str(path)]) == 1
-    assert f"{path}:3: {tmp_path}/none/server.key is not there" in capsys.readouterr().err
+    assert f"{path}:3: {tmp_path}/none/server.key does not exist" in capsys.readouterr().err
     assert cli.main(["config", "check", "--elsewhere", str(path)]) == 0
 
 
-def test_a_doubt_is_a_warning_and_no_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_is_not_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "zambezi.toml"
     path.write_text(f'[server]\ndata = "{tmp_path}"\n[console]\nresults = "{tmp_path}/none"\n')
     assert cli.main(["config", "check", str(path)]) == 0

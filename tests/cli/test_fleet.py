@@ -1,4 +1,7 @@
-"""`zambezi fleet` and `zambezi topics`, as people at a terminal use them."""
+"""`zambezi fleet` and `zambezi topics`, as people at a terminal use them.
+
+It covers `fleet`, `topics`, and their options in `middleware`.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def middleware() -> Iterator[tuple[Middleware, str]]:
 
 
 class Node:
-    """A `zambezi fleet agent` in a process of its own."""
+    """A process that runs `zambezi fleet agent`."""
 
     def __init__(self, endpoint: str, name: str, *more: str) -> None:
         command = [sys.executable, "-X", "dev", "-W", "error", "-m", "zambezi", "fleet", "agent"]
@@ -93,7 +96,7 @@ def nodes(endpoint: str, *names: str, more: tuple[str, ...] = ()) -> Iterator[li
     found = [Node(endpoint, name, *more) for name in names]
     try:
         for node in found:
-            node.see(r"\* connected at .*")
+            node.see(r"\* connected to .*")
         yield found
     finally:
         for node in found:
@@ -106,12 +109,12 @@ def test_nodes_are_pinged_and_called(
     ours, endpoint = middleware
     (tmp_path / "sums.py").write_text(AGENTS)
     with nodes(endpoint, "n1", "n2", more=("--load", str(tmp_path / "sums.py"))) as (first, _):
-        first.see(r"\* n1 serves node, sums; looking for .*")
+        first.see(r"\* n1 serves node, sums; connecting to .*")
         wait_until(lambda: len(ours.topics()) == 5)
         assert cli.main(["fleet", "ping", "--connect", endpoint, "--node", "n1", "--node", "n2"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert [re.sub(r"[\d.]+ ms", "T", line) for line in lines] == ["n1\tT\tnode, sums", "n2\tT\tnode, sums"]
-        first.see(r".* asked for discovery\.ping: ok \([\d.]+ ms\)")
+        first.see(r".* called discovery\.ping: ok \([\d.]+ ms\)")
 
         arguments = ["sums", "add", "numbers:=[1, 2]", "negative=yes"]
         assert cli.main(["fleet", "call", "--connect", endpoint, "--discover", "2", *arguments]) == 0
@@ -144,7 +147,9 @@ def test_nodes_are_pinged_and_called(
         wait_until(lambda: len(ours.topics()) == 4)
 
 
-def test_everybody_who_answers_is_shown(middleware: tuple[Middleware, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_nodes_of_the_collective_answer(
+    middleware: tuple[Middleware, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     _, endpoint = middleware
     with nodes(endpoint, "n1", more=("--collective", "other", "--seconds", "60")):
         assert cli.main(["fleet", "ping", "--connect", endpoint, "--timeout", "1"]) == 0
@@ -154,11 +159,11 @@ def test_everybody_who_answers_is_shown(middleware: tuple[Middleware, str], caps
         assert list(json.loads(capsys.readouterr().out)["replies"]) == ["n1"]
 
 
-def test_an_agent_that_nobody_has(middleware: tuple[Middleware, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_agent_that_no_node_has(middleware: tuple[Middleware, str], capsys: pytest.CaptureFixture[str]) -> None:
     _, endpoint = middleware
     command = ["fleet", "call", "--connect", endpoint, "--discover", "0.1", "--timeout", "0.1", "none", "such"]
     assert cli.main(command) == 1
-    assert "nobody has the agent 'none'" in capsys.readouterr().err
+    assert "no node has the agent 'none'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [["fleet", "ping"], ["fleet", "call", "a", "b"], ["topics"]])
@@ -197,7 +202,7 @@ def test_the_subscribers_are_named(middleware: tuple[Middleware, str], capsys: p
 
 
 @pytest.mark.parametrize("text", ["nothing", "=value", ":=1", "key:=not json"])
-def test_arguments_that_are_none(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["fleet", "call", "a", "b", text]) == 2
     assert "KEY" in capsys.readouterr().err
 
@@ -206,7 +211,7 @@ def test_arguments_that_are_none(text: str, capsys: pytest.CaptureFixture[str]) 
     ("source", "words"),
     [
         ("no_such_module_at_all", "cannot be imported"),
-        ("{}/none.py", "is no Python file"),
+        ("{}/none.py", "is not a Python file"),
         ("{}/empty.py", "has no agents"),
         ("{}/broken.py", "cannot be loaded: SyntaxError"),
     ],
@@ -225,7 +230,7 @@ def test_a_module_with_agents() -> None:
     assert isinstance(fleet.NodeAgent().info()["host"], str)
 
 
-def test_tables_show_strangers_texts_as_they_are() -> None:
+def test_tables_escape_control_characters_and_markup() -> None:
     console = Console(width=100, record=True)
     report = {
         "clients": 1,

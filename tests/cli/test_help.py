@@ -1,4 +1,4 @@
-"""Every command says what it is for, and takes wrong arguments with one line."""
+"""Every command has help, and answers wrong arguments with one line. It covers the parser in `cli` and `quantity`."""
 
 import argparse
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def test_help_is_printed_and_nonsense_refused(command: tuple[str, ...], capsys: 
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "x", "1.5"])
-def test_a_number_of_messages_is_one_at_least(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_number_of_messages_is_at_least_one(number: str, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("sub", "journal dump"):
         assert cli.main([*command.split(), "stream", f"--count={number}"]) == 2
         assert "write 1 or more" in capsys.readouterr().err

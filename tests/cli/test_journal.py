@@ -76,7 +76,7 @@ def test_info_while_a_broker_runs(data: Path, capsys: pytest.CaptureFixture[str]
         assert run(data, "info") == 0
 
 
-def test_info_tells_of_damage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_reports_damage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (data / "prices" / STREAM).write_text("{")
     assert run(data, "info") == 1
     output, errors = capsys.readouterr()
@@ -90,7 +90,7 @@ def test_an_empty_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     for command in ("info", "verify"):
         assert run(tmp_path, command) == 0
         assert capsys.readouterr().out == (
-            f"there are no streams in {tmp_path}: is it the data directory? --data DIR says which one\n"
+            f"{tmp_path} has no streams; if it is not the data directory, name that with --data DIR\n"
         )
 
 
@@ -105,7 +105,7 @@ def test_no_directory(command: list[str], tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize("command", [["info", "no"], ["verify", "no"], ["dump", "no"], ["truncate", "no", "--after=1"]])
 def test_no_such_stream(command: list[str], data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(data, *command) == 1
-    assert capsys.readouterr().err == f"zambezi: there is no stream 'no' in {data}: there are [b]\\x1b, prices\n"
+    assert capsys.readouterr().err == f"zambezi: {data} has no stream 'no'; it has [b]\\x1b, prices\n"
 
 
 # verify
@@ -114,8 +114,8 @@ def test_no_such_stream(command: list[str], data: Path, capsys: pytest.CaptureFi
 def test_verify(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(data, "verify") == 0
     assert lines(capsys) == [
-        r"[b]\x1b: 1 message good, in 1 batch; all is well",
-        "prices: 20 messages good, in 10 batches; all is well",
+        r"[b]\x1b: 1 message in 1 batch intact, no damage",
+        "prices: 20 messages in 10 batches intact, no damage",
     ]
 
 
@@ -128,7 +128,7 @@ def test_verify_says_where_the_damage_is(data: Path, capsys: pytest.CaptureFixtu
     damage, verdict = lines(capsys)
     assert damage.startswith(f"damage: prices: {log}, byte ")
     assert damage.endswith("does not have its CRC")
-    assert verdict == "prices: 18 messages good, in 9 batches; damage in 1 place"
+    assert verdict == "prices: 18 messages in 9 batches intact, damage in 1 place"
 
 
 def test_verify_counts_a_damaged_identity(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,15 +201,15 @@ def test_dump_of_many_batches(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert told[-1]["time"] == "1970-01-01T00:41:40.000000+00:00"
 
 
-def test_when_is_not_a_time(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_position(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(data, "dump", "prices", "--since", "yesterday") == 2
-    assert "'yesterday' is no start" in capsys.readouterr().err
+    assert "'yesterday' is not a position" in capsys.readouterr().err
 
 
 # export
 
 
-def test_export_of_octets(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_of_the_raw_journal(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "prices.zeps"
     assert run(data, "export", "prices", str(out)) == 0
     logs = sorted((data / "prices").glob("*.log"))
@@ -242,17 +242,17 @@ def test_export_to_standard_output(data: Path, capfdbinary: pytest.CaptureFixtur
     assert errors == b"1 message of prices written\n"
 
 
-def test_export_replaces_nothing_unless_told(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_replaces_a_file_only_with_force(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "prices.zeps"
     out.write_bytes(b"precious")
     assert run(data, "export", "prices", str(out)) == 1
-    assert capsys.readouterr().err == f"zambezi: {out} exists already: --force replaces it\n"
+    assert capsys.readouterr().err == f"zambezi: {out} exists already; use --force to replace it\n"
     assert out.read_bytes() == b"precious"
     assert run(data, "export", "prices", str(out), "--force") == 0
     assert out.read_bytes() != b"precious"
 
 
-def test_an_export_that_fails_leaves_nothing(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_export_leaves_no_file(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = data / "prices" / "00000000000000000001.log"
     octets = bytearray(log.read_bytes())
     octets[60] ^= 1
@@ -269,7 +269,7 @@ def test_an_export_that_fails_leaves_nothing(data: Path, tmp_path: Path, capsys:
 
 
 def test_progress_on_a_terminal(data: Path, tmp_path: Path) -> None:
-    """The bar is on standard error, so that what is exported stays as it is."""
+    """The bar is on standard error, so it does not change an export to standard output."""
     controller, terminal = pty.openpty()
     command = [sys.executable, "-m", "zambezi", "journal", "verify", "--data", str(data)]
     done = subprocess.run(
@@ -279,7 +279,7 @@ def test_progress_on_a_terminal(data: Path, tmp_path: Path) -> None:
     shown = os.read(controller, 65536)
     os.close(controller)
     assert b"%" in shown or b"KiB" in shown or b"kB" in shown or b"bytes" in shown
-    assert done.stdout.decode().splitlines()[-1].endswith("all is well")
+    assert done.stdout.decode().splitlines()[-1].endswith("no damage")
 
 
 # truncate
@@ -299,7 +299,7 @@ def test_truncate(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 class Terminal(io.StringIO):
-    """Somebody who answers."""
+    """A terminal at which a person answers."""
 
     def isatty(self) -> bool:
         return True
@@ -312,18 +312,18 @@ def test_truncate_asks(
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     assert run(data, "truncate", "prices", "--after", "7") == (0 if last == 7 else 1)
     errors = capsys.readouterr().err
-    assert errors.startswith("remove 13 messages of prices, 8 to 20, for ever? (yes or no) ")
+    assert errors.startswith("remove 13 messages of prices, 8 to 20, permanently? (yes or no) ")
     assert ("nothing was removed" in errors) == (last == 20)
     with Store(data, write=False) as store:
         assert store.open("prices").last == last
 
 
-def test_truncate_with_nobody_to_ask(
+def test_truncate_without_a_terminal_needs_yes(
     data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
     assert run(data, "truncate", "prices", "--after", "7") == 1
-    assert "say --yes" in capsys.readouterr().err
+    assert "use --yes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("after", "problem"), [("21", "cannot be cut after 21"), ("-1", "cannot be cut after -1")])
@@ -336,7 +336,7 @@ def test_truncate_at_the_end_does_nothing(data: Path, capsys: pytest.CaptureFixt
     with Store(data, write=False) as store:
         before = store.open("prices").incarnation
     assert run(data, "truncate", "prices", "--after", "20") == 0
-    assert capsys.readouterr().out == "prices ends with sequence 20 already: nothing to do\n"
+    assert capsys.readouterr().out == "prices already ends with sequence 20: nothing to do\n"
     with Store(data, write=False) as store:
         assert store.open("prices").incarnation == before
 
@@ -349,6 +349,8 @@ def test_truncate_while_a_broker_runs_is_refused(data: Path, capsys: pytest.Capt
     )
 
 
-def test_truncate_makes_no_directory(tmp_path: Path) -> None:
-    assert run(tmp_path / "nothing", "truncate", "a", "--after", "1", "--yes") == 1
-    assert not (tmp_path / "nothing").exists()
+def test_truncate_creates_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nothing = tmp_path / "nothing"
+    assert run(nothing, "truncate", "a", "--after", "1", "--yes") == 1
+    assert capsys.readouterr().err == f"zambezi: {nothing} does not exist; name the data directory with --data DIR\n"
+    assert not nothing.exists()

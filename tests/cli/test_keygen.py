@@ -1,3 +1,5 @@
+"""`zambezi keygen`, and how `zambezi` reports errors and exit statuses."""
+
 import argparse
 import os
 import subprocess
@@ -13,7 +15,7 @@ from zambezi.zmtp.keyring import Keyring
 from zambezi.zmtp.keys import read_pair
 
 
-def test_keygen_writes_a_pair_and_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keygen_writes_a_pair_and_says_what_to_do_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["keygen", "alice", "--directory", str(tmp_path)]) == 0
     pair = read_pair(tmp_path / "alice.key")
     output, errors = capsys.readouterr()
@@ -126,7 +128,7 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_that_went_away_is_no_error(unbuffered: str) -> None:
+def test_a_closed_pipe_is_no_error(unbuffered: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:

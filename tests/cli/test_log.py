@@ -1,4 +1,4 @@
-"""`zambezi log collect`, on loopback."""
+"""`zambezi log collect` on loopback."""
 
 import json
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.mesh_processes import Running, free_port
 from zambezi import cli
-from zambezi.cli.log import _appending, stored, told
+from zambezi.cli.log import _appending, line_of, stored
 from zambezi.zre.log import Level, Log, Record, What, hash_of, read
 from zambezi.zre.sync import Node
 
@@ -30,7 +30,7 @@ def test_logs_are_printed_and_stored(tmp_path: Path) -> None:
             ann.join("TEAM")
             collect.see(rf"INFO    JOIN  {node}( \(ann\))? - TEAM$")
         assert collect.interrupt() == 0
-        collect.see(rf"^\d+ logs, 0 discarded that were none; appended to {out}$")
+        collect.see(rf"^\d+ logs, 0 invalid messages discarded; appended to {out}$")
         printed = len(collect.lines)
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(lines) == printed
@@ -40,7 +40,7 @@ def test_logs_are_printed_and_stored(tmp_path: Path) -> None:
         assert stored(again, datetime.fromisoformat(line["received"])) == line
 
 
-def test_it_ends_after_so_many(tmp_path: Path) -> None:
+def test_it_stops_after_a_number_of_logs(tmp_path: Path) -> None:
     port = free_port()
     options = ["--interface", "lo", "--beacon-port", str(port), "--count", "1", "--quiet"]
     with (
@@ -48,17 +48,17 @@ def test_it_ends_after_so_many(tmp_path: Path) -> None:
         Node("ann", interface="lo", beacon_port=port, log=True),
     ):
         assert collect.end() == 0
-        collect.see("^1 log, 0 discarded that were none$")
+        collect.see("^1 log, 0 invalid messages discarded$")
         assert collect.lines == []
 
 
-def test_it_ends_after_so_long(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_stops_after_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     port = str(free_port())
     assert cli.main(["log", "collect", "--interface", "lo", "--beacon-port", port, "--seconds", "0.2"]) == 0
-    assert capsys.readouterr().err.endswith("0 logs, 0 discarded that were none\n")
+    assert capsys.readouterr().err.endswith("0 logs, 0 invalid messages discarded\n")
 
 
-def test_a_torn_line_stays_alone(tmp_path: Path) -> None:
+def test_an_unfinished_line_is_ended_first(tmp_path: Path) -> None:
     out = tmp_path / "mesh.jsonl"
     out.write_bytes(b'{"torn": ')
     for _ in range(2):
@@ -75,11 +75,11 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytes
 
 
 def test_a_log_for_people() -> None:
-    assert told(record(), {}) == "1970-01-01T00:00:01.000+00:00 INFO    ENTER 1f3a 77c0 bob"
-    assert told(record(), {0x1F3A: "ann", 0x77C0: ""}).endswith("ENTER 1f3a (ann) 77c0 bob")
-    assert told(record(data="\x1b[2J"), {}).endswith(r"\x1b[2J")
+    assert line_of(record(), {}) == "1970-01-01T00:00:01.000+00:00 INFO    ENTER 1f3a 77c0 bob"
+    assert line_of(record(), {0x1F3A: "ann", 0x77C0: ""}).endswith("ENTER 1f3a (ann) 77c0 bob")
+    assert line_of(record(data="\x1b[2J"), {}).endswith(r"\x1b[2J")
 
 
-def test_a_time_that_no_calendar_has() -> None:
-    assert told(record(2**64 - 1), {}).startswith("18446744073709551615 ms INFO")
+def test_a_time_out_of_the_calendar() -> None:
+    assert line_of(record(2**64 - 1), {}).startswith("18446744073709551615 ms INFO")
     assert stored(record(2**64 - 1), datetime.now(UTC))["time"] == "18446744073709551615 ms"

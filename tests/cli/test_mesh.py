@@ -1,4 +1,4 @@
-"""`zambezi mesh`, as people at their terminals see it; on loopback and in memory only."""
+"""`zambezi mesh`, as people at their terminals see it, on loopback and in memory. It covers `mesh` and `node`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from zambezi.zre.sync import Node
 
 @pytest.fixture
 def here() -> list[str]:
-    """The options that keep a command on loopback, among its own."""
+    """Return options that keep a command on loopback, with its own beacon port."""
     return ["--interface", "lo", "--beacon-port", str(free_port())]
 
 
@@ -49,7 +49,7 @@ def test_chat_between_two_terminals(here: list[str]) -> None:
         assert bob.hang_up() == 0
         ann.see(r"^\* bob is gone: it left$")
         ann.say("alone")
-        ann.see(r"^\* nobody else is in CHAT yet: that went to nobody$")
+        ann.see(r"^\* no other node is in CHAT: this line was not sent$")
         assert ann.interrupt() == 130
         assert ann.errors == bob.errors == []
 
@@ -77,14 +77,14 @@ def test_whisper_by_name_and_by_uuid(here: list[str]) -> None:
             assert event.data == "grüße".encode()
 
 
-def test_whisper_to_nobody_says_who_is_there(here: list[str]) -> None:
+def test_whisper_to_a_missing_peer_lists_the_peers(here: list[str]) -> None:
     with node(here, "bob") as bob:
         status, output, errors = run("mesh", "whisper", "eve", "hi", "--timeout", "0.5", *here)
     assert (status, output) == (1, "")
-    assert errors == f"zambezi: no peer 'eve' came within 0.5 s; there are: bob ({bob.uuid.hex[:8]})\n"
+    assert errors == f"zambezi: no peer 'eve' was found within 0.5 s; the mesh has bob ({bob.uuid.hex[:8]})\n"
 
 
-def test_whisper_to_one_of_two_names(here: list[str]) -> None:
+def test_whisper_to_a_name_that_two_peers_have(here: list[str]) -> None:
     peers = [PeerInfo(UUID(int=number << 96), name, "", {}, frozenset()) for number, name in ((1, "a"), (2, "a"))]
     assert mesh._matches(peers, "a") == peers
     assert mesh._matches(peers, "00000001") == peers[:1]
@@ -98,7 +98,7 @@ def test_whisper_to_one_of_two_names(here: list[str]) -> None:
         assert other.uuid.hex[:8] in str(caught.value)
 
 
-def test_shout_says_who_they_were(here: list[str]) -> None:
+def test_shout_lists_the_members(here: list[str]) -> None:
     with node(here, "bob", "TEAM") as bob, node(here, "carl", "TEAM") as carl, node(here, "dora"):
         status, output, errors = run("mesh", "shout", "TEAM", "go", *here)
         assert (status, errors) == (0, "")
@@ -111,13 +111,13 @@ def test_shout_says_who_they_were(here: list[str]) -> None:
             assert (event.group, event.data) == ("TEAM", b"go")
 
 
-def test_shout_to_nobody(here: list[str]) -> None:
+def test_shout_to_an_empty_group(here: list[str]) -> None:
     status, output, errors = run("mesh", "shout", "TEAM", "go", "--timeout", "0.3", *here)
     assert (status, output) == (1, "")
-    assert errors == "zambezi: nobody in TEAM came within 0.3 s; nobody else was found at all\n"
+    assert errors == "zambezi: no member of TEAM was found within 0.3 s; the mesh has no other peers\n"
 
 
-def test_ping_shows_everybody(here: list[str]) -> None:
+def test_ping_lists_all_peers(here: list[str]) -> None:
     with node(here, "bob") as bob, node(here, "carl"):
         status, output, errors = run("mesh", "ping", *here)
         assert (status, errors) == (0, "")
@@ -130,19 +130,19 @@ def test_ping_shows_everybody(here: list[str]) -> None:
         assert second.startswith("carl (")
         assert "carl" not in run("mesh", "ping", "bob", *here)[1]
     status, _, errors = run("mesh", "ping", "eve", "--timeout", "0.3", *here)
-    assert (status, errors) == (1, "zambezi: no peer 'eve' came within 0.3 s; nobody else was found at all\n")
+    assert (status, errors) == (1, "zambezi: no peer 'eve' was found within 0.3 s; the mesh has no other peers\n")
 
 
-def test_a_mailbox_that_cannot_be_pinged_is_said() -> None:
+def test_ping_reports_a_mailbox_that_cannot_be_reached() -> None:
     peer = PeerInfo(UUID(int=1), "a", "inproc://x/1/2", {}, frozenset())
-    assert mesh._round_trip(peer, 1) == "and its mailbox inproc://x/1/2 is not on TCP"
+    assert mesh._round_trip(peer, 1) == "but its mailbox inproc://x/1/2 does not use TCP"
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         peer = PeerInfo(UUID(int=1), "a", f"tcp://127.0.0.1:{closed.getsockname()[1]}", {}, frozenset())
         assert "cannot be reached: Connection refused" in mesh._round_trip(peer, 1)
 
 
-def test_watch_tells_changes_where_there_is_no_terminal(here: list[str]) -> None:
+def test_watch_prints_changes_if_the_output_is_not_a_terminal(here: list[str]) -> None:
     with Running("mesh", "watch", *here) as watch:
         watch.see("watching as")
         with node(here, "bob", "TEAM") as bob:
@@ -166,20 +166,20 @@ def test_watch_is_a_table_on_a_terminal(here: list[str]) -> None:
 
 def test_simulate_on_a_terminal_ends_with_its_report() -> None:
     screen = _on_a_terminal("mesh", "simulate", "--nodes", "5", "--seconds", "2")
-    assert "all is as promised" in screen
+    assert "all checks passed" in screen
 
 
 def _on_a_terminal(*arguments: str) -> str:
-    """All that a command writes to a terminal of its own."""
+    """Run a command in a terminal, and return its output."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     process = subprocess.Popen([*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     written = b""
-    with contextlib.suppress(OSError):  # the other end was closed
-        while octets := os.read(ours, 65536):
-            written += octets
+    with contextlib.suppress(OSError):  # the command has closed its end
+        while data := os.read(ours, 65536):
+            written += data
     os.close(ours)
     assert process.wait(PATIENCE) == 0, written
     return written.decode()
@@ -208,8 +208,8 @@ def test_simulate_reports(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["mesh", "simulate", "--nodes", "5", "--seconds", "2", "--seed", "1"]) == 0
     output = capsys.readouterr().out
     assert "full mesh    20 links" in output
-    assert "checked      0 lost, 0 astray, 0 repeated, 0 out of order, 0 discarded" in output
-    assert output.endswith("all is as promised\n")
+    assert "checked      0 lost, 0 misdelivered, 0 repeated, 0 out of order, 0 discarded" in output
+    assert output.endswith("all checks passed\n")
 
 
 def test_simulate_fails_if_something_was_lost(
@@ -217,7 +217,7 @@ def test_simulate_fails_if_something_was_lost(
 ) -> None:
     monkeypatch.setattr(mesh, "simulate", lambda plan: Report(plan, lost=1))
     assert cli.main(["mesh", "simulate", "--nodes", "5"]) == 1
-    assert "NOT as promised" in capsys.readouterr().out
+    assert "CHECKS FAILED" in capsys.readouterr().out
     assert Plan(nodes=5).nodes == 5
 
 
@@ -225,15 +225,15 @@ def test_simulate_fails_if_something_was_lost(
     ("arguments", "status", "problem"),
     [
         (["mesh", "simulate", "--nodes", "1"], 1, "two nodes at least"),
-        (["mesh", "simulate", "--seconds", "-1"], 2, "no time in seconds above zero"),
+        (["mesh", "simulate", "--seconds", "-1"], 2, "'-1' is not a time such as 90s"),
         (["mesh", "watch", "--interface", "nonsense"], 1, "no interface 'nonsense'"),
         (["mesh", "watch", "--interface", "lo", "--key", "missing.key"], 1, "missing.key"),
-        (["mesh", "watch", "--beacon-port", "0"], 2, "no port"),
-        (["mesh", "ping", "--interface", "lo", "--count", "0"], 1, "--count is one at least"),
+        (["mesh", "watch", "--beacon-port", "0"], 2, "'0' is not a port"),
+        (["mesh", "ping", "--interface", "lo", "--count", "0"], 1, "--count must be at least 1"),
         (["mesh"], 2, "COMMAND"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_errors_are_reported_without_a_traceback(
     arguments: list[str], status: int, problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(arguments) == status
@@ -242,7 +242,7 @@ def test_what_is_wrong_is_said(
     assert "Traceback" not in errors
 
 
-def test_a_reader_that_went_away_ends_a_watch(here: list[str]) -> None:
+def test_a_closed_pipe_ends_a_watch(here: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:

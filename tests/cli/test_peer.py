@@ -1,4 +1,4 @@
-"""`zambezi peer chat`, as two people at two terminals see it."""
+"""`zambezi peer chat`, as people at several terminals see it."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ COMMAND = [sys.executable, "-X", "dev", "-W", "error", "-m", "zambezi", "peer", 
 
 
 class Terminal:
-    """Somebody who chats: types lines, and sees lines."""
+    """A terminal in which a person chats: types lines, and sees lines."""
 
     def __init__(self, *arguments: str) -> None:
         self._process = subprocess.Popen(
@@ -47,7 +47,7 @@ class Terminal:
             self._process.stdin.write((line.encode() if isinstance(line, str) else line) + b"\n")
 
     def see(self, pattern: str) -> re.Match[str]:
-        """Wait for a line that is all of the pattern."""
+        """Wait for a line that matches the whole pattern."""
         deadline = time.monotonic() + PATIENCE
         while True:
             found = next(filter(None, (re.fullmatch(pattern, line) for line in list(self.lines))), None)
@@ -58,13 +58,13 @@ class Terminal:
             time.sleep(0.005)
 
     def hang_up(self) -> tuple[int, str]:
-        """End the input, as Ctrl-D does; the exit status, and what was complained about."""
+        """End the input, as Ctrl-D does, and return the exit status and the errors."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         return self._end()
 
     def interrupt(self) -> tuple[int, str]:
-        """Ctrl-C."""
+        """Send SIGINT, as Ctrl-C does, and return the exit status and the errors."""
         self._process.send_signal(signal.SIGINT)
         return self._end()
 
@@ -90,12 +90,12 @@ class Terminal:
 
 @contextlib.contextmanager
 def host(*arguments: str) -> Iterator[tuple[Terminal, str]]:
-    """One who bound, and where."""
+    """Run a chat that listens, and give its endpoint."""
     with Terminal("--bind", "tcp://127.0.0.1:*", *arguments) as terminal:
         yield terminal, terminal.see(r"\* listening on (tcp://127\.0\.0\.1:\d+)")[1]
 
 
-def test_two_talk_and_part() -> None:
+def test_a_chat_between_two_terminals() -> None:
     with host("--name", "bob") as (bob, endpoint), Terminal("--connect", endpoint, "--name", "ann") as ann:
         to_ann = bob.see(r"\* peer (\d+) is here \(" + endpoint + r"\)")[1]
         to_bob = ann.see(r"\* peer (\d+) is here .*")[1]
@@ -115,7 +115,7 @@ def test_two_talk_and_part() -> None:
 
 
 def test_lines_that_are_piped_in_arrive_although_the_input_ends_at_once() -> None:
-    """A PEER that leaves takes what was not received with it: the goodbye is what prevents that here."""
+    """When a PEER socket closes, messages that were not received are lost: the goodbye prevents that."""
     lines = [f"line {number}" for number in range(500)]
     with host() as (bob, endpoint):
         for turn in range(3):
@@ -128,7 +128,7 @@ def test_lines_that_are_piped_in_arrive_although_the_input_ends_at_once() -> Non
         assert bob.hang_up() == (0, "")
 
 
-def test_everybody_hears_and_empty_lines_say_nothing() -> None:
+def test_all_peers_get_each_line_and_empty_lines_are_skipped() -> None:
     with host() as (bob, endpoint), Terminal("--connect", endpoint) as ann, Terminal("--connect", endpoint) as eve:
         for terminal in (ann, eve):
             terminal.see(r"\* peer \d+ is here .*")
@@ -152,19 +152,19 @@ def test_both_may_leave_at_once() -> None:
         assert ends == [(0, ""), (0, "")]
 
 
-def test_a_line_for_nobody_is_told() -> None:
+def test_a_line_without_any_peer_is_reported() -> None:
     with host() as (bob, _):
         bob.say("is anybody there?")
-        bob.see(r"\* nobody is here yet.*")
+        bob.see(r"\* no peer is connected: this line was not sent")
         assert bob.hang_up() == (0, "")
 
 
-def test_one_that_is_not_there_is_not_waited_for_for_long() -> None:
+def test_a_chat_does_not_wait_long_for_an_endpoint_that_refuses() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         endpoint = f"tcp://127.0.0.1:{deaf.getsockname()[1]}"
         deaf.close()
         with Terminal("--connect", endpoint) as ann:
-            ann.see(rf"\* {endpoint}: connection refused; trying again until it works")
+            ann.see(rf"\* {endpoint}: connection refused; retrying until it works")
             ann.say("hello?")
             started = time.monotonic()
             assert ann.hang_up() == (0, "")
@@ -172,19 +172,19 @@ def test_one_that_is_not_there_is_not_waited_for_for_long() -> None:
             ann.see(r"\* no goodbye from peer \d+: .*")
 
 
-def test_a_peer_that_does_not_know_the_custom_is_not_waited_for_for_long() -> None:
+def test_a_chat_does_not_wait_long_for_a_peer_that_sends_no_goodbye() -> None:
     with PeerSocket() as stranger, Terminal("--connect", stranger.bind("tcp://127.0.0.1:*")) as ann:
         ann.say("hello")
         to_ann, text = stranger.recv(PATIENCE)
         assert text == b"hello"
         stranger.send(to_ann, b"hi\x1b[2J\nyou\xff")
-        ann.see(r"\[\d+\] hi\\x1b\[2J\\nyou\\xff")  # a terminal must not be told what to do by a stranger
+        ann.see(r"\[\d+\] hi\\x1b\[2J\\nyou\\xff")  # control characters must not reach the terminal
         assert ann.hang_up() == (0, "")
         ann.see(r"\* no goodbye from peer \d+: .*")
 
 
 def test_an_echo_does_not_go_on_for_ever() -> None:
-    """A peer that answers everything, a goodbye too, gets one goodbye of ours and no more."""
+    """A peer that answers everything, even a goodbye, gets only one goodbye."""
     with host() as (bob, endpoint), PeerSocket() as echo:
         to_bob = echo.connect(endpoint)
         for _ in range(3):
@@ -199,7 +199,7 @@ def test_an_echo_does_not_go_on_for_ever() -> None:
         assert bob.hang_up() == (0, "")
 
 
-def test_ctrl_c_ends_it_without_a_word() -> None:
+def test_ctrl_c_ends_a_chat_silently() -> None:
     with host() as (bob, endpoint), Terminal("--connect", endpoint) as ann:
         ann.see(r"\* peer \d+ is here .*")
         assert ann.interrupt() == (130, "")
@@ -207,7 +207,7 @@ def test_ctrl_c_ends_it_without_a_word() -> None:
         assert bob.interrupt() == (130, "")
 
 
-def test_a_reader_that_went_away_ends_it() -> None:
+def test_a_closed_pipe_ends_a_chat() -> None:
     process = subprocess.Popen(
         [*COMMAND, "--bind", "tcp://127.0.0.1:*"],
         stdin=subprocess.PIPE,
@@ -232,7 +232,7 @@ def keygen(directory: Path, name: str) -> None:
     assert cli.main(["keygen", name, "--directory", str(directory)]) == 0
 
 
-def test_with_keys_only_those_who_are_allowed_get_in(tmp_path: Path) -> None:
+def test_with_keys_only_allowed_peers_can_connect(tmp_path: Path) -> None:
     for name in ("bob", "ann", "eve"):
         keygen(tmp_path, name)
     allowed = tmp_path / "allowed"
@@ -273,7 +273,7 @@ def test_with_a_server_key_alone_a_key_is_made_for_the_session(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ([], "say where to meet"),
+        ([], "give an endpoint"),
         (["--bind", "nowhere"], "nowhere"),
         (["--bind", "tcp://127.0.0.1:99999"], "99999"),
         (["--connect", "tcp://127.0.0.1"], "tcp://127.0.0.1"),
@@ -311,7 +311,7 @@ def test_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) 
     assert "usage: zambezi" in capsys.readouterr().err
 
 
-def test_the_help_says_how_two_meet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_says_how_to_connect(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["peer", "chat", "--help"]) == 0
     output = capsys.readouterr().out
     assert "--bind" in output
@@ -321,7 +321,7 @@ def test_the_help_says_how_two_meet(capsys: pytest.CaptureFixture[str]) -> None:
 # In one process
 
 
-def test_what_isshown() -> None:
+def test_control_characters_are_escaped() -> None:
     assert printable("häßlich 水".encode()) == "häßlich 水"
     assert printable(b"a\tb\r\n\x00\x07\xfe") == "a\\tb\\r\\n\\x00\\x07\\xfe"
 

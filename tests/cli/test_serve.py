@@ -1,4 +1,4 @@
-"""`zambezi serve` with the middleware, alone and with keys, and what the mesh is told of a server."""
+"""`zambezi serve` with the middleware, with and without keys, and the services that it announces to the mesh."""
 
 import asyncio
 import dataclasses
@@ -26,7 +26,7 @@ def test_the_middleware_alone(tmp_path: Path, curve: bool) -> None:
     keys, ann = tmp_path / "keys", KeyPair.generate()
     write_pair(keys, "server", KeyPair.generate())
     write_pair(keys / "allowed", "ann", ann)
-    (keys / "allowed" / "ann.key").unlink()  # a secret there would be warned of
+    (keys / "allowed" / "ann.key").unlink()  # the server would warn of a secret key in allowed/
     command = [sys.executable, "-W", "error", "-m", "zambezi", "serve", "--only", "mcollective"]
     command += ["--mcollective", "tcp://127.0.0.1:*", *(["--curve", str(keys)] if curve else [])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as server:
@@ -42,7 +42,7 @@ def test_the_middleware_alone(tmp_path: Path, curve: bool) -> None:
         _, logged = server.communicate(timeout=PATIENCE)
         assert server.returncode == 0
     warned = [json.loads(line)["message"] for line in logged.splitlines() if '"warning"' in line]
-    assert len(warned) == (0 if curve else 1), "with CURVE off it warns, once"
+    assert len(warned) == (0 if curve else 1), "without CURVE it warns once"
     assert not (tmp_path / "zambezi-data").exists()
 
 
@@ -62,7 +62,7 @@ async def test_a_server_is_found_in_the_mesh_and_journals_topics_and_logs(tmp_pa
     async with (
         Server(config) as server,
         Node("sensor", interface="lo", beacon_port=beacons, log=True) as node,
-        Client.connect(node) as client,  # by X-ZEPS in the server's greeting
+        Client.connect(node) as client,  # finds X-ZEPS in the server's HELLO
     ):
         stream = client.stream("telemetry")
         await stream.publish("k", b"x")

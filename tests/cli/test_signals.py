@@ -1,4 +1,4 @@
-"""`zambezi serve` as a service manager meets it: signals, exit statuses, and what it says when it cannot start."""
+"""`zambezi serve` under a service manager: signals, exit statuses, and errors at the start."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ port = 0
 
 
 class Running:
-    """A server in a process of its own."""
+    """A process that runs a server."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
@@ -54,7 +54,7 @@ class Running:
             return error.code, error.read().decode()
 
     def read_log(self, begin: str) -> None:
-        """Until a line that begins so."""
+        """Read the log up to a message that begins with this text."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
             if json.loads(line)["message"].startswith(begin):
@@ -62,7 +62,7 @@ class Running:
         pytest.fail(f"it did not log {begin}")
 
     def end(self, *signals: signal.Signals) -> tuple[int, list[str]]:
-        """Its exit status, and what it has logged."""
+        """Send signals, wait for the end, and return the exit status and the logged messages."""
         for number in signals:
             self.process.send_signal(number)
         _, logged = self.process.communicate(timeout=PATIENCE)
@@ -83,7 +83,7 @@ def running(path: Path, config: str = CONFIG) -> Iterator[Running]:
 
 @contextmanager
 def flooded(endpoint: str) -> Iterator[None]:
-    """A stream `flood` to which somebody publishes as fast as it can."""
+    """Publish to the stream `flood` as fast as possible."""
     enough, begun = threading.Event(), threading.Event()
 
     def publish() -> None:
@@ -104,14 +104,14 @@ def flooded(endpoint: str) -> Iterator[None]:
 
 
 def half_open(endpoint: str) -> socket.socket:
-    """A connection that has said half of a greeting, and says no more."""
+    """Open a connection that sends half of a greeting, and then nothing."""
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     sock = socket.create_connection((host, int(port)))
     sock.sendall(b"\xff\0\0\0\0\0\0\0\x01\x7f\x03")
     return sock
 
 
-def test_a_busy_server_ends_in_good_order_whatever_hangs_on_it(tmp_path: Path) -> None:
+def test_a_busy_server_ends_in_good_order(tmp_path: Path) -> None:
     with (
         running(tmp_path) as server,
         flooded(server.zeps),
@@ -133,7 +133,7 @@ def test_a_second_signal_changes_nothing(tmp_path: Path) -> None:
         assert logged.count("stopping") == 1
 
 
-def test_a_third_signal_is_the_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_third_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
     monkeypatch.setattr("os._exit", ended.append)
     stop = asyncio.Event()
@@ -146,7 +146,7 @@ def test_a_third_signal_is_the_end_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert ended == [1]
 
 
-def test_a_full_disk_is_told_and_over_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_until_there_is_room(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         pid = server.process.pid
         limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
@@ -164,11 +164,11 @@ def test_a_full_disk_is_told_and_over_when_there_is_room(tmp_path: Path) -> None
             resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
             stream.flush(timeout=PATIENCE)
             wait_until(lambda: server.get("readyz")[0] == 200)
-            server.read_log("it is over: stream prices: ")
+            server.read_log("resolved: stream prices: ")
         assert server.end(signal.SIGTERM)[0] == 0
 
 
-def test_reloads_tell_what_they_could_not_do(tmp_path: Path) -> None:
+def test_a_reload_reports_what_it_could_not_change(tmp_path: Path) -> None:
     file = tmp_path / "zambezi.toml"
     with running(tmp_path) as server:
         assert server.process.stderr is not None
@@ -177,8 +177,8 @@ def test_reloads_tell_what_they_could_not_do(tmp_path: Path) -> None:
         file.write_text(file.read_text().replace("port = 0", "port = 1") + "[zeps.journal]\nkeep = '1d'\n")
         server.process.send_signal(signal.SIGHUP)
         assert next(logged) == "rules and retention were reloaded"
-        assert next(logged) == "what has changed besides needs a restart: console.port"
-        # What is wrong with the machine keeps nobody from taking away a right.
+        assert next(logged) == "these changes need a restart: console.port"
+        # A problem of the machine does not prevent the reload.
         file.write_text(file.read_text().replace("[zre]\nenabled = false", '[zre]\ninterface = "none0"'))
         server.process.send_signal(signal.SIGHUP)
         assert next(logged) == "rules and retention were reloaded"
@@ -186,8 +186,8 @@ def test_reloads_tell_what_they_could_not_do(tmp_path: Path) -> None:
         assert next(logged).startswith(f"{file}:8: ")
         file.write_text("[zeps]\ncreate = 1\nbehind = 2\n")
         server.process.send_signal(signal.SIGHUP)
-        assert next(logged).startswith(f"the configuration was not reloaded: {file}:2: create is true or false")
-        assert next(logged).startswith(f"the configuration was not reloaded: {file}:3: behind is one of")
+        assert next(logged).startswith(f"the configuration was not reloaded: {file}:2: create must be true or false")
+        assert next(logged).startswith(f"the configuration was not reloaded: {file}:3: behind must be one of")
         file.unlink()
         server.process.send_signal(signal.SIGHUP)
         assert next(logged).startswith("the configuration was not reloaded: ")
@@ -197,7 +197,7 @@ def test_reloads_tell_what_they_could_not_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("service", ["zeps", "mcollective", "console"])
-def test_a_port_that_is_taken_is_told_with_its_line(
+def test_the_error_for_a_port_in_use_has_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], service: str
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -212,12 +212,12 @@ def test_a_port_that_is_taken_is_told_with_its_line(
     assert error.count("\n") == 1
 
 
-def test_what_is_wrong_on_the_command_line_is_told_by_its_option(
+def test_a_mistake_on_the_command_line_is_reported_with_its_option(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
     for option, value, problem in (
-        ("--data", f"{tmp_path}/file", "is no directory"),
+        ("--data", f"{tmp_path}/file", "is not a directory"),
         ("--curve", f"{tmp_path}/none", "zambezi keygen server"),
         ("--zeps", "nonsense", "is no endpoint"),
     ):
@@ -229,7 +229,7 @@ def test_what_is_wrong_on_the_command_line_is_told_by_its_option(
 
 
 def test_the_table_of_exit_statuses_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What docs/operations.md tells, tried. (0 and 1 of a server: see above.)"""
+    """Try the table in docs/operations.md. (Other tests here cover the statuses 0 and 1 of a server.)"""
     text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     told = {int(number) for number in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
     bad = tmp_path / "bad.toml"
@@ -245,7 +245,7 @@ def test_the_table_of_exit_statuses_is_true(tmp_path: Path, monkeypatch: pytest.
     show = [sys.executable, "-m", "zambezi", "config", "show"]
     ran = subprocess.run(show, check=False, stdout=writer, stderr=subprocess.PIPE, timeout=PATIENCE)
     os.close(writer)
-    assert ran.stderr == b"", "whoever went away needs no traceback"
+    assert ran.stderr == b"", "a closed pipe causes no traceback"
     tried[ran.returncode] = 141
 
     def interrupt(_: object) -> str:
@@ -256,7 +256,7 @@ def test_the_table_of_exit_statuses_is_true(tmp_path: Path, monkeypatch: pytest.
     assert tried == {status: status for status in told}
 
 
-def test_without_descriptors_it_goes_on_with_those_who_are_there(tmp_path: Path) -> None:
+def test_a_server_without_free_descriptors_keeps_serving_its_clients(tmp_path: Path) -> None:
     with running(tmp_path) as server, Client.connect(server.zeps) as client:
         stream = client.stream("prices")
         stream.publish("k", b"x")

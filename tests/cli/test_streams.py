@@ -1,4 +1,7 @@
-"""`zambezi serve`, `pub`, `sub` and `streams`, as somebody at a terminal uses them."""
+"""`zambezi serve`, `pub`, `sub` and `streams`, as people at a terminal use them.
+
+It covers `pub`, `sub`, `streams`, `quantity`, and the options in `client` and `security`.
+"""
 
 import io
 import json
@@ -20,7 +23,7 @@ PATIENCE = 30
 
 
 class Served:
-    """A server in a process of its own."""
+    """A process that runs a server."""
 
     def __init__(self, data: Path, *arguments: str) -> None:
         command = [sys.executable, "-W", "error", "-m", "zambezi", "serve", "--only", "zeps"]
@@ -55,11 +58,11 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def type_in(monkeypatch: pytest.MonkeyPatch, octets: bytes) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(octets)))
+def type_in(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
 
 
-def test_what_is_published_is_seen(
+def test_published_messages_are_received(
     served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = ("--endpoint", served.endpoint)
@@ -91,7 +94,7 @@ def test_what_is_published_is_seen(
     assert " 6 " in table
 
 
-def test_it_is_all_there_after_a_restart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_survive_a_restart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = Served(tmp_path)
     run(capsys, "pub", "prices", "k", "kept", "--endpoint", first.endpoint)
     assert first.stop(signal.SIGINT)[0] == 0
@@ -101,7 +104,7 @@ def test_it_is_all_there_after_a_restart(tmp_path: Path, capsys: pytest.CaptureF
     assert second.stop()[0] == 0
 
 
-def test_with_curve_only_those_allowed_get_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_curve_only_allowed_clients_can_connect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keys = tmp_path / "keys"
     write_pair(keys, "server", KeyPair.generate())
     (keys / "allowed").mkdir()
@@ -118,14 +121,15 @@ def test_with_curve_only_those_allowed_get_in(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["pub", "s"], "say the KEY"),
-        (["pub", "s", "k", "x", "--key", "f"], "--key is of use with --server-key only"),
+        (["pub", "s"], "give either the KEY"),
+        (["pub", "s", "k", "x", "--key", "f"], "--key works only with --server-key"),
+        (["topics", "--key", "f"], "--key works only with --server-key"),
         (["pub", "s", "k", "x", "--endpoint", "nowhere"], "nowhere"),
         (["serve", "--config", "nosuch.toml"], "nosuch.toml"),
         (["serve", "--curve", "nosuch"], "zambezi keygen server"),
     ],
 )
-def test_mistakes_are_told_in_a_line(
+def test_a_mistake_is_one_line(
     arguments: list[str],
     told: str,
     capsys: pytest.CaptureFixture[str],
@@ -139,7 +143,7 @@ def test_mistakes_are_told_in_a_line(
     assert len(error.splitlines()) == 1
 
 
-def test_a_line_without_a_tab_is_told(
+def test_a_line_without_a_tab_is_reported(
     served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     type_in(monkeypatch, b"a\tfine\nnot fine\n")
@@ -147,20 +151,22 @@ def test_a_line_without_a_tab_is_told(
     assert "line 2 of standard input has no tab" in capsys.readouterr().err
 
 
-def test_starts_are_written_in_many_ways() -> None:
+def test_a_position_can_be_written_in_several_ways() -> None:
     assert start("earliest") == "earliest"
     assert start("42") == 42
     assert start("10m") == timedelta(minutes=10)
     assert start("2026-01-31T12:00:00+00:00") == datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def test_a_start_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_position_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sub", "s", "--since", "yesterday"]) == 2
-    assert "a time ago (10m)" in capsys.readouterr().err
+    assert "'yesterday' is not a position: write earliest" in capsys.readouterr().err
+    assert cli.main(["pipeline", "run", "traffic", "--since", "yesterday"]) == 2
+    assert "'yesterday' is not a time in ISO 8601" in capsys.readouterr().err
 
 
-def test_sizes_are_said_as_people_do() -> None:
-    assert [size(octets) for octets in (0, 1023, 1024, 1 << 20, 3 << 40)] == [
+def test_sizes_have_units() -> None:
+    assert [size(count) for count in (0, 1023, 1024, 1 << 20, 3 << 40)] == [
         "0 B",
         "1023 B",
         "1.0 KiB",

@@ -1,4 +1,4 @@
-"""`zambezi top`, before a console that is really there."""
+"""`zambezi top` with a real console."""
 
 import asyncio
 import dataclasses
@@ -34,23 +34,23 @@ async def test_it_shows_the_streams_of_a_server(tmp_path: Path, capsys: pytest.C
         assert await asyncio.to_thread(cli.main, [*command, "--token", "secret"]) == 0
         assert "prices" in capsys.readouterr().out
         assert await asyncio.to_thread(cli.main, command) == 1
-        assert "say --token" in capsys.readouterr().err
+        assert "give its token with --token" in capsys.readouterr().err
 
 
-def test_no_console_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_console_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["top", "--once", "--console", "http://127.0.0.1:1"]) == 1
     assert "is zambezi serve running there?" in capsys.readouterr().err
     assert cli.main(["top", "--console", "ftp://x"]) == 1
-    assert "is no address of a console" in capsys.readouterr().err
+    assert "is not the URL of a console" in capsys.readouterr().err
 
 
-def test_sparklines_are_as_high_as_what_they_show() -> None:
+def test_a_sparkline_has_bars_in_proportion_to_its_values() -> None:
     assert sparkline([0, 0]) == "▁▁"
     assert sparkline([1, 8]) == "▂█"
 
 
 def busy(streams: int, subscribers: int) -> dict[str, Any]:
-    """The state of a server with much to do."""
+    """Return the state of a busy server."""
     return {
         "time": 1000.0,
         "started": 0.0,
@@ -97,7 +97,7 @@ def drawn(state: dict[str, Any], width: int, height: int, trouble: str = "") -> 
     return output.file.getvalue().splitlines()
 
 
-def test_it_fits_a_small_terminal_and_no_figure_is_cut() -> None:
+def test_it_fits_a_small_terminal_and_no_number_is_cut() -> None:
     lines = drawn(busy(40, 10), 80, 24)
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
@@ -110,33 +110,52 @@ def test_it_fits_a_small_terminal_and_no_figure_is_cut() -> None:
     assert "interval" in busiest
 
 
-def test_on_a_huge_terminal_all_is_there() -> None:
+def test_a_huge_terminal_shows_all_rows() -> None:
     lines = drawn(busy(40, 10), 400, 100)
     assert len(lines) <= 100
     assert sum("rather long" in line for line in lines) == 50
     assert not any(" of " in line for line in lines)
 
 
-@pytest.mark.parametrize(("width", "height"), [(10, 3), (1, 1), (20, 8)])
-def test_a_tiny_terminal_does_no_harm(width: int, height: int) -> None:
-    drawn(busy(3, 3), width, height)
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (10, 3), (20, 8)])
+def test_a_tiny_terminal_shows_only_the_head(width: int, height: int) -> None:
+    uptime, services, blank = drawn(busy(3, 3), width, height)
+    assert uptime == "up 16 m 40 s   memory 64.0 MiB"[: width - 1] + "…"
+    assert services == "zeps"[:width].replace("z", "…" if width == 1 else "z")
+    assert blank == ""
 
 
-def test_rows_are_shared_by_those_who_want_them() -> None:
+@pytest.mark.parametrize(
+    ("height", "titles", "rows"),
+    [
+        (10, ["streams: 2 of 3"], 2),
+        (16, ["streams: 2 of 3", "subscribers: 1 of 3"], 3),
+        (20, ["streams", "subscribers"], 6),
+    ],
+)
+def test_a_low_terminal_shows_the_busiest_rows(height: int, titles: list[str], rows: int) -> None:
+    lines = drawn(busy(3, 3), 80, height)
+    assert len(lines) <= height
+    assert [line.strip() for line in lines if line.startswith(("streams", "subscribers"))] == titles
+    assert sum("is a stream" in line for line in lines) == rows
+    assert any(line.startswith("  2 is a stream") for line in lines), "the busiest is always shown"
+
+
+def test_tables_share_the_rows() -> None:
     assert shares([100, 100], 32) == [11, 11]
     assert shares([100, 2], 32) == [20, 2]
     assert shares([], 32) == []
     assert shares([5], 3) == [0]
 
 
-def test_a_server_that_goes_away_is_waited_for() -> None:
+def test_it_waits_for_a_server_that_goes_away() -> None:
     answers: list[dict[str, Any] | TopError] = [busy(1, 0), TopError("there is no console"), busy(2, 0)]
 
     def answer() -> dict[str, Any]:
-        said = answers.pop(0)
-        if isinstance(said, TopError):
-            raise said
-        return said
+        one = answers.pop(0)
+        if isinstance(one, TopError):
+            raise one
+        return one
 
     look = Look(answer)
     look.first()
@@ -144,13 +163,13 @@ def test_a_server_that_goes_away_is_waited_for() -> None:
     assert look.trouble == "there is no console"
     lines = drawn(look.state, 80, 24, look.trouble)
     assert any("there is no console" in line for line in lines)
-    assert any("0 is a str" in line for line in lines), "what was seen last stays"
+    assert any("0 is a str" in line for line in lines), "the last state stays on the screen"
     look.again()
     assert look.trouble == ""
     assert len(look.state["zeps"]["streams"]) == 2
 
 
-def test_where_there_is_no_terminal_states_are_printed_one_below_the_other(
+def test_states_are_printed_one_after_the_other_if_the_output_is_not_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = [busy(1, 0), busy(1, 0), busy(1, 0)]
@@ -166,24 +185,24 @@ def test_where_there_is_no_terminal_states_are_printed_one_below_the_other(
 
 
 @pytest.mark.parametrize("url", ["http://", "http://[::1", "http://127.0.0.1:x", "http://127.0.0.1:1/ x"])
-def test_addresses_that_are_none_are_told(url: str) -> None:
-    with pytest.raises(TopError, match="there is no console at"):
+def test_an_invalid_url_is_reported(url: str) -> None:
+    with pytest.raises(TopError, match="no console answers at"):
         ask(url, "")
 
 
 @in_loop
-async def test_what_is_no_console_is_told() -> None:
+async def test_a_server_that_is_not_a_console_is_reported() -> None:
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL")
         writer.close()
 
     async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(TopError, match="there is no console at"):
+        with pytest.raises(TopError, match="no console answers at"):
             await asyncio.to_thread(ask, f"http://127.0.0.1:{port}", "")
 
 
-def test_who_reads_the_output_may_go_away() -> None:
+def test_a_closed_pipe_ends_the_command() -> None:
     class Gone(io.StringIO):
         def write(self, _: str) -> int:
             raise BrokenPipeError

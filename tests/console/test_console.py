@@ -1,4 +1,7 @@
-"""The console's server: what it tells, to whom, and in which form."""
+"""The console's web server: its answers, its limits, and its metrics.
+
+It covers `console`, `door`, `guard`, `history`, `metrics` and `results`; `test_page` covers the page.
+"""
 
 import asyncio
 import contextlib
@@ -16,6 +19,7 @@ from yarl import URL
 from tests.server.test_server import config_for
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.console import Console, metrics
+from zambezi.console.console import TAIL_BODY
 from zambezi.console.door import Door
 from zambezi.console.results import latest_results
 from zambezi.server import Server
@@ -23,13 +27,15 @@ from zambezi.server.errors import ServerError
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.errors import JournalFull
 
+HIGH_WATER = 64 * 1024  # bytes of asyncio's buffer for a connection; a writer waits when it has more
+
 
 @asynccontextmanager
 async def shown(path: Path, **console: object) -> AsyncIterator[tuple[Server, aiohttp.ClientSession]]:
     config = config_for(path)
     config = dataclasses.replace(config, console=dataclasses.replace(config.console, port=0, **console))  # type: ignore[arg-type]
     async with Server(config) as server, Console(server) as page:
-        jar = aiohttp.CookieJar(unsafe=True)  # or it would keep no cookies of a host without a name
+        jar = aiohttp.CookieJar(unsafe=True)  # the default jar ignores cookies of hosts that are IP addresses
         async with aiohttp.ClientSession(page.url, cookie_jar=jar) as browser:
             yield server, browser
 
@@ -42,7 +48,7 @@ async def publish(server: Server, count: int) -> None:
 
 
 @in_loop
-async def test_the_state_tells_of_all_services(tmp_path: Path) -> None:
+async def test_the_state_describes_all_services(tmp_path: Path) -> None:
     async with shown(tmp_path) as (server, browser):
         await publish(server, 3)
         state = await (await browser.get("/api/state")).json()
@@ -54,7 +60,7 @@ async def test_the_state_tells_of_all_services(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_metrics_are_in_prometheus_form(tmp_path: Path) -> None:
+async def test_metrics_are_in_the_format_of_prometheus(tmp_path: Path) -> None:
     async with shown(tmp_path) as (server, browser):
         await publish(server, 3)
         text = await (await browser.get("/metrics")).text()
@@ -88,8 +94,52 @@ async def test_a_tail_replays_and_follows(tmp_path: Path) -> None:
             assert (await next_message())["sequence"] == 3
 
 
+@pytest.mark.parametrize("browser", ["waits", "leaves", "does not read"])
 @in_loop
-async def test_a_pattern_that_is_none_is_told_on_the_page(tmp_path: Path) -> None:
+async def test_the_console_stops_after_its_followers(tmp_path: Path, browser: str) -> None:
+    config = config_for(tmp_path)
+    config = dataclasses.replace(config, console=dataclasses.replace(config.console, port=0))
+    async with Server(config) as server, Client.connect(server.endpoints["zeps"]) as client:
+        prices = client.stream("prices")
+        # What a browser does not read must be more than the buffers of its connection hold.
+        await prices.publish_many([("tick", b"x" * TAIL_BODY)] * (5000 if browser == "does not read" else 1))
+        await prices.flush()
+        assert server.broker is not None
+        tasks, sessions = asyncio.all_tasks(), set(server.broker.engine.sessions)
+        async with Console(server) as page:
+            url = URL(page.url)
+            reader, writer = await asyncio.open_connection(url.host, url.port)
+            writer.write(b"GET /api/tail?stream=prices&since=earliest HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await reader.readuntil(b"data: ")
+            assert asyncio.all_tasks() > tasks
+            assert set(server.broker.engine.sessions) > sessions
+            if browser == "leaves":
+                writer.close()
+                await writer.wait_closed()
+            elif browser == "does not read":
+                (connection,) = page._runner.server.connections  # type: ignore[union-attr]
+                await eventually(lambda: connection.transport.get_write_buffer_size() > HIGH_WATER)  # type: ignore[union-attr]
+        assert asyncio.all_tasks() == tasks, "no handler is left"
+        await eventually(lambda: server.broker and set(server.broker.engine.sessions) == sessions)
+        writer.transport.abort()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+@in_loop
+async def test_a_follower_ends_when_its_browser_leaves(tmp_path: Path) -> None:
+    async with shown(tmp_path) as (server, browser):
+        await publish(server, 1)
+        assert server.broker is not None
+        sessions = server.broker.engine.sessions
+        async with browser.get("/api/tail?stream=prices&since=earliest") as tail:
+            await tail.content.readline()
+            assert len(sessions) == 1
+        await eventually(lambda: not sessions)  # it needs no message whose write would fail
+
+
+@in_loop
+async def test_an_invalid_pattern_is_reported_to_the_page(tmp_path: Path) -> None:
     async with shown(tmp_path) as (server, browser):
         await publish(server, 1)
         async with browser.get("/api/tail?stream=prices&pattern=regex:(") as tail:
@@ -97,13 +147,13 @@ async def test_a_pattern_that_is_none_is_told_on_the_page(tmp_path: Path) -> Non
 
 
 @in_loop
-async def test_a_start_that_is_none_is_refused(tmp_path: Path) -> None:
+async def test_an_invalid_start_is_refused(tmp_path: Path) -> None:
     async with shown(tmp_path) as (_, browser):
         assert (await browser.get("/api/tail?stream=x&since=yesterday")).status == 400
 
 
 @in_loop
-async def test_without_the_token_there_is_nothing_but_health(tmp_path: Path) -> None:
+async def test_without_the_token_only_the_health_is_shown(tmp_path: Path) -> None:
     async with shown(tmp_path, token="secret") as (_, browser):
         for path in ("/", "/api/state", "/metrics", "/static/console.js"):
             assert (await browser.get(path)).status == 401
@@ -135,7 +185,7 @@ async def test_a_server_that_cannot_journal_is_not_ready(tmp_path: Path, monkeyp
 
 
 @in_loop
-async def test_why_it_is_not_ready_is_told_to_those_with_the_token(tmp_path: Path) -> None:
+async def test_the_reason_for_not_being_ready_needs_the_token(tmp_path: Path) -> None:
     async with shown(tmp_path, token="secret") as (server, browser):
         await publish(server, 1)
         assert server.broker is not None
@@ -148,7 +198,7 @@ async def test_why_it_is_not_ready_is_told_to_those_with_the_token(tmp_path: Pat
 
 
 @in_loop
-async def test_the_page_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+async def test_the_page_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
     async with shown(tmp_path) as (_, browser):
         page = await browser.get("/")
         assert page.headers["Content-Security-Policy"].startswith("default-src 'self'")
@@ -156,7 +206,7 @@ async def test_the_page_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+async def test_the_error_for_a_port_in_use_says_what_to_do(tmp_path: Path) -> None:
     async with shown(tmp_path) as (server, browser):
         port = (await browser.get("/healthz")).url.port
         taken = dataclasses.replace(server.config, console=dataclasses.replace(server.config.console, port=port or 0))
@@ -165,7 +215,7 @@ async def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
             await Console(server).__aenter__()
 
 
-def test_results_are_the_newest_first_and_what_is_no_result_is_left_out(tmp_path: Path) -> None:
+def test_results_skip_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "traffic.json").write_text('{"title": "Traffic", "columns": ["key"], "rows": [["a"]]}')
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "list.json").write_text("[]")
@@ -179,25 +229,25 @@ async def test_a_page_of_another_site_gets_nothing(tmp_path: Path) -> None:
     async with shown(tmp_path) as (_, browser):
         for host in ("evil.example", "evil.example:8470", "127.0.0.1.evil.example", "[2001:db8::1]:80", "10.0.0.1", ""):
             answer = await browser.get("/api/state", headers={"Host": host})
-            assert answer.status == 421, "its name resolves to 127.0.0.1, but it is not ours"
+            assert answer.status == 421, "its name resolves to 127.0.0.1, but it is not a name of this machine"
         for host in ("127.0.0.1:1", "localhost:8470", "[::1]:8470"):
             assert (await browser.get("/api/state", headers={"Host": host})).status == 200
         for site in ("cross-site", "same-site"):
             assert (await browser.get("/api/state", headers={"Sec-Fetch-Site": site})).status == 403
         followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
-        assert (await browser.get("/", headers=followed)).status == 200, "a link may lead here"
+        assert (await browser.get("/", headers=followed)).status == 200, "another site may link to the page"
         assert (await browser.get("/api/state", headers={"Sec-Fetch-Site": "same-origin"})).status == 200
 
 
 @in_loop
-async def test_with_a_token_a_proxy_may_have_any_name(tmp_path: Path) -> None:
+async def test_with_a_token_the_host_can_have_any_name(tmp_path: Path) -> None:
     async with shown(tmp_path, token="secret") as (_, browser):
         headers = {"Host": "console.example", "Authorization": "Bearer secret"}
         assert (await browser.get("/api/state", headers=headers)).status == 200
 
 
 @in_loop
-async def test_a_token_that_is_no_text_is_a_wrong_one(tmp_path: Path) -> None:
+async def test_a_token_that_is_not_utf8_is_wrong(tmp_path: Path) -> None:
     async with shown(tmp_path, token="gehéim") as (_, browser):
         url = browser._base_url
         assert url is not None
@@ -211,22 +261,22 @@ async def test_a_token_that_is_no_text_is_a_wrong_one(tmp_path: Path) -> None:
         writer.close()
         assert (await browser.get("/", params={"token": "gehéim"})).status == 200
         (cookie,) = browser.cookie_jar
-        assert "geh" not in cookie.value, "the token itself is in no cookie"
+        assert "geh" not in cookie.value, "the cookie does not contain the token itself"
         assert (await browser.get("/api/state")).status == 200
 
 
 @in_loop
-async def test_every_answer_tells_browsers_to_be_careful(tmp_path: Path) -> None:
+async def test_every_answer_has_security_headers(tmp_path: Path) -> None:
     async with shown(tmp_path) as (_, browser):
         for path in ("/", "/nope", "/api/state", "/api/live", "/static/console.js"):
             async with browser.get(path) as answer:
                 assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
                 assert answer.headers["X-Content-Type-Options"] == "nosniff"
-                assert answer.headers["Server"] == "zambezi", "versions are nobody's business"
+                assert answer.headers["Server"] == "zambezi", "the header does not reveal versions"
 
 
 @in_loop
-async def test_files_outside_of_the_page_are_not_served(tmp_path: Path) -> None:
+async def test_only_static_files_are_served(tmp_path: Path) -> None:
     async with shown(tmp_path) as (_, browser):
         assert (await browser.get("/static/console.js")).status == 200
         for path in (
@@ -241,7 +291,7 @@ async def test_files_outside_of_the_page_are_not_served(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_to_look_at_a_stream_does_not_make_it(tmp_path: Path) -> None:
+async def test_following_a_missing_stream_does_not_create_it(tmp_path: Path) -> None:
     async with shown(tmp_path) as (server, browser):
         for name in ("nope", "$streams", ""):
             async with browser.get("/api/tail", params={"stream": name}) as tail:
@@ -252,7 +302,7 @@ async def test_to_look_at_a_stream_does_not_make_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("since", ["0001-01-01T00:00+23:59", "9999-12-31T23:59:59-23:59", "²"])
 @in_loop
-async def test_a_time_out_of_reach_is_refused(tmp_path: Path, since: str) -> None:
+async def test_a_time_out_of_range_is_refused(tmp_path: Path, since: str) -> None:
     async with shown(tmp_path) as (server, browser):
         await publish(server, 1)
         async with browser.get("/api/tail", params={"stream": "prices", "since": since}) as answer:
@@ -260,7 +310,7 @@ async def test_a_time_out_of_reach_is_refused(tmp_path: Path, since: str) -> Non
 
 
 @in_loop
-async def test_who_says_nothing_is_turned_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_connection_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zambezi.console.console.Door", lambda: Door(patience=0.2))
     async with shown(tmp_path) as (_, browser):
         url = browser._base_url
@@ -270,10 +320,10 @@ async def test_who_says_nothing_is_turned_away(tmp_path: Path, monkeypatch: pyte
         assert b" 200 " in await kept[0].readline()
         slow[1].write(b"GET /healthz HT")
         with contextlib.suppress(ConnectionError):
-            assert await slow[0].read() == b"", "no more than a letter in a while"
+            assert await slow[0].read() == b"", "its request did not arrive in time"
         await kept[0].readuntil(b"ok\n")
         kept[1].write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        assert b" 200 " in await kept[0].readline(), "who has asked may stay a while"
+        assert b" 200 " in await kept[0].readline(), "a connection that sent a request stays open"
         for _, writer in (kept, slow):
             writer.close()
 
@@ -307,7 +357,7 @@ async def eventually_live(browser: aiohttp.ClientSession) -> None:
 
 
 @in_loop
-async def test_the_state_has_all_that_is_promised(tmp_path: Path) -> None:
+async def test_the_state_has_the_documented_fields(tmp_path: Path) -> None:
     async with shown(tmp_path) as (server, browser):
         async with Client.connect(server.endpoints["zeps"]) as client:
             stream = client.stream("prices")
@@ -329,7 +379,7 @@ async def test_the_state_has_all_that_is_promised(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_labels_are_bounded_and_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_labels_are_bounded_and_valid_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "STREAMS", 2)
     async with shown(tmp_path) as (server, browser):
         assert server.broker is not None

@@ -1,4 +1,4 @@
-"""The page, in a real browser, before a real server with real traffic: what a person would see."""
+"""The page in a real browser, with a real server and real traffic: what a person sees."""
 
 import asyncio
 import dataclasses
@@ -22,7 +22,7 @@ from zambezi.zeps.asyncio import Client
 from zambezi.zre.asyncio import Node
 
 CHROMIUM = shutil.which("chromium")
-# Nothing that a browser does by itself may leave the machine.
+# The browser must not send requests of its own to other machines.
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 QUIET += ["--disable-sync", "--no-first-run", "--disable-quic"]
 PATIENCE = 20_000  # milliseconds
@@ -34,7 +34,7 @@ pytestmark = [
 
 
 class Shown:
-    """A server with traffic, in a thread with a loop of its own."""
+    """A server with traffic, in a thread with its own event loop."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -67,6 +67,9 @@ class Shown:
         ):
             await fleet.subscribe("mcollective discovery")
             await self._meet(lamp, door)
+            constant = client.stream("unchanging")  # the page shows only the latest 500 messages of a tail
+            await constant.publish_many([("sensor-1", b"other"), ("sensor-2", b"<b>reading 2</b>\x07")])
+            await constant.flush()
             reading = asyncio.create_task(self._read(client))
             stream = client.stream("telemetry")
             self.url = console.url
@@ -84,7 +87,7 @@ class Shown:
 
     async def _meet(self, *nodes: Node) -> None:
         async with asyncio.timeout(PATIENCE / 1000):
-            while any(len(node.peers) < len(nodes) for node in nodes):  # noqa: ASYNC110 - the server, too
+            while any(len(node.peers) < len(nodes) for node in nodes):  # noqa: ASYNC110 - the server is a peer, too
                 await asyncio.sleep(0.02)
 
     async def _read(self, client: Client) -> None:
@@ -129,13 +132,13 @@ def page(browser: Browser, shown: Shown) -> Iterator[Page]:
     assert troubles == []
 
 
-def test_the_overview_tells_what_runs(page: Page) -> None:
+def test_the_overview_shows_the_services(page: Page) -> None:
     expect(page.locator(".card").first).to_be_visible()
     expect(page.locator("#services")).to_contain_text("zeps")
     expect(page.locator("#rate-chart canvas")).to_be_visible()
 
 
-def test_what_went_wrong_is_told_by_kind(page: Page) -> None:
+def test_the_overview_counts_problems_by_kind(page: Page) -> None:
     page.goto(page.url + "#tail")
     expect(page.locator("#tail-stream")).to_have_value("telemetry")
     page.fill("#tail-pattern", "regex:[")
@@ -145,14 +148,14 @@ def test_what_went_wrong_is_told_by_kind(page: Page) -> None:
     expect(page.locator("#troubles tbody tr").first).to_contain_text(re.compile("zeps *refused: "))
 
 
-def test_a_page_that_is_opened_shows_what_was_before(page: Page, shown: Shown) -> None:
+def test_a_new_page_gets_the_history(page: Page, shown: Shown) -> None:
     with urlopen(f"{shown.url}api/history") as answer:
         told = json.load(answer)
     assert len(told["time"]) == len(told["rate"]) == len(told["lag"]) > 0
     assert any(rate > 0 for rate in told["streams"]["telemetry"])
 
 
-def test_the_mesh_is_a_picture_of_who_talks_to_whom(page: Page) -> None:
+def test_the_mesh_shows_nodes_and_their_messages(page: Page) -> None:
     page.keyboard.press("2")
     for name in ("lamp", "door"):
         expect(page.locator("#graph text", has_text=name)).to_be_visible()
@@ -161,20 +164,20 @@ def test_the_mesh_is_a_picture_of_who_talks_to_whom(page: Page) -> None:
     expect(page.locator("#graph line.talk").first).to_be_attached()
 
 
-def test_a_node_can_be_picked_by_keyboard(page: Page) -> None:
+def test_a_node_can_be_selected_by_keyboard(page: Page) -> None:
     page.keyboard.press("2")
     lamp = page.locator("#peers button", has_text="lamp")
     lamp.focus()
     page.keyboard.press("Enter")
     expect(lamp).to_have_attribute("aria-pressed", "true")
-    expect(page.locator("#mesh-note")).to_have_text(re.compile("lamp: [1-9].* messages with 1 others"))
+    expect(page.locator("#mesh-note")).to_have_text(re.compile("lamp: [1-9].* recent messages, 1 peer$"))
     expect(page.locator("#graph line.away").first).to_be_attached()
-    expect(lamp).to_be_focused()  # though the table was drawn anew
+    expect(lamp).to_be_focused()  # although the table was replaced
     page.locator("#graph circle.chosen").click()
-    expect(page.locator("#mesh-note")).to_contain_text("pick a node")
+    expect(page.locator("#mesh-note")).to_contain_text("select a node")
 
 
-def test_the_log_has_names_and_can_be_narrowed(page: Page) -> None:
+def test_the_log_has_names_and_filters(page: Page) -> None:
     page.keyboard.press("6")
     expect(page.locator("#log-table")).to_contain_text("SEND")
     page.select_option("#log-event", "RECV")
@@ -184,11 +187,11 @@ def test_the_log_has_names_and_can_be_narrowed(page: Page) -> None:
     expect(row).to_contain_text("lamp")
     expect(row).to_contain_text("WHISPER")
     expect(page.locator("#log-table")).not_to_contain_text("SEND")
-    page.fill("#log-text", "nobody of this name")
+    page.fill("#log-text", "no such name")
     expect(page.locator("#log-note")).to_contain_text("0 of the last")
 
 
-def test_streams_show_their_readers_with_gear_and_lag(page: Page) -> None:
+def test_streams_show_their_subscribers_with_gear_and_lag(page: Page) -> None:
     page.keyboard.press("3")
     expect(page.locator("#stream-table tbody tr", has_text="telemetry")).to_be_visible()
     expect(page.locator("#stream-table canvas.spark").first).to_be_visible()
@@ -196,9 +199,10 @@ def test_streams_show_their_readers_with_gear_and_lag(page: Page) -> None:
     expect(page.locator("#client-table .pill")).to_have_text("live")
 
 
-def test_a_tail_follows_a_stream_and_shows_it_as_text(page: Page) -> None:
+def test_a_tail_follows_a_stream_and_shows_bodies_as_text(page: Page) -> None:
     page.goto(page.url + "#tail")
     expect(page.locator("#tail-stream")).to_have_value("telemetry")
+    page.select_option("#tail-stream", "unchanging")
     page.fill("#tail-pattern", "exact:sensor-2")
     page.select_option("#tail-since", "earliest")
     page.click("#tail-go")
@@ -210,7 +214,7 @@ def test_a_tail_follows_a_stream_and_shows_it_as_text(page: Page) -> None:
     expect(page.locator("#tail-go")).to_have_text("Follow")
 
 
-def test_a_stream_leads_to_its_tail(page: Page) -> None:
+def test_a_stream_links_to_its_tail(page: Page) -> None:
     page.keyboard.press("3")
     page.locator("#stream-table a", has_text="telemetry").click()
     expect(page.locator("#tail")).to_be_visible()
@@ -218,7 +222,7 @@ def test_a_stream_leads_to_its_tail(page: Page) -> None:
     expect(page.locator("#tail-go")).to_have_text("Stop")
 
 
-def test_a_bad_pattern_is_told_where_it_was_typed(page: Page) -> None:
+def test_an_invalid_pattern_is_reported_beside_the_form(page: Page) -> None:
     page.goto(page.url + "#tail")
     expect(page.locator("#tail-stream")).to_have_value("telemetry")
     page.fill("#tail-pattern", "regex:(")
@@ -240,7 +244,7 @@ def test_topics_and_results_are_shown(page: Page) -> None:
     expect(rows).to_have_count(20)
 
 
-def test_it_can_be_used_by_keyboard_alone(page: Page) -> None:
+def test_the_page_can_be_used_with_the_keyboard_alone(page: Page) -> None:
     page.keyboard.press("6")
     expect(page.locator("#log")).to_be_visible()
     page.keyboard.press("/")
@@ -254,7 +258,7 @@ def test_it_can_be_used_by_keyboard_alone(page: Page) -> None:
     expect(page.locator("#overview")).to_be_visible()
 
 
-def test_light_and_dark(page: Page) -> None:
+def test_the_theme_is_remembered(page: Page) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)
     page.keyboard.press("t")

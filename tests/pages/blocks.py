@@ -1,12 +1,12 @@
-"""The blocks of code on the pages: what is in a fence, and after which words.
+"""The blocks of code on the pages: the text inside a fence, and the words after the fence.
 
-The word after a fence says what a block is, and with that which test it gets:
+The words after a fence say what kind of block it is, and so which test checks it:
 
-    python                  a program; the blocks of a page are one, and it runs            tests/test_examples.py
-    python title="Spark"    a program that wants a Spark session                            tests/spark/
-    console                 what is typed at a terminal, after `$`, and what is answered    tests/pages/test_sessions.py
-    sh                      what cannot be run here: its words are checked                  tests/pages/test_commands.py
-    toml, json, text, ...   what a person reads: each is compared with the real thing       tests/pages/test_texts.py
+    python                  a program; all blocks of a page are run as one program          tests/test_examples.py
+    python title="Spark"    a program that needs a Spark session                            tests/spark/
+    console                 a transcript: commands after `$`, and their output              tests/pages/test_sessions.py
+    sh                      commands that cannot run in a test: their syntax is checked     tests/pages/test_commands.py
+    toml, json, text, ...   a file or a picture, compared with the real thing               tests/pages/test_texts.py
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Block:
 
     page: str
     line: int
-    kind: str  # what stands after the fence; "indented" for a block without one
+    kind: str  # the words after the fence; "indented" for a block without a fence
     text: str
 
     def __str__(self) -> str:
@@ -35,18 +35,18 @@ class Block:
 
 
 def blocks(page: Path, *kinds: str) -> list[Block]:
-    """The blocks of a page that are of some kinds."""
+    """Return the blocks of a page that are of these kinds."""
     return [block for block in split(page.relative_to(ROOT).as_posix(), page.read_text()) if block.kind in kinds]
 
 
 def all_blocks(*kinds: str) -> list[Block]:
-    """The blocks of all pages, or those of some kinds."""
+    """Return the blocks of all pages, or only those of these kinds."""
     every = [block for page in PAGES for block in split(page.relative_to(ROOT).as_posix(), page.read_text())]
     return [block for block in every if block.kind in kinds] if kinds else every
 
 
 def split(page: str, text: str) -> Iterator[Block]:
-    """The blocks of a text."""
+    """Yield the blocks of a text."""
     lines = text.splitlines()
     number = 0
     while number < len(lines):
@@ -64,5 +64,5 @@ def split(page: str, text: str) -> Iterator[Block]:
 
 
 def prose(page: Path) -> str:
-    """A page without its blocks."""
+    """Return a page without its blocks."""
     return re.sub(r"^\s*(```+).*?^\s*\1\s*$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)

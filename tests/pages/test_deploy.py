@@ -1,4 +1,4 @@
-"""deploy/: the unit, the Containerfile and the configuration say what is so."""
+"""The files in deploy/ are correct: the unit, the Containerfile and the configuration."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ UNIT = (DEPLOY / "zambezi.service").read_text()
 CONTAINER = (DEPLOY / "Containerfile").read_text()
 
 
-def test_the_configuration_is_one() -> None:
+def test_the_configuration_is_valid() -> None:
     read = config.read(DEPLOY / "zambezi.toml")
-    assert read.server.keys  # it is for others on the network, so it must not be without
+    assert read.server.keys  # other machines can reach this server, so it must have keys
 
 
 def test_the_unit_runs_commands_that_exist() -> None:
@@ -30,7 +30,7 @@ def test_the_unit_runs_commands_that_exist() -> None:
         check(words(command))
 
 
-def test_unit_container_and_configuration_agree_on_places() -> None:
+def test_unit_container_and_configuration_have_the_same_paths() -> None:
     read = config.read(DEPLOY / "zambezi.toml")
     assert f"WorkingDirectory={read.server.data}\n" in UNIT
     assert f"StateDirectory={Path(read.server.data).name}\n" in UNIT
@@ -42,7 +42,7 @@ def test_unit_container_and_configuration_agree_on_places() -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_understands_the_unit(tmp_path: Path) -> None:
-    """With a program that is there in place of one that is not installed."""
+    """Verify the unit with /bin/true in place of the program, which is not installed."""
     unit = tmp_path / "zambezi.service"
     unit.write_text(UNIT.replace("/opt/zambezi/bin/zambezi", "/bin/true"))
     done = subprocess.run(
@@ -51,7 +51,7 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_what_the_container_copies_is_there() -> None:
+def test_the_container_copies_files_that_exist() -> None:
     copied = [
         line.split()[1:-1] for line in CONTAINER.splitlines() if line.startswith("COPY ") and "--from" not in line
     ]
@@ -67,8 +67,8 @@ def test_the_container_runs_a_command_that_exists() -> None:
     assert "USER zambezi" in CONTAINER
 
 
-def test_the_container_shows_the_ports_that_there_are() -> None:
-    (shown,) = re.findall(r"^EXPOSE (.*)$", CONTAINER, re.MULTILINE)
+def test_the_container_exposes_the_ports_of_the_server() -> None:
+    (exposed,) = re.findall(r"^EXPOSE (.*)$", CONTAINER, re.MULTILINE)
     defaults = config.Config()
     ports = [defaults.zeps.endpoint.rpartition(":")[2], defaults.mcollective.endpoint.rpartition(":")[2]]
-    assert shown.split() == [*ports, str(defaults.console.port)]
+    assert exposed.split() == [*ports, str(defaults.console.port)]

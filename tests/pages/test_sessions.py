@@ -1,4 +1,4 @@
-"""The transcripts of the pages are played: every command runs, and answers what the page says."""
+"""The transcripts of the pages are played: every command runs, and its output is what the page shows."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from tests.zre.namespaces import Network
 
 pytestmark = pytest.mark.skipif(bool(namespaces.allowed()), reason=namespaces.allowed() or "-")
 
-# Installing is for people; what it would bring is here already.
+# Commands that install something are only checked: the packages are already installed.
 INSTALLS = ("pip ", "apt-get ", "python3 -m venv ", ". ")
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a page takes for granted, beside what it says itself."""
+    """The things that a page assumes, besides its own commands."""
 
     files: dict[str, str] = field(default_factory=dict)
-    before: list[tuple[str, ...]] = field(default_factory=list)  # (host, command, answers), before anything is typed
-    asides: dict[str, list[str]] = field(default_factory=dict)  # after a command, by its beginning
-    typed: tuple[str, ...] = ()  # what a person types into a program; the terminal shows it
-    places: dict[str, str] = field(default_factory=dict)  # directories of the system, and what they are here
-    again: tuple[str, ...] = ()  # commands that look at what others do: a person would look again
+    before: list[tuple[str, ...]] = field(default_factory=list)  # (host, command, output), before the page begins
+    asides: dict[str, list[str]] = field(default_factory=dict)  # commands to run after a command with this beginning
+    typed: tuple[str, ...] = ()  # lines that a person types into a program; the terminal shows them
+    places: dict[str, str] = field(default_factory=dict)  # directories of the system, and their replacements
+    again: tuple[str, ...] = ()  # commands to repeat until the state that the page shows is reached
     name: str = "laptop"
 
 
-# The servers of docs/multicast.md: one without keys, and one whose group is sealed.
+# The servers of docs/multicast.md: one without keys, and one whose group is encrypted.
 GROUP = """
 [zeps]
 endpoint = "tcp://127.0.0.1:5671"
@@ -71,8 +71,8 @@ SESSIONS: dict[str, Session] = {
     "docs/mcollective.md": Session(
         before=[
             ("middleware", "zambezi serve --only mcollective"),
-            ("node1", "zambezi fleet agent", "...", "* connected at tcp://127.0.0.1:61616"),
-            ("node2", "zambezi fleet agent", "...", "* connected at tcp://127.0.0.1:61616"),
+            ("node1", "zambezi fleet agent", "...", "* connected to tcp://127.0.0.1:61616"),
+            ("node2", "zambezi fleet agent", "...", "* connected to tcp://127.0.0.1:61616"),
         ],
         again=("zambezi topics --clients | cat",),
     ),
@@ -132,57 +132,57 @@ def test_the_transcripts_of_a_page_are_true(page: str, network: Network, tmp_pat
     for file, text in session.files.items():
         (tmp_path / file).write_text(text)
     host = network.host()
-    going: list[tuple[Command, list[str]]] = []
-    begun: list[Command] = []
+    running: list[tuple[Command, list[str]]] = []
+    started: list[Command] = []
 
     def run(command: str, name: str) -> Command:
-        begun.append(Command(host, tmp_path, command, name=name))
-        return begun[-1]
+        started.append(Command(host, tmp_path, command, name=name))
+        return started[-1]
 
-    def begin(command: str, answered: list[str], name: str = session.name) -> Command:
+    def begin(command: str, output: list[str], name: str = session.name) -> Command:
         for place, here in session.places.items():
             command = command.replace(place, here)
-            answered = [line.replace(place, here) for line in answered]
+            output = [line.replace(place, here) for line in output]
         one = run(command, name)
-        for number, line in enumerate(answered):
+        for number, line in enumerate(output):
             if line in session.typed:
-                one.says(answered[:number])
+                one.says(output[:number])
                 one.type(line)
         if goes_on(command):
-            one.says(answered, first=True)
-            going.append((one, answered))
+            one.says(output, first=True)
+            running.append((one, output))
         else:
             deadline = time.monotonic() + PATIENCE
-            while not one.ends(answered) and command in session.again and time.monotonic() < deadline:
+            while not one.ends(output) and command in session.again and time.monotonic() < deadline:
                 one = run(command, name)
-            one.answers(answered)
+            one.answers(output)
         return one
 
     try:
-        for name, command, *answered in session.before:
-            begin(command, answered, name).says(answered)
+        for name, command, *output in session.before:
+            begin(command, output, name).says(output)
         for block in blocks(ROOT / page, "console"):
-            for command, answered in transcript(block):
+            for command, output in transcript(block):
                 if command.startswith(INSTALLS):
                     for part in lines(command):
                         check(words(part))
                     continue
-                begin(command, answered)
+                begin(command, output)
                 for beginning, commands in session.asides.items():
                     for aside in commands if command.startswith(beginning) else ():
                         begin(aside, [])
-        for one, answered in going:
-            one.says(answered)
-        for one, _ in reversed(going):
+        for one, output in running:
+            one.says(output)
+        for one, _ in reversed(running):
             one.stop()
     finally:
-        for one in reversed(begun):
+        for one in reversed(started):
             one.kill()
 
 
-def test_another_answer_is_found() -> None:
+def test_a_different_output_is_found() -> None:
     page = ["1 message published to readings", "...", "took 3.4 ms"]
-    said = ["1 message published to readings", "a", "b", "took 17.1 ms"]
-    assert fits(list(map(masked, page)), list(map(masked, said)), whole=True)
-    assert not fits(list(map(masked, page)), list(map(masked, [*said, "more"])), whole=True)
-    assert not fits(list(map(masked, page)), list(map(masked, ["2 messages published to readings", *said[1:]])))
+    output = ["1 message published to readings", "a", "b", "took 17.1 ms"]
+    assert fits(list(map(masked, page)), list(map(masked, output)), whole=True)
+    assert not fits(list(map(masked, page)), list(map(masked, [*output, "more"])), whole=True)
+    assert not fits(list(map(masked, page)), list(map(masked, ["2 messages published to readings", *output[1:]])))

@@ -1,4 +1,4 @@
-"""The site of the documentation: it builds, every link leads somewhere, and it needs neither server nor network."""
+"""The site of the documentation: it builds, every link works, and it needs neither a server nor a network."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def build(source: Path, place: Path) -> subprocess.CompletedProcess[str]:
 
 
 class Links(HTMLParser):
-    """What a page of HTML loads, or links to; and its anchors."""
+    """The targets that a page of HTML loads or links to, and its anchors."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
@@ -56,12 +56,12 @@ class Links(HTMLParser):
                 self.anchors.add(value)
 
 
-def test_every_page_is_there(site: Path) -> None:
-    there = {page.relative_to(ROOT / "docs").with_suffix(".html") for page in PAGES if page.name != "README.md"}
-    assert there <= {page.relative_to(site) for page in site.rglob("*.html")}
+def test_the_site_has_every_page(site: Path) -> None:
+    wanted = {page.relative_to(ROOT / "docs").with_suffix(".html") for page in PAGES if page.name != "README.md"}
+    assert wanted <= {page.relative_to(site) for page in site.rglob("*.html")}
 
 
-def test_nothing_comes_from_elsewhere(site: Path) -> None:
+def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
     outside = re.compile(r"(?:[a-z]+:)?//")
     assert [
         f"{page.name}: {target}"
@@ -74,8 +74,8 @@ def test_nothing_comes_from_elsewhere(site: Path) -> None:
     ] == []
 
 
-def test_every_link_leads_somewhere(site: Path) -> None:
-    """As a reader of the built pages would find it, whatever mkdocs thinks."""
+def test_every_link_works(site: Path) -> None:
+    """Check the links in the built pages, as a browser would follow them."""
     pages = {page.resolve(): Links(page) for page in site.rglob("*.html") if page.name != "404.html"}
     lost = []
     for page, links in pages.items():
@@ -90,19 +90,19 @@ def test_every_link_leads_somewhere(site: Path) -> None:
     assert lost == []
 
 
-def test_no_block_is_taken_for_text(site: Path) -> None:
-    """A fence that Markdown does not understand shows its accents."""
+def test_no_block_is_rendered_as_text(site: Path) -> None:
+    """A fence that Markdown does not recognise leaves its backticks on the page."""
     assert [page.name for page in site.rglob("*.html") if "```" in page.read_text()] == []
 
 
 @pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"])
-def test_the_links_of_the_repository_lead_somewhere(page: str) -> None:
+def test_the_links_of_the_repository_work(page: str) -> None:
     targets = re.findall(r"\]\((?!https?:)([^)#\s]+)", (ROOT / page).read_text())
     assert [target for target in targets if not (ROOT / target).exists()] == []
 
 
 @pytest.mark.parametrize("link", ["no-such-page.md", "streams.md#no-such-heading", "../no-such-file.py"])
-def test_a_broken_link_ends_the_build(link: str, tmp_path: Path) -> None:
+def test_a_broken_link_fails_the_build(link: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     shutil.copy(ROOT / "CONTRIBUTING.md", tmp_path)
     (tmp_path / "tests").symlink_to(ROOT / "tests")
@@ -119,8 +119,8 @@ def test_the_search_works_from_a_file(site: Path) -> None:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         page = browser.new_page()
         page.set_default_timeout(PATIENCE)
-        elsewhere: list[str] = []
-        page.on("request", lambda request: elsewhere.append(request.url) if request.url.startswith("http") else None)
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url) if request.url.startswith("http") else None)
         page.goto((site / "index.html").as_uri())
         page.get_by_placeholder("Search").click()
         page.get_by_placeholder("Search").press_sequentially("incarnation")
@@ -130,4 +130,4 @@ def test_the_search_works_from_a_file(site: Path) -> None:
         page.wait_for_url("**/*.html*")
         expect(page.locator("article")).to_contain_text("incarnation", ignore_case=True)
         browser.close()
-    assert elsewhere == []
+    assert requests == []

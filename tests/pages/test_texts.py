@@ -1,4 +1,4 @@
-"""What a page shows for people to read, pictures, configurations, files: compared with what it is a picture of."""
+"""Pictures, configurations and files on the pages are compared with the real thing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Check = Callable[[str, Path], None]
 
 
 class Texts:
-    """The blocks that are compared, by their page and their first line."""
+    """The checks of blocks, by the page and the first line of a block."""
 
     kinds = frozenset({"toml", "json", "text", "dockerfile"})
 
@@ -59,23 +59,23 @@ TEXTS = Texts()
 
 
 @pytest.mark.parametrize("block", [block for block in all_blocks(*TEXTS.kinds) if TEXTS.knows(block)], ids=str)
-def test_a_text_shows_what_is(block: Block, tmp_path: Path) -> None:
+def test_a_text_agrees_with_the_real_thing(block: Block, tmp_path: Path) -> None:
     TEXTS.check(block, tmp_path)
 
 
-def test_no_check_is_of_a_text_that_is_gone() -> None:
+def test_every_check_has_its_text() -> None:
     assert TEXTS.places == {_place(block) for block in all_blocks(*TEXTS.kinds) if block.kind != "toml"}
 
 
 def check_toml(text: str, place: Path) -> None:
-    """A configuration: the server takes it."""
+    """Check that the server accepts a configuration."""
     (place / "zambezi.toml").write_text(text)
     config.read(place / "zambezi.toml")
 
 
 @TEXTS.at("README.md", "devices, services, programs")
 def check_picture(text: str, _place: Path) -> None:
-    """The names in quotes are those of streams, and of the format in Spark."""
+    """Check that the names in quotes are names of streams, and of the Spark format."""
     from zambezi.spark.source import ZepsDataSource
 
     assert set(re.findall(r'stream "(\w+)"', text)) == {Config().log.stream, "mcollective"}
@@ -85,12 +85,12 @@ def check_picture(text: str, _place: Path) -> None:
 @TEXTS.at("docs/architecture.md", "cli")
 def check_layers(text: str, _place: Path) -> None:
     shown = [set(re.split(r"\s{3,}", line)[:-1]) for line in reversed(text.splitlines())]
-    assert shown == LAYERS[1:]  # errors stands under all of them
+    assert shown == LAYERS[1:]  # `errors` is below all of them
 
 
 @TEXTS.at("docs/journal.md", "data/")
 def check_files(text: str, place: Path) -> None:
-    """The files of a stream with two segments, while it is written to."""
+    """Compare with the files of a stream that has two segments and is open for writing."""
     with Store(place / "data", policy=Policy(segment=1)) as store:
         prices = store.open("prices")
         for number in range(2):
@@ -170,7 +170,7 @@ def check_reply(text: str, _place: Path) -> None:
 
 @TEXTS.at("docs/clusters.md", "FROM apache/spark:4.3.0-python3")
 def check_image(text: str, _place: Path) -> None:
-    """What it copies is there, and its Spark is one that the package is made for."""
+    """Check that the copied files exist, and that the package supports this version of Spark."""
     spark = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["spark"]
     (version,) = re.findall(r"apache/spark:(\d+\.\d+)", text)
     assert f"pyspark>={version},<" in spark[0]

@@ -9,17 +9,20 @@ from zambezi.server.keydir import KeyDirectory
 from zambezi.zmtp.keys import KeyPair, write_pair
 
 
-def test_it_has_the_servers_pair_and_those_allowed(tmp_path: Path) -> None:
+def test_it_has_the_servers_key_pair_and_the_allowed_clients(tmp_path: Path) -> None:
     server, ann = KeyPair.generate(), KeyPair.generate()
     write_pair(tmp_path, "server", server)
     write_pair(tmp_path / "allowed", "ann", ann)
     keys = KeyDirectory.read(tmp_path)
     assert keys.pair.public == server.public
+    assert keys.names == {"ann"}
+    (problem,) = keys.problems  # write_pair has left the secret key there, too
+    assert "ann.key" in problem
 
 
-def test_what_is_missing_is_told(tmp_path: Path) -> None:
+def test_an_error_names_the_missing_file(tmp_path: Path) -> None:
     with pytest.raises(KeyDirectoryError, match="zambezi keygen server"):
         KeyDirectory.read(tmp_path)
     write_pair(tmp_path, "server", KeyPair.generate())
-    with pytest.raises(KeyDirectoryError, match="nobody may connect"):
+    with pytest.raises(KeyDirectoryError, match="no client can connect"):
         KeyDirectory.read(tmp_path)

@@ -1,4 +1,4 @@
-"""zambezi.server.process: memory, descriptors, the event loop and the disk."""
+"""The process of a server: memory, descriptors, the event loop and the disk."""
 
 import ctypes
 import resource
@@ -8,20 +8,20 @@ import pytest
 from zambezi.server import process
 
 
-def test_it_is_told_and_says_whether_it_understood(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: dict[int, int] = {}
+def test_the_c_library_is_asked_to_keep_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[int, int] = {}
 
     class Library:
         def mallopt(self, parameter: int, value: int) -> int:
-            told[parameter] = value
+            options[parameter] = value
             return 1
 
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Library())
     assert process.keep_memory()
-    assert told == {-3: 32 << 20, -1: 64 << 20, -2: 16 << 20}
+    assert options == {-3: 32 << 20, -1: 64 << 20, -2: 16 << 20}
 
 
-def test_a_library_without_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_c_library_without_mallopt_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     assert not process.keep_memory()
 
@@ -43,7 +43,7 @@ def test_a_system_that_refuses_leaves_the_limit_as_it_is(monkeypatch: pytest.Mon
     assert process.raise_descriptor_limit() == 1024
 
 
-def test_latency_is_that_of_the_last_syncs() -> None:
+def test_the_latency_is_the_mean_of_the_latest_syncs() -> None:
     latency = process.SyncLatency()
     latency.update(10, 1.0)
     latency.update(12, 3.0)
@@ -53,7 +53,7 @@ def test_latency_is_that_of_the_last_syncs() -> None:
     assert 0.9 < latency.worst < 1.0
 
 
-def test_the_worst_lag_of_the_loop_fades() -> None:
+def test_the_worst_lag_of_the_loop_decays() -> None:
     lag = process.LoopLag()
     lag.add(0.5)
     lag.add(-0.001)

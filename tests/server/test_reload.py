@@ -1,4 +1,4 @@
-"""What changes while a server runs: rules, retention; and what its logs look like."""
+"""The reload of a running server: rules, retention, keys; and the format of its logs (`zambezi.cli.logs`)."""
 
 import dataclasses
 import json
@@ -21,7 +21,7 @@ from zambezi.zre.asyncio import Node
 
 
 @in_loop
-async def test_rules_hold_from_the_moment_of_the_reload(tmp_path: Path) -> None:
+async def test_new_rules_apply_from_the_reload_on(tmp_path: Path) -> None:
     config = config_for(tmp_path)
     async with Server(config) as server:
         server.reload(dataclasses.replace(config, rules=[Rule(publish=["allowed"], create=["*"])]))
@@ -36,7 +36,7 @@ async def test_rules_hold_from_the_moment_of_the_reload(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_retention_is_changed_for_streams_that_are_there_and_for_new_ones(tmp_path: Path) -> None:
+async def test_new_retention_applies_to_existing_and_to_new_streams(tmp_path: Path) -> None:
     config = config_for(tmp_path, streams={"prices": JournalConfig()})
     async with Server(config) as server:
         assert server.broker is not None
@@ -53,7 +53,7 @@ async def test_retention_is_changed_for_streams_that_are_there_and_for_new_ones(
 
 
 @in_loop
-async def test_rules_hold_for_those_who_are_there_already(tmp_path: Path) -> None:
+async def test_new_rules_apply_to_connected_clients(tmp_path: Path) -> None:
     config = config_for(tmp_path)
     async with Server(config) as server, Client.connect(server.endpoints["zeps"]) as client:
         stream = client.stream("prices")
@@ -74,7 +74,7 @@ async def test_rules_hold_for_those_who_are_there_already(tmp_path: Path) -> Non
 
 
 @in_loop
-async def test_what_needs_a_restart_is_told(tmp_path: Path) -> None:
+async def test_the_reload_returns_the_settings_that_need_a_restart(tmp_path: Path) -> None:
     config = config_for(tmp_path)
     async with Server(config) as server:
         assert server.reload(config) == []
@@ -87,7 +87,7 @@ async def test_what_needs_a_restart_is_told(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_a_key_that_is_taken_away_ends_its_connections(tmp_path: Path) -> None:
+async def test_removing_a_key_ends_its_connections(tmp_path: Path) -> None:
     keys, ann = tmp_path / "keys", KeyPair.generate()
     write_pair(keys, "server", KeyPair.generate())
     write_pair(keys / "allowed", "ann", ann)
@@ -107,7 +107,7 @@ async def test_a_key_that_is_taken_away_ends_its_connections(tmp_path: Path) -> 
 
 
 @in_loop
-async def test_the_mesh_has_the_key_of_the_key_directory(tmp_path: Path) -> None:
+async def test_the_mesh_uses_the_mesh_key_of_the_key_directory(tmp_path: Path) -> None:
     keys, mesh = tmp_path / "keys", KeyPair.generate()
     write_pair(keys, "server", KeyPair.generate())
     write_pair(keys, "mesh", mesh)
@@ -137,12 +137,12 @@ def free_udp_port() -> int:
         return port
 
 
-def test_lines_for_people_have_no_commands_to_their_terminal() -> None:
+def test_log_lines_escape_terminal_control_characters() -> None:
     record = logging.makeLogRecord({"name": "zambezi.zmtp", "levelname": "INFO", "msg": "from \x1b]0;me\x07\nnext"})
     assert logs.Lines().format(record).endswith("zambezi.zmtp: from \\x1b]0;me\\x07\\nnext")
 
 
-def test_json_lines_have_what_a_machine_wants() -> None:
+def test_json_lines_have_all_fields_of_a_record() -> None:
     record = logging.makeLogRecord({"name": "zambezi.server", "levelname": "ERROR", "msg": "no %s", "args": ("room",)})
     record.stream = "prices"
     told = json.loads(logs.JsonLines().format(record))

@@ -1,4 +1,4 @@
-"""A server, put together from its configuration."""
+"""A server that runs the services of its configuration."""
 
 import dataclasses
 from pathlib import Path
@@ -27,7 +27,7 @@ def config_for(path: Path, **zeps: object) -> Config:
 
 
 @in_loop
-async def test_streams_of_the_configuration_are_there_with_their_policies(tmp_path: Path) -> None:
+async def test_the_streams_of_the_configuration_exist_with_their_policies(tmp_path: Path) -> None:
     config = config_for(tmp_path, streams={"prices": JournalConfig(sync="always")}, create=False)
     async with Server(config) as server, Client.connect(server.endpoints["zeps"]) as client:
         (prices,) = await client.streams()
@@ -41,7 +41,7 @@ async def test_streams_of_the_configuration_are_there_with_their_policies(tmp_pa
 
 
 @in_loop
-async def test_a_service_that_is_off_is_not_there(tmp_path: Path) -> None:
+async def test_a_disabled_service_does_not_run(tmp_path: Path) -> None:
     async with Server(config_for(tmp_path, enabled=False)) as server:
         assert server.endpoints == {}
         assert server.broker is None
@@ -54,11 +54,11 @@ async def test_a_second_server_on_the_same_data_does_not_start_and_leaves_nothin
         with pytest.raises(JournalError):
             await Server(config).__aenter__()
     async with Server(config):
-        pass  # the first one has let go of the data
+        pass  # the first server has released the data directory
 
 
 @in_loop
-async def test_rules_go_by_the_name_of_the_key(tmp_path: Path) -> None:
+async def test_rules_use_the_name_of_the_clients_key(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     write_pair(keys, "server", KeyPair.generate())
     ann, bob = KeyPair.generate(), KeyPair.generate()

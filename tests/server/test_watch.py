@@ -1,4 +1,4 @@
-"""Troubles are told when they come, and when they are over."""
+"""Troubles are logged when they begin and when they end."""
 
 import logging
 
@@ -7,7 +7,7 @@ import pytest
 from zambezi.server.watch import Watch
 
 
-def test_each_is_logged_once_when_it_comes_and_when_it_goes(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_trouble_is_logged_once_when_it_begins_and_once_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     troubles: list[str] = []
     watch = Watch(lambda: troubles)
     with caplog.at_level(logging.INFO, "zambezi.server"):
@@ -19,5 +19,5 @@ def test_each_is_logged_once_when_it_comes_and_when_it_goes(caplog: pytest.LogCa
         watch.look()
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "stream prices: no room"),
-        ("INFO", "it is over: stream prices: no room"),
+        ("INFO", "resolved: stream prices: no room"),
     ]

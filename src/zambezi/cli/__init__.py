@@ -1,8 +1,8 @@
 """The `zambezi` command.
 
-Each subcommand is a module with a function `add_parser(subparsers)`, which declares its arguments and sets
-`run`, a function from the parsed arguments to an exit status. A subcommand raises its errors and never prints
-them: here they become one line on standard error.
+Each subcommand is a module with a function `add_parser(subparsers)`, which declares the arguments and sets `run`, a
+function that takes the parsed arguments and returns an exit status. A subcommand raises errors and does not print them:
+`main` prints each as one line on standard error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SUCCESS: Final = 0
 FAILURE: Final = 1
-# What a shell reports for a process that ended by SIGINT or SIGPIPE.
+# The status that a shell reports for a process that SIGINT or SIGPIPE ended.
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 
@@ -31,10 +31,10 @@ _SUBCOMMANDS: Final = (serve, config, top, pub, sub, streams, journal, pipeline,
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv` (that of the process if None) and return its exit status."""
+    """Run the command line `argv`, or that of the process, and return its exit status."""
     try:
         status = _run(argv)
-        # Here, so that a reader that went away is noticed where it can be handled.
+        # Flush here, where the error of a closed pipe can still be handled.
         sys.stdout.flush()
     except BrokenPipeError:
         _silence_output()
@@ -50,7 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("ZAMBEZI_TRACEBACK"):
             raise
-        return _fail(f"unexpected {type(error).__name__}: {error} (a bug; set ZAMBEZI_TRACEBACK=1 to see where)")
+        return _fail(
+            f"unexpected {type(error).__name__}: {error} (this is a bug; set ZAMBEZI_TRACEBACK=1 for a traceback)"
+        )
     return status
 
 
@@ -59,11 +61,11 @@ def _run(argv: Sequence[str] | None) -> int:
     try:
         arguments = parser.parse_args(argv)
     except SystemExit as stop:
-        # argparse ends --help, --version and usage errors this way; 2 is a usage error.
+        # argparse exits after --help and --version with 0, and after a usage error with 2.
         return stop.code if isinstance(stop.code, int) else SUCCESS
     run: Callable[[argparse.Namespace], int] | None = getattr(arguments, "run", None)
     if run is None:
-        # Not print_help, which hides a write that failed.
+        # Not print_help, which hides a failed write.
         print(parser.format_help(), end="")
         return SUCCESS
     return run(arguments)
@@ -91,7 +93,7 @@ def _describe(error: OSError) -> str:
 
 
 def _silence_output() -> None:
-    # The interpreter flushes standard output once more at exit, and would complain.
+    # The interpreter flushes standard output once more at exit, and would print an error.
     with contextlib.suppress(OSError, ValueError):
         sink = os.open(os.devnull, os.O_WRONLY)
         os.dup2(sink, sys.stdout.fileno())

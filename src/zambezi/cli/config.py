@@ -1,4 +1,4 @@
-"""`zambezi config`: check a server's configuration, and show all that there is to configure."""
+"""`zambezi config`: check the configuration of a server, or print it with all keys."""
 
 from __future__ import annotations
 
@@ -19,31 +19,34 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "config",
-        help="check or show a server's configuration",
-        description="Check the configuration of zambezi serve, or show all that there is to configure.",
+        help="check or print the configuration of a server",
+        description="Check the configuration of zambezi serve, or print it with all keys.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     check = commands.add_parser(
         "check",
-        help="say what is wrong with a configuration, with the line",
+        help="report the mistakes in a configuration",
         description=(
-            "Say everything that is wrong with a configuration, with its line and what to write instead: in the file, "
-            "and with the directories, keys and networks that it names. The exit status is 1 if there is a mistake. "
-            "What a server can run with, though it is perhaps not meant so, is a warning. Nothing is changed."
+            "Report every mistake in a configuration, with its line and what to write instead: mistakes in the file, "
+            "and directories, keys and networks that this machine does not have. The exit status is 1 if there is a "
+            "mistake. A warning does not prevent the server from starting. The command changes nothing."
         ),
     )
     check.add_argument("file", metavar="FILE", type=Path, help="the configuration (zambezi.toml)")
     check.add_argument(
-        "--elsewhere", action="store_true", help="it is for another machine: look at nothing but the file"
+        "--elsewhere", action="store_true", help="check only the file, because it is for another machine"
     )
     check.set_defaults(run=run_check)
     show = commands.add_parser(
         "show",
-        help="print a configuration with every key, its value, and what it is for",
-        description="Print a configuration with every key, its value, and what it is for. It can be read back.",
+        help="print a configuration with all keys, their values and comments",
+        description=(
+            "Print a configuration with all keys, their values and a comment on each. The output is a valid "
+            "configuration."
+        ),
     )
     show.add_argument(
-        "file", metavar="FILE", type=Path, nargs="?", help="the configuration (default: what holds without one)"
+        "file", metavar="FILE", type=Path, nargs="?", help="the configuration (default: the default values)"
     )
     show.set_defaults(run=run_show)
 

@@ -1,4 +1,4 @@
-"""`zambezi fleet`: be a node with agents, see who is there, and have something done everywhere."""
+"""`zambezi fleet`: run a node with agents, list the nodes, and call actions on many nodes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from zambezi import __version__
-from zambezi.cli.middleware import add_middleware_options, connector_options
-from zambezi.cli.node import seconds
-from zambezi.cli.terminal import Console, say
+from zambezi.cli.middleware import add_middleware_options
+from zambezi.cli.quantity import seconds
+from zambezi.cli.security import security_of
+from zambezi.cli.terminal import Console, plain, say
 from zambezi.mcollective import agents
 from zambezi.mcollective.agents import action, agent
 from zambezi.mcollective.asyncio import Connector as AsyncConnector
@@ -47,7 +48,7 @@ FAILURE: Final = 1
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    fleet = subparsers.add_parser("fleet", help="agents on many machines, through an MCollective middleware")
+    fleet = subparsers.add_parser("fleet", help="run and call agents on many machines (MCollective)")
     commands = fleet.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_agent(commands)
     _add_ping(commands)
@@ -57,7 +58,10 @@ def add_parser(subparsers: Subparsers) -> None:
 def _add_fleet_options(parser: argparse.ArgumentParser) -> None:
     add_middleware_options(parser)
     parser.add_argument(
-        "--collective", metavar="NAME", default=COLLECTIVE, help=f"the first word of all topics (default: {COLLECTIVE})"
+        "--collective",
+        metavar="NAME",
+        default=COLLECTIVE,
+        help=f"the first word of all topics of the fleet (default: {COLLECTIVE})",
     )
 
 
@@ -66,11 +70,11 @@ def _add_fleet_options(parser: argparse.ArgumentParser) -> None:
 
 @agent("node")
 class NodeAgent:
-    """What a node tells of itself."""
+    """The agent that every node has. It describes the node."""
 
     @action
     def info(self) -> dict[str, object]:
-        """The host, its system, and how busy it is."""
+        """Return the host, its system, and its load."""
         return {
             "host": socket.gethostname(),
             "system": platform.platform(),
@@ -83,28 +87,27 @@ class NodeAgent:
 
     @action
     def echo(self, text: str) -> str:
-        """What was said."""
+        """Return the text."""
         return text
 
 
 def _add_agent(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "agent",
-        help="be a node: serve agents",
+        help="run a node that serves agents",
         description=(
-            "Serve the agent `node`, and those in the files and modules that are named: every class with @agent. "
-            "Ctrl-C ends it."
+            "Serve the agent `node`, and every class with @agent in the given files and modules. Ctrl-C ends it."
         ),
     )
-    parser.add_argument("--name", metavar="NAME", default="", help="what the node is called (default: the host's name)")
+    parser.add_argument("--name", metavar="NAME", default="", help="the name of the node (default: the host name)")
     parser.add_argument(
         "--load",
         metavar="FILE",
         action="append",
         default=[],
-        help="a Python file or module with agents; may be repeated",
+        help="a Python file or module with agents (can be repeated)",
     )
-    parser.add_argument("--seconds", metavar="SECONDS", type=seconds, default=FOREVER, help="end after so long")
+    parser.add_argument("--seconds", metavar="TIME", type=seconds, default=FOREVER, help="stop after this time")
     _add_fleet_options(parser)
     parser.set_defaults(run=run_agent)
 
@@ -112,51 +115,51 @@ def _add_agent(commands: Subparsers) -> None:
 def run_agent(arguments: argparse.Namespace) -> int:
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     served = [NodeAgent(), *(each for source in arguments.load for each in load(source))]
-    with contextlib.suppress(KeyboardInterrupt):  # that is how it ends
+    with contextlib.suppress(KeyboardInterrupt):  # the usual end of the command
         asyncio.run(_serve(arguments, served))
     return 0
 
 
 async def _serve(arguments: argparse.Namespace, served: list[object]) -> None:
-    connector = AsyncConnector(arguments.connect, **connector_options(arguments))
-    host = AgentHost(connector, served, node=arguments.name, collective=arguments.collective, on_request=_asked)
-    telling = asyncio.create_task(_tell(connector))
+    connector = AsyncConnector(arguments.connect, security=security_of(arguments))
+    host = AgentHost(connector, served, node=arguments.name, collective=arguments.collective, on_request=_show_request)
+    showing = asyncio.create_task(_show_events(connector))
     try:
-        say(f"* {printable(host.node)} serves {', '.join(host.agents)}; looking for {arguments.connect}")
+        say(f"* {printable(host.node)} serves {', '.join(host.agents)}; connecting to {arguments.connect}")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if math.isinf(arguments.seconds) else arguments.seconds):
                 await host.serve()
     finally:
         await host.close()
-        telling.cancel()
+        showing.cancel()
 
 
-async def _tell(connector: AsyncConnector) -> None:
+async def _show_events(connector: AsyncConnector) -> None:
     async for event in connector.events():
-        text = _told(event)
+        text = _text_of(event)
         if text:
             say(f"* {text}")
 
 
-def _told(event: SocketEvent) -> str:
+def _text_of(event: SocketEvent) -> str:
     match event:
         case SessionReady(endpoint, again):
-            return f"{'back' if again else 'connected'} at {endpoint}"
+            return f"{'reconnected' if again else 'connected'} to {endpoint}"
         case SessionLost(_, reason):
-            return f"the middleware is gone: {printable(reason)}; trying again until it is back"
+            return f"the middleware is gone: {printable(reason)}; retrying until it is back"
         case Complaint(_, text):
-            return f"the middleware says: {printable(text)}"
+            return f"the middleware reports: {printable(text)}"
     return ""
 
 
-def _asked(request: Request, reply: Reply) -> None:
-    what = f"{printable(request.agent)}.{printable(request.action)}"
-    why = f": {printable(reply.error)}" if reply.error else ""
-    say(f"{printable(request.caller)} asked for {what}: {reply.status}{why} ({reply.took * 1000:.1f} ms)")
+def _show_request(request: Request, reply: Reply) -> None:
+    called = f"{printable(request.agent)}.{printable(request.action)}"
+    error = f": {printable(reply.error)}" if reply.error else ""
+    say(f"{printable(request.caller)} called {called}: {reply.status}{error} ({reply.took * 1000:.1f} ms)")
 
 
 def load(source: str) -> Iterator[object]:
-    """The agents in a file, or in a module that can be imported."""
+    """Yield an instance of each agent in a Python file, or in a module."""
     module = _module(source)
     found = [
         each
@@ -175,10 +178,10 @@ def _module(source: str) -> ModuleType:
         try:
             return importlib.import_module(source)
         except ImportError as error:
-            raise AgentError(f"{source} is no file, and cannot be imported: {error}") from error
+            raise AgentError(f"{source} is not a file, and cannot be imported: {error}") from error
     spec = importlib.util.spec_from_file_location(f"zambezi_agents_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise AgentError(f"{source} is no Python file")
+        raise AgentError(f"{source} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module
     try:
@@ -193,11 +196,15 @@ def _module(source: str) -> ModuleType:
 
 def _add_ping(commands: Subparsers) -> None:
     parser = commands.add_parser(
-        "ping", help="who is there, and with which agents", description="All nodes that answer within the timeout."
+        "ping",
+        help="list the nodes that answer, and their agents",
+        description="List the nodes that answer within the timeout, and their agents.",
     )
-    parser.add_argument("--node", metavar="NAME", action="append", help="ask this one only; may be repeated")
-    parser.add_argument("--timeout", metavar="SECONDS", type=seconds, default=2.0, help="how long to wait (default: 2)")
-    parser.add_argument("--json", action="store_true", help="the answers as JSON")
+    parser.add_argument("--node", metavar="NAME", action="append", help="ask only this node (can be repeated)")
+    parser.add_argument(
+        "--timeout", metavar="TIME", type=seconds, default=2.0, help="how long to wait for answers (default: 2s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the answers as JSON")
     _add_fleet_options(parser)
     parser.set_defaults(run=run_ping)
 
@@ -220,7 +227,7 @@ def run_ping(arguments: argparse.Namespace) -> int:
         count = len(outcome.replies)
         table = _new_table("1 node" if count == 1 else f"{count} nodes", "node", "ms", "agents")
         for node, reply in outcome.replies.items():
-            table.add_row(_plain(node), f"{times[node] * 1000:.1f}", _plain(", ".join(agents_of(reply))))
+            table.add_row(plain(node), f"{times[node] * 1000:.1f}", plain(", ".join(agents_of(reply))))
         Console().print(table)
     else:
         for node, reply in outcome.replies.items():
@@ -234,30 +241,30 @@ def run_ping(arguments: argparse.Namespace) -> int:
 def _add_call(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "call",
-        help="have an action done",
+        help="call an action on many nodes",
         description=(
-            "Call an action on all nodes that have the agent, or on those that are named, and show what each answered "
-            "and who did not. The status is 1 if somebody failed, or was silent."
+            "Call an action on all nodes that have the agent, or on the given nodes, and show the answer of each node. "
+            "The exit status is 1 if the action failed on a node, or a node did not answer."
         ),
     )
-    parser.add_argument("agent", metavar="AGENT", help="the agent")
-    parser.add_argument("action", metavar="ACTION", help="what it shall do")
+    parser.add_argument("agent", metavar="AGENT", help="the name of the agent")
+    parser.add_argument("action", metavar="ACTION", help="the action to call")
     parser.add_argument(
         "arguments",
         metavar="KEY=VALUE",
         nargs="*",
         default=[],
         type=_argument,
-        help="arguments; KEY:=VALUE is a value in JSON",
+        help="an argument of the action: VALUE is a text, or JSON if it is written KEY:=VALUE",
     )
-    parser.add_argument("--node", metavar="NAME", action="append", help="ask this one only; may be repeated")
+    parser.add_argument("--node", metavar="NAME", action="append", help="call only this node (can be repeated)")
     parser.add_argument(
-        "--timeout", metavar="SECONDS", type=seconds, default=10.0, help="how long to wait for replies (default: 10)"
+        "--timeout", metavar="TIME", type=seconds, default=10.0, help="how long to wait for replies (default: 10s)"
     )
     parser.add_argument(
-        "--discover", metavar="SECONDS", type=seconds, default=1.0, help="how long to look for nodes first (default: 1)"
+        "--discover", metavar="TIME", type=seconds, default=1.0, help="how long to look for nodes first (default: 1s)"
     )
-    parser.add_argument("--json", action="store_true", help="the replies as JSON")
+    parser.add_argument("--json", action="store_true", help="print the replies as JSON")
     _add_fleet_options(parser)
     parser.set_defaults(run=run_call)
 
@@ -265,13 +272,13 @@ def _add_call(commands: Subparsers) -> None:
 def _argument(text: str) -> tuple[str, object]:
     key, equals, value = text.partition("=")
     if not equals or not key.rstrip(":"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no KEY=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     if not key.endswith(":"):
         return key, value
     try:
         return key[:-1], json.loads(value)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{value!r} is no JSON; KEY=VALUE is a text") from None
+        raise argparse.ArgumentTypeError(f"{value!r} is not JSON; for a text, write KEY=VALUE") from None
 
 
 def run_call(arguments: argparse.Namespace) -> int:
@@ -290,9 +297,9 @@ def run_call(arguments: argparse.Namespace) -> int:
     elif sys.stdout.isatty():
         table = _new_table(f"{arguments.agent}.{arguments.action}", "node", "status", "ms", "answer")
         for node, reply in outcome.replies.items():
-            table.add_row(_plain(node), reply.status, f"{reply.took * 1000:.1f}", _plain(_answer(reply)))
+            table.add_row(plain(node), reply.status, f"{reply.took * 1000:.1f}", plain(_answer(reply)))
         for node in outcome.silent:
-            table.add_row(_plain(node), "silent", "", "no answer in time")
+            table.add_row(plain(node), "silent", "", "no answer in time")
         Console().print(table)
     else:
         for node, reply in outcome.replies.items():
@@ -301,7 +308,7 @@ def run_call(arguments: argparse.Namespace) -> int:
             say(f"{printable(node)}\tsilent\tno answer in time")
     if not outcome.replies and not outcome.silent:
         raise McollectiveError(
-            f"nobody has the agent {printable(arguments.agent)!r}; zambezi fleet ping shows who has what"
+            f"no node has the agent {printable(arguments.agent)!r}; zambezi fleet ping lists the agents of all nodes"
         )
     return _verdict(outcome)
 
@@ -328,31 +335,26 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _fleet(arguments: argparse.Namespace) -> Iterator[Fleet]:
-    with Connector(arguments.connect, **connector_options(arguments)) as connector:
+    with Connector(arguments.connect, security=security_of(arguments)) as connector:
         connector.connect(timeout=arguments.timeout)
         yield Fleet(connector, collective=arguments.collective)
 
 
 @contextlib.contextmanager
-def _bar(what: str) -> Iterator[Callable[[Reply, Call], None]]:
-    """A progress bar on standard error, where that is a terminal: the replies that have come, of those expected."""
+def _bar(title: str) -> Iterator[Callable[[Reply, Call], None]]:
+    """Show the number of replies as a progress bar, if standard error is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda *_: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(_plain(what), total=None)
+        task = progress.add_task(plain(title), total=None)
         yield lambda _, call: progress.update(task, completed=len(call.replies), total=len(call.expected) or None)
 
 
 def _new_table(title: str, *headings: str) -> Table:
-    table = Table(title=_plain(title), title_justify="left")
+    table = Table(title=plain(title), title_justify="left")
     for heading in headings:
         table.add_column(heading, overflow="fold", justify="right" if heading == "ms" else "left")
     return table
-
-
-def _plain(text: str) -> str:
-    """Strangers' text: no commands to the terminal, and no markup."""
-    return printable(text).replace("[", r"\[")

@@ -1,6 +1,6 @@
-"""`zambezi journal`: look at the journals of a data directory, check them, and get messages out of them.
+"""`zambezi journal`: inspect the journals of a data directory, verify them, and export messages.
 
-All but `truncate` only read, and can be used while a broker runs.
+All commands except `truncate` only read, and work while a broker runs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from zambezi.cli.errors import OptionsError
 from zambezi.cli.quantity import count, start
 from zambezi.cli.streams import size
-from zambezi.cli.terminal import Console, say
+from zambezi.cli.sub import json_body
+from zambezi.cli.terminal import Console, plain, say, table_console
 from zambezi.wire.text import as_bytes, printable
 from zambezi.zeps.block import Block
+from zambezi.zeps.directory import datetime_of, microseconds_of
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import Journal, Store
 from zambezi.zeps.journal.extract import JournalMessage, batches, messages
@@ -34,16 +37,16 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 DATA: Final = "zambezi-data"
-PIECE: Final = 1 << 20
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
+PIECE: Final = 1 << 20  # bytes between two updates of a progress bar
 
 
 def add_parser(subparsers: Subparsers) -> None:
     journal = subparsers.add_parser(
         "journal",
-        help="look at journals, check them, and get messages out of them",
-        description="Look at the journals of a data directory. All but truncate can be used while a broker runs.",
+        help="inspect and verify journals, and export messages",
+        description=(
+            "Work with the journals of a data directory. All commands except truncate can be used while a broker runs."
+        ),
     )
     commands = journal.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_info(commands)
@@ -55,7 +58,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--data", metavar="DIR", type=Path, default=Path(DATA), help=f"where the journals are (default: {DATA})"
+        "--data", metavar="DIR", type=Path, default=Path(DATA), help=f"the directory of the journals (default: {DATA})"
     )
 
 
@@ -65,20 +68,23 @@ def _add_range(parser: argparse.ArgumentParser) -> None:
         metavar="WHEN",
         type=start,
         default="earliest",
-        help="a sequence (those after it), a time ago (10m) or a moment (2026-01-31T12:00) (default: earliest)",
+        help="the position to start at: earliest, latest, a sequence (messages after it), an age (10m) or a time "
+        "(2026-01-31T12:00) (default: earliest)",
     )
     parser.add_argument(
         "--until",
         metavar="WHEN",
         type=start,
         default="latest",
-        help="a sequence, a time ago or a moment: the last message that is wanted (default: latest)",
+        help="the position of the last message: earliest, latest, a sequence, an age or a time (default: latest)",
     )
-    parser.add_argument("--pattern", metavar="PREFIX", default="", help="keys that begin like this (default: all)")
+    parser.add_argument(
+        "--pattern", metavar="PREFIX", default="", help="only messages whose key begins with PREFIX (default: all)"
+    )
 
 
 def _journals(store: Store, names: list[str]) -> Iterator[Journal]:
-    """The streams with these names, or all."""
+    """Yield the journals of the streams with these names, or of all streams."""
     known = store.names()
     for name in names:
         if name not in known:
@@ -88,25 +94,25 @@ def _journals(store: Store, names: list[str]) -> Iterator[Journal]:
             yield store.open(name)
         except DamagedIdentity:
             if names:
-                raise  # otherwise it is among the problems of the store
+                raise  # otherwise the store reports it among its problems
 
 
 def _missing(store: Store, name: str, known: list[str]) -> str:
-    told = ", ".join(printable(one) for one in known[:10]) + (", ..." if len(known) > 10 else "")
-    return f"there is no stream {printable(name)!r} in {store.path}: there are {told}" if known else _empty(store)
+    names = ", ".join(printable(one) for one in known[:10]) + (", ..." if len(known) > 10 else "")
+    return f"{store.path} has no stream {printable(name)!r}; it has {names}" if known else _empty(store)
 
 
 def _empty(store: Store) -> str:
-    return f"there are no streams in {store.path}: is it the data directory? --data DIR says which one"
+    return f"{store.path} has no streams; if it is not the data directory, name that with --data DIR"
 
 
-def _moment(microseconds: int, timespec: str = "milliseconds") -> str:
+def _time(microseconds: int, timespec: str = "milliseconds") -> str:
     if not microseconds:
         return "-"
     try:
-        return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec=timespec)
+        return datetime_of(microseconds).isoformat(timespec=timespec)
     except OverflowError:
-        return f"{microseconds} us"  # a clock that was wrong by millennia
+        return f"{microseconds} us"  # the clock was wrong by millennia
 
 
 def _messages(number: int) -> str:
@@ -119,11 +125,11 @@ def _messages(number: int) -> str:
 def _add_info(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "info",
-        help="the streams: sequences, sizes, times, segments",
-        description="List the streams of a data directory; with their segments, if streams are named.",
+        help="list the streams: sequences, sizes, times, segments",
+        description="List the streams of a data directory. For the given streams, list their segments, too.",
     )
-    parser.add_argument("streams", metavar="STREAM", nargs="*", help="streams (default: all)")
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each stream")
+    parser.add_argument("streams", metavar="STREAM", nargs="*", help="the names of streams (default: all)")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each stream")
     _add_data(parser)
     parser.set_defaults(run=run_info)
 
@@ -133,12 +139,11 @@ def run_info(arguments: argparse.Namespace) -> int:
         journals = list(_journals(store, arguments.streams))
         if arguments.json:
             for journal in journals:
-                say(json.dumps(_told(journal)))
+                say(json.dumps(_description(journal)))
         elif not journals and not store.problems:
             say(_empty(store))
         else:
-            # A table that is read by a program is not folded.
-            console = Console() if sys.stdout.isatty() else Console(width=240)
+            console = table_console()
             console.print(_stream_table(journals, store.path))
             for journal in journals if arguments.streams else []:
                 console.print(_segment_table(journal))
@@ -148,7 +153,7 @@ def run_info(arguments: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _told(journal: Journal) -> dict[str, object]:
+def _description(journal: Journal) -> dict[str, object]:
     return {
         "stream": journal.name,
         "incarnation": str(journal.incarnation),
@@ -172,13 +177,9 @@ def _table(title: str, *columns: tuple[str, Literal["left", "right"]]) -> Table:
     return table
 
 
-def _plain(text: str) -> str:
-    return printable(text).replace("[", r"\[")
-
-
 def _stream_table(journals: list[Journal], path: Path) -> Table:
     table = _table(
-        f"streams in {_plain(str(path))}",
+        f"streams in {plain(str(path))}",
         ("stream", "left"),
         ("messages", "right"),
         ("first", "right"),
@@ -192,14 +193,14 @@ def _stream_table(journals: list[Journal], path: Path) -> Table:
     for journal in journals:
         held = journal.last - journal.first + 1
         table.add_row(
-            _plain(journal.name),
+            plain(journal.name),
             f"{held:,}",
             str(journal.first) if held else "-",
             str(journal.last) if held else "-",
             size(journal.octets),
             str(len(journal.segments)),
-            _moment(journal.first_time),
-            _moment(journal.last_time),
+            _time(journal.first_time),
+            _time(journal.last_time),
             str(journal.incarnation)[:8],
         )
     return table
@@ -207,7 +208,7 @@ def _stream_table(journals: list[Journal], path: Path) -> Table:
 
 def _segment_table(journal: Journal) -> Table:
     table = _table(
-        f"segments of {_plain(journal.name)}, incarnation {journal.incarnation}",
+        f"segments of {plain(journal.name)}, incarnation {journal.incarnation}",
         ("log", "left"),
         ("first", "right"),
         ("last", "right"),
@@ -218,7 +219,7 @@ def _segment_table(journal: Journal) -> Table:
     )
     for one in journal.segments:
         name = f"{Path(one.path).name}.log"
-        times = (_moment(one.first_time), _moment(one.last_time))
+        times = (_time(one.first_time), _time(one.last_time))
         table.add_row(name, str(one.first), str(one.last), f"{one.entries:,}", size(one.size), *times)
     return table
 
@@ -229,13 +230,13 @@ def _segment_table(journal: Journal) -> Table:
 def _add_verify(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "verify",
-        help="check every octet",
+        help="check every byte of the journals",
         description=(
-            "Check the CRC of every batch, and that sequences, places and times follow from each other. Nothing is "
-            "changed. The exit status is 1 if there is damage."
+            "Check the CRC of every batch, and the order of sequences, offsets and times. The command changes nothing. "
+            "The exit status is 1 if there is damage."
         ),
     )
-    parser.add_argument("streams", metavar="STREAM", nargs="*", help="streams (default: all)")
+    parser.add_argument("streams", metavar="STREAM", nargs="*", help="the names of streams (default: all)")
     _add_data(parser)
     parser.set_defaults(run=run_verify)
 
@@ -253,7 +254,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
         with _progress() as progress:
             task = progress.add_task("", total=sum(journal.octets for journal in journals))
             for journal in journals:
-                progress.update(task, description=_plain(journal.name))
+                progress.update(task, description=plain(journal.name))
                 damages += _verify(journal, partial(progress.advance, task))
     return 1 if damages else 0
 
@@ -275,21 +276,21 @@ def _verify(journal: Journal, advance: Callable[[int], None]) -> int:
             case _:
                 say(f"note: {printable(journal.name)}: {printable(str(found))}")
     advance(done)
-    verdict = f"damage in {damages:,} {'place' if damages == 1 else 'places'}" if damages else "all is well"
-    good = f"{_messages(message_count)} good, in {batch_count:,} {'batch' if batch_count == 1 else 'batches'}"
-    say(f"{printable(journal.name)}: {good}; {verdict}")
+    verdict = f"damage in {damages:,} {'place' if damages == 1 else 'places'}" if damages else "no damage"
+    intact = f"{_messages(message_count)} in {batch_count:,} {'batch' if batch_count == 1 else 'batches'} intact"
+    say(f"{printable(journal.name)}: {intact}, {verdict}")
     return damages
 
 
 def _progress() -> Progress:
-    """For work that takes long, with somebody watching."""
+    """Return a progress bar, which is shown only if standard error is a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
     return Progress(
         *columns,
         console=Console(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
-        redirect_stdout=sys.stdout.isatty(),  # lines go above the bar, but only where there is one screen
+        redirect_stdout=sys.stdout.isatty(),  # print lines above the bar if both are on the same screen
     )
 
 
@@ -297,13 +298,12 @@ def _progress() -> Progress:
 
 
 def _bounds(journal: Journal, arguments: argparse.Namespace) -> tuple[int, int]:
-    """After which sequence to begin, and the last one."""
+    """Return the sequence before the first message, and the sequence of the last message."""
     now = datetime.now(UTC)
     since, until = arguments.since, arguments.until
 
     def time_of(when: datetime | timedelta) -> int:
-        moment = now - when if isinstance(when, timedelta) else when
-        return max(0, (moment - _EPOCH) // _MICROSECOND)
+        return max(0, microseconds_of(now - when if isinstance(when, timedelta) else when))
 
     match since:
         case "earliest":
@@ -327,13 +327,8 @@ def _bounds(journal: Journal, arguments: argparse.Namespace) -> tuple[int, int]:
 
 
 def _as_json(message: JournalMessage) -> bytes:
-    body: dict[str, str]
-    try:
-        body = {"body": message.body.decode("utf-8")}
-    except UnicodeDecodeError:
-        body = {"body_hex": message.body.hex()}
-    told = {"sequence": message.sequence, "time": _moment(message.time, "microseconds"), "key": printable(message.key)}
-    return json.dumps({**told, **body}).encode() + b"\n"
+    head = {"sequence": message.sequence, "time": _time(message.time, "microseconds"), "key": printable(message.key)}
+    return json.dumps({**head, **json_body(message.body)}).encode() + b"\n"
 
 
 def _as_raw(message: JournalMessage) -> bytes:
@@ -345,8 +340,8 @@ def _as_hex(message: JournalMessage) -> bytes:
 
 
 def _as_text(message: JournalMessage) -> bytes:
-    told = f"{message.sequence} {_moment(message.time)} {printable(message.key)} {printable(message.body)}\n"
-    return told.encode(sys.stdout.encoding or "utf-8", "backslashreplace")
+    line = f"{message.sequence} {_time(message.time)} {printable(message.key)} {printable(message.body)}\n"
+    return line.encode(sys.stdout.encoding or "utf-8", "backslashreplace")
 
 
 DUMPS: Final = {"text": _as_text, "json": _as_json, "raw": _as_raw, "hex": _as_hex}
@@ -356,13 +351,13 @@ def _add_dump(commands: Subparsers) -> None:
     parser = commands.add_parser("dump", help="print messages", description="Print the messages of a stream.")
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     _add_range(parser)
-    parser.add_argument("--count", metavar="N", type=count, default=0, help="end after so many messages")
+    parser.add_argument("--count", metavar="N", type=count, default=0, help="stop after this number of messages")
     parser.add_argument(
         "--format",
         choices=sorted(DUMPS),
         default="text",
-        help="text: sequence, time, key and body; json: a line of JSON; raw: the body and a newline; hex: the body in "
-        "hexadecimal (default: text)",
+        help="the format of each line: sequence, time, key and body (text), a JSON object (json), only the body (raw), "
+        "or only the body in hexadecimal (hex) (default: text)",
     )
     _add_data(parser)
     parser.set_defaults(run=run_dump)
@@ -387,15 +382,17 @@ def _add_export(commands: Subparsers) -> None:
         "export",
         help="write messages to a file",
         description=(
-            "Write the messages of a stream to a file: as lines of JSON (json), or as the octets that go to a "
-            "subscriber, DELIVER messages with their ZMTP frame headers one after another (zeps)."
+            "Write the messages of a stream to a file: as lines of JSON (json), or as the bytes that a subscriber "
+            "gets, DELIVER messages with their ZMTP frame headers one after another (zeps)."
         ),
     )
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     parser.add_argument("out", metavar="FILE", help="the file to write, or - for standard output")
     _add_range(parser)
     parser.add_argument(
-        "--format", choices=("json", "zeps"), help="(default: zeps for a FILE that ends like this, else json)"
+        "--format",
+        choices=("json", "zeps"),
+        help="the format of the file (default: zeps if the name of FILE ends in .zeps, else json)",
     )
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     _add_data(parser)
@@ -403,18 +400,18 @@ def _add_export(commands: Subparsers) -> None:
 
 
 def run_export(arguments: argparse.Namespace) -> int:
-    is_octets = (arguments.format or ("zeps" if arguments.out.endswith(".zeps") else "json")) == "zeps"
+    is_zeps = (arguments.format or ("zeps" if arguments.out.endswith(".zeps") else "json")) == "zeps"
     with Store(arguments.data, write=False) as store:
         (journal,) = _journals(store, [arguments.stream])
         after, last = _bounds(journal, arguments)
         prefix = as_bytes(arguments.pattern)
         with _output(arguments.out, arguments.force) as out, _progress() as progress:
-            task = progress.add_task(_plain(journal.name), total=_octets(journal, after, last))
+            task = progress.add_task(plain(journal.name), total=_size(journal, after, last))
             advance = partial(progress.advance, task)
-            if is_octets and not prefix:
+            if is_zeps and not prefix:
                 written = _export_batches(journal, after, last, out, advance)
             else:
-                form = _octets_of if is_octets else _as_json
+                form = _as_zeps if is_zeps else _as_json
                 written = 0
                 for message in messages(journal, after, last, prefix, advance):
                     out.write(form(message))
@@ -425,38 +422,38 @@ def run_export(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _octets_of(message: JournalMessage) -> bytes:
+def _as_zeps(message: JournalMessage) -> bytes:
     return message.octets
 
 
-def _octets(journal: Journal, after: int, last: int) -> int | None:
-    """About how many octets there are from one sequence to another; None if that takes long to tell."""
+def _size(journal: Journal, after: int, last: int) -> int | None:
+    """Return the size of a range in bytes, or None for a part of the journal, whose size is slow to compute."""
     return journal.octets if (after, last) == (journal.first - 1, journal.last) else None
 
 
 def _export_batches(journal: Journal, after: int, last: int, out: BinaryIO, advance: Callable[[int], None]) -> int:
-    """The octets as they are: no message is looked at but those at the ends."""
+    """Copy whole batches without parsing them, except for the first and the last; return the number of messages."""
     written = 0
-    for entry, octets in batches(journal, after, last, advance):
+    for entry, data in batches(journal, after, last, advance):
         skipped, wanted = max(0, after - entry.first + 1), min(entry.last, last) - entry.first + 1
         if skipped or wanted < entry.count:
-            starts = Block(entry.first, entry.last, entry.count, octets, entry.credit).starts
-            out.write(octets[starts[skipped] : starts[wanted]])
+            starts = Block(entry.first, entry.last, entry.count, data, entry.credit).starts
+            out.write(data[starts[skipped] : starts[wanted]])
         else:
-            out.write(octets)
+            out.write(data)
         written += wanted - skipped
     return written
 
 
 @contextmanager
 def _output(name: str, force: bool) -> Iterator[BinaryIO]:
-    """A new file. It has its name when it is whole: an export that fails leaves none behind."""
+    """Open a new file, which gets its name only when it is complete: a failed export leaves no file behind."""
     if name == "-":
         yield sys.stdout.buffer
         return
     path = Path(name)
     if path.exists() and not force:
-        raise JournalError(f"{path} exists already: --force replaces it")
+        raise OptionsError(f"{path} exists already; use --force to replace it")
     fresh = path.with_name(f".{path.name}.part")
     try:
         with fresh.open("wb") as out:
@@ -473,31 +470,31 @@ def _output(name: str, force: bool) -> Iterator[BinaryIO]:
 def _add_truncate(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "truncate",
-        help="cut off the end of a stream",
+        help="remove the last messages of a stream",
         description=(
-            "Remove all messages of a stream after a sequence, for ever. The stream gets a new incarnation: clients "
-            "learn that it is not the one they knew. The broker must not be running."
+            "Remove all messages of a stream after a sequence, permanently. The stream gets a new incarnation, so "
+            "clients learn that it is not the stream that they knew. The broker must not be running."
         ),
     )
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     parser.add_argument("--after", metavar="N", type=int, required=True, help="the last sequence to keep")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--yes", action="store_true", help="remove the messages without asking")
     _add_data(parser)
     parser.set_defaults(run=run_truncate)
 
 
 def run_truncate(arguments: argparse.Namespace) -> int:
     if not arguments.data.is_dir():
-        raise JournalError(f"{arguments.data} is no data directory: there is no such directory")
+        raise JournalError(f"{arguments.data} does not exist; name the data directory with --data DIR")
     with Store(arguments.data) as store:
         (journal,) = _journals(store, [arguments.stream])
         name, after = printable(journal.name), arguments.after
         doomed = journal.last - after
         if doomed == 0:
-            say(f"{name} ends with sequence {after} already: nothing to do")
+            say(f"{name} already ends with sequence {after}: nothing to do")
             return 0
         if journal.first - 1 <= after < journal.last and not arguments.yes:
-            _ask(f"remove {_messages(doomed)} of {name}, {after + 1} to {journal.last}, for ever?")
+            _ask(f"remove {_messages(doomed)} of {name}, {after + 1} to {journal.last}, permanently?")
         journal.truncate(after)
         say(f"{name}: {_messages(doomed)} removed; it ends with sequence {after}, incarnation {journal.incarnation}")
     return 0
@@ -505,7 +502,7 @@ def run_truncate(arguments: argparse.Namespace) -> int:
 
 def _ask(question: str) -> None:
     if not sys.stdin.isatty():
-        raise JournalError(f"{question} Nobody is here to answer: say --yes")
+        raise OptionsError(f"{question} standard input is not a terminal, so nobody can answer; use --yes")
     print(f"{question} (yes or no) ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise JournalError("nothing was removed")

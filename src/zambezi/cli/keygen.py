@@ -17,24 +17,24 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "keygen",
         help="make a CURVE key pair",
-        description="Make a CURVE key pair: NAME.key is secret and stays here, NAME.pub is for the servers.",
+        description="Make a CURVE key pair: NAME.key is secret and stays on this machine, NAME.pub is for others.",
     )
-    parser.add_argument("name", metavar="NAME", help="whose keys they are; servers know the peer by this name")
+    parser.add_argument("name", metavar="NAME", help="the name of the key pair; servers know its owner by this name")
     parser.add_argument(
         "--directory",
         metavar="DIR",
         type=Path,
         default=Path(),
-        help="where to write them; created if it is missing (default: the current directory)",
+        help="the directory to write to, created if it is missing (default: the current directory)",
     )
-    parser.add_argument("--force", action="store_true", help="replace existing files; the old key is lost")
+    parser.add_argument("--force", action="store_true", help="replace existing files; the old keys are lost")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     pair = KeyPair.generate()
     public_path, secret_path = write_pair(arguments.directory, arguments.name, pair, force=arguments.force)
-    print(f"wrote {secret_path} (secret: it stays on this machine)")
+    print(f"wrote {secret_path} (secret: keep it on this machine)")
     print(f"wrote {public_path} (public)")
     print(f"public key: {pair.public_z85}")
     print(f"next: copy {public_path.name} into the server's directory of allowed keys")

@@ -1,8 +1,8 @@
-"""`zambezi log collect`: print and store what the nodes of a mesh report (ZRE/LOG).
+"""`zambezi log collect`: print and store the logs of the nodes of a mesh (ZRE/LOG).
 
-The file of `--out` has a JSON object on each line, in the order in which the logs came. `octets` is the LOG message as
-it was received, in hexadecimal, and all else follows from it, but for `received`, the time here. The other fields are
-there for those who read the file with nothing but a JSON parser:
+The file of `--out` has a JSON object on each line, in the order in which the logs arrived. `octets` is the LOG message
+as received, in hexadecimal, and `received` is the time of its arrival. The other fields repeat the content of `octets`
+for readers that have only a JSON parser:
 
     {"received": "2026-01-31T12:00:00.250+00:00", "time": "2026-01-31T12:00:00.248+00:00", "level": "INFO",
      "event": "ENTER", "node": "1f3a", "peer": "77c0", "text": "bob", "octets": "aaa2010303..."}
@@ -21,7 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zambezi.cli.node import add_node_options, next_event, node_of, seconds
+from zambezi.cli.node import add_node_options, next_event, node_of
+from zambezi.cli.quantity import seconds
 from zambezi.cli.terminal import say
 from zambezi.wire.text import printable
 from zambezi.zmtp.errors import TimedOut
@@ -33,25 +34,23 @@ if TYPE_CHECKING:
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-HOUR = 3600.0
-
 
 def add_parser(subparsers: Subparsers) -> None:
     log = subparsers.add_parser("log", help="collect the logs of a mesh (ZRE/LOG)")
     commands = log.add_subparsers(title="commands", metavar="COMMAND", required=True)
     collect = commands.add_parser(
         "collect",
-        help="print what nodes report, and store it",
+        help="print and store the logs of the nodes",
         description=(
-            "Announce a log service (X-ZRELOG) to the mesh, and print what its nodes report: time, level, event, node, "
-            "peer, text. Nodes and peers are four hex digits, with the name where only one peer has them. Ctrl-C ends "
-            "it."
+            "Announce a log service (X-ZRELOG) to the mesh, and print the logs of its nodes: time, level, event, node, "
+            "peer, text. A node or peer is shown as four hex digits, with its name if these digits belong to one peer "
+            "only. Ctrl-C ends it."
         ),
     )
-    collect.add_argument("--out", metavar="FILE", type=Path, help="append the logs to FILE too, as lines of JSON")
-    collect.add_argument("--seconds", metavar="SECONDS", type=seconds, default=math.inf, help="end after so long")
-    collect.add_argument("--count", metavar="N", type=int, default=0, help="end after so many logs")
-    collect.add_argument("--quiet", action="store_true", help="print no logs (with --out)")
+    collect.add_argument("--out", metavar="FILE", type=Path, help="append the logs to FILE, as lines of JSON")
+    collect.add_argument("--seconds", metavar="TIME", type=seconds, default=math.inf, help="stop after this time")
+    collect.add_argument("--count", metavar="N", type=int, default=0, help="stop after this number of logs")
+    collect.add_argument("--quiet", action="store_true", help="do not print the logs (useful with --out)")
     add_node_options(collect)
     collect.set_defaults(run=run)
 
@@ -67,19 +66,19 @@ def run(arguments: argparse.Namespace) -> int:
                 if out is not None:
                     out.write(json.dumps(stored(record, datetime.now(UTC))).encode() + b"\n")
                 if not arguments.quiet:
-                    say(told(record, _names(node)))
+                    say(line_of(record, _names(node)))
                 if count == arguments.count:
                     break
         except KeyboardInterrupt:
-            pass  # that is how a collection ends
-        told_of = f"{count} {'log' if count == 1 else 'logs'}, {service.discarded} discarded that were none"
-        print(told_of + (f"; appended to {arguments.out}" if out is not None else ""), file=sys.stderr)
+            pass  # the usual end of a collection
+        summary = f"{count} {'log' if count == 1 else 'logs'}, {service.discarded} invalid messages discarded"
+        print(summary + (f"; appended to {arguments.out}" if out is not None else ""), file=sys.stderr)
     return 0
 
 
 @contextmanager
 def _appending(path: Path | None) -> Iterator[io.FileIO | None]:
-    """A file to which each log is one write. A line that somebody was killed in stays alone."""
+    """Open a file to which each log is one write. An unfinished line of a killed process is ended first."""
     if path is None:
         yield None
         return
@@ -94,7 +93,7 @@ def _appending(path: Path | None) -> Iterator[io.FileIO | None]:
 
 def _records(node: Node, service: LogService, deadline: float) -> Iterator[Record]:
     while (left := deadline - time.monotonic()) > 0:
-        # The events of the node are of no interest, but who does not take them is sent no more.
+        # The node's events are not used, but a node whose events are not read stops reading from its peers.
         while next_event(node, 0) is not None:
             pass
         try:
@@ -104,7 +103,7 @@ def _records(node: Node, service: LogService, deadline: float) -> Iterator[Recor
 
 
 def _names(node: Node) -> dict[int, str]:
-    """The names of peers by the hash of their UUID, where it is that of one alone."""
+    """Return the names of peers by the hash of their UUID; "" if several peers have the same hash."""
     names: dict[int, str] = {}
     for uuid, name in [(node.uuid, node.name), *((peer.uuid, peer.name) for peer in node.peers)]:
         key = hash_of(uuid)
@@ -116,23 +115,23 @@ def _moment(millis: int) -> str:
     try:
         return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
-        return f"{millis} ms"  # a clock that is wrong by millennia is no reason to lose a log
+        return f"{millis} ms"  # a clock that is wrong by millennia must not lose a log
 
 
-def told(record: Record, names: dict[int, str]) -> str:
-    """A log for people."""
+def line_of(record: Record, names: dict[int, str]) -> str:
+    """Return a log as a line for people."""
     log = record.log
 
-    def who(key: int) -> str:
+    def named(key: int) -> str:
         return f"{key:04x}" + (f" ({printable(names[key])})" if names.get(key) else "")
 
-    peer = who(log.peer) if log.peer else "-"
-    head = f"{_moment(log.time)} {log.level.name:7} {log.event.name:5} {who(log.node)} {peer}"
+    peer = named(log.peer) if log.peer else "-"
+    head = f"{_moment(log.time)} {log.level.name:7} {log.event.name:5} {named(log.node)} {peer}"
     return f"{head} {printable(log.data)}".rstrip()
 
 
 def stored(record: Record, received: datetime) -> dict[str, str]:
-    """A log for the file."""
+    """Return a log as the file has it."""
     log = record.log
     return {
         "received": received.isoformat(timespec="milliseconds"),

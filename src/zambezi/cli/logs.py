@@ -1,4 +1,4 @@
-"""How a server logs: lines for people on a terminal, and JSON for everybody else."""
+"""The log of a server: lines for people on a terminal, and JSON otherwise."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _USUAL: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asc
 
 
 class JsonLines(logging.Formatter):
-    """A JSON object on each line."""
+    """A format of log records: one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told = {
+        fields = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -25,28 +25,28 @@ class JsonLines(logging.Formatter):
             **{key: value for key, value in record.__dict__.items() if key not in _USUAL},
         }
         if record.exc_info:
-            told["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(told, default=str)
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str)
 
 
 class Lines(logging.Formatter):
-    """A line for people: the time, how serious it is, and what happened."""
+    """A format of log records for people: time, level, logger and message."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is of the standard library
-        record.message = printable(record.message)  # strangers have a part in what is logged
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the standard library's name
+        record.message = printable(record.message)  # a message can contain text from the network
         return super().formatMessage(record)
 
 
-# Those who log in a server: we, and whom we stand on, when something is wrong.
+# The loggers of a server: its own, and those of libraries, of which only warnings matter.
 _OURS: Final = "zambezi"
 _OTHERS: Final = ("asyncio", "aiohttp")
 
 
 def begin(form: str, level: str) -> None:
-    """Log to standard error, in a form of the configuration: `text`, `json`, or `auto`."""
+    """Log to standard error, in a format of the configuration: `text`, `json` or `auto`."""
     handler = logging.StreamHandler(sys.stderr)
     text = form == "text" or (form == "auto" and sys.stderr.isatty())
     handler.setFormatter(Lines() if text else JsonLines())

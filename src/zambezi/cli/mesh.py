@@ -1,4 +1,4 @@
-"""`zambezi mesh`: watch a mesh, talk in it, and simulate one."""
+"""`zambezi mesh`: watch a mesh, send messages in it, and simulate one."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
-from zambezi.cli.node import Patience, add_node_options, called, next_event, node_of, seconds
-from zambezi.cli.terminal import Console, say
+from zambezi.cli.errors import OptionsError
+from zambezi.cli.node import Patience, add_node_options, called, next_event, node_of
+from zambezi.cli.quantity import seconds
+from zambezi.cli.terminal import Console, plain, say
 from zambezi.wire.text import printable
 from zambezi.zre.errors import NodeStopped, ZreError
 from zambezi.zre.events import Enter, Evasive, Event, Exit, Join, Leave, Shout, Silent, Whisper
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-# Seconds. Everybody answers a first beacon at once; when nobody new has come for so long, all are there.
+# Seconds. All nodes answer a first beacon at once, so after this time without a new peer the mesh is complete.
 QUIET: Final = 0.5
 REFRESH: Final = 0.5
 FOREVER: Final = math.inf
@@ -42,7 +44,7 @@ STANDARD_INPUT: Final = 0
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    mesh = subparsers.add_parser("mesh", help="watch a mesh of ZRE nodes, and talk in it (36/ZRE)")
+    mesh = subparsers.add_parser("mesh", help="watch a mesh of ZRE nodes, and send messages in it (36/ZRE)")
     commands = mesh.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_watch(commands)
     _add_chat(commands)
@@ -55,16 +57,16 @@ def add_parser(subparsers: Subparsers) -> None:
 def _command(
     commands: Subparsers, name: str, run: Callable[[argparse.Namespace], int], summary: str, description: str
 ) -> argparse.ArgumentParser:
-    """A command that takes part in a mesh. It has the options of a node, and those that its caller adds."""
+    """Add a command that joins a mesh, with the options of a node. The caller adds the other options."""
     parser = commands.add_parser(name, help=summary, description=description)
     add_node_options(parser)
     parser.set_defaults(run=run)
     return parser
 
 
-def _add_timeout(parser: argparse.ArgumentParser, what: str) -> None:
+def _add_timeout(parser: argparse.ArgumentParser, purpose: str) -> None:
     parser.add_argument(
-        "--timeout", metavar="SECONDS", type=seconds, default=10.0, help=f"how long to wait {what} (default: 10)"
+        "--timeout", metavar="TIME", type=seconds, default=10.0, help=f"how long to wait {purpose} (default: 10s)"
     )
 
 
@@ -76,19 +78,25 @@ def _add_watch(commands: Subparsers) -> None:
         commands,
         "watch",
         run_watch,
-        "who is there, in which groups, with which services",
-        "A live table of the peers, their groups and services. Where the output is no terminal: a line for each "
-        "change. Ctrl-C ends it.",
+        "show the peers, their groups and their services",
+        "Show a live table of the peers, their groups and their services. If the output is not a terminal, print a "
+        "line for each change. Ctrl-C ends it.",
     )
-    parser.add_argument("--seconds", metavar="SECONDS", type=seconds, default=FOREVER, help="end after so long")
-    parser.add_argument("--group", metavar="GROUP", action="append", default=[], help="a group to be in, to hear it")
+    parser.add_argument("--seconds", metavar="TIME", type=seconds, default=FOREVER, help="stop after this time")
+    parser.add_argument(
+        "--group",
+        metavar="GROUP",
+        action="append",
+        default=[],
+        help="a group to join, to see its messages (can be repeated)",
+    )
 
 
 def run_watch(arguments: argparse.Namespace) -> int:
     deadline = time.monotonic() + arguments.seconds
     with node_of(arguments, arguments.group) as node:
         watch = _watch_table if sys.stdout.isatty() else _watch_lines
-        with contextlib.suppress(KeyboardInterrupt):  # that is how a watch ends
+        with contextlib.suppress(KeyboardInterrupt):  # the usual end of a watch
             watch(node, deadline)
     return 0
 
@@ -98,10 +106,10 @@ def _watch_lines(node: Node, deadline: float) -> None:
     while time.monotonic() < deadline:
         event = next_event(node, min(deadline, time.monotonic() + 3600))
         if event is not None:
-            say(f"{_clock()} {printable(event.name)} ({event.peer.hex[:8]}) {_told(event)}")
+            say(f"{_clock()} {printable(event.name)} ({event.peer.hex[:8]}) {_text_of(event)}")
 
 
-def _told(event: Event) -> str:
+def _text_of(event: Event) -> str:
     match event:
         case Enter():
             services = "".join(
@@ -119,7 +127,7 @@ def _told(event: Event) -> str:
         case Shout():
             return f"shouted to {printable(event.group)}: {printable(event.data)}"
         case Evasive():
-            return "is silent, and was sent a PING"
+            return "is silent and got a PING"
         case Silent():
             return "is still silent"
     return type(event).__name__
@@ -134,7 +142,7 @@ def _watch_table(node: Node, deadline: float) -> None:
             event = next_event(node, min(deadline, time.monotonic() + REFRESH))
             while event is not None:
                 _note(event, states, since)
-                last = f"{printable(event.name)} {_told(event)}"
+                last = f"{printable(event.name)} {_text_of(event)}"
                 event = next_event(node, 0)
             live.update(_table(node, states, since, last), refresh=True)
 
@@ -156,8 +164,8 @@ def _note(event: Event, states: dict[UUID, str], since: dict[UUID, float]) -> No
 def _table(node: Node, states: dict[UUID, str], since: dict[UUID, float], last: str) -> Table:
     peers = sorted(node.peers, key=lambda peer: (peer.name, peer.uuid))
     table = Table(
-        title=f"{len(peers)} {'peer' if len(peers) == 1 else 'peers'} of {_plain(node.name)} at {node.endpoint}",
-        caption=_plain(f"{last}\nCtrl-C ends this" if last else "Ctrl-C ends this"),
+        title=f"{len(peers)} {'peer' if len(peers) == 1 else 'peers'} of {plain(node.name)} at {node.endpoint}",
+        caption=f"{plain(last)}\nCtrl-C ends this" if last else "Ctrl-C ends this",
         title_justify="left",
         caption_justify="left",
     )
@@ -165,22 +173,17 @@ def _table(node: Node, states: dict[UUID, str], since: dict[UUID, float], last: 
         table.add_column(heading, overflow="fold", justify="right" if heading == "for" else "left")
     now = time.monotonic()
     for peer in peers:
-        services = "\n".join(f"{printable(name)} {printable(value)}" for name, value in sorted(peer.headers.items()))
+        services = "\n".join(plain(f"{name} {value}") for name, value in sorted(peer.headers.items()))
         table.add_row(
-            _plain(peer.name),
+            plain(peer.name),
             peer.uuid.hex[:8],
-            _plain(peer.endpoint.removeprefix("tcp://")),
-            _plain(", ".join(sorted(peer.groups))),
-            services.replace("[", r"\["),
+            plain(peer.endpoint.removeprefix("tcp://")),
+            plain(", ".join(sorted(peer.groups))),
+            services,
             states.get(peer.uuid, "here"),
             _age(now - since.get(peer.uuid, now)),
         )
     return table
-
-
-def _plain(text: str) -> str:
-    """Strangers' text: no commands to the terminal, and no markup."""
-    return "\n".join(map(printable, text.split("\n"))).replace("[", r"\[")
 
 
 def _age(passed: float) -> str:
@@ -200,56 +203,56 @@ def _add_chat(commands: Subparsers) -> None:
         commands,
         "chat",
         run_chat,
-        "talk to a group",
-        "Each line that you type is shouted to the group, and what others shout is shown. Ctrl-D ends it.",
+        "chat in a group",
+        "Shout each line that you type to the group, and show the shouts of the others. Ctrl-D ends it.",
     )
-    parser.add_argument("--group", metavar="GROUP", default="CHAT", help="the group to be in (default: CHAT)")
-    _add_timeout(parser, "in the end, for what you said to go out")
+    parser.add_argument("--group", metavar="GROUP", default="CHAT", help="the group to join (default: CHAT)")
+    _add_timeout(parser, "at the end until the last lines are sent")
 
 
 def run_chat(arguments: argparse.Namespace) -> int:
     group: str = arguments.group
     with node_of(arguments, [group]) as node:
         say(f"* you are {printable(node.name)} in {printable(group)}, at {node.endpoint}")
-        speaker = threading.Thread(target=_speak, args=(node, group, arguments.timeout), daemon=True)
-        speaker.start()
+        sender = threading.Thread(target=_shout_lines, args=(node, group, arguments.timeout), daemon=True)
+        sender.start()
         members: set[UUID] = set()
         for event in node:
-            text = _heard(event, group, members)
+            text = _chat_line(event, group, members)
             if text:
                 say(text)
     return 0
 
 
-def _speak(node: Node, group: str, timeout: float) -> None:
-    """Shout each line; when there are no more, stop the node, which ends the chat."""
+def _shout_lines(node: Node, group: str, timeout: float) -> None:
+    """Shout each line of standard input; at its end, stop the node, which ends the chat."""
     try:
         for line in _lines(STANDARD_INPUT):
             text = line.rstrip(b"\r\n")
             if text and not node.shout(group, text):
-                say(f"* nobody else is in {printable(group)} yet: that went to nobody")
+                say(f"* no other node is in {printable(group)}: this line was not sent")
         deadline = time.monotonic() + timeout
         while node.unsent and time.monotonic() < deadline:
             time.sleep(0.01)
     except (NodeStopped, OSError):
-        pass  # the chat is over, or nobody reads what we print
+        pass  # the chat has ended, or standard output is closed
     node.stop()
 
 
 def _lines(descriptor: int) -> Iterator[bytes]:
-    """Lines of a file that is read by a thread which the end of the process does not wait for.
+    """Yield the lines of a file descriptor, for a daemon thread.
 
-    Python's own files have locks, and complain if they are held then.
+    Python's file objects have locks, and the interpreter reports an error if a daemon thread holds one at exit.
     """
     rest = b""
-    while octets := os.read(descriptor, 65536):
-        *lines, rest = (rest + octets).split(b"\n")
+    while data := os.read(descriptor, 65536):
+        *lines, rest = (rest + data).split(b"\n")
         yield from lines
     if rest:
         yield rest
 
 
-def _heard(event: Event, group: str, members: set[UUID]) -> str:
+def _chat_line(event: Event, group: str, members: set[UUID]) -> str:
     match event:
         case Shout() if event.group == group:
             return f"{printable(event.name)}: {printable(event.data)}"
@@ -276,11 +279,11 @@ def _add_whisper(commands: Subparsers) -> None:
         "whisper",
         run_whisper,
         "send a message to one peer",
-        "Wait for a peer to be there, send it a message, and end when that has gone out.",
+        "Wait until a peer is found, send it a message, and end when the message has been sent.",
     )
-    parser.add_argument("peer", metavar="PEER", help="its name, or the beginning of its UUID")
+    parser.add_argument("peer", metavar="PEER", help="the name of the peer, or the beginning of its UUID")
     parser.add_argument("text", metavar="TEXT", help="the message")
-    _add_timeout(parser, "for the peer, and for the message to go out")
+    _add_timeout(parser, "for the peer, and until the message is sent")
 
 
 def run_whisper(arguments: argparse.Namespace) -> int:
@@ -296,12 +299,14 @@ def run_whisper(arguments: argparse.Namespace) -> int:
 def _find(node: Node, wanted: str, patience: Patience) -> PeerInfo:
     found = patience.wait_for(node, lambda: _matches(node.peers, wanted), f"no peer {printable(wanted)!r}")
     if len(found) > 1:
-        raise ZreError(f"{printable(wanted)!r} is more than one peer: {', '.join(sorted(map(called, found)))}")
+        raise ZreError(
+            f"{printable(wanted)!r} matches more than one peer: {', '.join(sorted(map(called, found)))}; use a UUID"
+        )
     return found[0]
 
 
 def _matches(peers: Iterable[PeerInfo], wanted: str) -> list[PeerInfo]:
-    """Those with the name; if there is none, those whose UUID begins so."""
+    """Return the peers with this name, or else those whose UUID begins with it."""
     peers = list(peers)
     digits = wanted.replace("-", "").lower()
     named = [peer for peer in peers if peer.name == wanted]
@@ -314,19 +319,19 @@ def _add_shout(commands: Subparsers) -> None:
         "shout",
         run_shout,
         "send a message to a group",
-        "Wait until somebody is in the group, send all of them a message, and end when that has gone out. You need not "
-        "be in the group yourself.",
+        "Wait until the group has a member, send a message to all members, and end when the message has been sent. "
+        "This node does not join the group.",
     )
     parser.add_argument("group", metavar="GROUP", help="the group")
     parser.add_argument("text", metavar="TEXT", help="the message")
-    _add_timeout(parser, "for the first member, and for the message to go out")
+    _add_timeout(parser, "for the first member, and until the message is sent")
 
 
 def run_shout(arguments: argparse.Namespace) -> int:
     patience = Patience(arguments.timeout)
     group: str = arguments.group
     with node_of(arguments) as node:
-        patience.wait_for(node, lambda: _members(node, group), f"nobody in {printable(group)}")
+        patience.wait_for(node, lambda: _members(node, group), f"no member of {printable(group)}")
         while next_event(node, min(patience.deadline, time.monotonic() + QUIET)) is not None:
             pass
         members = _members(node, group)
@@ -349,19 +354,21 @@ def _add_ping(commands: Subparsers) -> None:
         commands,
         "ping",
         run_ping,
-        "who is there, and how far away",
-        "Find peers, and show for each how long it took until it had greeted us (found), and how long a TCP "
-        "connection to its mailbox takes: one round trip of the network, answered by the peer's system and not by "
-        "its program. No ZRE message is sent for it: PING belongs to the liveness of peers that are silent.",
+        "list the peers and their round-trip times",
+        "Find peers, and show for each how long it took until its HELLO arrived (found), and how long a TCP "
+        "connection to its mailbox takes: one round trip of the network, answered by the peer's kernel and not by "
+        "its program. This sends no ZRE PING, which is reserved for checking silent peers.",
     )
-    parser.add_argument("peer", metavar="PEER", nargs="?", help="a name, or the beginning of a UUID (default: all)")
-    parser.add_argument("--count", metavar="N", type=int, default=3, help="connections to each (default: 3)")
-    _add_timeout(parser, "for the peer, or for anybody at all")
+    parser.add_argument(
+        "peer", metavar="PEER", nargs="?", help="the name of a peer, or the beginning of its UUID (default: all peers)"
+    )
+    parser.add_argument("--count", metavar="N", type=int, default=3, help="connections to each peer (default: 3)")
+    _add_timeout(parser, "for the peer, or for the first of all peers")
 
 
 def run_ping(arguments: argparse.Namespace) -> int:
     if arguments.count < 1:
-        raise ZreError(f"--count is one at least, not {arguments.count}")
+        raise OptionsError(f"--count must be at least 1, not {arguments.count}")
     with node_of(arguments) as node:
         patience = Patience(arguments.timeout)
 
@@ -369,8 +376,8 @@ def run_ping(arguments: argparse.Namespace) -> int:
             return node.peers if arguments.peer is None else _matches(node.peers, arguments.peer)
 
         found = _greeted(node, look, patience)
-        whom = "nobody" if arguments.peer is None else f"no peer {printable(arguments.peer)!r}"
-        for peer in sorted(patience.wait_for(node, look, whom), key=lambda peer: (peer.name, peer.uuid)):
+        missing = "no peer" if arguments.peer is None else f"no peer {printable(arguments.peer)!r}"
+        for peer in sorted(patience.wait_for(node, look, missing), key=lambda peer: (peer.name, peer.uuid)):
             after = (
                 f"found after {(found[peer.uuid] - patience.began) * 1000:.0f} ms" if peer.uuid in found else "found"
             )
@@ -379,7 +386,7 @@ def run_ping(arguments: argparse.Namespace) -> int:
 
 
 def _greeted(node: Node, look: Callable[[], list[PeerInfo]], patience: Patience) -> dict[UUID, float]:
-    """When each peer had greeted us. It ends when nobody new comes any more, once those who are wanted are there."""
+    """Return the time of each peer's HELLO. End when `look` finds the wanted peers and no new peer comes."""
     found: dict[UUID, float] = {}
     while True:
         wait = time.monotonic() + QUIET if look() else FOREVER
@@ -393,14 +400,14 @@ def _greeted(node: Node, look: Callable[[], list[PeerInfo]], patience: Patience)
 def _round_trip(peer: PeerInfo, count: int) -> str:
     target = urlsplit(peer.endpoint)
     if target.scheme != "tcp" or not target.hostname or not target.port:
-        return f"and its mailbox {printable(peer.endpoint)} is not on TCP"
+        return f"but its mailbox {printable(peer.endpoint)} does not use TCP"
     times = []
     for _ in range(count):
         began = time.perf_counter()
         try:
             socket.create_connection((target.hostname, target.port), timeout=2).close()
         except OSError as error:
-            return f"and its mailbox {printable(peer.endpoint)} cannot be reached: {error.strerror or error}"
+            return f"but its mailbox {printable(peer.endpoint)} cannot be reached: {error.strerror or error}"
         times.append((time.perf_counter() - began) * 1000)
     return f"connects in {statistics.median(times):.2f} ms (best {min(times):.2f}, worst {max(times):.2f})"
 
@@ -411,31 +418,39 @@ def _round_trip(peer: PeerInfo, count: int) -> str:
 def _add_simulate(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "simulate",
-        help="a mesh of many nodes in this process, with every delivery checked",
+        help="simulate a mesh of many nodes in this process, and check every delivery",
         description=(
-            "Nodes in memory find each other, join groups, talk, crash and come back, while every delivery is "
-            "checked. Time is virtual: it passes as fast as the machine gets the work done, and the same seed gives "
+            "Simulate nodes in memory that find each other, join groups, send messages, crash and come back, and check "
+            "every delivery. Time is virtual: it passes as fast as the machine does the work, and the same seed gives "
             "the same run. The interval of the beacons grows with the number of nodes. Nothing goes to the network. "
-            "The exit status is 1 if a message was lost or went astray."
+            "The exit status is 1 if a message was lost or misdelivered."
         ),
     )
-    parser.add_argument("--nodes", metavar="N", type=int, default=100, help="how many (default: 100)")
-    parser.add_argument("--seconds", metavar="SECONDS", type=seconds, default=30.0, help="of talking (default: 30)")
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="what chance begins with (default: 0)")
-    parser.add_argument("--interval", metavar="SECONDS", type=seconds, help="of beacons (default: a second per 100)")
+    parser.add_argument("--nodes", metavar="N", type=int, default=100, help="the number of nodes (default: 100)")
+    parser.add_argument(
+        "--seconds",
+        metavar="TIME",
+        type=seconds,
+        default=30.0,
+        help="the virtual time in which nodes send messages (default: 30s)",
+    )
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="the seed of all random choices (default: 0)")
+    parser.add_argument(
+        "--interval", metavar="TIME", type=seconds, help="the interval of beacons (default: 1s per 100 nodes)"
+    )
     parser.set_defaults(run=run_simulate)
 
 
 def run_simulate(arguments: argparse.Namespace) -> int:
     plan = Plan(nodes=arguments.nodes, seconds=arguments.seconds, seed=arguments.seed, interval=arguments.interval)
     if sys.stdout.isatty():
-        columns = (TextColumn("{task.description:9}"), BarColumn(), TextColumn("{task.fields[told]}"))
+        columns = (TextColumn("{task.description:9}"), BarColumn(), TextColumn("{task.fields[state]}"))
         with ProgressBar(*columns, TimeElapsedColumn(), transient=True) as bar:
-            task = bar.add_task("forming", total=1.0, told="")
+            task = bar.add_task("forming", total=1.0, state="")
 
             def show(progress: Progress) -> None:
-                told = f"{progress.links:,} links, {progress.delivered:,} delivered, at {progress.now:.1f} s"
-                bar.update(task, description=progress.phase, completed=progress.done, told=told)
+                state = f"{progress.links:,} links, {progress.delivered:,} delivered, at {progress.now:.1f} s"
+                bar.update(task, description=progress.phase, completed=progress.done, state=state)
 
             report = simulate(plan, show)
     else:
@@ -448,20 +463,20 @@ def run_simulate(arguments: argparse.Namespace) -> int:
 def _lines_of(report: Report) -> Iterator[str]:
     plan = report.plan
     wanted = plan.nodes * (plan.nodes - 1)
-    yield f"{plan.nodes} nodes, {plan.seconds:g} s of talking, seed {plan.seed}"
-    yield f"time         virtual; a beacon every {plan.beacon_interval:g} s, and all start within that time"
-    yield f"full mesh    {wanted:,} links after {report.formed_after:.1f} s ({report.formed_in:.1f} s of this machine)"
-    yield f"memory       {report.memory / 2**20:,.0f} MiB, {report.memory_per_link:,.0f} octets per link"
+    yield f"{plan.nodes} nodes, {plan.seconds:g} s of messages, seed {plan.seed}"
+    yield f"time         virtual; a beacon every {plan.beacon_interval:g} s, and all nodes start within that time"
+    yield f"full mesh    {wanted:,} links after {report.formed_after:.1f} s ({report.formed_in:.1f} s of real time)"
+    yield f"memory       {report.memory / 2**20:,.0f} MiB, {report.memory_per_link:,.0f} bytes per link"
     yield f"descriptors  {report.descriptors}"
-    yield f"life         {report.crashes} crashes, {report.returns} returns"
+    yield f"crashes      {report.crashes} crashes, {report.returns} returns"
     yield f"groups       {report.joins} joins, {report.leaves} leaves"
     yield f"messages     {report.shouts:,} shouts and {report.whispers:,} whispers: {report.sent:,} copies"
     yield f"delivered    {report.delivered:,}"
     yield f"not due      {report.excused:,}: the sender or the receiver crashed, or the receiver left the group"
     yield (
-        f"checked      {report.lost} lost, {report.strayed} astray, {report.repeated} repeated, "
+        f"checked      {report.lost} lost, {report.strayed} misdelivered, {report.repeated} repeated, "
         f"{report.disordered} out of order, {report.discarded} discarded"
     )
-    yield f"in the end   {report.live} live nodes, {report.links:,} links, {report.wrong_views} with a wrong view"
-    yield f"took         {report.took:.1f} s of this machine for {report.ended_at:.1f} virtual seconds"
-    yield "all is as promised" if report.ok else "NOT as promised: this is a bug; please report it with the seed"
+    yield f"at the end   {report.live} live nodes, {report.links:,} links, {report.wrong_views} with a wrong view"
+    yield f"took         {report.took:.1f} s of real time for {report.ended_at:.1f} s of virtual time"
+    yield "all checks passed" if report.ok else "CHECKS FAILED: this is a bug; please report it with the seed"

@@ -1,9 +1,8 @@
-"""The options of every command that takes part in a mesh, and the node that they describe."""
+"""The options of every command that joins a mesh, the node that they describe, and waiting for its peers."""
 
 from __future__ import annotations
 
 import argparse
-import math
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -21,51 +20,45 @@ from zambezi.zre.sync import Node
 
 T = TypeVar("T")
 
-# Seconds: how long a wait for one thing lasts before we look at all others again.
-GLANCE: Final = 0.05
-
-
-def seconds(text: str) -> float:
-    """A time of the command line: above zero, and finite."""
-    value = float(text)
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds above zero")
-    return value
+GLANCE: Final = 0.05  # seconds between two looks at the node's unsent messages
 
 
 def port(text: str) -> int:
+    """Parse the number of a UDP port."""
     value = int(text)
     if not 0 < value < 65536:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: 1 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: write 1 to 65535")
     return value
 
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:
-    """Who we are in the mesh, and where it is."""
+    """Add the options that describe the node and its network."""
     options = parser.add_argument_group("the mesh")
     options.add_argument(
         "--interface",
         metavar="NAME",
         action="append",
-        help="the network interface to find peers on, by name or address; may be repeated; '*' for all "
-        "(default: the first that is not the loopback)",
+        help="the name or address of a network interface to find peers on, or '*' for all (can be repeated; default: "
+        "the first that is not loopback)",
     )
     options.add_argument(
-        "--beacon-port", metavar="PORT", type=port, default=PORT, help=f"UDP port of the beacons (default: {PORT})"
+        "--beacon-port", metavar="PORT", type=port, default=PORT, help=f"the UDP port of the beacons (default: {PORT})"
     )
-    options.add_argument("--name", metavar="NAME", default="", help="what others call us (default: the host's name)")
+    options.add_argument("--name", metavar="NAME", default="", help="the name of this node (default: the host name)")
     options.add_argument(
         "--seed",
         metavar="ENDPOINT",
         action="append",
         default=[],
-        help="the mailbox of a peer, where there is no broadcast, as tcp://10.0.0.7:49152; may be repeated",
+        help="the mailbox of a peer, such as tcp://10.0.0.7:49152, if the network has no broadcast (can be repeated)",
     )
-    options.add_argument("--key", metavar="FILE", type=Path, help="the keys of the mesh (from zambezi keygen): encrypt")
+    options.add_argument(
+        "--key", metavar="FILE", type=Path, help="encrypt with CURVE: the key pair of the mesh, from zambezi keygen"
+    )
 
 
 def node_of(arguments: argparse.Namespace, groups: Iterable[str] = ()) -> Node:
-    """The node that a command line asks for."""
+    """Return the node that the options describe."""
     interface: list[str] | None = arguments.interface
     return Node(
         arguments.name or socket.gethostname(),
@@ -78,7 +71,7 @@ def node_of(arguments: argparse.Namespace, groups: Iterable[str] = ()) -> Node:
 
 
 def next_event(node: Node, deadline: float) -> Event | None:
-    """The next event, or None if none comes before the deadline (of the monotonic clock)."""
+    """Return the next event, or None if none comes before the deadline, a time of the monotonic clock."""
     try:
         return node.recv(timeout=max(0.0, deadline - time.monotonic()))
     except TimedOut:
@@ -86,37 +79,40 @@ def next_event(node: Node, deadline: float) -> Event | None:
 
 
 def called(peer: PeerInfo) -> str:
-    """A peer as people are told of it."""
+    """Return the name of a peer, with the beginning of its UUID."""
     return f"{printable(peer.name)} ({peer.uuid.hex[:8]})"
 
 
-def those_present(peers: Iterable[PeerInfo]) -> str:
-    """For the end of an error: who is there."""
+def _found(peers: Iterable[PeerInfo]) -> str:
     names = sorted(map(called, peers))
-    return f"there are: {', '.join(names)}" if names else "nobody else was found at all"
+    return f"the mesh has {', '.join(names)}" if names else "the mesh has no other peers"
 
 
 class Patience:
-    """How long a command waits for others, from the moment when it is made."""
+    """The time that a command waits for peers; it begins when the object is made."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.began = time.monotonic()
         self.deadline = self.began + timeout
 
-    def wait_for(self, node: Node, look: Callable[[], Sequence[T]], whom: str) -> Sequence[T]:
-        """What is found as soon as anything is; if nothing is in time, an error that says who is there instead."""
+    def wait_for(self, node: Node, look: Callable[[], Sequence[T]], missing: str) -> Sequence[T]:
+        """Call `look` until it finds something, and return that.
+
+        Raise `ZreError` if it finds nothing in time. `missing` names it, as in "no peer 'ann'"; the error also names
+        the peers that exist.
+        """
         while not (found := look()):
             if next_event(node, self.deadline) is None:
-                raise ZreError(f"{whom} came within {self.timeout:g} s; {those_present(node.peers)}")
+                raise ZreError(f"{missing} was found within {self.timeout:g} s; {_found(node.peers)}")
         return found
 
     def send_off(self, node: Node) -> None:
-        """Wait until all that was said has left this side; if it has not in time, an error that says for whom."""
+        """Wait until all messages have been sent. Raise `ZreError` with the slow peers if that takes too long."""
         while unsent := set(node.unsent):
             if time.monotonic() >= self.deadline:
                 names = sorted(called(peer) for peer in node.peers if peer.uuid in unsent)
                 if not names:
-                    return  # they are gone by now
-                raise ZreError(f"the message has not gone out in time to {', '.join(names)}")
+                    return  # these peers have left
+                raise ZreError(f"the message could not be sent in time to {', '.join(names)}")
             next_event(node, min(self.deadline, time.monotonic() + GLANCE))

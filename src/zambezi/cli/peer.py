@@ -1,8 +1,8 @@
-"""`zambezi peer chat`: two terminals talk, each through a PEER socket.
+"""`zambezi peer chat`: a chat between terminals, each with a PEER socket.
 
-A PEER that leaves takes what its peers have not received yet with it (P2P-06), and the last line of a chat is typed
-just before that. So a chat that ends says goodbye: an empty message, which its peers answer with an empty message when
-they have shown all that came before. Who does not know the custom is not waited for longer than `PARTING`.
+When a PEER socket closes, messages that its peers have not received yet are lost (P2P-06), and people often leave a
+chat right after their last line. So a chat that ends sends a goodbye, an empty message. Its peers answer with an empty
+message after they have shown everything before it. The chat waits at most `PARTING` for peers that do not answer.
 """
 
 from __future__ import annotations
@@ -16,24 +16,22 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from zambezi.cli.errors import OptionsError
+from zambezi.cli.security import security_of
+from zambezi.cli.terminal import say
 from zambezi.p2p import NoSuchPeer, PeerConnected, PeerDisconnected, PeerSocket
 from zambezi.wire.text import printable
 from zambezi.zmtp import (
     Authenticator,
-    CurveClient,
     CurveServer,
     HandshakeFailed,
-    KeyPair,
     Keyring,
     Listening,
-    Null,
     Refused,
     Retrying,
     SocketEvent,
     TimedOut,
-    ZmtpError,
     read_pair,
-    read_public,
 )
 
 if TYPE_CHECKING:
@@ -44,37 +42,48 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 GOODBYE: Final = b""
-# Seconds: how long the end waits for goodbyes, and how long a line waits for a peer that does not read.
+# Seconds: how long a chat waits for goodbyes at its end, and how long a line waits for a peer that does not read.
 PARTING: Final = 2.0
 PATIENCE: Final = 1.0
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    peer = subparsers.add_parser("peer", help="talk through a PEER socket (51/P2P)")
+    peer = subparsers.add_parser("peer", help="chat through a PEER socket (51/P2P)")
     commands = peer.add_subparsers(title="commands", metavar="COMMAND", required=True)
     chat = commands.add_parser(
         "chat",
-        help="talk to those who do the same",
+        help="chat with other terminals",
         description=(
-            "Each line that you type goes to every peer that is there, and theirs are shown. One side binds, the "
-            "others connect: zambezi peer chat --bind tcp://127.0.0.1:5680, and in another terminal --connect "
-            "tcp://127.0.0.1:5680. The end of the input (Ctrl-D) ends it."
+            "Send each line that you type to every connected peer, and show the lines of the peers. One side binds and "
+            "the others connect: zambezi peer chat --bind tcp://127.0.0.1:5680, and in another terminal zambezi peer "
+            "chat --connect tcp://127.0.0.1:5680. The end of the input (Ctrl-D) ends it."
         ),
     )
-    chat.add_argument("--bind", metavar="ENDPOINT", action="append", default=[], help="where others can connect")
-    chat.add_argument("--connect", metavar="ENDPOINT", action="append", default=[], help="whom to connect to")
-    chat.add_argument("--name", metavar="NAME", default="", help="shown in front of what you say")
-    chat.add_argument("--key", metavar="FILE", type=Path, help="your CURVE keys (NAME.key): encrypt")
     chat.add_argument(
-        "--server-key", metavar="FILE", type=Path, help="the public key (NAME.pub) of whom you connect to"
+        "--bind", metavar="ENDPOINT", action="append", default=[], help="an endpoint to listen on (can be repeated)"
     )
-    chat.add_argument("--allow", metavar="DIR", type=Path, help="with --key: only the public keys in DIR may connect")
+    chat.add_argument(
+        "--connect", metavar="ENDPOINT", action="append", default=[], help="an endpoint to connect to (can be repeated)"
+    )
+    chat.add_argument("--name", metavar="NAME", default="", help="your name, shown before your lines")
+    chat.add_argument(
+        "--key", metavar="FILE", dest="own_key", type=Path, help="encrypt with CURVE: your own key pair (NAME.key)"
+    )
+    chat.add_argument(
+        "--server-key",
+        metavar="FILE",
+        type=Path,
+        help="encrypt with CURVE: the public key (NAME.pub) of the peer that you connect to",
+    )
+    chat.add_argument("--allow", metavar="DIR", type=Path, help="with --key, admit only the public keys in DIR")
     chat.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     if not arguments.bind and not arguments.connect:
-        raise ZmtpError("say where to meet: --bind tcp://127.0.0.1:5680 here, --connect tcp://127.0.0.1:5680 there")
+        raise OptionsError(
+            "give an endpoint: --bind tcp://127.0.0.1:5680 on one side, --connect tcp://127.0.0.1:5680 on the other"
+        )
     authenticator = Authenticator(keys=Keyring(arguments.allow)) if arguments.allow else None
     with PeerSocket(security=_security(arguments), authenticator=authenticator, linger=PATIENCE) as socket:
         for endpoint in arguments.bind:
@@ -86,41 +95,37 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _security(arguments: argparse.Namespace) -> Security:
-    if arguments.key is None and arguments.server_key is None:
-        if arguments.allow:
-            raise ZmtpError("--allow is about keys: say --key FILE too")
-        return Null()
-    keys = read_pair(arguments.key) if arguments.key else KeyPair.generate()
-    if arguments.server_key is not None:
-        return CurveClient(read_public(arguments.server_key), keys)
-    return CurveServer(keys)
+    if arguments.own_key is not None and arguments.server_key is None:
+        return CurveServer(read_pair(arguments.own_key))
+    if arguments.allow and arguments.server_key is None:
+        raise OptionsError("--allow works only with --key: add --key FILE, your own key pair")
+    return security_of(arguments)
 
 
 class Chat:
-    """One side of a chat: the main thread speaks, one listens, and one tells what happens to the peers."""
+    """One side of a chat: the main thread sends, one thread receives, and one shows the events of the socket."""
 
     def __init__(self, socket: PeerSocket, name: bytes = b"") -> None:
         self._socket = socket
         self._name = name
-        self._output = threading.Lock()
         self._parting = threading.Condition()
         self._leaving = False
-        self._waited_for: set[int] = set()  # peers whose goodbye is still to come
-        self._answered: set[int] = set()  # peers that have had ours: an echo must not go on for ever
-        self._failures: dict[str, str] = {}  # by endpoint, the last one told
-        self._unheard = False  # whether the reader of our output went away
+        self._waited_for: set[int] = set()  # peers whose goodbye has not arrived yet
+        self._answered: set[int] = set()  # peers that got a goodbye: two programs that echo must not loop
+        self._failures: dict[str, str] = {}  # by endpoint, the last one shown
+        self._output_closed = False  # whether the reader of standard output has closed it
 
     def run(self, lines: Iterable[bytes]) -> None:
-        """Speak until the lines end, and close the socket."""
-        threads = [threading.Thread(target=self._guarded, args=(work,)) for work in (self._listen, self._tell)]
+        """Send lines until they end, then close the socket."""
+        threads = [threading.Thread(target=self._guarded, args=(work,)) for work in (self._receive, self._show_events)]
         for thread in threads:
             thread.start()
         try:
-            self._speak(lines)
+            self._send_lines(lines)
             self._part()
             self._socket.close()
         except KeyboardInterrupt:
-            if self._unheard:
+            if self._output_closed:
                 raise BrokenPipeError from None
             raise
         finally:
@@ -133,28 +138,22 @@ class Chat:
         try:
             work()
         except OSError:
-            # Nobody reads what we print any more. The main thread waits for input, and only a signal gets through.
-            self._unheard = True
+            # Standard output is closed. The main thread waits for input, and only a signal can interrupt that.
+            self._output_closed = True
             if not self._leaving:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    def _print(self, text: str) -> None:
-        encoding = sys.stdout.encoding
-        with self._output:
-            sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
-            sys.stdout.flush()
+    # Sending
 
-    # Speaking
-
-    def _speak(self, lines: Iterable[bytes]) -> None:
-        """Each line to everybody who is there."""
+    def _send_lines(self, lines: Iterable[bytes]) -> None:
+        """Send each line to every connected peer."""
         for line in lines:
             text = line.rstrip(b"\r\n")
             if not text:
                 continue
             peers = self._socket.peers
             if not peers:
-                self._print("* nobody is here yet: that went to nobody")
+                say("* no peer is connected: this line was not sent")
             for peer in peers:
                 self._send(peer, self._name + b": " + text if self._name else text)
 
@@ -162,12 +161,12 @@ class Chat:
         try:
             self._socket.send(peer, data, timeout=PATIENCE)
         except NoSuchPeer:
-            pass  # it left between the look and the word
+            pass  # it has left in the meantime
         except TimedOut:
-            self._print(f"* peer {peer} does not read: it missed that")
+            say(f"* peer {peer} does not read: it did not get this line")
 
     def _part(self) -> None:
-        """Say goodbye, and wait until the others have said it too, or are gone, or `PARTING` is over."""
+        """Send a goodbye, and wait at most `PARTING` until every peer has answered or left."""
         peers = self._socket.peers
         deadline = time.monotonic() + PARTING
         with self._parting:
@@ -179,19 +178,19 @@ class Chat:
             self._parting.wait_for(self._all_parted, deadline - time.monotonic())
             silent = self._waited_for & set(self._socket.peers)
         for peer in sorted(silent):
-            self._print(f"* no goodbye from peer {peer}: what it has not received by now may be lost")
+            say(f"* no goodbye from peer {peer}: it may have missed the last lines")
 
     def _all_parted(self) -> bool:
         return not self._waited_for & set(self._socket.peers)
 
-    # Listening
+    # Receiving
 
-    def _listen(self) -> None:
+    def _receive(self) -> None:
         for peer, data in self._socket:
             if data == GOODBYE:
                 self._goodbye(peer)
             else:
-                self._print(f"[{peer}] {printable(data)}")
+                say(f"[{peer}] {printable(data)}")
 
     def _goodbye(self, peer: int) -> None:
         with self._parting:
@@ -202,9 +201,9 @@ class Chat:
             self._answered.add(peer)
         self._send(peer, GOODBYE)
 
-    # What happens
+    # Events
 
-    def _tell(self) -> None:
+    def _show_events(self) -> None:
         for event in self._socket.events():
             if isinstance(event, PeerDisconnected):
                 with self._parting:
@@ -213,11 +212,11 @@ class Chat:
                     self._parting.notify_all()
                 if self._leaving:
                     continue
-            text = self._told(event)
+            text = self._text_of(event)
             if text:
-                self._print(f"* {text}")
+                say(f"* {text}")
 
-    def _told(self, event: SocketEvent) -> str:
+    def _text_of(self, event: SocketEvent) -> str:
         match event:
             case Listening(endpoint):
                 return f"listening on {endpoint}"
@@ -229,11 +228,11 @@ class Chat:
             case HandshakeFailed(endpoint, _, reason) | Refused(endpoint, _, reason):
                 return self._once(endpoint, f"no handshake at {endpoint}: {reason}")
             case Retrying(endpoint, attempt, _, reason) if attempt == 1:
-                return f"{endpoint}: {reason}; trying again until it works"
+                return f"{endpoint}: {reason}; retrying until it works"
         return ""
 
     def _once(self, endpoint: str, text: str) -> str:
-        """What went wrong, unless it went wrong in the same way before: attempts go on for ever."""
+        """Return the text of a failure, or "" if the endpoint's last failure was the same: retries never stop."""
         before = self._failures.get(endpoint)
         self._failures[endpoint] = text
         return "" if text == before else text

@@ -1,6 +1,6 @@
-"""`zambezi pipeline`: what is in streams, as results, by Spark.
+"""`zambezi pipeline`: archive and analyse streams with Spark.
 
-Nothing here needs Spark until a pipeline is run: the other commands work without it, and so does `pipeline list`.
+This module imports Spark only when a pipeline runs: all other commands, and `pipeline list`, work without it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from rich.table import Table
 from rich.text import Text
 
 from zambezi.cli.quantity import moment, seconds
-from zambezi.cli.results import console as result_console
 from zambezi.cli.results import result_view
-from zambezi.cli.terminal import Console
+from zambezi.cli.terminal import Console, table_console
 from zambezi.errors import ZambeziError
 from zambezi.wire.text import printable
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-# What there is, known without Spark; a test holds it equal to what Spark is given.
+# The pipelines, known without Spark. A test compares them with those of zambezi.spark.
 NAMES: Final = {
     "archive": "streams to Parquet, by stream and date, each message once",
     "restore": "Parquet back into streams",
@@ -47,31 +46,34 @@ NAMES: Final = {
     "fleet-audit": "requests and replies of a fleet: by topic, how long they took, who did not answer",
 }
 RESTORE: Final = "restore"
-ARCHIVE: Final = "archive"  # it always goes on where it was
+ARCHIVE: Final = "archive"  # always incremental
 NEEDED: Final = ("pyspark", "pyarrow", "numpy")
-POLL: Final = 0.25  # seconds between two looks at what Spark does
+POLL: Final = 0.25  # seconds between two looks at the progress of Spark
 EVERY: Final = 10.0  # seconds between batches, and between reports, with --follow
 
 
 class PipelineUnavailable(ZambeziError):
-    """Spark is not installed, or a command line asks for what does not go together."""
+    """A pipeline that cannot run: Spark is missing, or options contradict each other."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "pipeline",
-        help="archive streams, and analyse them, by Spark",
-        description="Pipelines on streams, by Spark: archives, traffic, the health of a mesh, a fleet's calls.",
+        help="archive and analyse streams with Spark",
+        description="Run pipelines on streams with Spark: archives, traffic, the health of a mesh, calls of a fleet.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    listing = commands.add_parser("list", help="what pipelines there are")
+    listing = commands.add_parser("list", help="list the pipelines")
     listing.set_defaults(run=show)
     run_parser = commands.add_parser(
         "run",
-        help="run one",
-        description="Run a pipeline over all that there is; --incremental: over what is new; --follow: for ever.",
+        help="run a pipeline",
+        description=(
+            "Run a pipeline over all messages. With --incremental, it reads only the messages since its last run; with "
+            "--follow, it also reads new messages until Ctrl-C."
+        ),
     )
-    run_parser.add_argument("name", metavar="NAME", choices=list(NAMES), help=f"one of {', '.join(NAMES)}")
+    run_parser.add_argument("name", metavar="NAME", choices=list(NAMES), help=f"the pipeline: {', '.join(NAMES)}")
     _add_source(run_parser)
     _add_results(run_parser)
     _add_settings(run_parser)
@@ -80,69 +82,107 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
-    options = parser.add_argument_group("what is read")
-    options.add_argument("--endpoint", metavar="ENDPOINT", help="the broker, such as tcp://127.0.0.1:5671")
-    options.add_argument("--path", metavar="DIR", help="its data directory instead, where it can be reached: faster")
-    options.add_argument("--streams", metavar="NAMES", help="names with commas between")
-    options.add_argument("--stream-pattern", metavar="PATTERN", help="streams with such names: PREFIX, glob:P, regex:P")
+    options = parser.add_argument_group("input")
+    options.add_argument("--endpoint", metavar="ENDPOINT", help="read from a broker, such as tcp://127.0.0.1:5671")
     options.add_argument(
-        "--pattern", metavar="PATTERN", help="messages with such keys: PREFIX, exact:K, glob:P, regex:P"
+        "--path", metavar="DIR", help="read the journals in the broker's data directory, which is faster"
     )
-    options.add_argument("--since", metavar="TIME", type=moment, help="from a time on (ISO 8601)")
+    options.add_argument("--streams", metavar="NAMES", help="the names of the streams, separated by commas")
     options.add_argument(
-        "--until", metavar="TIME", type=moment, help="up to a time; not with --incremental or --follow"
+        "--stream-pattern", metavar="PATTERN", help="the streams to read: a prefix, glob:PATTERN or regex:PATTERN"
     )
     options.add_argument(
-        "--max-per-batch", metavar="COUNT", type=int, help="messages of a batch, with --incremental or --follow"
+        "--pattern", metavar="PATTERN", help="the keys to read: a prefix, exact:KEY, glob:PATTERN or regex:PATTERN"
     )
-    options.add_argument("--accept-loss", action="store_true", help="go on if messages are gone before they were read")
-    options.add_argument("--server-key", metavar="KEY", help="the broker's public key, or its file: encrypt")
-    options.add_argument("--key", metavar="KEY", dest="own_key", help="our secret key, or its file")
-    options.add_argument("--archive", metavar="DIR", help="restore: the archive to read")
+    options.add_argument("--since", metavar="TIME", type=moment, help="read messages from this time on (ISO 8601)")
+    options.add_argument(
+        "--until",
+        metavar="TIME",
+        type=moment,
+        help="read messages up to this time (ISO 8601; not with --incremental or --follow)",
+    )
+    options.add_argument(
+        "--max-per-batch",
+        metavar="COUNT",
+        type=int,
+        help="the maximum number of messages of a batch (with --incremental or --follow)",
+    )
+    options.add_argument(
+        "--accept-loss", action="store_true", help="continue if retention removed messages before they were read"
+    )
+    options.add_argument(
+        "--server-key", metavar="KEY", help="encrypt with CURVE: the broker's public key, or the file that has it"
+    )
+    options.add_argument("--key", metavar="KEY", dest="own_key", help="your own secret key, or the file that has it")
+    options.add_argument("--archive", metavar="DIR", help="the archive that restore reads")
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
-    options = parser.add_argument_group("what becomes of it")
-    options.add_argument("--out", metavar="DIR", help="where the table is kept as Parquet, with its checkpoint")
-    options.add_argument("--incremental", action="store_true", help="read what is new since the last run")
-    options.add_argument("--follow", action="store_true", help="and go on as messages come, until Ctrl-C")
+    options = parser.add_argument_group("output")
+    options.add_argument("--out", metavar="DIR", help="the directory of the table (Parquet) and its checkpoint")
+    options.add_argument("--incremental", action="store_true", help="read only the messages since the last run")
+    options.add_argument("--follow", action="store_true", help="read new messages, too, until Ctrl-C")
     options.add_argument(
-        "--every", metavar="TIME", type=seconds, default=EVERY, help=f"how often, with --follow (default: {EVERY:g}s)"
+        "--every",
+        metavar="TIME",
+        type=seconds,
+        default=EVERY,
+        help=f"the time between two batches, with --follow (default: {EVERY:g}s)",
     )
-    options.add_argument("--results", metavar="DIR", type=Path, help="JSON files for the console (default: in OUT)")
-    options.add_argument("--publish", metavar="STREAM", help="publish the reports to a stream, too (needs --endpoint)")
-    options.add_argument("--rows", metavar="COUNT", type=int, default=12, help="rows of a table shown (default: 12)")
-    options.add_argument("--into", metavar="STREAM", help="restore: the stream to publish to, instead of its own")
-    options.add_argument("--append", action="store_true", help="restore: also into a stream that is not empty")
+    options.add_argument(
+        "--results", metavar="DIR", type=Path, help="the directory of JSON files for the console (default: in OUT)"
+    )
+    options.add_argument("--publish", metavar="STREAM", help="publish the reports to a stream (needs --endpoint)")
+    options.add_argument(
+        "--rows", metavar="COUNT", type=int, default=12, help="the number of rows shown of each table (default: 12)"
+    )
+    options.add_argument(
+        "--into", metavar="STREAM", help="the stream that restore publishes to (default: the original one)"
+    )
+    options.add_argument("--append", action="store_true", help="let restore publish to a stream that is not empty")
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
-    options = parser.add_argument_group("how it is counted")
-    options.add_argument("--window", metavar="TIME", type=seconds, default=60.0, help="of a window (default: 1m)")
-    options.add_argument("--depth", metavar="COUNT", type=int, default=1, help="parts of a key's prefix (default: 1)")
-    options.add_argument("--top", metavar="COUNT", type=int, default=20, help="of the busiest keys (default: 20)")
+    options = parser.add_argument_group("parameters")
     options.add_argument(
-        "--delay", metavar="TIME", type=seconds, default=600.0, help="how late events may come (default: 10m)"
+        "--window", metavar="TIME", type=seconds, default=60.0, help="the length of a window (default: 1m)"
     )
     options.add_argument(
-        "--flapping", metavar="TIME", type=seconds, default=600.0, help="in which a peer comes often (default: 10m)"
+        "--depth", metavar="COUNT", type=int, default=1, help="the number of parts in a key prefix (default: 1)"
     )
     options.add_argument(
-        "--patience", metavar="TIME", type=seconds, default=60.0, help="for replies of a fleet (default: 1m)"
+        "--top", metavar="COUNT", type=int, default=20, help="the number of busiest keys to report (default: 20)"
+    )
+    options.add_argument(
+        "--delay", metavar="TIME", type=seconds, default=600.0, help="how late an event can arrive (default: 10m)"
+    )
+    options.add_argument(
+        "--flapping",
+        metavar="TIME",
+        type=seconds,
+        default=600.0,
+        help="the time in which a flapping peer comes back several times (default: 10m)",
+    )
+    options.add_argument(
+        "--patience", metavar="TIME", type=seconds, default=60.0, help="how long a node may take to reply (default: 1m)"
     )
 
 
 def _add_spark(parser: argparse.ArgumentParser) -> None:
     options = parser.add_argument_group("Spark")
-    options.add_argument("--master", metavar="URL", help="local[2], spark://HOST:7077, yarn (default: this machine)")
-    options.add_argument("--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark's")
-    options.add_argument("--verbose", action="store_true", help="show what Spark says, instead of a line of progress")
+    options.add_argument(
+        "--master", metavar="URL", help="the cluster: local[2], spark://HOST:7077 or yarn (default: this machine)"
+    )
+    options.add_argument(
+        "--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark (can be repeated)"
+    )
+    options.add_argument("--verbose", action="store_true", help="show the log of Spark instead of a progress line")
 
 
 def show(_arguments: argparse.Namespace) -> int:
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("pipeline", no_wrap=True)
-    table.add_column("what it makes")
+    table.add_column("result")
     for name, summary in NAMES.items():
         table.add_row(name, summary)
     Console().print(table)
@@ -176,26 +216,30 @@ def _check(arguments: argparse.Namespace) -> None:
         wanted = {"--out": arguments.out}
         refused = {"--archive": arguments.archive, "--into": arguments.into, "--append": arguments.append}
         if bool(arguments.endpoint) == bool(arguments.path):
-            raise PipelineUnavailable("say where the streams are: --endpoint of a broker, or --path of its journals")
+            raise PipelineUnavailable(
+                "give the source of the streams: either --endpoint of a broker or --path of its data"
+            )
     for option, value in wanted.items():
         if not value:
             raise PipelineUnavailable(f"{arguments.name} needs {option}")
     for option, value in refused.items():
         if value:
-            raise PipelineUnavailable(f"{option} is not for {arguments.name}")
+            raise PipelineUnavailable(f"{option} does not work with {arguments.name}")
     grows = arguments.follow or arguments.incremental or arguments.name == ARCHIVE
     if arguments.until and grows:
-        raise PipelineUnavailable("--until is for a run over all that there is, not for one that goes on where it was")
+        raise PipelineUnavailable(
+            "--until does not work with an incremental run, which continues where the last one ended"
+        )
     if arguments.max_per_batch and not grows:
-        raise PipelineUnavailable("--max-per-batch is for --incremental and --follow: all that there is is one batch")
+        raise PipelineUnavailable("--max-per-batch needs --incremental or --follow: other runs have only one batch")
     if arguments.publish and not arguments.endpoint:
-        raise PipelineUnavailable("--publish needs --endpoint: files are only read")
+        raise PipelineUnavailable("--publish needs --endpoint: with --path, files are only read")
     if arguments.streams and arguments.stream_pattern:
-        raise PipelineUnavailable("--streams and --stream-pattern contradict each other: give one of them")
+        raise PipelineUnavailable("--streams and --stream-pattern contradict each other: give only one of them")
 
 
 def source_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """The options of the source, as a command line has them."""
+    """Return the options of the Spark source that the command line describes."""
     given = {
         "endpoint": arguments.endpoint,
         "path": arguments.path,
@@ -213,7 +257,7 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def sink_options(arguments: argparse.Namespace, stream: str | None) -> dict[str, str]:
-    """The options of the sink."""
+    """Return the options of the Spark sink that the command line describes."""
     given = {
         "endpoint": arguments.endpoint,
         "stream": stream,
@@ -225,7 +269,7 @@ def sink_options(arguments: argparse.Namespace, stream: str | None) -> dict[str,
 
 @contextlib.contextmanager
 def _spark(arguments: argparse.Namespace) -> Iterator[SparkSession]:
-    """A session. What Java says at its start goes to a file: it is long, and none of it is for people."""
+    """Start a Spark session. The long output of Java at its start goes to a file."""
     from zambezi.spark import session  # noqa: PLC0415 - needs Spark, and takes a second
 
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -249,7 +293,7 @@ def _spark(arguments: argparse.Namespace) -> Iterator[SparkSession]:
         except ZambeziError:
             raise
         except Exception as error:
-            where = f"; {log} has what it said" if log else ""
+            where = f"; its output is in {log}" if log else ""
             raise PipelineUnavailable(f"Spark did not start: {error}{where}") from error
     try:
         yield spark
@@ -262,7 +306,7 @@ def _spark(arguments: argparse.Namespace) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def _aside(*, is_wanted: bool) -> Iterator[str]:
-    """Standard error of processes that are started meanwhile goes to a file, whose name is given."""
+    """Redirect standard error, also of new processes, to a file, and give its name."""
     if not is_wanted:
         yield ""
         return
@@ -279,7 +323,7 @@ def _aside(*, is_wanted: bool) -> Iterator[str]:
 
 
 class _Session:
-    """One run of a pipeline, with what is shown of it."""
+    """One run of a pipeline, and its output."""
 
     def __init__(self, arguments: argparse.Namespace, spark: SparkSession) -> None:
         from zambezi.spark.pipelines import PIPELINES, Run  # noqa: PLC0415
@@ -289,10 +333,10 @@ class _Session:
         self._work: Run = Run(
             spark, PIPELINES[arguments.name], arguments.out, source_options(arguments), _settings(arguments)
         )
-        # Not among the directories of a table: Spark would take it for one of them.
+        # Not in a directory of a table: Spark would read the results as a part of the table.
         beside = Path(arguments.out) / ("results" if self._work.pipeline.table else f"{OWN}/results")
         self._results: Path = arguments.results or beside
-        self._output = result_console()
+        self._output = table_console()
         self._progress = Console(stderr=True)
 
     def run(self) -> int:
@@ -304,26 +348,27 @@ class _Session:
                 work.catch_up()
             else:
                 work.once()
-        self._tell(final=True)
+        self._report(final=True)
         return 0
 
     def _follow(self) -> int:
         work, every = self._work, self._arguments.every
         query = work.start(follow=True, every=every)
-        told, due = -1, 0.0
+        reported, due = -1, 0.0
         try:
             with showing(work, self._progress, quiet=self._arguments.verbose):
                 while not work.wait(query, POLL):
                     batch = work.progress().batch
-                    if work.pipeline.live and batch != told and time.monotonic() >= due:
-                        self._tell(final=False)
-                        told, due = batch, time.monotonic() + every
+                    if work.pipeline.live and batch != reported and time.monotonic() >= due:
+                        self._report(final=False)
+                        reported, due = batch, time.monotonic() + every
         except KeyboardInterrupt:
             work.stop()
-            self._tell(final=True)
+            self._report(final=True)
         return 0
 
-    def _tell(self, *, final: bool) -> None:
+    def _report(self, *, final: bool) -> None:
+        """Save the results, publish them if asked to, and print them at the end."""
         from zambezi.spark.pipelines.results import compute, publish, save  # noqa: PLC0415
 
         work = self._work
@@ -375,12 +420,12 @@ def _restore(arguments: argparse.Namespace, spark: SparkSession) -> int:
     return 0
 
 
-# What is shown
+# Progress
 
 
 @contextlib.contextmanager
 def showing(work: Run, console: Console, *, quiet: bool = False) -> Iterator[None]:
-    """Show how far a run is while it works: a line that changes on a terminal, and one in the end elsewhere."""
+    """Show the progress of a run: a line that changes on a terminal, or else one line at the end."""
     if quiet:
         yield
         return
@@ -406,7 +451,7 @@ def showing(work: Run, console: Console, *, quiet: bool = False) -> Iterator[Non
 
 
 def progress_line(name: str, progress: Progress) -> Text:
-    """How far a run is, in a line."""
+    """Return the progress of a run as one line."""
     parts = [f"{progress.rows:,} messages"]
     if progress.rate:
         parts.append(f"{progress.rate:,.0f}/s")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from zambezi.cli.client import OptionsError, add_client_options, client_of
+from zambezi.cli.client import add_client_options, client_of
+from zambezi.cli.errors import OptionsError
 from zambezi.cli.quantity import seconds
 from zambezi.wire.text import as_bytes, as_text
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-AT_ONCE = 1000
+AT_ONCE: Final = 1000  # messages of one call
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -23,15 +24,15 @@ def add_parser(subparsers: Subparsers) -> None:
         "pub",
         help="publish messages to a stream",
         description=(
-            "Publish BODY to STREAM under the routing key KEY. Without BODY, each line of standard input is a message; "
-            "with --tab each line is KEY, a tab, and the body. It ends when the broker has confirmed that all of it is "
-            "in the journal."
+            "Publish BODY to STREAM with the routing key KEY. Without BODY, each line of standard input is a message; "
+            "with --tab, each line is KEY, a tab, and the body. The command ends when the broker has confirmed that "
+            "all messages are in the journal."
         ),
     )
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     parser.add_argument("key", metavar="KEY", nargs="?", help="the routing key of the messages")
     parser.add_argument("body", metavar="BODY", nargs="?", help="the message (default: the lines of standard input)")
-    parser.add_argument("--tab", action="store_true", help="take the key of each message from its line")
+    parser.add_argument("--tab", action="store_true", help="read the key of each message from its line")
     parser.add_argument(
         "--timeout", metavar="TIME", type=seconds, default=30.0, help="how long to wait for the broker (default: 30s)"
     )
@@ -41,7 +42,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if (arguments.key is None) != arguments.tab:
-        raise OptionsError("say the KEY of the messages, or --tab if each line has its own")
+        raise OptionsError("give either the KEY of all messages, or --tab if each line has its own")
     count = 0
     with client_of(arguments) as client:
         stream = client.stream(arguments.stream)
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
                 stream.publish_many(messages, timeout=arguments.timeout)
                 count += len(messages)
         except KeyboardInterrupt:
-            pass  # what was read until now is still confirmed
+            pass  # the flush below still confirms what was read
         stream.flush(timeout=arguments.timeout)
     print(f"{count} {'message' if count == 1 else 'messages'} published to {arguments.stream}", file=sys.stderr)
     return 0
@@ -70,7 +71,7 @@ def _messages(arguments: argparse.Namespace) -> Iterator[list[tuple[str, bytes]]
             batch.append((as_text(key), text))
         else:
             batch.append((arguments.key, text))
-        # Somebody who types wants each line to go out; a file goes by the thousand.
+        # A line that a person types is sent at once; the lines of a file are sent by the thousand.
         if len(batch) >= AT_ONCE or sys.stdin.isatty():
             yield batch
             batch = []

@@ -1,4 +1,4 @@
-"""Amounts, times and places in a stream, as arguments of commands."""
+"""Sizes, times and positions in a stream, as arguments of commands."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ def _argument(read: Callable[[str], T], text: str) -> T:
 
 
 def octets(text: str) -> int:
-    """A size: `512`, `512K`, `10M`, `1.5G`."""
+    """Parse a size: `512`, `512K`, `10M`, `1.5G`."""
     return _argument(quantity.octets, text)
 
 
 def seconds(text: str) -> float:
-    """A time: `90`, `90s`, `10m`, `12h`, `7d`."""
+    """Parse a time: `90`, `90s`, `10m`, `12h`, `7d`."""
     return _argument(quantity.seconds, text)
 
 
 def count(text: str) -> int:
-    """A number of things, one at least."""
+    """Parse a number of messages, which is at least 1."""
     if not (text.isascii() and text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of messages: write 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of messages: write 1 or more")
     return int(text)
 
 
 def start(text: str) -> int | str | datetime | timedelta:
-    """Where to start in a stream: `earliest`, `latest`, a sequence, a time ago (`10m`) or a moment (ISO 8601)."""
+    """Parse a position in a stream: `earliest`, `latest`, a sequence, an age (`10m`) or a time (ISO 8601)."""
     if text in ("earliest", "latest"):
         return text
     if text.isdecimal():
@@ -46,16 +46,22 @@ def start(text: str) -> int | str | datetime | timedelta:
     try:
         return timedelta(seconds=quantity.seconds(text))
     except QuantityError:
+        pass
+    try:
         return moment(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a position: write earliest, latest, a sequence (1042), an age (10m) or a time "
+            f"({datetime.now(UTC).isoformat(timespec='seconds')})"
+        ) from None
 
 
 def moment(text: str) -> datetime:
-    """A date and time in ISO 8601; without a zone, that of this machine."""
+    """Parse a date and time in ISO 8601. Without a time zone it is local time."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no start: write earliest, latest, a sequence (1042), a time ago (10m) or a moment "
-            f"({datetime.now(UTC).isoformat(timespec='seconds')})"
+            f"{text!r} is not a time in ISO 8601, such as {datetime.now(UTC).isoformat(timespec='seconds')}"
         ) from None
     return found if found.tzinfo else found.astimezone()

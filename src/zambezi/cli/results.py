@@ -1,7 +1,7 @@
-"""Results of pipelines on a terminal: tables that are narrow enough to be read.
+"""Results of pipelines on a terminal, as narrow tables.
 
-A time is shown without its date where all are of one day, which the title has then; an id by its beginning; a name of a
-column as words, so that it can be broken between them. The files have everything in full.
+If all times are on one day, the title has the date and the times have none. An id is shortened. The name of a column is
+shown as words, so that it can be wrapped. The files have everything in full.
 """
 
 from __future__ import annotations
@@ -15,31 +15,23 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from zambezi.cli.terminal import Console
 from zambezi.wire.text import printable
 
 if TYPE_CHECKING:
     from zambezi.spark.pipelines.results import Result
 
-WIDTH: Final = 120  # where nobody says how wide the terminal is
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d) \d\d:\d\d:\d\d(\.\d+)?")
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-def console() -> Console:
-    """Where results are printed."""
-    made = Console()
-    return made if made.is_terminal else Console(width=max(WIDTH, made.width))
-
-
 def result_view(result: Result, most: int) -> RenderableType:
-    """A result, with its title and what is to be said of it."""
+    """Return a result with its title, at most `most` of its rows, and its notes."""
     found = result.found
     rows = found.rows[:most]
     left = len(found.rows) - len(rows)
     notes = [*result.notes]
     if left or found.more:
-        notes.append(f"{left:,}{' or more' if found.more else ''} other rows: see the files")
+        notes.append(f"{'at least ' if found.more else ''}{left:,} more {'row' if left == 1 else 'rows'} in the files")
     day = _day(rows)
     title = Text(printable(result.title), "bold")
     if day:
@@ -61,7 +53,7 @@ def _table(columns: Sequence[str], numbers: frozenset[str], rows: Sequence[Seque
 
 
 def _day(rows: Sequence[Sequence[Any]]) -> str:
-    """The day of all times, if it is one."""
+    """Return the day of all times, or "" if they are on several days."""
     days = {found[1] for row in rows for cell in row if isinstance(cell, str) and (found := _TIME.fullmatch(cell))}
     return days.pop() if len(days) == 1 else ""
 

@@ -1,4 +1,4 @@
-"""`zambezi serve`: run the services of a server until it is told to stop."""
+"""`zambezi serve`: run the services of a server until a signal stops it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ T = TypeVar("T", bound=Any)
 
 _log: Final = logging.getLogger("zambezi.server")
 
-# Signals: the first ends the server in good order. Who runs it may send a second one by mistake (a terminal and a
-# parent both do at Ctrl-C); the third means it.
+# The first signal ends the server in good order. A second one can be an accident (at Ctrl-C both the terminal and a
+# parent process can send one). The third one ends the process at once.
 ENOUGH: Final = 3
-# What is said on the command line, and not in a file.
+# The settings that have an option on the command line, and the option.
 _OPTIONS: Final[dict[KeyPath, str]] = {
     ("server", "data"): "data",
     ("server", "keys"): "curve",
@@ -46,11 +46,10 @@ _OPTIONS: Final[dict[KeyPath, str]] = {
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "serve",
-        help="run a server: streams, commands of fleets, a node of the mesh, the console",
+        help="run a server: streams, the middleware of fleets, a node of the mesh, the console",
         description=(
-            "Run the services of a server, in the foreground, until SIGTERM or Ctrl-C. What is said here counts before "
-            "the configuration; zambezi config show prints what there is to configure. SIGHUP reads rules and "
-            "retention again."
+            "Run the services of a server, in the foreground, until SIGTERM or Ctrl-C. Options override the "
+            "configuration; zambezi config show prints all its keys. SIGHUP reads rules and retention again."
         ),
     )
     defaults = Config()
@@ -58,33 +57,40 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--data",
         metavar="DIR",
-        help=f"where the journals are; made if it is missing (default: {defaults.server.data})",
+        help=f"the directory of the journals, created if it is missing (default: {defaults.server.data})",
     )
     parser.add_argument(
-        "--zeps", metavar="ENDPOINT", help=f"where streams are served (default: {defaults.zeps.endpoint})"
+        "--zeps", metavar="ENDPOINT", help=f"the endpoint of the broker of streams (default: {defaults.zeps.endpoint})"
     )
     parser.add_argument(
         "--mcollective",
         metavar="ENDPOINT",
-        help=f"where commands of fleets are served (default: {defaults.mcollective.endpoint})",
+        help=f"the endpoint of the middleware of fleets (default: {defaults.mcollective.endpoint})",
     )
     parser.add_argument(
         "--only",
         metavar="SERVICE",
         action="append",
         choices=SERVICES,
-        help=f"run this service alone; may be repeated ({', '.join(SERVICES)})",
+        help=f"run only this service, one of {', '.join(SERVICES)} (can be repeated)",
     )
-    parser.add_argument("--curve", metavar="KEYDIR", help="encrypt: the directory of server.key and allowed/")
+    parser.add_argument(
+        "--curve", metavar="KEYDIR", help="encrypt with CURVE: the directory with server.key and allowed/"
+    )
     journal = parser.add_argument_group("journals")
     journal.add_argument(
         "--sync",
         choices=("always", "interval", "never"),
-        help="when to have the disk confirm what was written: before each barrier is confirmed, every second, or when "
-        f"the system pleases (default: {defaults.zeps.journal.sync})",
+        help="when to fsync: before each confirmation (always), every second (interval), or never "
+        f"(default: {defaults.zeps.journal.sync})",
     )
-    journal.add_argument("--keep-octets", metavar="SIZE", type=octets, help="keep about so much of each stream (10G)")
-    journal.add_argument("--keep", metavar="TIME", type=seconds, help="keep messages for so long (7d, 12h)")
+    journal.add_argument(
+        "--keep-octets",
+        metavar="SIZE",
+        type=octets,
+        help="remove the oldest messages of a stream above this size (10G)",
+    )
+    journal.add_argument("--keep", metavar="TIME", type=seconds, help="remove messages older than this (7d, 12h)")
     parser.set_defaults(run=run)
 
 
@@ -94,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def configured(arguments: argparse.Namespace) -> Config:
-    """The configuration that a command line asks for."""
+    """Return the configuration of the file, with the options of the command line."""
     read = config.read(arguments.config) if arguments.config is not None else Config()
     journal = _changed(read.zeps.journal, sync=arguments.sync, keep=arguments.keep, keep_octets=arguments.keep_octets)
     services = {}
@@ -110,24 +116,24 @@ def configured(arguments: argparse.Namespace) -> Config:
 
 
 def _changed(value: T, **changes: object) -> T:
-    """With what was given."""
+    """Return a copy with the changes that are not None."""
     return dataclasses.replace(value, **{name: one for name, one in changes.items() if one is not None})
 
 
 def checked(arguments: argparse.Namespace) -> tuple[Config, list[str]]:
-    """The configuration that a command line asks for, if this machine can have it; and what is in doubt about it."""
+    """Return the configuration and its warnings. Raise `ConfigError` if it does not fit this machine."""
     wanted = configured(arguments)
     if not any(getattr(wanted, name).enabled for name in SERVICES if name != "log"):
-        raise ConfigError(["no service is on, so that there is nothing to run"])
+        raise ConfigError(["all services are off, so the server has nothing to run: set enabled = true in one"])
     found = environment.examine(wanted)
     if mistakes := [_placed(arguments, one.path, one.problem) for one in found if one.is_mistake]:
         raise ConfigError(mistakes)
-    # Keys that let nobody in the server tells by itself, as they come and go.
+    # The server itself reports ignored key files, as they come and go.
     return wanted, [_placed(arguments, one.path, one.problem) for one in found if one.path != ("server", "keys")]
 
 
 def _placed(arguments: argparse.Namespace, path: KeyPath, problem: str) -> str:
-    """A problem, with where that setting was made."""
+    """Return a problem with its place: the option, the line of the file, or the key."""
     option = _OPTIONS.get(path)
     if option is not None and getattr(arguments, option) is not None:
         return f"--{option}: {problem}"
@@ -137,16 +143,16 @@ def _placed(arguments: argparse.Namespace, path: KeyPath, problem: str) -> str:
 
 
 async def _serve(arguments: argparse.Namespace) -> None:
-    wanted, doubts = checked(arguments)
+    wanted, warnings = checked(arguments)
     logs.begin(wanted.server.log, wanted.server.level)
-    for doubt in doubts:
-        _log.warning("%s", doubt)
+    for warning in warnings:
+        _log.warning("%s", warning)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     end = End(stop)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end.wanted)
-    # Until all is there it has nothing to read again; and it must not be the end, which it is by default.
+    # Ignore SIGHUP until the services run: its default action would end the process.
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
     try:
         async with Server(wanted) as server, _console(server) as url:
@@ -155,7 +161,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
                 print(f"{service} at {endpoint}", flush=True)
             if url:
                 print(f"console at {url}", flush=True)
-            security = "CURVE" if wanted.server.keys else "no encryption: anybody who reaches it may use it"
+            security = "CURVE" if wanted.server.keys else "no encryption: every client that can connect has full access"
             data = f"data in {wanted.server.data}" if server.broker is not None else "no data"
             _log.info("%s; %s", data, security)
             await stop.wait()
@@ -164,26 +170,29 @@ async def _serve(arguments: argparse.Namespace) -> None:
 
 
 class End:
-    """What signals make of a server."""
+    """The reaction to signals that end the server."""
 
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
         self._signals = 0
 
     def wanted(self) -> None:
+        """Stop the server at the first signal; end the process at the third."""
         self._signals += 1
         if self._signals == 1:
             _log.info("stopping")
             self._stop.set()
         elif self._signals < ENOUGH:
-            _log.warning("it is stopping; one more signal ends it at once: what was journalled stays")
+            _log.warning("still stopping; one more signal ends the process at once, and journalled messages are kept")
         else:
             os._exit(1)
 
 
 def _reload(server: Server, arguments: argparse.Namespace) -> None:
-    """Take over what can be changed while it runs. A configuration with mistakes changes nothing; what is wrong with
-    the machine, such as an interface that is down, keeps nobody from taking away a right.
+    """Apply the settings that can change while the server runs.
+
+    A configuration with mistakes changes nothing. A problem of the machine, such as an interface that is down, does not
+    prevent the reload: an operator must always be able to revoke a permission.
     """
     try:
         wanted = configured(arguments)
@@ -196,19 +205,19 @@ def _reload(server: Server, arguments: argparse.Namespace) -> None:
         differ = server.reload(wanted)
         _log.info("rules and retention were reloaded")
         if differ:
-            _log.warning("what has changed besides needs a restart: %s", ", ".join(differ))
+            _log.warning("these changes need a restart: %s", ", ".join(differ))
         for one in environment.examine(wanted):
             _log.warning("%s", _placed(arguments, one.path, one.problem))
 
 
 @asynccontextmanager
 async def _console(server: Server) -> AsyncIterator[str]:
-    """The console, where it is wanted and can be had; its address."""
+    """Run the console, if it is enabled and installed; give its address, or "" without a console."""
     if not server.config.console.enabled:
         yield ""
         return
     try:
-        from zambezi.console import Console  # noqa: PLC0415 - the core installs without it
+        from zambezi.console import Console  # noqa: PLC0415 - an optional dependency
     except ModuleNotFoundError as error:
         _log.warning("no console: %s is not installed; pip install 'zambezi[console]'", error.name)
         yield ""

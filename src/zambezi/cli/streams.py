@@ -1,4 +1,4 @@
-"""`zambezi streams`: what streams there are, and who reads them."""
+"""`zambezi streams`: list the streams of a broker, and their subscribers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "streams",
-        help="list the streams of a broker, and who reads them",
+        help="list the streams of a broker, and their subscribers",
         description="List the streams of a broker: their messages, size and rate, and the subscribers with their lag.",
     )
-    parser.add_argument("--watch", action="store_true", help="keep the table up to date until Ctrl-C")
+    parser.add_argument("--watch", action="store_true", help="update the table until Ctrl-C")
     parser.add_argument(
-        "--interval", metavar="TIME", type=seconds, default=1.0, help="how often, with --watch (default: 1s)"
+        "--interval", metavar="TIME", type=seconds, default=1.0, help="the time between updates (default: 1s)"
     )
     add_client_options(parser)
     parser.set_defaults(run=run)
@@ -59,14 +59,14 @@ def run(arguments: argparse.Namespace) -> int:
 def _page(client: Client) -> Group:
     streams = client.streams()
     clients = [one for one in client.clients() if one.patterns]
-    parts: list[Table | str] = [stream_table(streams) if streams else "no streams yet: zambezi pub makes the first one"]
+    parts: list[Table | str] = [stream_table(streams) if streams else "no streams yet: zambezi pub creates one"]
     if clients:
         parts.append(client_table(clients))
     return Group(*parts)
 
 
 def stream_table(streams: Sequence[StreamInfo]) -> Table:
-    """The streams, as a table. What goes to multicast groups has columns where there are any."""
+    """Return a table of streams. It has columns for multicast if a stream has a group."""
     table = Table(title="streams", title_justify="left")
     grouped = any(one.multicast for one in streams)
     for name, justify in (
@@ -97,7 +97,7 @@ def stream_table(streams: Sequence[StreamInfo]) -> Table:
 
 
 def _group(one: StreamInfo) -> tuple[str, str, str]:
-    """The group of a stream, the messages that went there, and those that its rate did not allow."""
+    """Return the group of a stream, the messages sent to it, and the messages that its rate limit withheld."""
     if not one.multicast:
         return "-", "-", "-"
     seal = " (sealed)" if one.sealed else ""
@@ -105,7 +105,7 @@ def _group(one: StreamInfo) -> tuple[str, str, str]:
 
 
 def client_table(clients: Sequence[ClientInfo]) -> Table:
-    """The subscribers, as a table."""
+    """Return a table of subscribers."""
     table = Table(title="subscribers", title_justify="left")
     for name, justify in (
         ("client", "right"),
@@ -135,7 +135,7 @@ def client_table(clients: Sequence[ClientInfo]) -> Table:
 
 
 def size(octets: float) -> str:
-    """Octets, as people say it.
+    """Return a number of bytes with a unit.
 
     >>> size(0), size(2048), size(5 * 1024**3)
     ('0 B', '2.0 KiB', '5.0 GiB')

@@ -28,35 +28,35 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "sub",
         help="replay a stream, and follow it",
-        description="Print the messages of STREAM from a point on, and then as they come. Ctrl-C ends it.",
+        description="Print the messages of STREAM from a position on, and then new ones as they come. Ctrl-C ends it.",
     )
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     parser.add_argument(
         "--pattern",
         default="",
-        help="a prefix of the routing key, or exact:KEY, glob:PATTERN, regex:PATTERN (default: all)",
+        help="the keys to print: a prefix, exact:KEY, glob:PATTERN or regex:PATTERN (default: all)",
     )
     parser.add_argument(
         "--since",
         metavar="WHEN",
         type=start,
         default="latest",
-        help="earliest, latest, a sequence (those after it), a time ago (10m) or a moment (2026-01-31T12:00) "
-        "(default: latest)",
+        help="the position to start at: earliest, latest, a sequence (messages after it), an age (10m) or a time "
+        "(2026-01-31T12:00) (default: latest)",
     )
     parser.add_argument(
         "--until",
         metavar="WHEN",
         type=_end,
-        help="now, a sequence or a moment: end there (default: go on for ever)",
+        help="the position to stop at: now, a sequence or a time (default: never stop)",
     )
-    parser.add_argument("--count", metavar="N", type=count, default=0, help="end after so many messages")
+    parser.add_argument("--count", metavar="N", type=count, default=0, help="stop after this number of messages")
     parser.add_argument(
         "--format",
         choices=sorted(FORMATS),
         default="text",
-        help="text: sequence, key and body; json: a line of JSON; raw: the body and a newline; hex: the body in "
-        "hexadecimal (default: text)",
+        help="the format of each line: sequence, key and body (text), a JSON object (json), only the body (raw), or "
+        "only the body in hexadecimal (hex) (default: text)",
     )
     add_client_options(parser)
     _add_multicast_options(parser)
@@ -71,11 +71,14 @@ def _add_multicast_options(parser: argparse.ArgumentParser) -> None:
         metavar="GROUP",
         const=True,
         default=False,
-        help="take live messages from the stream's group: as the broker tells it, or this one (udp://239.77.1.1:5680)",
+        help="receive live messages by multicast, from the group that the broker names or from this one "
+        "(udp://239.77.1.1:5680)",
     )
-    options.add_argument("--interface", metavar="NAME", help="the network of the group, by name or address")
     options.add_argument(
-        "--group-key", metavar="FILE", type=Path, help="the key of a sealed group: a file of zambezi keygen"
+        "--interface", metavar="NAME", help="the name or address of the network interface for multicast"
+    )
+    options.add_argument(
+        "--group-key", metavar="FILE", type=Path, help="the key file of an encrypted group, from zambezi keygen"
     )
 
 
@@ -110,12 +113,12 @@ def run(arguments: argparse.Namespace) -> int:
                     if task is not None:
                         progress.update(task, completed=batch.last)
         except KeyboardInterrupt:
-            pass  # that is how one stops following
+            pass  # the usual end of following a stream
     return 0
 
 
 def _progress(arguments: argparse.Namespace) -> Progress:
-    """For a replay into a file, with somebody watching."""
+    """Return a progress bar, which is shown only if the output goes to a file and standard error is a terminal."""
     watched = arguments.until is not None and sys.stderr.isatty() and not sys.stdout.isatty()
     return Progress(
         TextColumn("{task.description}"),
@@ -131,12 +134,17 @@ def _text(message: Message) -> None:
     say(f"{message.sequence} {printable(message.key)} {printable(message.body)}")
 
 
-def _json(message: Message) -> None:
+def json_body(body: bytes) -> dict[str, str]:
+    """Return the field of a JSON object for a body: `body`, or `body_hex` if it is not UTF-8."""
     try:
-        body: dict[str, str] = {"body": message.body.decode("utf-8")}
+        return {"body": body.decode("utf-8")}
     except UnicodeDecodeError:
-        body = {"body_hex": message.body.hex()}
-    say(json.dumps({"stream": message.stream, "sequence": message.sequence, "key": printable(message.key), **body}))
+        return {"body_hex": body.hex()}
+
+
+def _json(message: Message) -> None:
+    head = {"stream": message.stream, "sequence": message.sequence, "key": printable(message.key)}
+    say(json.dumps({**head, **json_body(message.body)}))
 
 
 def _raw(message: Message) -> None:

@@ -1,24 +1,40 @@
-"""What is shown to people: any text, fit for a terminal and for its encoding, one line at a time."""
+"""Output for people: lines and tables that are safe for any terminal and its encoding."""
 
 from __future__ import annotations
 
 import sys
 import threading
+from typing import Final
 
 from rich import console
+
+from zambezi.wire.text import printable
+
+WIDE: Final = 240  # columns of output that is not a terminal, so that tables are not folded
 
 _output = threading.Lock()
 
 
 class Console(console.Console):
-    """A console of Rich whose reader may go away: that ends a command like any other, by `BrokenPipeError`."""
+    """A console of Rich that raises `BrokenPipeError` if its reader closes the pipe, as all commands do."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
+def table_console() -> Console:
+    """Return a console for tables: as wide as the terminal, or wide if a file or a program gets the output."""
+    made = Console()
+    return made if made.is_terminal else Console(width=max(WIDE, made.width))
+
+
+def plain(text: str) -> str:
+    """Return a text from the network for a table of Rich, without control characters or markup."""
+    return printable(text).replace("[", r"\[")
+
+
 def say(text: str) -> None:
-    """Print a line, whole, from any thread; what the encoding does not have is escaped."""
+    """Print one whole line, from any thread. Characters that the encoding lacks are escaped."""
     encoding = sys.stdout.encoding or "utf-8"
     with _output:
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")

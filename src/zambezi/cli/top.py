@@ -1,7 +1,8 @@
-"""`zambezi top`: a server at work, in a terminal. It shows what the console shows, and asks the console for it.
+"""`zambezi top`: the state of a server in a terminal, which the command gets from the server's console.
 
-On a terminal that can do it, one screen that changes, never higher than the terminal: of what does not fit the busiest
-are shown. Elsewhere (a pipe, a file, TERM=dumb) one state below the other. A server that goes away is waited for.
+A terminal shows one screen that changes and is never higher than the terminal: if not all rows fit, it shows the
+busiest. A pipe, a file or a terminal with TERM=dumb gets one state after the other. If the server goes away, the
+command waits until it is back.
 """
 
 from __future__ import annotations
@@ -36,29 +37,32 @@ if TYPE_CHECKING:
 URL: Final = "http://127.0.0.1:8470"
 PATIENCE: Final = 5.0
 BARS: Final = "▁▂▃▄▅▆▇█"
-KEPT: Final = 24  # figures in a sparkline
-FRAME: Final = 5  # lines of a table besides its rows: the title, the head, a rule, blanks
+KEPT: Final = 24  # values in a sparkline
+FRAME: Final = 5  # lines of a table besides its rows: the title, the head, a rule, blank lines
 _GEARS: Final = {"live": "green", "history": "yellow", "idle": "dim"}
 Row: TypeAlias = "list[str | Text]"
 
 
 class TopError(ZambeziError):
-    """The console of the server does not answer as it should."""
+    """The console of the server does not answer as expected."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "top",
-        help="watch a server at work, in the terminal",
+        help="watch a server in the terminal",
         description=(
-            "Show streams, subscribers, peers and topics of a server, as they change. Ctrl-C ends it. Where the output "
-            "is no terminal, states are printed one below the other. A server that goes away is waited for."
+            "Show the streams, subscribers, peers and topics of a server, and keep them up to date. Ctrl-C ends it. If "
+            "the output is not a terminal, each state is printed below the last one. If the server goes away, the "
+            "command waits until it is back."
         ),
     )
-    parser.add_argument("--console", metavar="URL", default=URL, help=f"the server's console (default: {URL})")
-    parser.add_argument("--token", metavar="TOKEN", default="", help="the console's token, if it has one")
-    parser.add_argument("--interval", metavar="TIME", type=seconds, default=1.0, help="how often (default: 1s)")
-    parser.add_argument("--once", action="store_true", help="show it once, and end")
+    parser.add_argument("--console", metavar="URL", default=URL, help=f"the URL of the console (default: {URL})")
+    parser.add_argument("--token", metavar="TOKEN", default="", help="the token of the console, if it has one")
+    parser.add_argument(
+        "--interval", metavar="TIME", type=seconds, default=1.0, help="the time between updates (default: 1s)"
+    )
+    parser.add_argument("--once", action="store_true", help="show the state once, and end")
     parser.set_defaults(run=run)
 
 
@@ -97,7 +101,7 @@ def _print(console: Console, screen: Screen, look: Look, interval: float) -> NoR
 
 
 class Look:
-    """What was seen of a server last, and why nothing newer is."""
+    """The last known state of a server, and the reason if it is not new."""
 
     def __init__(self, ask: Callable[[], dict[str, Any]]) -> None:
         self._ask = ask
@@ -105,11 +109,12 @@ class Look:
         self.trouble = ""
 
     def first(self) -> dict[str, Any]:
-        """A server must be there to begin with."""
+        """Get the first state. Raise `TopError` if the server does not answer."""
         self.state = self._ask()
         return self.state
 
     def again(self) -> None:
+        """Get a new state, or note in `trouble` why the server does not answer."""
         try:
             self.state = self._ask()
             self.trouble = ""
@@ -118,9 +123,9 @@ class Look:
 
 
 def ask(url: str, token: str) -> dict[str, Any]:
-    """The state of a server, by its console."""
+    """Get the state of a server from its console."""
     if not url.startswith(("http://", "https://")):
-        raise TopError(f"{url} is no address of a console; write one such as {URL}")
+        raise TopError(f"{url} is not the URL of a console; use one such as {URL}")
     try:
         request = urllib.request.Request(f"{url.rstrip('/')}/api/state")  # noqa: S310 - http(s) only, see above
         if token:
@@ -128,24 +133,25 @@ def ask(url: str, token: str) -> dict[str, Any]:
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310
             state = json.load(answer)
     except urllib.error.HTTPError as error:
-        advice = "; say --token" if error.code == 401 else ""
+        advice = "; give its token with --token" if error.code == 401 else ""
         raise TopError(f"the console at {url} answers {error.code} {error.reason}{advice}") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
-        raise TopError(f"there is no console at {url}: {_said(reason)}; is zambezi serve running there?") from None
+        raise TopError(f"no console answers at {url}: {_text_of(reason)}; is zambezi serve running there?") from None
     if not isinstance(state, dict) or not {"process", "endpoints", "zeps", "zre", "mcollective"} <= state.keys():
-        raise TopError(f"what answers at {url} is no console of Zambezi")
+        raise TopError(f"the server at {url} is not a console of Zambezi")
     return state
 
 
-def _said(reason: object) -> str:
+def _text_of(reason: object) -> str:
     return printable(getattr(reason, "strerror", None) or str(reason) or type(reason).__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A table to be: its rows with how busy each is. Names of columns end in # where they are right, in ~ where they
-    may be cut.
+    """The data of a table: its rows, each with a number that says how busy it is.
+
+    A column whose name ends in # is aligned to the right; the cells of one whose name ends in ~ can be cut.
     """
 
     title: str
@@ -153,7 +159,7 @@ class Section:
     rows: Sequence[tuple[float, Row]]
 
     def table(self, most: int | None) -> Table:
-        """With so many rows at most: the busiest, in their order."""
+        """Return the table with at most `most` rows: the busiest, in their order."""
         rows, title = list(self.rows), self.title
         if most is not None and len(rows) > most:
             busiest = sorted(range(len(rows)), key=lambda index: -rows[index][0])[:most]
@@ -164,7 +170,7 @@ class Section:
                 name.rstrip("#~"), justify="right" if name.endswith("#") else "left", no_wrap=not name.endswith("~")
             )
         for _, row in rows:
-            # A cell that may be cut has one line all the same.
+            # Cells that can be cut must not be wrapped.
             table.add_row(
                 *[Text(cell, no_wrap=True, overflow="ellipsis") if isinstance(cell, str) else cell for cell in row]
             )
@@ -172,13 +178,13 @@ class Section:
 
 
 class Screen:
-    """Draws states, and remembers what sparklines need."""
+    """The drawing of states; it remembers the values of sparklines."""
 
     def __init__(self) -> None:
         self._rates: dict[str, deque[float]] = {}
 
     def draw(self, state: dict[str, Any], height: int | None = None, trouble: str = "") -> Group:
-        """A state; with a height, not higher than that; with trouble, why it is not newer."""
+        """Draw a state, at most `height` lines high. `trouble` says why the state is not new."""
         head = _overview(state, trouble)
         sections = [section for section in self._sections(state) if section.rows]
         if height is None:
@@ -216,7 +222,7 @@ class Screen:
 
 
 def shares(wanted: Sequence[int], lines: int) -> list[int]:
-    """How many rows each of several tables gets, of so many lines: what all want, or the same for all who want more.
+    """Share lines among tables: return how many rows each gets, equally many unless it wants fewer.
 
     >>> shares([40, 5, 0], 30), shares([3, 2], 60), shares([9, 9], 6)
     ([15, 5, 0], [3, 2], [1, 0])
@@ -224,7 +230,7 @@ def shares(wanted: Sequence[int], lines: int) -> list[int]:
     left = lines
     given = [0] * len(wanted)
     for index, rows in enumerate(wanted):
-        if rows and left > FRAME:  # a table that has room for no row is not shown
+        if rows and left > FRAME:  # a table without room for one row is not shown
             given[index], left = 1, left - FRAME - 1
     while left > 0 and any(0 < given[index] < rows for index, rows in enumerate(wanted)):
         for index, rows in enumerate(wanted):
@@ -241,7 +247,7 @@ def _overview(state: dict[str, Any], trouble: str = "") -> Text:
         f"{process['descriptors']}   loop lag {process['loop_lag'] * 1000:.1f} ms\n",
         "bold",
     )
-    head.append(", ".join(map(printable, state["endpoints"])) or "nothing runs")
+    head.append(", ".join(map(printable, state["endpoints"])) or "no service runs")
     for problem in [*([trouble] if trouble else []), *state.get("problems", [])[:3]]:
         head.append("\n" + printable(problem), "red")
     head.append("\n")
@@ -249,7 +255,7 @@ def _overview(state: dict[str, Any], trouble: str = "") -> Text:
 
 
 def lasting(seconds: float) -> str:
-    """A time, in the two largest units.
+    """Return a time in its two largest units.
 
     >>> lasting(59.9), lasting(3 * 3600 + 61), lasting(400 * 86400)
     ('59 s', '3 h 1 m', '400 d 0 h')
@@ -303,7 +309,7 @@ def _topics(topics: Iterable[dict[str, Any]]) -> Section:
 
 
 def sparkline(values: Iterable[float]) -> str:
-    """Figures as a row of bars.
+    """Return numbers as a row of bars.
 
     >>> sparkline([0, 1, 2, 4])
     '▁▃▅█'

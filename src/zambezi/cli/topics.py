@@ -1,7 +1,7 @@
-"""`zambezi topics`: which topics a middleware has, and who subscribed to them.
+"""`zambezi topics`: list the topics of a middleware, and their subscribers.
 
-The middleware answers itself: a PUT to the topic `$topics`, with X-REPLY-TO, brings MESSAGEs with JSON in them, to us
-and to nobody else.
+The middleware itself answers: it replies to a PUT on the topic `$topics`, with X-REPLY-TO, by MESSAGEs with JSON, which
+only this client gets.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 
-from zambezi.cli.middleware import add_middleware_options, connector_options
-from zambezi.cli.node import seconds
-from zambezi.cli.terminal import Console, say
+from zambezi.cli.middleware import add_middleware_options
+from zambezi.cli.quantity import seconds
+from zambezi.cli.security import security_of
+from zambezi.cli.terminal import Console, plain, say
 from zambezi.mcollective.errors import McollectiveError
 from zambezi.mcollective.sync import Connector
 from zambezi.wire.text import printable
@@ -33,23 +34,23 @@ TOPICS: Final = "$topics"
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "topics",
-        help="the topics of an MCollective middleware, and their subscribers",
+        help="list the topics of an MCollective middleware, and their subscribers",
         description=(
-            "The topics that have subscribers, how many, and what went through them since the first came. Where the "
-            "output is no terminal: a line for each, with tabs between."
+            "List the topics that have subscribers: the number of subscribers, and of messages and deliveries since "
+            "the first subscriber came. If the output is not a terminal, each topic is a line with tabs."
         ),
     )
-    parser.add_argument("--clients", action="store_true", help="name the subscribers (the first hundred of each topic)")
-    parser.add_argument("--json", action="store_true", help="all that the middleware tells, as JSON")
+    parser.add_argument("--clients", action="store_true", help="name the subscribers (up to a hundred of each topic)")
+    parser.add_argument("--json", action="store_true", help="print the whole answer of the middleware as JSON")
     parser.add_argument(
-        "--timeout", metavar="SECONDS", type=seconds, default=5.0, help="how long to wait for an answer (default: 5)"
+        "--timeout", metavar="TIME", type=seconds, default=5.0, help="how long to wait for an answer (default: 5s)"
     )
     add_middleware_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with Connector(arguments.connect, **connector_options(arguments)) as connector:
+    with Connector(arguments.connect, security=security_of(arguments)) as connector:
         report = ask(connector, arguments.timeout)
     topics: list[dict[str, Any]] = report["topics"]
     if arguments.json:
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def ask(connector: Connector, timeout: float) -> dict[str, Any]:
-    """What the middleware tells of itself, put together."""
+    """Return the middleware's report, joined from its parts."""
     deadline = time.monotonic() + timeout
     reply_to = f"zambezi topics {os.getpid()}"
     topics: list[dict[str, Any]] = []
@@ -78,7 +79,9 @@ def ask(connector: Connector, timeout: float) -> dict[str, Any]:
             if part["part"] == part["parts"]:
                 return {"clients": part["clients"], "counters": part["counters"], "topics": topics}
     except TimedOut:
-        raise McollectiveError(f"no answer within {timeout:g} s: is a middleware there, and is it Zambezi's?") from None
+        raise McollectiveError(
+            f"no answer within {timeout:g} s: is the middleware running, and is it Zambezi's?"
+        ) from None
 
 
 def _table(topics: list[dict[str, Any]], report: dict[str, Any], clients: bool) -> Table:
@@ -96,12 +99,12 @@ def _table(topics: list[dict[str, Any]], report: dict[str, Any], clients: bool) 
         )
     for topic in topics:
         table.add_row(
-            _plain(str(topic["topic"])),
+            plain(str(topic["topic"])),
             f"{topic['subscribers']:,}",
             f"{topic['messages']:,}",
             f"{topic['deliveries']:,}",
             "yes" if topic["kept"] else "",
-            *(["\n".join(_plain(name) for name in _clients(topic))] if clients else []),
+            *(["\n".join(plain(name) for name in _clients(topic))] if clients else []),
         )
     return table
 
@@ -110,8 +113,3 @@ def _clients(topic: dict[str, Any]) -> list[str]:
     names = [printable(f"{identity} ({user})" if user else identity) for identity, user in topic["clients"]]
     more = int(topic["subscribers"]) - len(names)
     return [*names, f"and {more} more"] if more > 0 else names
-
-
-def _plain(text: str) -> str:
-    """Strangers' text: no commands to the terminal, and no markup."""
-    return printable(text).replace("[", r"\[")

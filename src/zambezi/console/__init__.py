@@ -1,6 +1,6 @@
-"""The console: a page that shows a server at work, and what machines ask of it: metrics, health, JSON.
+"""The console: a web page that shows a server at work, and metrics, health checks and JSON for programs.
 
-It needs the extra `zambezi[console]`. Nothing on the page comes from another host, and it works offline.
+It needs the extra `zambezi[console]`. The page loads nothing from other hosts, so it works offline.
 """
 
 from __future__ import annotations

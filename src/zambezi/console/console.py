@@ -3,16 +3,20 @@
     /              the page
     /api/state     everything that the page shows, as JSON
     /api/live      the same every second, as server-sent events
-    /api/tail      a stream as it comes, as server-sent events: ?stream=...&pattern=...&since=...
-    /api/history   what it did in the last three minutes
-    /api/log       the last logs of the mesh
+    /api/tail      the messages of a stream, as server-sent events: ?stream=...&pattern=...&since=...
+    /api/history   rates and lags of the last three minutes
+    /api/log       the latest logs of the mesh
     /api/results   the latest results of the pipelines
     /metrics       for Prometheus
     /healthz       200 while the process lives
     /readyz        200 while every service can do its work; 503 and the reasons if one cannot
 
-With a token, whoever asks for anything but the health must show it: as a bearer token, or as `?token=` once, from then
-on in a cookie. See `guard` for who may see it, and `door` for how many.
+If a token is configured, every request except for the health checks must present it: as a bearer token, or once as
+`?token=`, which sets a cookie. `guard` decides which requests are answered, and `door` how many.
+
+A follower is a request for /api/live or /api/tail, whose response does not end by itself. It ends when its browser
+leaves or when the console stops. Each way, the task of the request ends only after the follower has closed its client
+of the broker, and the console does not stop before all these tasks have ended.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -42,6 +46,7 @@ from zambezi.server.errors import SettingError
 from zambezi.server.state import recent_logs, state_of
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.client.arguments import Since
+from zambezi.zeps.client.batch import Message
 
 if TYPE_CHECKING:
     from zambezi.server import Server
@@ -50,13 +55,13 @@ _log: Final = logging.getLogger("zambezi.console")
 _log.addFilter(is_ours)
 
 EVERY: Final = 1.0  # seconds between two states
-TAIL_WINDOW: Final = 256 * 1024  # octets on the way to a page
-TAIL_BODY: Final = 4096  # octets of a body that are shown
+TAIL_WINDOW: Final = 256 * 1024  # bytes that the broker may send ahead of a page
+TAIL_BODY: Final = 4096  # bytes of a body that the page gets
 _PLACES: Final[Mapping[str, Since]] = {"earliest": "earliest", "latest": "latest"}
 
 
 class Console:
-    """Serves the page of a server, from `async with` until its end."""
+    """The web server that shows a server. It runs inside `async with`."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -79,11 +84,19 @@ class Console:
                 web.static("/static", Path(str(resources.files("zambezi.console") / "static"))),
             ]
         )
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, keepalive_timeout=KEPT, logger=_log)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=0.5,
+            keepalive_timeout=KEPT,
+            handler_cancellation=True,  # or a follower would notice that its browser has left only at its next write
+            logger=_log,
+        )
         self._listener: asyncio.Server | None = None
         self._door = Door()
-        self._shared = (-EVERY, b"")  # the last state that followers were told, and when
+        self._shared = (-EVERY, b"")  # when the followers' last state was made, and the state
         self._stopping = asyncio.Event()
+        self._followers: set[asyncio.Timeout] = set()  # each ends one follower
         self._history = History()
         self._sampling: asyncio.Task[None] | None = None
         self.url = ""
@@ -98,7 +111,7 @@ class Console:
             await self._runner.cleanup()
             raise SettingError(
                 ("console", "host" if isinstance(error, socket.gaierror) else "port"),
-                f"the console cannot be served at {host}:{port}: {_reason(error)}; choose another port, or address",
+                f"the console cannot listen on {host}:{port}: {_reason(error)}; choose another port or address",
             ) from error
         self._sampling = asyncio.create_task(self._sample())
         host, port = self._listener.sockets[0].getsockname()[:2]
@@ -107,21 +120,25 @@ class Console:
 
     async def __aexit__(self, *_: object) -> None:
         self._stopping.set()
+        now = asyncio.get_running_loop().time()
+        for follower in self._followers:
+            follower.reschedule(now)
         if self._sampling is not None:
             await self._sampling
         if self._listener is not None:
             self._listener.close()
         self._door.close()
         await self._runner.cleanup()
+        await self._door.wait_until_empty()
 
-    # Who may see it
+    # Access
 
     @web.middleware
     async def _enter(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._door.came_in(request)
         return await handler(request)
 
-    # The page and what it shows
+    # The page, and its data
 
     async def _page(self, _request: web.Request) -> web.Response:
         page = (resources.files("zambezi.console") / "static" / "index.html").read_text(encoding="utf-8")
@@ -133,13 +150,13 @@ class Console:
     async def _live(self, request: web.Request) -> web.StreamResponse:
         return await self._events(request, self._states())
 
-    async def _states(self) -> AsyncIterator[bytes]:
+    async def _states(self) -> AsyncGenerator[bytes, None]:
         while not self._stopping.is_set():
             yield self._state_for_all()
             await self._pause()
 
     def _state_for_all(self) -> bytes:
-        """The state, made once for all who follow it."""
+        """Return the state, made once for all followers."""
         now = asyncio.get_running_loop().time()
         if now - self._shared[0] > EVERY / 2:
             self._shared = now, json.dumps(state_of(self._server)).encode()
@@ -151,7 +168,7 @@ class Console:
             await self._pause()
 
     async def _pause(self) -> None:
-        """Until the next state is due, or the end has come."""
+        """Wait until the next state is due, or the console stops."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), EVERY)
 
@@ -161,46 +178,39 @@ class Console:
     async def _tail(self, request: web.Request) -> web.StreamResponse:
         endpoint = self._server.local_zeps
         if endpoint is None:
-            raise web.HTTPNotFound(text="There is no broker of streams here.\n")
+            raise web.HTTPNotFound(text="This server has no broker of streams.\n")
         stream = request.query.get("stream", "")
         pattern = request.query.get("pattern", "")
         since = _since(request.query.get("since", "latest"))
         return await self._events(request, self._messages(endpoint, stream, pattern, since))
 
-    async def _messages(self, endpoint: str, stream: str, pattern: str, since: Since) -> AsyncIterator[bytes]:
-        async for told in self._tailed(endpoint, stream, pattern, since):
-            yield json.dumps(told).encode()
-
-    async def _tailed(self, endpoint: str, stream: str, pattern: str, since: Since) -> AsyncIterator[dict[str, Any]]:
+    async def _messages(self, endpoint: str, stream: str, pattern: str, since: Since) -> AsyncGenerator[bytes, None]:
         broker = self._server.broker
         if broker is None or broker.engine.find(stream) is None:
-            yield {"error": f"there is no stream {stream}"}  # to look at one must not make it
+            yield _error(f"there is no stream {stream}")  # a subscription would create it
             return
         try:
             async with Client.connect(endpoint) as client:
-                subscription = client.stream(stream).subscribe(pattern, since=since, window=TAIL_WINDOW)
-                async for message in subscription:
-                    yield {
-                        "sequence": message.sequence,
-                        "key": label(message.key),
-                        "body": message.body[:TAIL_BODY].decode("utf-8", "backslashreplace"),
-                        "size": len(message.body),
-                        "shown": min(TAIL_BODY, len(message.body)),
-                    }
+                async for message in client.stream(stream).subscribe(pattern, since=since, window=TAIL_WINDOW):
+                    yield _shown(message)
         except ZambeziError as error:
-            yield {"error": str(error)}
+            yield _error(str(error))
 
-    async def _events(self, request: web.Request, values: AsyncIterator[bytes]) -> web.StreamResponse:
+    async def _events(self, request: web.Request, values: AsyncGenerator[bytes, None]) -> web.StreamResponse:
+        """Send values to a follower until they end, its browser leaves, or the console stops."""
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
-        with self._door.follow():
-            await response.prepare(request)
-            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
-                async for value in values:
-                    await response.write(b"data: " + value + b"\n\n")
-            with contextlib.suppress(RuntimeError):
-                await values.aclose()  # type: ignore[attr-defined]
+        async with contextlib.aclosing(values):
+            with self._door.follow(), contextlib.suppress(ConnectionError, TimeoutError):
+                await response.prepare(request)
+                async with asyncio.timeout(0 if self._stopping.is_set() else None) as follower:
+                    self._followers.add(follower)
+                    try:
+                        async for value in values:
+                            await response.write(b"data: " + value + b"\n\n")
+                    finally:
+                        self._followers.discard(follower)
         return response
 
     async def _log(self, _request: web.Request) -> web.Response:
@@ -209,7 +219,7 @@ class Console:
     async def _results(self, _request: web.Request) -> web.Response:
         return web.json_response(latest_results(self._config.results))
 
-    # What machines ask
+    # Metrics and health
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=exposition(self._server), headers={"Content-Type": CONTENT_TYPE})
@@ -220,13 +230,29 @@ class Console:
     async def _readyz(self, request: web.Request) -> web.Response:
         problems = self._server.problems
         if problems and not self._guard.trusts(request):
-            problems = ["not ready; who shows the token is told why"]  # the names of streams are not for everybody
+            problems = ["not ready; present the token to see why"]  # the names of streams are not public
         return web.Response(text="".join(f"{one}\n" for one in problems) or "ok\n", status=503 if problems else 200)
 
 
 def _reason(error: OSError) -> str:
-    """Why it failed, without what asyncio adds."""
+    """Return the reason of an error without the words that asyncio adds."""
     return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+
+
+def _error(text: str) -> bytes:
+    return json.dumps({"error": text}).encode()
+
+
+def _shown(message: Message) -> bytes:
+    """Return a message as the page gets it."""
+    shown: dict[str, Any] = {
+        "sequence": message.sequence,
+        "key": label(message.key),
+        "body": message.body[:TAIL_BODY].decode("utf-8", "backslashreplace"),
+        "size": len(message.body),
+        "shown": min(TAIL_BODY, len(message.body)),
+    }
+    return json.dumps(shown).encode()
 
 
 def _since(text: str) -> Since:
@@ -237,4 +263,4 @@ def _since(text: str) -> Since:
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise web.HTTPBadRequest(text="since is earliest, latest, a sequence or a time in ISO 8601\n") from None
+        raise web.HTTPBadRequest(text="since must be earliest, latest, a sequence or a time in ISO 8601\n") from None

@@ -1,4 +1,4 @@
-"""What a server did of late, second by second, so that a page that is opened shows more than the moment."""
+"""The rates and lags of the last minutes, one sample per second, so that a newly opened page can draw its charts."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from zambezi.server import Server
 
-KEPT: Final = 180  # samples, one in a second
-MOST: Final = 200  # streams of which rates are kept: those that were there first
+KEPT: Final = 180  # samples, one per second
+MOST: Final = 200  # streams whose rates are kept: the first ones
 
 
 class History:
-    """The last samples: of the whole server, and of each stream."""
+    """The latest samples of the server and of each stream."""
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[float, float, float]] = deque(maxlen=KEPT)  # time, messages in a second, lag in ms
+        self._samples: deque[tuple[float, float, float]] = deque(maxlen=KEPT)  # time, messages per second, lag in ms
         self._rates: dict[str, deque[float]] = {}
 
     def sample(self, server: Server, now: float) -> None:
-        """Take the figures of this second; `now` is in seconds since 1970."""
+        """Add a sample; `now` is in seconds since 1970."""
         streams = list(server.broker.engine.streams) if server.broker is not None else []
         self._samples.append((now, sum(stream.rate for stream in streams), server.loop_lag.lag * 1000))
         names = {stream.name for stream in streams}
@@ -35,7 +35,7 @@ class History:
             rates.append(stream.rate)
 
     def told(self) -> dict[str, Any]:
-        """As the page takes it."""
+        """Return the samples as the page gets them."""
         time, rate, lag = zip(*self._samples, strict=True) if self._samples else ((), (), ())
         return {
             "time": time,

@@ -1,8 +1,8 @@
-"""The state of a server in Prometheus' form.
+"""The state of a server in the format of Prometheus.
 
-Who scrapes keeps a series for each combination of labels, for months. So labels are few, and the same tomorrow: streams
-by name, the first thousand of them; and no clients, of which each connection would be a new one. Of the subscribers of
-a stream the one that is worst off is told; `/api/state` has them all.
+Prometheus keeps a series for each combination of labels, for months. So the labels are few and stable: streams have
+their names, up to a thousand of them. Clients have no label, because each connection would make a new series: a stream
+has the values of its slowest subscriber, and `/api/state` has those of all.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from zambezi.server import Server
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
-STREAMS: Final = 1000  # that have series of their own
+STREAMS: Final = 1000  # streams that have their own series
 
 
 class _State(Collector):
-    """Made anew from the state at each scrape: nothing is counted twice, and nothing is kept for what is gone."""
+    """The metrics of one state. Each scrape makes a new one, so removed streams leave no series behind."""
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         self._state = state
@@ -35,7 +35,7 @@ class _State(Collector):
         yield from _process(state["process"])
         yield from _queues(state["queues"])
         yield GaugeMetricFamily(
-            "zambezi_problems", "why the server is not ready, as /readyz tells", value=len(state["problems"])
+            "zambezi_problems", "problems that make the server not ready; see /readyz", value=len(state["problems"])
         )
         if state["zeps"] is not None:
             yield from _zeps(state["zeps"])
@@ -50,7 +50,7 @@ class _State(Collector):
 
 
 def exposition(server: Server) -> bytes:
-    """What a scrape of the server gets."""
+    """Return the answer to a scrape."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_State(state_of(server)))
     return generate_latest(registry)
@@ -58,10 +58,10 @@ def exposition(server: Server) -> bytes:
 
 def _process(process: Mapping[str, float]) -> Iterator[Metric]:
     yield GaugeMetricFamily("zambezi_memory_bytes", "resident memory", value=process["memory"])
-    yield GaugeMetricFamily("zambezi_descriptors", "open descriptors", value=process["descriptors"])
-    yield GaugeMetricFamily("zambezi_loop_lag_seconds", "how late the event loop was", value=process["loop_lag"])
+    yield GaugeMetricFamily("zambezi_descriptors", "open file descriptors", value=process["descriptors"])
+    yield GaugeMetricFamily("zambezi_loop_lag_seconds", "delay of the event loop", value=process["loop_lag"])
     yield GaugeMetricFamily(
-        "zambezi_loop_lag_worst_seconds", "how late it was at worst, of late", value=process["loop_lag_worst"]
+        "zambezi_loop_lag_worst_seconds", "worst recent delay of the event loop", value=process["loop_lag_worst"]
     )
 
 
@@ -69,18 +69,20 @@ _OF_STREAMS = {
     "last": ("zambezi_stream_sequence", "the last sequence", GaugeMetricFamily),
     "first": ("zambezi_stream_first_sequence", "the oldest sequence that is kept", GaugeMetricFamily),
     "octets": ("zambezi_stream_bytes", "the size of the journal", GaugeMetricFamily),
-    "rate": ("zambezi_stream_messages_per_second", "messages published of late", GaugeMetricFamily),
+    "rate": ("zambezi_stream_messages_per_second", "messages published per second, recently", GaugeMetricFamily),
     "subscribers": ("zambezi_stream_subscribers", "subscribers", GaugeMetricFamily),
 }
 _OF_SUBSCRIBERS: Final[Mapping[str, tuple[str, str, Callable[[Iterable[int]], int]]]] = {
     "lag": ("zambezi_subscriber_lag", "messages that the slowest subscriber is behind", max),
-    "credit": ("zambezi_subscriber_credit_bytes", "octets that may be sent to the subscriber with least credit", min),
+    "credit": ("zambezi_subscriber_credit_bytes", "the least credit of any subscriber, in bytes", min),
 }
 
 
 def _queues(queues: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
-    length = GaugeMetricFamily("zambezi_queue_length", "what is in a queue; the longest, of many", labels=["queue"])
-    bound = GaugeMetricFamily("zambezi_queue_bound", "what it holds at most", labels=["queue"])
+    length = GaugeMetricFamily(
+        "zambezi_queue_length", "length of a queue; of many alike, the longest", labels=["queue"]
+    )
+    bound = GaugeMetricFamily("zambezi_queue_bound", "maximum length of a queue", labels=["queue"])
     for queue in queues:
         length.add_metric([queue["queue"]], queue["length"])
         bound.add_metric([queue["queue"]], queue["bound"])
@@ -89,13 +91,15 @@ def _queues(queues: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
 
 
 def label(text: str) -> str:
-    """A name as a label: octets that are no UTF-8 are escaped, for they could not be written."""
+    """Return a name as a label: bytes that are not UTF-8 are escaped, because the format is UTF-8."""
     return as_bytes(text).decode("utf-8", "backslashreplace")
 
 
 def _zeps(zeps: Mapping[str, Any]) -> Iterator[Metric]:
     yield from _streams(zeps["streams"][:STREAMS])
-    yield GaugeMetricFamily("zambezi_streams", "streams, also those without series", value=len(zeps["streams"]))
+    yield GaugeMetricFamily(
+        "zambezi_streams", "number of streams, including those without series", value=len(zeps["streams"])
+    )
     yield from _subscribers(zeps["clients"], {one["stream"] for one in zeps["streams"][:STREAMS]})
     yield from _counts(zeps)
 
@@ -106,21 +110,21 @@ def _streams(streams: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
         for stream in streams:
             metric.add_metric([label(stream["stream"])], stream[key])
         yield metric
-    held = GaugeMetricFamily("zambezi_stream_held", "1 if nothing can be journalled now", labels=["stream"])
+    held = GaugeMetricFamily("zambezi_stream_held", "1 if the stream cannot be written now", labels=["stream"])
     for stream in streams:
         held.add_metric([label(stream["stream"])], 1 if stream["held"] else 0)
     yield held
-    feeds = CounterMetricFamily("zambezi_multicast", "what went to groups", labels=["stream", "what"])
+    feeds = CounterMetricFamily("zambezi_multicast", "multicast traffic, by kind", labels=["stream", "what"])
     for stream in streams:
         for what, count in (stream["feed"] or {}).items():
             feeds.add_metric([label(stream["stream"]), what], count)
     yield feeds
 
 
-def _subscribers(clients: Iterable[Mapping[str, Any]], told: Container[str]) -> Iterator[Metric]:
+def _subscribers(clients: Iterable[Mapping[str, Any]], streams: Container[str]) -> Iterator[Metric]:
     followed: dict[str, list[Mapping[str, Any]]] = {}
     for client in clients:
-        if "lag" in client and client["stream"] in told:
+        if "lag" in client and client["stream"] in streams:
             followed.setdefault(client["stream"], []).append(client)
     for key, (name, text, worst) in _OF_SUBSCRIBERS.items():
         gauge = GaugeMetricFamily(name, text, labels=["stream"])
@@ -134,27 +138,33 @@ def _subscribers(clients: Iterable[Mapping[str, Any]], told: Container[str]) -> 
 
 
 def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
-    invalid = CounterMetricFamily("zambezi_invalid", "what was answered INVALID, by kind", labels=["kind"])
+    invalid = CounterMetricFamily("zambezi_invalid", "INVALID answers to clients, by kind", labels=["kind"])
     for kind_of, count in zeps["invalid"].items():
         invalid.add_metric([kind_of], count)
     yield invalid
     yield CounterMetricFamily("zambezi_published_messages", "messages published", value=zeps["published"])
-    yield CounterMetricFamily("zambezi_fell_behind", "readers that retention has passed", value=zeps["fell_behind"])
-    yield CounterMetricFamily("zambezi_dismissed", "publishers let go: too much waits", value=zeps["dismissed"])
+    yield CounterMetricFamily(
+        "zambezi_fell_behind", "subscribers whose next message retention had removed", value=zeps["fell_behind"]
+    )
+    yield CounterMetricFamily(
+        "zambezi_dismissed", "publishers disconnected because too much waited for the disk", value=zeps["dismissed"]
+    )
     yield CounterMetricFamily("zambezi_unread", "clients that did not read their answers", value=zeps["unread"])
     yield CounterMetricFamily("zambezi_refused", "connections refused", value=zeps["refused"])
     yield CounterMetricFamily("zambezi_handshakes_failed", "handshakes that failed", value=zeps["handshakes_failed"])
-    yield CounterMetricFamily("zambezi_journal_syncs", "journals brought onto the disk", value=zeps["syncs"])
-    yield CounterMetricFamily("zambezi_journal_sync_seconds", "and how long it took", value=zeps["sync_seconds"])
+    yield CounterMetricFamily("zambezi_journal_syncs", "fsyncs of journals", value=zeps["syncs"])
+    yield CounterMetricFamily(
+        "zambezi_journal_sync_seconds", "total time of all fsyncs of journals", value=zeps["sync_seconds"]
+    )
     yield GaugeMetricFamily(
-        "zambezi_journal_sync_latency_seconds", "how long the last ones took", value=zeps["sync_latency"]
+        "zambezi_journal_sync_latency_seconds", "mean time of the latest fsyncs", value=zeps["sync_latency"]
     )
 
 
 def _mcollective(mcollective: Mapping[str, Any]) -> Iterator[Metric]:
     yield GaugeMetricFamily("zambezi_mcollective_clients", "connected clients", value=mcollective["clients"])
     yield GaugeMetricFamily("zambezi_mcollective_topics", "topics with subscribers", value=len(mcollective["topics"]))
-    metric = CounterMetricFamily("zambezi_mcollective", "what the middleware did, by kind", labels=["what"])
+    metric = CounterMetricFamily("zambezi_mcollective", "counters of the middleware, by kind", labels=["what"])
     for what, count in mcollective["counters"].items():
         metric.add_metric([what], count)
     yield metric
@@ -162,7 +172,7 @@ def _mcollective(mcollective: Mapping[str, Any]) -> Iterator[Metric]:
 
 def _zre(zre: Mapping[str, Any]) -> Iterator[Metric]:
     yield GaugeMetricFamily("zambezi_peers", "peers in the mesh", value=len(zre["peers"]))
-    metric = CounterMetricFamily("zambezi_mesh_bad_input", "what was discarded, by kind", labels=["kind"])
+    metric = CounterMetricFamily("zambezi_mesh_bad_input", "discarded input from the mesh, by kind", labels=["kind"])
     for kind, count in zre["counters"].items():
         metric.add_metric([kind], count)
     yield metric

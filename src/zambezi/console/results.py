@@ -1,4 +1,4 @@
-"""The latest results of the pipelines, as they wrote them for the console: small JSON files in a directory."""
+"""The latest results of the pipelines, which they write for the console as small JSON files in a directory."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-_LARGEST: Final = 1 << 20  # octets of a file
+_LARGEST: Final = 1 << 20  # bytes of a file
 _MOST: Final = 100  # files
 
 
 def latest_results(directory: str) -> list[dict[str, Any]]:
-    """The tables in `*.json` of a directory, the newest first. A file that cannot be read is left out."""
+    """Return the tables in the `*.json` files of a directory, the newest first. Skip files that cannot be read."""
     if not directory:
         return []
     found = []

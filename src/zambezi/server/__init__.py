@@ -1,4 +1,4 @@
-"""The services of one process, put together: what `zambezi serve` runs."""
+"""The services of one process, as `zambezi serve` runs them."""
 
 from __future__ import annotations
 

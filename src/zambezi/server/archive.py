@@ -1,7 +1,7 @@
 """The journal of the middleware: topics bound to the stream `mcollective`.
 
-The routing key is the topic. The body is the sender's identity and the frames of MESSAGE, each as a long string: four
-octets of length, and the octets.
+The routing key is the topic. The body is the sender's identity and the frames of MESSAGE, each as a long string: its
+length in four bytes, then its bytes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from zambezi.zeps.errors import JournalError, OutOfRange
 from zambezi.zeps.layout import PUBLISH
 
 _LENGTH: Final = Struct(">I")
-_LONGEST: Final = 255  # octets of a routing key
-_LOOKED_THROUGH: Final = 1 << 18  # octets at a time
-_BEFORE_KEY: Final = 11  # octets of DELIVER: signature, id, sequence
+_LONGEST: Final = 255  # bytes of a routing key
+_READ_AT_ONCE: Final = 1 << 18  # bytes
+_BEFORE_KEY: Final = 11  # bytes of DELIVER: signature, id, sequence
 
 
 class StreamArchive:
-    """Keeps topics in a stream."""
+    """An archive that keeps topics in a stream."""
 
     def __init__(self, stream: BrokerStream, topics: Sequence[str]) -> None:
         self._stream = stream
@@ -44,7 +44,7 @@ class StreamArchive:
         self, topic: bytes, sender: bytes, messages: Sequence[tuple[bytes, ...]], stored: Callable[[str], object] | None
     ) -> int:
         if len(topic) > _LONGEST:
-            raise ArchiveError(f"a topic that is journalled has at most {_LONGEST} octets; this one has {len(topic)}")
+            raise ArchiveError(f"a journalled topic has at most {_LONGEST} bytes; this one has {len(topic)}")
         head = PUBLISH + bytes((len(topic),)) + topic
         published = []
         for frames in messages:
@@ -53,7 +53,7 @@ class StreamArchive:
         try:
             last = self._stream.append(published)
         except JournalError as error:
-            raise ArchiveError(f"it could not be journalled, and was not delivered: {error}") from None
+            raise ArchiveError(f"the message could not be journalled and was not delivered: {error}") from None
         if stored is not None:
             self._stream.confirm_when_safe(_Stored(stored))
         return last - len(published) + 1
@@ -62,16 +62,16 @@ class StreamArchive:
         journal = self._stream.journal
         after = journal.before(microseconds_of(since)) if isinstance(since, datetime) else since or journal.first - 1
         if after > journal.last:
-            raise ArchiveError(f"there is no sequence {after} yet: the last one is {journal.last}")
+            raise ArchiveError(f"sequence {after} does not exist yet; the last one is {journal.last}")
         if after < journal.first - 1:
-            raise ArchiveError(f"sequences before {journal.first} are not kept any more; ask from {journal.first - 1}")
+            raise ArchiveError(f"sequences before {journal.first} were removed; ask from {journal.first - 1}")
         return self._play(set(topics), after)
 
     def _play(self, topics: set[bytes], after: int) -> Iterator[Kept | None]:
         reader = self._stream.journal.reader(after)
         while True:
             try:
-                span = reader.peek(_LOOKED_THROUGH)
+                span = reader.peek(_READ_AT_ONCE)
             except OutOfRange as error:
                 raise ArchiveError(f"{error}; ask again") from None
             if span is None:
@@ -93,7 +93,7 @@ def _kept(block: Block, topics: set[bytes]) -> Iterator[Kept]:
 
 
 def _split(body: bytes) -> list[bytes]:
-    """The long strings of a body; none, if it is none of ours: anybody may publish to the stream."""
+    """Return the long strings of a body; none if the body has another form, since any client can publish here."""
     parts = []
     position = 0
     while position < len(body):
@@ -108,7 +108,7 @@ def _split(body: bytes) -> list[bytes]:
 
 
 class _Stored:
-    """Waits for a message to be safe."""
+    """A barrier that reports when the stream has stored a message."""
 
     def __init__(self, stored: Callable[[str], object]) -> None:
         self._stored = stored
@@ -124,4 +124,4 @@ class _Stored:
         self._stored(reason)
 
     def dismiss(self) -> None:
-        self._stored("too much waits for room on the disk already")
+        self._stored("too many messages already wait for room on the disk")

@@ -1,4 +1,4 @@
-"""The errors of putting a server together."""
+"""The errors of starting a server."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from zambezi.errors import ZambeziError
 
 
 class ServerError(ZambeziError):
-    """A server cannot be put together as it was told."""
+    """A server cannot start as it is configured."""
 
 
 class ConfigError(ServerError):
-    """A configuration has mistakes: one line for each."""
+    """A configuration has mistakes; the text has one line for each."""
 
     def __init__(self, mistakes: Sequence[str]) -> None:
         super().__init__("\n".join(mistakes))
@@ -20,7 +20,7 @@ class ConfigError(ServerError):
 
 
 class SettingError(ServerError):
-    """A setting that is right by itself cannot be had on this machine now. `path` names it, as in ("zeps", "data")."""
+    """A valid setting cannot be used on this machine now. `path` names the setting, as in ("server", "data")."""
 
     def __init__(self, path: tuple[str, ...], problem: str) -> None:
         super().__init__(f"{'.'.join(path)}: {problem}")
@@ -29,4 +29,4 @@ class SettingError(ServerError):
 
 
 class KeyDirectoryError(ServerError):
-    """A key directory lacks something."""
+    """A key directory is incomplete."""

@@ -1,11 +1,11 @@
 """The key directory: one place for the keys of all services of a server.
 
 keys/
-    server.key      the server's secret           zambezi keygen server --directory keys
-    server.pub      its public key: for the clients
+    server.key      the server's secret key           zambezi keygen server --directory keys
+    server.pub      the server's public key, which every client needs
     allowed/        a NAME.pub for each client that may connect
-    group.key       seals multicast groups        zambezi keygen group --directory keys
-    mesh.key        lets into the mesh            zambezi keygen mesh --directory keys; every node needs it
+    group.key       encrypts multicast groups         zambezi keygen group --directory keys
+    mesh.key        encrypts the mesh; every node needs it    zambezi keygen mesh --directory keys
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ MESH: Final = "mesh.key"
 
 @dataclass(frozen=True, slots=True)
 class KeyDirectory:
-    """The server's key pair, and who may connect."""
+    """The server's key pair, and the keys of the clients that may connect."""
 
     pair: KeyPair
     ring: Keyring
     authenticator: Authenticator
-    group_key: bytes = b""  # what multicast is sealed with
-    mesh: KeyPair | None = None  # what nodes of the mesh know each other by
+    group_key: bytes = b""  # encrypts multicast groups
+    mesh: KeyPair | None = None  # the key pair that all nodes of the mesh share
 
     @property
     def security(self) -> CurveServer:
@@ -42,12 +42,13 @@ class KeyDirectory:
 
     @classmethod
     def read(cls, path: Path) -> KeyDirectory:
+        """Read the keys in a directory. Raise `KeyDirectoryError` if it is incomplete."""
         secret, allowed = path / SECRET, path / ALLOWED
         if not secret.exists():
-            raise KeyDirectoryError(f"{secret} is not there; make it: zambezi keygen server --directory {path}")
+            raise KeyDirectoryError(f"{secret} does not exist; make it with zambezi keygen server --directory {path}")
         if not allowed.is_dir():
             raise KeyDirectoryError(
-                f"{allowed} is not there, so that nobody may connect; make it, and copy the NAME.pub of each client "
+                f"{allowed} does not exist, so no client can connect; make it, and copy the NAME.pub of each client "
                 f"into it"
             )
         group, mesh = path / GROUP, path / MESH
@@ -62,10 +63,10 @@ class KeyDirectory:
 
     @property
     def problems(self) -> list[str]:
-        """What in `allowed/` lets nobody in, and why."""
+        """The files in `allowed/` that are ignored, and why."""
         return sorted(self.ring.problems.values())
 
     @property
     def names(self) -> set[str]:
-        """Those who may connect."""
+        """The names of the clients that may connect."""
         return {name for names in self.ring.keys.values() for name in names}

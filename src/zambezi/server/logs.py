@@ -1,6 +1,6 @@
-"""The log service of the mesh, journalled: what nodes report goes to the stream `zrelog`.
+"""The journal of the mesh's log service: the logs of all nodes go to the stream `zrelog`.
 
-The routing key is `LEVEL.EVENT.NODE`, with the node's hash in four hex digits; the body is the LOG message as it came.
+The routing key is `LEVEL.EVENT.NODE`, with the node's hash in four hex digits; the body is the LOG message as received.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from zambezi.zeps.messages import Publish
 from zambezi.zre.asyncio import LogService
 from zambezi.zre.log import Record, What
 
-RECENT: Final = 1000  # logs that are kept to be shown
-PAIRS: Final = 10_000  # of those who talk
+RECENT: Final = 1000  # logs kept in memory for the console
+PAIRS: Final = 10_000  # pairs of sender and receiver whose messages are counted
 
 
 def key_of(record: Record) -> str:
-    """The routing key of a log."""
+    """Return the routing key of a log."""
     log = record.log
     return f"{log.level.name}.{log.event.name}.{log.node:04x}"
 
 
 class LogJournal:
-    """Carries logs from a service to a stream."""
+    """A task that copies logs from the log service to a stream."""
 
     def __init__(self, service: LogService, stream: BrokerStream) -> None:
         self._service = service
         self._stream = stream
         self.journalled = 0
-        self.lost = 0  # there was no room in the journal; those who log do not wait
+        self.lost = 0  # the journal had no room, and the nodes do not wait for it
         self.recent: deque[Record] = deque(maxlen=RECENT)
-        self.talk: Counter[tuple[int, int]] = Counter()  # who sent to whom, by hashes, of late
+        self.talk: Counter[tuple[int, int]] = Counter()  # recent messages by the hashes of sender and receiver
 
     @property
     def discarded(self) -> int:
-        """What came and was no log."""
+        """The number of received messages that were not valid logs."""
         return self._service.discarded
 
     async def run(self) -> None:
-        """Until the service ends."""
+        """Copy logs until the service ends."""
         async for record in self._service:
             self._note(record)
             try:
@@ -62,5 +62,5 @@ class LogJournal:
             self.fade()
 
     def fade(self) -> None:
-        """Let what was long ago count less, and then nothing."""
+        """Halve all counts, and remove those that become zero, so that old messages count less."""
         self.talk = Counter({pair: count // 2 for pair, count in self.talk.items() if count > 1})

@@ -8,28 +8,28 @@ import resource
 from typing import Final
 
 BEAT: Final = 0.25  # seconds between measurements of the event loop
-_DECAY: Final = 0.99  # of the worst value, with each measurement
+_DECAY: Final = 0.99  # factor of the worst value at each measurement
 
 # From malloc.h: M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_TOP_PAD, with their values in bytes.
 _PARAMETERS: Final = {-3: 32 << 20, -1: 64 << 20, -2: 16 << 20}
 
 
 def keep_memory() -> bool:
-    """Ask the C library to keep the memory that a busy server frees; return whether it understood.
+    """Ask the C library to keep the memory that a busy server frees; return whether it accepted.
 
-    A read of 256 KiB, and the block that is made of it, are large enough for glibc to return their memory to the system
-    when they are freed, and to have it faulted in, page by page, at the next read. Half of the broker's time went
-    there. It costs some tens of MiB at most.
+    A read of 256 KiB, and the block made from it, are so large that glibc returns their memory to the kernel when they
+    are freed. The kernel then maps it again page by page for the next read, which took half of the broker's time.
+    Keeping the memory costs some tens of MiB at most.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return False
-    return all([mallopt(parameter, value) == 1 for parameter, value in _PARAMETERS.items()])  # noqa: C419 - tell all
+    return all([mallopt(parameter, value) == 1 for parameter, value in _PARAMETERS.items()])  # noqa: C419 - set all
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the limit of descriptors as far as the system allows; return the limit."""
+    """Raise the process's limit of file descriptors as far as the system allows; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -40,14 +40,17 @@ def raise_descriptor_limit() -> int:
 
 
 class LoopLag:
-    """How late the event loop comes to callbacks that are due, in seconds. A late loop makes every client wait."""
+    """The delay between the time when a callback is due and the time when the event loop runs it, in seconds.
+
+    A late loop makes every client wait.
+    """
 
     def __init__(self) -> None:
         self.lag = 0.0  # at the last measurement
-        self.worst = 0.0  # of the last minute or so
+        self.worst = 0.0  # of about the last minute
 
     async def run(self) -> None:
-        """Measure several times in a second, until cancelled."""
+        """Measure several times per second, until cancelled."""
         loop = asyncio.get_running_loop()
         due = loop.time() + BEAT
         while True:
@@ -56,19 +59,19 @@ class LoopLag:
             due = loop.time() + BEAT
 
     def add(self, late: float) -> None:
-        """Take one measurement."""
+        """Add one measurement."""
         self.lag = max(0.0, late)
         self.worst = max(self.lag, self.worst * _DECAY)
 
 
 class SyncLatency:
-    """The mean time of the last syncs of the disk, and the worst such mean of late, in seconds.
+    """The mean time of the latest fsyncs, and the worst recent mean, in seconds.
 
-    It is made from two sums that only grow: the number of syncs, and their time in all.
+    Both are computed from two counters that only grow: the number of fsyncs, and their total time.
 
     >>> latency = SyncLatency()
     >>> latency.update(2, 0.5)
-    >>> latency.update(2, 0.5)  # nothing new: the last value stays
+    >>> latency.update(2, 0.5)  # no new fsync: the last value stays
     >>> latency.mean, latency.worst
     (0.25, 0.25)
     """
@@ -79,7 +82,7 @@ class SyncLatency:
         self._before = (0, 0.0)
 
     def update(self, count: int, seconds: float) -> None:
-        """Take the sums as they are now."""
+        """Update the means from the current values of the counters."""
         known, took = self._before
         if count > known:
             self.mean = (seconds - took) / (count - known)

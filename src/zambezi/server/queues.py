@@ -1,6 +1,6 @@
-"""The queues of a server, with their lengths and bounds: nothing in it grows without a bound.
+"""The queues of a server, with their lengths and bounds: every queue has a bound.
 
-Of queues that every client has, the longest counts.
+Where every client has its own queue, the report has the longest one.
 """
 
 from __future__ import annotations

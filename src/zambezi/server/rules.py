@@ -1,8 +1,8 @@
-"""Who may do what: rules by the name of a client's key, for streams and for topics.
+"""The permissions of clients: rules for streams and topics, by the name of a client's key.
 
-Without any rule everybody who may connect may do everything. With rules, nobody may do what no rule allows. A pattern
-is compared with the whole name: `*` is any number of characters, `?` is one, and `{user}`, in the name of a stream or a
-topic, is the client's own name.
+Without rules, every client that can connect can do everything. With rules, a client can do what at least one rule
+allows. A pattern must match the whole name: `*` is any number of characters, `?` is one character, and `{user}`, in
+the name of a stream or a topic, is the client's own name.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class Rules:
         self._rules = list(rules)
 
     def replace(self, rules: Iterable[Rule]) -> None:
-        """Let other rules hold from now on."""
+        """Replace all rules."""
         self._rules = list(rules)
 
     def allow(self, user: str, action: str, stream: str) -> bool:
-        """Whether a user may `publish` to, `subscribe` to or `create` a stream."""
+        """Return whether a user may `publish` to, `subscribe` to or `create` a stream."""
         return not self._rules or any(
             _matches(rule.keys, user, "") and _matches(getattr(rule, action), stream, user) for rule in self._rules
         )
 
     @property
     def topics(self) -> list[mcollective.Rule]:
-        """The same for the middleware, which knows of topics only."""
+        """The rules for topics, in the form that the middleware needs."""
         return [
             mcollective.Rule(user=key, put=tuple(rule.put), sub=tuple(rule.sub))
             for rule in self._rules
@@ -54,7 +54,7 @@ def _matches(patterns: Iterable[str], name: str, user: str) -> bool:
 
 
 def _literal(text: str) -> str:
-    """A text that stands for itself in a pattern."""
+    """Return a pattern that matches the text itself and nothing else."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in text)
 
 

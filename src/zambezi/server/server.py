@@ -1,4 +1,4 @@
-"""A server: the services that its configuration names, composed."""
+"""A server: the services that its configuration enables, run together."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from zambezi.zre.asyncio import LogService, Node
 _log: Final = logging.getLogger("zambezi.server")
 
 SERVICES: Final = ("zeps", "mcollective", "zre", "log", "console")
-# What the mesh is told of, by the name of the service.
+# The headers that announce services to the mesh, by the name of the service.
 HEADERS: Final = {"zeps": "X-ZEPS", "mcollective": "X-MCOLLECTIVE"}
-GROUPS: Final = "X-ZEPS-MULTICAST"  # the groups of streams: NAME=GROUP, with spaces between, names quoted as in URLs
+GROUPS: Final = "X-ZEPS-MULTICAST"  # the groups of streams: NAME=GROUP, separated by spaces, names quoted as in URLs
 LOCAL: Final = "inproc://zambezi-zeps-{}"
 FEW_DESCRIPTORS: Final = 4096
 
 
 class Server:
-    """All services of one process, from `async with` until its end."""
+    """All services of one process. They run inside `async with`."""
 
     def __init__(self, config: Config | None = None) -> None:
         self.config = config or Config()
-        self.endpoints: dict[str, str] = {}  # where each service is bound
+        self.endpoints: dict[str, str] = {}  # the bound endpoint of each service
         self.rules = Rules(self.config.rules)
         self.broker: Broker | None = None
         self.middleware: Middleware | None = None
@@ -75,8 +75,8 @@ class Server:
         keep_memory()
         limit = raise_descriptor_limit()
         if limit < FEW_DESCRIPTORS:
-            _log.warning("only %d descriptors: at most so many connections and files; raise it with ulimit -n", limit)
-        stack.push_async_callback(_ended, asyncio.create_task(self.loop_lag.run()))
+            _log.warning("this process can open only %d connections and files; raise the limit with ulimit -n", limit)
+        stack.push_async_callback(_end, asyncio.create_task(self.loop_lag.run()))
         server = self.config.server
         keys = self.keys = KeyDirectory.read(Path(server.keys)) if server.keys else None
         if self.config.zeps.enabled:
@@ -87,7 +87,7 @@ class Server:
             await self._start_zre(stack)
             if self.config.log.enabled:
                 await self._start_log(stack)
-        stack.push_async_callback(_ended, asyncio.create_task(Watch(self._look).run()))
+        stack.push_async_callback(_end, asyncio.create_task(Watch(self._look).run()))
 
     async def _start_zeps(self, stack: AsyncExitStack, keys: KeyDirectory | None) -> None:
         zeps = self.config.zeps
@@ -145,11 +145,11 @@ class Server:
             await node.announce(GROUPS, " ".join(f"{quote(name)}={group}" for name, group in groups.items()))
         self.node = await stack.enter_async_context(node)
         self.endpoints["zre"] = node.endpoint
-        # Nobody here reads what happens in the mesh, but a node whose events are not read stops reading its peers.
-        watching = asyncio.create_task(self._watch(node))
-        stack.push_async_callback(_ended, watching)
+        # The server does not use the node's events, but a node whose events are not read stops reading from its peers.
+        discarding = asyncio.create_task(self._discard_events(node))
+        stack.push_async_callback(_end, discarding)
 
-    async def _watch(self, node: Node) -> None:
+    async def _discard_events(self, node: Node) -> None:
         async for _ in node:
             pass
 
@@ -159,12 +159,12 @@ class Server:
         service = await stack.enter_async_context(LogService(self.node))
         self.endpoints["log"] = service.endpoint
         self.logs = LogJournal(service, stream)
-        stack.push_async_callback(_ended, asyncio.create_task(self.logs.run()))
+        stack.push_async_callback(_end, asyncio.create_task(self.logs.run()))
 
     def reload(self, config: Config) -> list[str]:
-        """Let the rules and the retention of another configuration hold from now on, for those who are there too.
+        """Apply the rules and the retention of another configuration, also to the clients that are connected.
 
-        All else needs a restart: which keys differ is returned. Those who may connect are looked at all the time, and
+        Return the other keys that differ: they need a restart. The key directory is watched all the time; it is read
         once more now.
         """
         if self.keys is not None:
@@ -187,7 +187,7 @@ class Server:
 
     @property
     def problems(self) -> list[str]:
-        """Why a service cannot do its work now; none, if all can."""
+        """The reasons why a service cannot do its work now; empty if all services can."""
         if self.broker is None:
             return []
         return [
@@ -197,8 +197,9 @@ class Server:
         ]
 
     def _look(self) -> list[str]:
-        """Once in a second: how long the disk takes, and what is told in the log: services that cannot do their work,
-        and files of keys that let nobody in.
+        """Measure the disk, and return the troubles for the log: services that cannot do their work, and ignored keys.
+
+        `Watch` calls this once per second.
         """
         if self.broker is not None:
             self.sync_latency.update(self.broker.syncs, self.broker.sync_seconds)
@@ -206,31 +207,31 @@ class Server:
 
     @property
     def local_zeps(self) -> str | None:
-        """Where those in this process reach the broker, past the network and its keys."""
+        """The endpoint of the broker inside this process, without network and keys; None if there is no broker."""
         return LOCAL.format(id(self)) if self.broker is not None else None
 
     def _data(self) -> Path:
-        """The directory of the journals, made if it is missing."""
+        """Return the directory of the journals; create it if it is missing."""
         data = Path(self.config.server.data)
         try:
             data.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
-            raise SettingError(("server", "data"), f"{data} is no directory; name one") from None
+            raise SettingError(("server", "data"), f"{data} is not a directory; name another one") from None
         except OSError as error:
             raise SettingError(
-                ("server", "data"), f"{data} cannot be made: {error.strerror}; name another directory"
+                ("server", "data"), f"{data} cannot be created: {error.strerror}; name another directory"
             ) from None
         return data
 
-    def _stream(self, name: str, wanted: str) -> BrokerStream:
-        """A stream of our own broker."""
+    def _stream(self, name: str, setting: str) -> BrokerStream:
+        """Return a stream of this server's broker for the service that a setting configures."""
         stream = self.broker.engine.find_or_make(name) if self.broker is not None else None
         if stream is None:
-            raise ServerError(f"{wanted} needs the broker of streams: set enabled = true below [zeps], or leave it out")
+            raise ServerError(f"{setting} needs the broker: set enabled = true in [zeps], or remove {setting}")
         return stream
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
+async def _end(task: asyncio.Task[None]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
@@ -246,7 +247,7 @@ def _bound(path: tuple[str, ...], bind: Callable[[str], str], endpoint: str) -> 
 
 
 def _differences(before: Config, after: Config) -> Iterator[str]:
-    """The keys that differ, of those that are read once."""
+    """Yield the keys that differ among those that are read only at the start."""
     for section in dataclasses.fields(Config):
         old, new = getattr(before, section.name), getattr(after, section.name)
         if section.name == "rules":
@@ -258,7 +259,7 @@ def _differences(before: Config, after: Config) -> Iterator[str]:
 
 
 def policy_of(journal: JournalConfig) -> Policy:
-    """How a stream is kept, as the journal understands it."""
+    """Return the journal's policy for a stream with these settings."""
     return Policy(
         sync=journal.sync, segment=journal.segment, keep_octets=journal.keep_octets, keep_seconds=journal.keep
     )

@@ -1,4 +1,4 @@
-"""What a server looks like now: one value of plain types, for the console, for metrics, and for JSON."""
+"""The state of a server now, as one value of plain types, for the console, for metrics, and for JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def state_of(server: Server) -> dict[str, Any]:
-    """Everything that is shown of a server."""
+    """Return everything that the console shows of a server."""
     process = psutil.Process()
     with process.oneshot():
         usage = {
@@ -71,7 +71,7 @@ def _mcollective(server: Server) -> dict[str, Any] | None:
         "topics": [
             {
                 "topic": printable(report.topic),
-                "subscribers": [{"identity": printable(who), "user": user} for who, user in report.subscribers],
+                "subscribers": [{"identity": printable(name), "user": user} for name, user in report.subscribers],
                 "messages": report.messages,
                 "deliveries": report.deliveries,
                 "kept": report.kept,
@@ -119,7 +119,7 @@ def _log(server: Server) -> dict[str, Any] | None:
 
 
 def recent_logs(server: Server) -> list[dict[str, Any]]:
-    """The last logs of the mesh, the oldest first."""
+    """Return the latest logs of the mesh, the oldest first."""
     if server.logs is None:
         return []
     return [

@@ -1,4 +1,4 @@
-"""What an operator must hear of: troubles as they come and go, in the log, once each."""
+"""A watch that logs troubles for the operator: each once when it begins, and once when it ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVERY: Final = 1.0  # seconds
 
 
 class Watch:
-    """Looks at troubles, each a text, and logs those that are new and those that are over.
+    """A watch over troubles, each a text: it logs those that begin and those that end.
 
     >>> watch = Watch(list)
     >>> watch.compare(["no room"]), watch.compare(["no room"]), watch.compare([])
@@ -25,20 +25,21 @@ class Watch:
         self._known: dict[str, None] = {}
 
     def compare(self, troubles: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Those that have come since the last time, and those that are over."""
+        """Return the troubles that began since the last call, and those that ended."""
         now = dict.fromkeys(troubles)
         before, self._known = self._known, now
         return [one for one in now if one not in before], [one for one in before if one not in now]
 
     def look(self) -> None:
-        come, over = self.compare(self._troubles())
-        for trouble in come:
+        """Log the changes since the last look."""
+        begun, ended = self.compare(self._troubles())
+        for trouble in begun:
             _log.warning("%s", trouble)
-        for trouble in over:
-            _log.info("it is over: %s", trouble)
+        for trouble in ended:
+            _log.info("resolved: %s", trouble)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Look once per second, until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(EVERY)

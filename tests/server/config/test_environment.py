@@ -1,4 +1,4 @@
-"""What a configuration finds on a machine."""
+"""The check of a configuration against this machine."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def only(config: Config) -> Finding:
     return found
 
 
-def test_where_all_is_there_nothing_is_found(tmp_path: Path, keys: Path) -> None:
+def test_a_configuration_that_fits_the_machine_has_no_findings(tmp_path: Path, keys: Path) -> None:
     assert examine(config_of(tmp_path, '[[rules]]\nkeys = ["ann", "sensor-*"]\npublish = ["*"]')) == []
 
 
@@ -36,15 +36,15 @@ def test_data_needs_a_directory_or_a_place_for_one(tmp_path: Path, keys: Path) -
     (tmp_path / "data").write_text("")
     found = only(config_of(tmp_path))
     assert (found.path, found.is_mistake) == (("server", "data"), True)
-    assert "is no directory" in found.problem
+    assert "is not a directory" in found.problem
 
 
 def test_data_that_cannot_be_written_to(tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.access", lambda path, mode: False)  # for root, who may write everywhere
-    assert f"{tmp_path} cannot be written to" in only(config_of(tmp_path)).problem
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # because root can write everywhere
+    assert f"this user cannot write to {tmp_path};" in only(config_of(tmp_path)).problem
 
 
-def test_a_key_directory_that_is_not_there_or_exposed(tmp_path: Path, keys: Path) -> None:
+def test_a_secret_key_that_is_missing_or_that_other_users_can_read(tmp_path: Path, keys: Path) -> None:
     (keys / "server.key").chmod(0o644)
     assert "chmod 600" in only(config_of(tmp_path)).problem
     (keys / "server.key").unlink()
@@ -53,36 +53,36 @@ def test_a_key_directory_that_is_not_there_or_exposed(tmp_path: Path, keys: Path
     assert "zambezi keygen server" in found.problem
 
 
-def test_a_key_that_lets_nobody_in_is_a_doubt(tmp_path: Path, keys: Path) -> None:
+def test_a_file_that_is_no_key_is_a_warning(tmp_path: Path, keys: Path) -> None:
     (keys / "allowed" / "bob.pub").write_text("junk")
     found = only(config_of(tmp_path))
     assert not found.is_mistake
     assert "bob.pub: holds no public key" in found.problem
 
 
-def test_a_rule_for_a_key_that_is_not_allowed_is_a_doubt(tmp_path: Path, keys: Path) -> None:
+def test_a_rule_that_names_a_missing_key_is_a_warning(tmp_path: Path, keys: Path) -> None:
     found = only(config_of(tmp_path, '[[rules]]\n[[rules]]\nkeys = ["ann", "anne"]'))
     assert (found.path, found.is_mistake) == (("rules", 1, "keys"), False)
-    assert found.problem == f"there is no key anne in {keys}/allowed; there are: ann"
+    assert found.problem == f"{keys}/allowed has no key anne; it has: ann"
 
 
 def test_rules_by_name_need_keys(tmp_path: Path) -> None:
     found = only(parse(f'[server]\ndata = "{tmp_path}"\n[[rules]]\nkeys = ["ann"]'))
     assert (found.path, found.is_mistake) == (("rules", 0, "keys"), True)
-    assert "without keys nobody has a name" in found.problem
+    assert "no keys are configured" in found.problem
     assert examine(parse(f'[server]\ndata = "{tmp_path}"\n[[rules]]\nsubscribe = ["*"]')) == []
 
 
-def test_an_interface_that_is_not_there(tmp_path: Path, keys: Path) -> None:
+def test_an_interface_that_does_not_exist(tmp_path: Path, keys: Path) -> None:
     found = only(config_of(tmp_path, '[zre]\ninterface = "nosuch0"'))
     assert (found.path, found.is_mistake) == (("zre", "interface"), True)
 
 
-def test_a_key_of_the_mesh_that_is_not_there(tmp_path: Path, keys: Path) -> None:
+def test_a_mesh_key_that_does_not_exist(tmp_path: Path, keys: Path) -> None:
     assert only(config_of(tmp_path, f'[zre]\nkey = "{tmp_path}/none"')).path == ("zre", "key")
 
 
-def test_with_keys_the_mesh_does_not_speak_in_clear_to_others(
+def test_a_server_with_keys_needs_a_key_for_a_mesh_on_a_real_network(
     tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ipaddress import IPv4Interface
@@ -97,6 +97,6 @@ def test_with_keys_the_mesh_does_not_speak_in_clear_to_others(
     assert examine(config_of(tmp_path, '[zre]\ninterface = "eth7"')) == []
 
 
-def test_results_that_are_nowhere_are_a_doubt(tmp_path: Path, keys: Path) -> None:
+def test_a_missing_directory_of_results_is_a_warning(tmp_path: Path, keys: Path) -> None:
     found = only(config_of(tmp_path, f'[console]\nresults = "{tmp_path}/none"'))
     assert (found.path, found.is_mistake) == (("console", "results"), False)

@@ -1,4 +1,4 @@
-"""Where keys stand in a text."""
+"""The lines of the keys in a text."""
 
 import tomllib
 

@@ -55,20 +55,29 @@ def test_the_list_is_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["traffic", "--out", "o"], "say where the streams are: --endpoint of a broker, or --path of its journals"),
-        (["traffic", "--path", "p", "--endpoint", "tcp://127.0.0.1:1", "--out", "o"], "say where the streams are"),
+        (
+            ["traffic", "--out", "o"],
+            "give the source of the streams: either --endpoint of a broker or --path of its data",
+        ),
+        (["traffic", "--path", "p", "--endpoint", "tcp://127.0.0.1:1", "--out", "o"], "give the source of the streams"),
         (["traffic", "--path", "p"], "traffic needs --out"),
-        (["traffic", "--path", "p", "--out", "o", "--archive", "a"], "--archive is not for traffic"),
+        (["traffic", "--path", "p", "--out", "o", "--archive", "a"], "--archive does not work with traffic"),
         (["traffic", "--path", "p", "--out", "o", "--publish", "s"], "--publish needs --endpoint"),
         (
             ["traffic", "--path", "p", "--out", "o", "--follow", "--until", "2026-01-01"],
-            "--until is for a run over all",
+            "--until does not work with an incremental run",
         ),
-        (["archive", "--path", "p", "--out", "o", "--until", "2026-01-01"], "--until is for a run over all"),
-        (["traffic", "--path", "p", "--out", "o", "--max-per-batch", "9"], "--max-per-batch is for --incremental"),
+        (
+            ["archive", "--path", "p", "--out", "o", "--until", "2026-01-01"],
+            "--until does not work with an incremental run",
+        ),
+        (["traffic", "--path", "p", "--out", "o", "--max-per-batch", "9"], "--max-per-batch needs --incremental"),
         (["traffic", "--path", "p", "--out", "o", "--streams", "a", "--stream-pattern", "b"], "contradict each other"),
         (["restore", "--archive", "a"], "restore needs --endpoint"),
-        (["restore", "--archive", "a", "--endpoint", "tcp://127.0.0.1:1", "--follow"], "--follow is not for restore"),
+        (
+            ["restore", "--archive", "a", "--endpoint", "tcp://127.0.0.1:1", "--follow"],
+            "--follow does not work with restore",
+        ),
     ],
 )
 def test_what_does_not_go_together(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,7 +198,7 @@ def test_a_table_for_a_terminal() -> None:
         "A title",
         "  name           count  of all  nothing  sure",
         "  a\\x1b[31m  1,234,567     0.5  -        yes",
-        "  a note; 1 or more other rows: see the files",
+        "  a note; at least 1 more row in the files",
         "",
     ]
 

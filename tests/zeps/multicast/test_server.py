@@ -52,7 +52,7 @@ async def test_the_mesh_learns_of_the_groups(ether: Ether, tmp_path: Path) -> No
     config = dataclasses.replace(config, zre=dataclasses.replace(config.zre, enabled=True, beacon_port=0))
     async with Server(config) as server:
         assert server.node is not None
-        headers = server.node._shell.engine.headers
+        headers = server.node._shell.engine.profile.headers
         assert headers["X-ZEPS-MULTICAST"] == "a%20b=udp://239.77.1.1:5680"
 
 

@@ -1,17 +1,17 @@
-// The page of the console. The server sends its whole state every second; each view draws what it needs of it.
+// The page of the console. The server sends its whole state every second; each view draws its part of it.
 
 const VIEWS = ["overview", "mesh", "streams", "topics", "tail", "log", "results"];
-const KEPT = 180; // seconds of which figures are kept for the charts; the server has those from before the page was opened
-const FEW = 8; // rows of a result, unless somebody wants them all
+const KEPT = 180; // samples kept for the charts, one per second; the server sends those from before the page was opened
+const FEW = 8; // rows of a result that are shown until the user asks for all
 const $ = (id) => document.getElementById(id);
 let state = null;
 let view = "overview";
-let chosen = null; // the node of the mesh that was picked, by its UUID
+let chosen = null; // the UUID of the selected node of the mesh
 const past = { time: [], rate: [], lag: [] };
-const rates = new Map(); // by stream: its rates of late
-const lags = new Map(); // by client: its lag of late
+const rates = new Map(); // the recent rates of each stream
+const lags = new Map(); // the recent lags of each client
 
-// Small things
+// Building blocks
 
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
@@ -26,7 +26,7 @@ function element(name, attributes = {}, ...children) {
 
 const number = (value) => Math.round(value).toLocaleString("en");
 
-function octets(value) {
+function size(value) {
   for (const unit of ["B", "KiB", "MiB", "GiB"]) {
     if (value < 1024) return `${unit === "B" ? value : value.toFixed(1)} ${unit}`;
     value /= 1024;
@@ -61,14 +61,15 @@ function keep(map, key, value) {
 const clock = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
 const spoken = (name) => name.replaceAll("_", " ");
 
-// What a terminal or a page would not show as it is.
+// Show control characters, which a page would hide, as escapes.
 function escaped(text) {
   const parts = text.split(/([\x00-\x08\x0b-\x1f\x7f]+)/);
-  return parts.map((part, index) => index % 2 === 0 ? part : element("span", { class: "octets" },
+  return parts.map((part, index) => index % 2 === 0 ? part : element("span", { class: "bytes" },
     [...part].map((one) => `\\x${one.charCodeAt(0).toString(16).padStart(2, "0")}`).join("")));
 }
 
-// A table is a list of columns and a list of rows; cells are texts or elements. A column whose name ends in # is right.
+// A table is a list of columns and a list of rows; cells are texts or elements. A column whose name ends in # is aligned
+// to the right.
 function draw(table, columns, rows, empty) {
   const head = element("tr", {}, ...columns.map((name) =>
     element("th", { scope: "col", class: name.endsWith("#") ? "n" : null }, spoken(name.replace("#", "")))));
@@ -81,7 +82,7 @@ function draw(table, columns, rows, empty) {
   replace(table, element("thead", {}, head), element("tbody", {}, ...body));
 }
 
-// Draw anew what is inside; what has the focus keeps it.
+// Replace the content of a place; the element that has the focus keeps it.
 function replace(place, ...children) {
   const held = place.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
   place.replaceChildren(...children);
@@ -131,37 +132,37 @@ function drawOverview() {
   const cards = [
     [number(streams.reduce((sum, one) => sum + one.rate, 0)), "messages per second"],
     [number(streams.length), "streams"],
-    [octets(streams.reduce((sum, one) => sum + one.octets, 0)), "in journals"],
+    [size(streams.reduce((sum, one) => sum + one.octets, 0)), "in journals"],
     [`${number(subscribers.filter((one) => one.gear === "live").length)} / ${number(subscribers.length)}`, "subscribers live"],
     [number((state.zre?.peers || []).length), "peers in the mesh"],
     [number(state.mcollective?.clients || 0), "fleet clients"],
-    [number(bad), "mistakes answered"],
-    [octets(state.process.memory), "memory"],
+    [number(bad), "invalid requests"],
+    [size(state.process.memory), "memory"],
     [lasted(state.time - state.started), "up"],
   ];
   $("cards").replaceChildren(...cards.map(([value, name]) => element("div", { class: "card" }, element("b", {}, value), element("span", {}, name))));
   charts ||= { rate: chart($("rate-chart"), "rate", (value) => number(value)), lag: chart($("lag-chart"), "lag", (value) => value.toFixed(0)) };
   charts.rate.setData([past.time, past.rate]);
   charts.lag.setData([past.time, past.lag]);
-  draw($("services"), ["service", "where"],
-    Object.entries(state.endpoints).map(([name, where]) => ({ cells: [name, where], classes: ["", "mono"] })), "no service runs");
-  draw($("troubles"), ["service", "what", "count#"], troubles().map((cells) => ({ cells })), "nothing so far");
+  draw($("services"), ["service", "endpoint"],
+    Object.entries(state.endpoints).map(([name, endpoint]) => ({ cells: [name, endpoint], classes: ["", "mono"] })), "no service runs");
+  draw($("troubles"), ["service", "problem", "count#"], troubles().map((cells) => ({ cells })), "none so far");
 }
 
-// Counters that are not zero, of things that should not happen.
+// The counters of problems that are not zero.
 function troubles() {
   const { zeps, mcollective, zre, log } = state;
   const kinds = {
     zeps: { ...Object.fromEntries(Object.entries(zeps?.invalid || {}).map(([kind, count]) => [`refused: ${kind}`, count])),
       "connections refused": zeps?.refused, "handshakes failed": zeps?.handshakes_failed,
-      "streams held, for they cannot be written": (zeps?.streams || []).filter((one) => one.held).length },
+      "streams that cannot be written": (zeps?.streams || []).filter((one) => one.held).length },
     mcollective: Object.fromEntries(["errors", "malformed", "denied", "absent", "expired", "missed", "dropped", "lost", "refused", "handshakes_failed"]
       .map((kind) => [spoken(kind), mcollective?.counters[kind]])),
     zre: Object.fromEntries(Object.entries(zre?.counters || {}).map(([kind, count]) => [spoken(kind), count])),
     log: { lost: log?.lost, discarded: log?.discarded },
   };
   return Object.entries(kinds).flatMap(([service, counts]) =>
-    Object.entries(counts).filter(([, count]) => count).map(([what, count]) => [service, what, number(count)]));
+    Object.entries(counts).filter(([, count]) => count).map(([problem, count]) => [service, problem, number(count)]));
 }
 
 // Mesh: the server in the middle, its peers around it
@@ -186,7 +187,7 @@ function drawMesh() {
     nodes.push({ ...peer, x: 420 * ring * Math.cos(angle), y: 250 * ring * Math.sin(angle) });
   });
   const byHash = new Map();
-  for (const node of nodes) byHash.set(node.hash, byHash.has(node.hash) ? null : node); // two with one hash are told apart by nobody
+  for (const node of nodes) byHash.set(node.hash, byHash.has(node.hash) ? null : node); // logs cannot tell two nodes with the same hash apart
   const svg = (name, attributes, text) => {
     const made = document.createElementNS("http://www.w3.org/2000/svg", name);
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -199,7 +200,7 @@ function drawMesh() {
   const parts = nodes.slice(1).map((node) => line(nodes[0], node, {}));
   const talk = state.log?.talk || [];
   const most = Math.max(...talk.map(([, , count]) => count), 1);
-  const crowd = chosen ? 1 : Math.max(0.25, Math.min(1, 80 / Math.max(talk.length, 1))); // many lines are drawn thin
+  const crowd = chosen ? 1 : Math.max(0.25, Math.min(1, 80 / Math.max(talk.length, 1))); // the more lines, the thinner
   for (const [from, to, count] of talk) {
     const a = byHash.get(from), b = byHash.get(to);
     const share = count / most;
@@ -211,7 +212,7 @@ function drawMesh() {
     circle.append(svg("title", {}, `${node.name}, ${node.endpoint || "this server"}`));
     circle.addEventListener("click", () => pick(node));
     parts.push(circle);
-    // Names stand outside of the ring, where no lines are.
+    // Names are outside the ring, away from the lines.
     const above = node.y < -20 && !node.self;
     if (nodes.length <= 60 || node.self) parts.push(svg("text", { x: node.x, y: node.y + (node.self ? 44 : above ? -22 : 32) }, node.name));
     if (node.groups.length && nodes.length <= 30) parts.push(svg("text", { x: node.x, y: node.y + (above ? -40 : 48), class: "small" }, node.groups.join(", ")));
@@ -220,8 +221,8 @@ function drawMesh() {
   const heard = talk.filter(([from, to]) => picked && byHash.get(from) && byHash.get(to) && [from, to].includes(picked.hash));
   const others = new Set(heard.flatMap(([from, to]) => [from, to]).filter((one) => one !== picked.hash));
   $("mesh-note").textContent = picked
-    ? `${picked.name}: ${number(heard.reduce((sum, [, , count]) => sum + count, 0))} messages with ${number(others.size)} others, of late`
-    : peers.length ? "pick a node to see whom it talks to" : "";
+    ? `${picked.name}: ${number(heard.reduce((sum, [, , count]) => sum + count, 0))} recent messages, ${number(others.size)} ${others.size === 1 ? "peer" : "peers"}`
+    : peers.length ? "select a node to see its messages" : "";
   $("graph").replaceChildren(...parts);
 }
 
@@ -229,27 +230,27 @@ function drawMesh() {
 
 function drawStreams() {
   const streams = state.zeps?.streams || [];
-  draw($("stream-table"), ["stream", "messages#", "last#", "size#", "per second#", "three minutes", "subscribers#", "newest", "sync"],
+  draw($("stream-table"), ["stream", "messages#", "last#", "size#", "per second#", "last 3 minutes", "subscribers#", "newest", "sync"],
     streams.map((one) => ({
-      cells: [element("a", { href: `#tail:${encodeURIComponent(one.stream)}`, title: "follow it", "data-key": one.stream }, one.stream), number(Math.max(0, one.last - one.first + 1)), number(one.last), octets(one.octets), number(one.rate),
+      cells: [element("a", { href: `#tail:${encodeURIComponent(one.stream)}`, title: "follow this stream", "data-key": one.stream }, one.stream), number(Math.max(0, one.last - one.first + 1)), number(one.last), size(one.octets), number(one.rate),
         spark(rates.get(one.stream) || [0], `rate of ${one.stream}`), number(one.subscribers),
         one.last_time && one.last >= one.first ? ago(state.time - one.last_time / 1e6) : "never",
-        one.held ? pill(one.held, "held") : pill(one.multicast || one.sync)] })), "no streams yet: zambezi pub makes the first one");
+        one.held ? pill(one.held, "held") : pill(one.multicast || one.sync)] })), "no streams yet: zambezi pub creates one");
   const clients = (state.zeps?.clients || []).filter((one) => one.patterns);
-  draw($("client-table"), ["client#", "from", "user", "stream", "pattern", "gear", "lag#", "three minutes", "credit#", "delivered#"],
+  draw($("client-table"), ["client#", "from", "user", "stream", "pattern", "gear", "lag#", "last 3 minutes", "credit#", "delivered#"],
     clients.map((one) => ({
       cells: [one.client, one.address || "this process", one.user || "-", one.stream, one.patterns.map((pattern) => pattern || "all").join(", "),
         pill(one.gear), number(one.lag), spark(lags.get(one.client) || [0], `lag of client ${one.client}`),
-        octets(Math.max(0, one.credit)), number(one.delivered)] })), "nobody subscribes now");
+        size(Math.max(0, one.credit)), number(one.delivered)] })), "no subscribers");
 }
 
 // Topics
 
 function drawTopics() {
-  draw($("topic-table"), ["topic", "subscribers#", "messages#", "deliveries#", "journalled", "who"],
+  draw($("topic-table"), ["topic", "subscribers#", "messages#", "deliveries#", "journalled", "subscribed by"],
     (state.mcollective?.topics || []).map((one) => ({
       cells: [one.topic, number(one.subscribers.length), number(one.messages), number(one.deliveries), one.kept ? "yes" : "",
-        one.subscribers.slice(0, 5).map((who) => who.user || who.identity.slice(0, 24)).join(", ") + (one.subscribers.length > 5 ? ", ..." : "")],
+        one.subscribers.slice(0, 5).map((client) => client.user || client.identity.slice(0, 24)).join(", ") + (one.subscribers.length > 5 ? ", ..." : "")],
       classes: ["mono", "", "", "", "", "faint wrap"] })), state.mcollective ? "no topics yet" : "the middleware is off");
 }
 
@@ -271,8 +272,8 @@ function drawTailForm() {
 
 function drawTail() {
   draw($("tail-table"), ["sequence#", "key", "body"], tailRows.map((one) => ({
-    cells: [number(one.sequence), escaped(one.key), [...escaped(one.body), one.size > one.shown ? element("span", { class: "faint" }, ` … ${octets(one.size)}`) : ""]], classes: ["", "mono", "mono wrap"] })),
-    tail ? "waiting for messages" : "choose a stream, and follow it");
+    cells: [number(one.sequence), escaped(one.key), [...escaped(one.body), one.size > one.shown ? element("span", { class: "faint" }, ` … ${size(one.size)}`) : ""]], classes: ["", "mono", "mono wrap"] })),
+    tail ? "waiting for messages" : "choose a stream and press Follow");
   if (tail) $("tail-scroll").scrollTop = $("tail-scroll").scrollHeight;
 }
 
@@ -322,21 +323,21 @@ async function drawLog() {
   $("log-note").textContent = `${number(rows.length)} of the last ${number(logs.length)}`;
   draw($("log-table"), ["time", "level", "event", "node", "peer", "text"], rows.reverse().map((one) => ({
     cells: [new Date(one.time).toISOString().replace("T", " ").slice(0, 23), pill(one.level), one.event, one.from, one.to, one.text],
-    classes: ["mono", "", "", "mono", "mono", "wrap"] })), "nothing was reported: nodes log when they are told to (log=True)");
+    classes: ["mono", "", "", "mono", "mono", "wrap"] })), "no logs yet: a node sends logs if it was started with log=True");
 }
 
 // Results of the pipelines
 
 let results = [];
 let resultsDue = 0;
-const opened = new Set(); // results of which all rows are shown
+const opened = new Set(); // the names of the results whose rows are all shown
 
 async function drawResults() {
   if (state.time >= resultsDue) {
     resultsDue = state.time + 5;
     results = await (await fetch("api/results")).json();
   }
-  const groups = new Map(); // by pipeline: what stands before the colon of a title
+  const groups = new Map(); // by pipeline: the part of a title before the colon
   for (const one of results) {
     const [group, ...rest] = (one.title || one.name).split(": ");
     groups.set(group, [...(groups.get(group) || []), { ...one, title: rest.join(": ") || group }]);
@@ -345,7 +346,7 @@ async function drawResults() {
     element("h2", { class: "group" }, group, element("span", {}, ago(state.time - Math.max(...some.map((one) => one.time))))),
     ...some.sort((a, b) => a.time - b.time || a.name.localeCompare(b.name)).map(drawResult),
   ]));
-  if (!results.length) $("result-list").replaceChildren(element("div", { class: "panel empty" }, "no results yet: zambezi pipeline run writes them"));
+  if (!results.length) $("result-list").replaceChildren(element("div", { class: "panel empty" }, "no results yet: zambezi pipeline run writes some"));
 }
 
 function drawResult(one) {
@@ -357,14 +358,14 @@ function drawResult(one) {
   if (one.more) notes.push("the files have more rows");
   const foot = element("p", { class: "faint" }, notes.join("; "));
   if (rows.length > FEW) {
-    const button = element("button", { class: "plain", type: "button", "data-key": one.name }, opened.has(one.name) ? `only the first ${FEW}` : `all ${number(rows.length)} rows`);
+    const button = element("button", { class: "plain", type: "button", "data-key": one.name }, opened.has(one.name) ? `show the first ${FEW} rows` : `show all ${number(rows.length)} rows`);
     button.addEventListener("click", () => { if (!opened.delete(one.name)) opened.add(one.name); drawResults(); });
     foot.prepend(button, notes.length ? "; " : "");
   }
   return element("div", { class: "panel" }, element("h3", {}, one.title), table, foot.hasChildNodes() ? foot : null);
 }
 
-// What is shown
+// The views
 
 const DRAW = { overview: drawOverview, mesh: drawMesh, streams: drawStreams, topics: drawTopics, tail: drawTailForm, log: drawLog, results: drawResults };
 
@@ -380,12 +381,12 @@ function show(hash) {
   if (stream !== undefined) tailStream(decodeURIComponent(stream));
 }
 
-// Follow a stream from ten minutes ago on.
+// Follow a stream, beginning ten minutes ago.
 function tailStream(name) {
   $("tail-stream").value = name;
   $("tail-pattern").value = "";
   $("tail-since").value = "600";
-  if (tail) follow(); // which ends the one before
+  if (tail) follow(); // ends the current one
   follow();
 }
 
@@ -401,7 +402,7 @@ function received(event) {
   const here = new Set((state.zeps?.clients || []).map((one) => one.client));
   for (const one of state.zeps?.clients || []) if (one.patterns) keep(lags, one.client, one.lag);
   for (const client of lags.keys()) if (!here.has(client)) lags.delete(client);
-  // A table that somebody has selected text in is left alone.
+  // Do not replace a table while the user has selected text in it.
   if (document.getSelection().isCollapsed) DRAW[view]();
 }
 
@@ -442,7 +443,7 @@ const before = await (await fetch("api/history")).json();
 for (const name of Object.keys(past)) past[name] = before[name];
 for (const [name, values] of Object.entries(before.streams)) rates.set(name, values);
 const live = new EventSource("api/live");
-live.onerror = () => { $("link").className = "down"; $("link").textContent = "no connection: trying again"; };
+live.onerror = () => { $("link").className = "down"; $("link").textContent = "no connection, retrying"; };
 live.onmessage = (event) => {
   received(event);
   if (live.onmessage !== received) show(location.hash.slice(1));

@@ -1,4 +1,4 @@
-"""Mistakes in a configuration whose values are right by themselves: settings that contradict each other."""
+"""Settings that contradict each other, in a configuration in which each value alone is valid."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 Mistake: TypeAlias = tuple[KeyPath, str]
 
-_LONGEST: Final = 255  # octets of a stream's name
+_LONGEST: Final = 255  # bytes of a stream's name
 
 
 def contradictions(config: Config) -> Iterator[Mistake]:
-    """Yield every mistake: its key, and what to write instead."""
+    """Yield every mistake: its key, and a text that says what to write instead."""
     yield from _paths(config)
     yield from _endpoints(config)
     yield from _streams(config)
@@ -31,7 +31,7 @@ def contradictions(config: Config) -> Iterator[Mistake]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine reaches a host.
+    """Return whether only programs on this machine can reach a host.
 
     >>> is_loopback("127.0.0.2"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, True, False)
@@ -51,7 +51,7 @@ def _paths(config: Config) -> Iterator[Mistake]:
     }
     for path, text in paths.items():
         if "\0" in text:
-            yield path, "a path has no zero octet in it"
+            yield path, "a path cannot contain a zero byte"
     if not config.server.data.strip():
         yield ("server", "data"), 'name a directory, as in data = "/var/lib/zambezi"'
 
@@ -67,7 +67,7 @@ def _endpoints(config: Config) -> Iterator[Mistake]:
             yield (name, "endpoint"), f'{error}, as in endpoint = "tcp://127.0.0.1:5671"'
             continue
         if where in taken and not service.endpoint.endswith((":*", ":0")):
-            yield (name, "endpoint"), f"{taken[where]} is served at {service.endpoint} already; choose another port"
+            yield (name, "endpoint"), f"[{taken[where]}] already uses {service.endpoint}; choose another port"
         taken.setdefault(where, name)
     for seed in config.zre.seeds:
         try:
@@ -78,7 +78,7 @@ def _endpoints(config: Config) -> Iterator[Mistake]:
 
 def _streams(config: Config) -> Iterator[Mistake]:
     if config.zeps.journal.multicast:
-        yield ("zeps", "journal", "multicast"), "a group is for one stream: write it below [zeps.streams.NAME]"
+        yield ("zeps", "journal", "multicast"), "a multicast group belongs to one stream: set it in [zeps.streams.NAME]"
     for name, stream in config.zeps.streams.items():
         yield from _named(("zeps", "streams", name), name)
         if stream.multicast:
@@ -91,28 +91,28 @@ def _streams(config: Config) -> Iterator[Mistake]:
 
 def _named(path: KeyPath, name: str) -> Iterator[Mistake]:
     if not name or name.startswith("$"):
-        yield path, "a stream has a name, which does not begin with $"
+        yield path, "the name of a stream must not be empty or begin with $"
     elif len(os.fsencode(name)) > _LONGEST:
-        yield path, f"the name of a stream has at most {_LONGEST} octets; choose a shorter one"
+        yield path, f"the name of a stream has at most {_LONGEST} bytes; choose a shorter one"
 
 
 def _needs(config: Config) -> Iterator[Mistake]:
-    """What cannot run without another service."""
+    """Yield the services that cannot run because another service is off."""
     if config.zeps.enabled:
         return
     if config.zre.enabled and config.log.enabled:
         yield (
             ("zeps", "enabled"),
-            "logs are journalled to a stream, and [zeps] is off: write enabled = false below [log] too",
+            "[log] needs a stream, and [zeps] is off: set enabled = true in [zeps], or enabled = false in [log]",
         )
     if config.mcollective.enabled and config.mcollective.journal:
         yield (
             ("mcollective", "journal"),
-            "topics are journalled to a stream, and [zeps] is off: write enabled = true there, or leave journal out",
+            "journalled topics need a stream, and [zeps] is off: set enabled = true in [zeps], or remove this key",
         )
     services = (config.mcollective, config.zre, config.console)
     if not any(service.enabled for service in services):
-        yield ("zeps", "enabled"), "no service is on, so that there is nothing to run: write enabled = true somewhere"
+        yield ("zeps", "enabled"), "all services are off, so the server has nothing to run: set enabled = true in one"
 
 
 def _console(config: Config) -> Iterator[Mistake]:
@@ -120,11 +120,14 @@ def _console(config: Config) -> Iterator[Mistake]:
     if console.enabled and not console.token and not is_loopback(console.host):
         yield (
             ("console", "host"),
-            'a console that others can reach needs a token: write token = "..." below [console], or host = "127.0.0.1"',
+            'a console that other machines can reach needs a token: set token = "..." or host = "127.0.0.1"',
         )
-    if console.token and not _fit_to_type(console.token):
-        yield ("console", "token"), "a token has printable characters and no blanks, as of `openssl rand -hex 16`"
+    if console.token and not _is_typable(console.token):
+        yield (
+            ("console", "token"),
+            "a token has printable characters and no spaces; `openssl rand -hex 16` makes a good one",
+        )
 
 
-def _fit_to_type(token: Iterable[str]) -> bool:
+def _is_typable(token: Iterable[str]) -> bool:
     return all(char.isprintable() and not char.isspace() for char in token)

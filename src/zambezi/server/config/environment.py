@@ -1,7 +1,8 @@
-"""A configuration compared with this machine: the directories, keys and networks that it names.
+"""A check of a configuration against this machine: the directories, keys and networks that it names.
 
-A mistake keeps a server from running. A doubt does not, though perhaps the operator did not mean it: a rule for a key
-that is not allowed is a doubt, or else removing a key would keep the server from its next start.
+A mistake prevents the server from starting. A warning does not: the server can run, but perhaps the operator meant
+something else. A rule that names a missing key is a warning, because otherwise the removal of a key would prevent the
+next start.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be: with which key of the configuration, and what to do."""
+    """A problem with one key of the configuration, and what to do about it; a mistake or a warning."""
 
     path: KeyPath
     problem: str
@@ -32,7 +33,7 @@ class Finding:
 
 
 def examine(config: Config) -> list[Finding]:
-    """Return everything that is wrong, or doubtful, on this machine."""
+    """Return all mistakes and warnings for this machine."""
     return [*_data(config), *_keys(config), *_mesh(config), *_results(config)]
 
 
@@ -41,13 +42,13 @@ def _data(config: Config) -> Iterator[Finding]:
         return
     wanted = path = Path(config.server.data).absolute()
     while not path.exists() and path != path.parent:
-        path = path.parent  # what is missing is made
+        path = path.parent  # the server creates missing directories
     if not path.is_dir():
-        problem = f"{path} is no directory; name one, or a place for a new one"
+        problem = f"{path} is not a directory; name a directory, existing or new"
     elif not os.access(path, os.W_OK | os.X_OK):
-        problem = f"{path} cannot be written to by this user; name another directory, or change its owner"
+        problem = f"this user cannot write to {path}; name another directory, or change its owner"
     elif path == wanted and not os.access(path, os.R_OK):
-        problem = f"{path} cannot be read by this user; name another directory, or change its owner"
+        problem = f"this user cannot read {path}; name another directory, or change its owner"
     else:
         return
     yield Finding(("server", "data"), problem)
@@ -61,25 +62,25 @@ def _keys(config: Config) -> Iterator[Finding]:
         except (ZambeziError, OSError) as error:
             yield Finding(("server", "keys"), str(error))
             return
-        yield from (Finding(("server", "keys"), f"it lets nobody in: {one}", False) for one in keys.problems)
+        yield from (Finding(("server", "keys"), f"a key file is ignored: {one}", False) for one in keys.problems)
     for index, rule in enumerate(config.rules):
         names = [name for name in rule.keys if not set(name) & set("*?[")]
         if keys is None and rule.keys and "*" not in rule.keys:
             yield Finding(
                 ("rules", index, "keys"),
-                'rules go by the names of keys, and without keys nobody has a name: write keys = "DIRECTORY" below '
-                '[server], or keys = ["*"] here',
+                'rules identify clients by the names of their keys, and no keys are configured: set keys = "DIRECTORY" '
+                'in [server], or keys = ["*"] here',
             )
         elif keys is not None:
             for name in names:
                 if name not in keys.names:
-                    problem = f"there is no key {name} in {config.server.keys}/allowed{_known(keys.names)}"
+                    problem = f"{config.server.keys}/allowed has no key {name}{_known(keys.names)}"
                     yield Finding(("rules", index, "keys"), problem, False)
 
 
 def _known(names: set[str]) -> str:
     some = sorted(names)[:10]
-    return f"; there are: {', '.join(some)}{', ...' if len(names) > len(some) else ''}" if some else ", nor any other"
+    return f"; it has: {', '.join(some)}{', ...' if len(names) > len(some) else ''}" if some else "; it is empty"
 
 
 def _mesh(config: Config) -> Iterator[Finding]:
@@ -101,12 +102,12 @@ def _mesh(config: Config) -> Iterator[Finding]:
     if keys and outside and not (zre.key or zre.clear or (Path(keys) / MESH).exists()):
         yield Finding(
             ("zre", "interface"),
-            f"the mesh on {outside[0]} would speak in clear, though [server] has keys: zambezi keygen mesh --directory "
-            f"{keys} makes a key for it, which every node needs; or write clear = true below [zre]",
+            f"the mesh on {outside[0]} would not be encrypted, although [server] has keys: make a key for all nodes of "
+            f"the mesh with zambezi keygen mesh --directory {keys}, or set clear = true in [zre]",
         )
 
 
 def _results(config: Config) -> Iterator[Finding]:
     results = config.console.results
     if config.console.enabled and results and not Path(results).is_dir():
-        yield Finding(("console", "results"), f"{results} is no directory, so that no results are shown", False)
+        yield Finding(("console", "results"), f"{results} is not a directory, so the console shows no results", False)

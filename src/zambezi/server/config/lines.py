@@ -1,7 +1,7 @@
-"""Where each key of a TOML text stands: its line, for those who must tell of a mistake in it.
+"""The line of each key in a TOML text, for the texts of mistakes.
 
-The parser of the standard library keeps no lines. This reads a text that it has found good, and looks no further than
-the keys: of a value it only wants to know where it ends.
+The parser of the standard library does not report lines. This one reads a text that the standard parser has accepted,
+and only looks at keys: of a value it finds no more than its end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
-# The names from the outermost table on; in a list of tables, [[so]], the number of the table comes after its name.
+# Names, from the outermost table inwards. In a list of tables, [[name]], the number of the table follows its name.
 KeyPath: TypeAlias = tuple[str | int, ...]
 
 _PART: Final = re.compile(r"""\s*(?:("(?:[^"\\]|\\.)*")|'([^']*)'|([\w-]+))\s*(\.?)""", re.ASCII)
@@ -19,7 +19,7 @@ _FENCES: Final = ('"""', "'''")
 
 
 class KeyLines:
-    """The lines of a text's keys.
+    """The lines of the keys of a text.
 
     >>> lines = KeyLines('[zeps]\\nenabled = true\\n[[rules]]\\n[[rules]]\\nkeys = ["ann"]')
     >>> lines.line(("zeps", "enabled")), lines.line(("rules", 1, "keys")), lines.line(("zre",))
@@ -33,7 +33,7 @@ class KeyLines:
                 self._lines.setdefault(path[:depth], line)
 
     def line(self, path: KeyPath) -> int:
-        """The line of a key, or of the table that it would stand in; 0 if neither is there."""
+        """Return the line of a key, or else of the table that it belongs to; 0 if the text has neither."""
         for depth in range(len(path), 0, -1):
             if path[:depth] in self._lines:
                 return self._lines[path[:depth]]
@@ -45,7 +45,7 @@ def _found(text: str) -> Iterator[tuple[KeyPath, int]]:
     counts: dict[KeyPath, int] = {}
     value = _Value()
     for number, line in enumerate(text.split("\n"), 1):
-        if value.goes_on:
+        if value.is_open:
             value.read(line)
             continue
         start = line.strip()
@@ -67,7 +67,7 @@ def _found(text: str) -> Iterator[tuple[KeyPath, int]]:
 
 
 def _inside(path: KeyPath, counts: dict[KeyPath, int]) -> KeyPath:
-    """A header's path; what stands below a list of tables is in its last one."""
+    """Return the full path of a header: one below a list of tables belongs to the last table of the list."""
     made: KeyPath = ()
     for part in path[:-1]:
         made = (*made, part)
@@ -77,7 +77,7 @@ def _inside(path: KeyPath, counts: dict[KeyPath, int]) -> KeyPath:
 
 
 def _key(text: str) -> tuple[KeyPath, str]:
-    """The key that a text begins with, and what follows it."""
+    """Return the key at the start of a text, and the rest of the text."""
     path: list[str] = []
     position = 0
     while match := _PART.match(text, position):
@@ -93,18 +93,18 @@ def _unescaped(quoted: str) -> str:
     try:
         return str(json.loads(quoted, strict=False))
     except ValueError:
-        return quoted[1:-1]  # an escape that JSON does not have
+        return quoted[1:-1]  # it has an escape that JSON does not have
 
 
 class _Value:
-    """What follows a key, line by line, until it is over."""
+    """The value of a key, read line by line until it ends."""
 
     def __init__(self) -> None:
         self._depth = 0
         self._fence = ""
 
     @property
-    def goes_on(self) -> bool:
+    def is_open(self) -> bool:
         return bool(self._depth or self._fence)
 
     def read(self, line: str) -> None:
@@ -137,6 +137,6 @@ class _Value:
 
 
 def _escaped(line: str, position: int) -> bool:
-    """Whether an odd number of backslashes stands before a place."""
+    """Return whether an odd number of backslashes precedes a position."""
     before = line[:position]
     return bool((len(before) - len(before.rstrip("\\"))) % 2)

@@ -1,4 +1,4 @@
-"""Amounts and times as people write them: 10G, 512K, 90s, 10m, 7d."""
+"""Sizes and times as people write them: 10G, 512K, 90s, 10m, 7d."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _SECONDS: Final = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "
 
 
 class QuantityError(ZambeziError):
-    """A text that is no amount."""
+    """A text that is not a size or a time."""
 
 
 def octets(text: str) -> int:
-    """A size.
+    """Parse a size and return it in bytes.
 
     >>> octets("512"), octets("512K"), octets("1.5M")
     (512, 524288, 1572864)
@@ -26,7 +26,7 @@ def octets(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A time.
+    """Parse a time and return it in seconds.
 
     >>> seconds("90"), seconds("250ms"), seconds("10m"), seconds("7d")
     (90.0, 0.25, 600.0, 604800.0)
@@ -35,7 +35,7 @@ def seconds(text: str) -> float:
 
 
 def in_octets(count: float) -> str:
-    """A size as it would be written.
+    """Return a size as an operator would write it in the configuration.
 
     >>> in_octets(65536), in_octets(1500)
     ('"64K"', '1500')
@@ -44,7 +44,7 @@ def in_octets(count: float) -> str:
 
 
 def in_seconds(count: float) -> str:
-    """A time as it would be written.
+    """Return a time as an operator would write it in the configuration.
 
     >>> in_seconds(604800), in_seconds(0.5)
     ('"7d"', '0.5')

@@ -1,10 +1,10 @@
-"""The configuration of a server: `zambezi.toml`, checked before anything is started.
+"""The configuration of a server: `zambezi.toml`, checked before any service starts.
 
-What there is to configure is declared once, as dataclasses: a field's default is the default, its `note` says what it
-is for, and its type says how it is read. `zambezi config show` prints all of it, and reads back what it printed.
+Every setting is declared once, as a field of a dataclass: the field has the default value, its `note` says what the
+setting is for, and its type says how the value is read. `zambezi config show` prints all settings in the same format.
 
-Whatever is wrong is told with the line of the file and what to write instead; all mistakes are told, not the first.
-Whether the files, keys and networks that it names exist on this machine is checked in `environment`.
+Every mistake is reported, not only the first, each with the line of the file and what to write instead. `environment`
+checks whether the files, keys and networks that the configuration names exist on this machine.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from zambezi.server.errors import ConfigError
 
 
 def _note(text: str, default: Any, kind: str = "", bounds: tuple[int, int] | None = None) -> Any:
-    """A field of the configuration; numbers may have bounds, both of them included."""
+    """Declare a setting. The bounds of a number are inclusive."""
     metadata = {"note": text, "kind": kind, "bounds": bounds}
     if isinstance(default, list | dict):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-# Bounds of numbers: of what is counted, of octets, of seconds.
+# Bounds of counts, of bytes, and of seconds.
 _MANY: Final = (1, 10_000_000)
 _LARGE: Final = (64 << 10, 1 << 50)
 _LONG: Final = (1, 100 * 366 * 86400)
@@ -42,97 +42,106 @@ _LONG: Final = (1, 100 * 366 * 86400)
 
 @dataclass(frozen=True, slots=True)
 class JournalConfig:
-    """How a stream is kept."""
+    """[zeps.journal], [zeps.streams.NAME]: the storage and the retention of streams."""
 
-    sync: Literal["always", "interval", "never"] = _note("when the disk confirms what was written", "interval")
-    keep: float | None = _note("keep messages for so long, as in 7d; for ever if not set", None, "seconds", _LONG)
-    keep_octets: int | None = _note("keep about so much, as in 10G; all if not set", None, "octets", _LARGE)
-    segment: int = _note("the size of a journal's files; whole files are removed", 256 << 20, "octets", _LARGE)
-    multicast: str = _note("a group for live messages, as in udp://239.77.1.1:5680", "")
+    sync: Literal["always", "interval", "never"] = _note(
+        "fsync before each confirmation (always), every second (interval) or never", "interval"
+    )
+    keep: float | None = _note("remove messages older than this, such as 7d; unset: never", None, "seconds", _LONG)
+    keep_octets: int | None = _note(
+        "remove the oldest messages above this size, such as 10G; unset: never", None, "octets", _LARGE
+    )
+    segment: int = _note("the size of each journal file; retention removes whole files", 256 << 20, "octets", _LARGE)
+    multicast: str = _note("the multicast group of live messages, such as udp://239.77.1.1:5680", "")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """[server]: what all services share."""
+    """[server]: the settings that all services share."""
 
     data: str = _note("the directory of the journals", "zambezi-data")
-    keys: str = _note("a key directory (server.key, allowed/): CURVE for every service", "")
-    log: Literal["auto", "text", "json"] = _note("how to log: auto is text on a terminal, else JSON lines", "auto")
-    level: Literal["debug", "info", "warning", "error"] = _note("what to log", "info")
+    keys: str = _note("the key directory (server.key, allowed/); if set, every service uses CURVE", "")
+    log: Literal["auto", "text", "json"] = _note("the log format; auto: text on a terminal, else JSON lines", "auto")
+    level: Literal["debug", "info", "warning", "error"] = _note("the lowest level that is logged", "info")
 
 
 @dataclass(frozen=True, slots=True)
 class ZepsConfig:
-    """[zeps]: the broker of streams. The keys of a stream's own table are those of the journal."""
+    """[zeps]: the broker of streams. A stream's own table has the same keys as [zeps.journal]."""
 
-    enabled: bool = _note("whether it runs", True)
-    endpoint: str = _note("where it is served", "tcp://127.0.0.1:5671")
-    create: bool = _note("whether clients make streams by attaching to them", True)
-    behind: Literal["invalid", "oldest"] = _note("what a reader that retention has passed gets", "invalid")
-    journal: JournalConfig = field(default_factory=JournalConfig, metadata={"note": "for all streams"})
-    streams: dict[str, JournalConfig] = _note("for single streams, which are there from the start", {})
-    max_streams: int = _note("how many streams there may be", 10_000, bounds=_MANY)
-    max_connections: int = _note("how many clients", 10_000, bounds=_MANY)
-    max_subscriptions: int = _note("how many subscriptions a connection may have", 100, bounds=_MANY)
-    max_message: int = _note("the largest message", 16 << 20, "octets", (1024, 1 << 30))
+    enabled: bool = _note("whether this service runs", True)
+    endpoint: str = _note("the address to listen on", "tcp://127.0.0.1:5671")
+    create: bool = _note("whether a client that attaches to a missing stream creates it", True)
+    behind: Literal["invalid", "oldest"] = _note(
+        "a subscriber that asks for removed messages gets an error (invalid) or starts at the oldest", "invalid"
+    )
+    journal: JournalConfig = field(default_factory=JournalConfig, metadata={"note": "the default for all streams"})
+    streams: dict[str, JournalConfig] = _note("settings of single streams, which the server creates at its start", {})
+    max_streams: int = _note("the maximum number of streams", 10_000, bounds=_MANY)
+    max_connections: int = _note("the maximum number of connections", 10_000, bounds=_MANY)
+    max_subscriptions: int = _note("the maximum number of subscriptions of a connection", 100, bounds=_MANY)
+    max_message: int = _note("the maximum size of a message", 16 << 20, "octets", (1024, 1 << 30))
 
 
 @dataclass(frozen=True, slots=True)
 class MCollectiveConfig:
     """[mcollective]: the middleware of fleets."""
 
-    enabled: bool = _note("whether it runs", True)
-    endpoint: str = _note("where it is served", "tcp://127.0.0.1:61616")
-    journal: list[str] = _note("topics (glob patterns) that are journalled to the stream `mcollective`", [])
+    enabled: bool = _note("whether this service runs", True)
+    endpoint: str = _note("the address to listen on", "tcp://127.0.0.1:61616")
+    journal: list[str] = _note("topics (glob patterns) to journal in the stream `mcollective`", [])
 
 
 @dataclass(frozen=True, slots=True)
 class ZreConfig:
     """[zre]: the server's node in the mesh, which announces the services."""
 
-    enabled: bool = _note("whether it runs", True)
-    name: str = _note("what others call it; the host's name if not set", "")
-    interface: str = _note("the network to find peers on, by name or address", "lo")
-    seeds: list[str] = _note("mailboxes of peers, where there is no broadcast", [])
+    enabled: bool = _note("whether this service runs", True)
+    name: str = _note("the name of the node; empty: the host name", "")
+    interface: str = _note("the network interface to find peers on: its name or its address", "lo")
+    seeds: list[str] = _note("mailbox endpoints of peers, for networks without broadcast", [])
     beacon_port: int = _note("the UDP port of the beacons", 5670, bounds=(1, 65535))
-    key: str = _note("the key file of the mesh: encrypt; mesh.key of [server] keys, if it is there", "")
-    clear: bool = _note("with [server] keys, and none for the mesh: let it speak in clear on other networks too", False)
+    key: str = _note("the key file that encrypts the mesh; empty: mesh.key of [server] keys, if it exists", "")
+    clear: bool = _note("allow a mesh without encryption on a real network although [server] has keys", False)
 
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
     """[log]: the log service of the mesh (ZRE/LOG)."""
 
-    enabled: bool = _note("whether it runs; it needs [zre]", True)
-    stream: str = _note("the stream that logs are journalled to", "zrelog")
+    enabled: bool = _note("whether this service runs; it needs [zre]", True)
+    stream: str = _note("the stream that keeps the logs", "zrelog")
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleConfig:
-    """[console]: the page, the metrics and the health of the server."""
+    """[console]: the web page, the metrics and the health checks of the server."""
 
-    enabled: bool = _note("whether it runs", True)
-    host: str = _note("the address; other than loopback only with a token", "127.0.0.1")
-    port: int = _note("the port; 0 for any", 8470, bounds=(0, 65535))
-    token: str = _note("who does not know it sees nothing", "")
-    results: str = _note("the directory of the pipelines' results, to show them", "")
+    enabled: bool = _note("whether this service runs", True)
+    host: str = _note("the address to listen on; a token is required unless it is loopback", "127.0.0.1")
+    port: int = _note("the port to listen on; 0: any free port", 8470, bounds=(0, 65535))
+    token: str = _note("the secret that a browser or client must present; empty: none", "")
+    results: str = _note("the directory of pipeline results to show", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """[[rules]]: what the holders of some keys may do. Without rules, everything; with rules, what some rule allows."""
+    """[[rules]]: the permissions of the holders of some keys.
 
-    keys: list[str] = _note("names of keys in allowed/ (glob patterns); * is everybody", ["*"])
-    publish: list[str] = _note("streams (glob patterns)", [])
-    subscribe: list[str] = _note("streams", [])
-    create: list[str] = _note("streams", [])
-    put: list[str] = _note("MCollective topics", [])
-    sub: list[str] = _note("MCollective topics", [])
+    Without rules every client can do everything; with rules a client can do what at least one rule allows.
+    """
+
+    keys: list[str] = _note("names of keys in allowed/ (glob patterns); * is every client", ["*"])
+    publish: list[str] = _note("streams that they can publish to (glob patterns)", [])
+    subscribe: list[str] = _note("streams that they can subscribe to", [])
+    create: list[str] = _note("streams that they can create", [])
+    put: list[str] = _note("MCollective topics that they can send to", [])
+    sub: list[str] = _note("MCollective topics that they can subscribe to", [])
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All of it."""
+    """The configuration of a server; each field is a table of `zambezi.toml`."""
 
     server: ServerConfig = field(default_factory=ServerConfig)
     zeps: ZepsConfig = field(default_factory=ZepsConfig)
@@ -144,24 +153,24 @@ class Config:
 
 
 def read(path: Path) -> Config:
-    """The configuration in a file; `ConfigError` with every mistake in it."""
+    """Read a configuration file. Raise `ConfigError` with every mistake in it."""
     content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError([f"{path}:{line}: octet {error.start} is not UTF-8; save the file as UTF-8"]) from None
+        raise ConfigError([f"{path}:{line}: byte {error.start} is not UTF-8; save the file as UTF-8"]) from None
     return parse(text, str(path))
 
 
 def parse(text: str, name: str = "zambezi.toml") -> Config:
-    """The configuration in a text."""
+    """Parse a configuration. Raise `ConfigError` with every mistake in it; `name` stands for the file."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError([_no_toml(str(error), text, name)]) from None
+        raise ConfigError([_syntax_mistake(str(error), text, name)]) from None
     except RecursionError:
-        raise ConfigError([f"{name}: tables and lists stand in each other too deep to be read"]) from None
+        raise ConfigError([f"{name}: tables and lists are nested too deep"]) from None
     reader = _Reader(text.replace("\r\n", "\n"), name)
     config = reader.table(Config, table, ())
     assert isinstance(config, Config)
@@ -173,7 +182,7 @@ def parse(text: str, name: str = "zambezi.toml") -> Config:
 
 
 def place(file: Path, path: KeyPath) -> str:
-    """Where a key stands in a file, or where it would: `zambezi.toml:7`."""
+    """Return the file and the line of a key, or of the table that it belongs to: `zambezi.toml:7`."""
     try:
         line = KeyLines(file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")).line(path)
     except (OSError, ValueError):
@@ -181,32 +190,32 @@ def place(file: Path, path: KeyPath) -> str:
     return f"{file}:{line}" if line else str(file)
 
 
-# What the parser of the standard library says, and what to do about it.
+# How the messages of the standard library's parser begin, and what to do about each.
 _ADVICE: Final = {
-    "Cannot declare": "a table has one header: put all its keys below the first",
-    "Cannot overwrite": "it stands there already: keep one of the two",
-    "Invalid value": 'a value is a number, true, false, a text in "quotes" or a ["list"]',
-    "Expected '='": 'a key is followed by = and its value, as in data = "/var/lib/zambezi"',
-    "Expected ']'": "the header of a table is closed by ], as in [zeps]",
-    "Unclosed array": "close the list by ]",
-    "Unterminated string": 'close the text by "',
-    "Illegal character": 'a text ends in its line: close it by "',
+    "Cannot declare": "a table has one header: move all its keys below the first one",
+    "Cannot overwrite": "the key is set twice: keep one of the two",
+    "Invalid value": 'a value is a number, true, false, a "text" in quotes or a ["list"]',
+    "Expected '='": 'write = and a value after the key, as in data = "/var/lib/zambezi"',
+    "Expected ']'": "end the header of the table with ], as in [zeps]",
+    "Unclosed array": "end the list with ]",
+    "Unterminated string": 'end the text with "',
+    "Illegal character": 'a text must end on its line: end it with "',
     "Invalid statement": 'a line is a [table], key = "value", or a # comment',
-    "Expected newline": "only a # comment may follow on the line",
+    "Expected newline": "only a # comment can follow on the line",
 }
 _WHERE: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 
-def _no_toml(said: str, text: str, name: str) -> str:
-    found = _WHERE.search(said)
+def _syntax_mistake(message: str, text: str, name: str) -> str:
+    found = _WHERE.search(message)
     line = found.group(1) if found else None
-    what = said[: found.start()] if found else said
-    advice = next((advice for begin, advice in _ADVICE.items() if what.startswith(begin)), "see https://toml.io")
-    return f"{name}:{line or max(1, len(text.splitlines()))}: {what}; {advice}"
+    problem = message[: found.start()] if found else message
+    advice = next((advice for begin, advice in _ADVICE.items() if problem.startswith(begin)), "see https://toml.io")
+    return f"{name}:{line or max(1, len(text.splitlines()))}: {problem}; {advice}"
 
 
 class _Reader:
-    """Turns tables into dataclasses, and collects mistakes with their lines."""
+    """A reader that turns tables into dataclasses, and collects mistakes with their lines."""
 
     def __init__(self, text: str, name: str) -> None:
         self._lines = KeyLines(text)
@@ -215,7 +224,7 @@ class _Reader:
 
     def table(self, kind: type, given: object, path: KeyPath) -> Any:
         if not isinstance(given, Mapping):
-            self.mistake(path, f"{_dotted(path)} is a table: write [{_dotted(path)}] and its keys below")
+            self.mistake(path, f"{_dotted(path)} must be a table: write [{_dotted(path)}] and its keys below it")
             return kind()
         hints = get_type_hints(kind)
         known = {one.name: one for one in dataclasses.fields(kind)}
@@ -235,11 +244,11 @@ class _Reader:
         origin = get_origin(hint)
         if origin is list and dataclasses.is_dataclass(get_args(hint)[0]):
             if not isinstance(value, list):
-                return self.mistake(path, f"write [[{_dotted(path)}]] for each of them")
+                return self.mistake(path, f"write one [[{_dotted(path)}]] table for each entry")
             return [self.table(get_args(hint)[0], one, (*path, index)) for index, one in enumerate(value)]
         if origin is dict:
             if not isinstance(value, Mapping):
-                return self.mistake(path, f"write [{_dotted(path)}.NAME] for each of them")
+                return self.mistake(path, f"write one [{_dotted(path)}.NAME] table for each entry")
             return {key: self.table(get_args(hint)[1], one, (*path, key)) for key, one in value.items()}
         if origin is list:
             if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
@@ -248,8 +257,8 @@ class _Reader:
         if origin is Literal:
             allowed = get_args(hint)
             if value not in allowed:
-                said = ", ".join(map(json.dumps, allowed))
-                return self.mistake(path, f"{path[-1]} is one of {said}, not {_shown(value)}")
+                choices = ", ".join(map(json.dumps, allowed))
+                return self.mistake(path, f"{path[-1]} must be one of {choices}, not {_shown(value)}")
             return value
         if kind:
             return self._quantity(kind, value, path)
@@ -264,26 +273,26 @@ class _Reader:
                 return read(value)
             except QuantityError as error:
                 return self.mistake(path, str(error))
-        wanted = '"10G" or a number of octets' if kind == "octets" else '"7d" or a number of seconds'
-        return self.mistake(path, f"{path[-1]} is {wanted}, not {_shown(value)}")
+        wanted = 'a size such as "10G" or 4096' if kind == "octets" else 'a time such as "7d" or 90 (seconds)'
+        return self.mistake(path, f"{path[-1]} must be {wanted}, not {_shown(value)}")
 
     def _plain(self, hint: Any, value: object, path: KeyPath) -> Any:
         if isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
             return value
         wanted = {bool: "true or false", int: "a number", str: f'a text in quotes, as in {path[-1]} = "..."'}[hint]
-        return self.mistake(path, f"{path[-1]} is {wanted}, not {_shown(value)}")
+        return self.mistake(path, f"{path[-1]} must be {wanted}, not {_shown(value)}")
 
     def _unknown(self, path: KeyPath, known: Mapping[str, object]) -> None:
         near = difflib.get_close_matches(str(path[-1]), known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
-        self.mistake(path, f"there is no {_dotted(path)}; {hint}")
+        hint = f"did you mean {near[0]}?" if near else f"the known keys are {', '.join(known)}"
+        self.mistake(path, f"{_dotted(path)} is not a known key; {hint}")
 
     def _bounded(self, value: Any, metadata: Mapping[str, Any], path: KeyPath) -> Any:
         bounds = metadata.get("bounds")
         if bounds is None or value is _WRONG or bounds[0] <= value <= bounds[1]:
             return value
         shown = _AMOUNTS.get(metadata["kind"], "{:d}".format)
-        return self.mistake(path, f"{path[-1]} is {shown(bounds[0])} to {shown(bounds[1])}, not {shown(value)}")
+        return self.mistake(path, f"{path[-1]} must be {shown(bounds[0])} to {shown(bounds[1])}, not {shown(value)}")
 
     def mistake(self, path: KeyPath, problem: str) -> Any:
         line = self._lines.line(path)
@@ -305,7 +314,7 @@ def _shown(value: object) -> str:
 
 
 def show(config: Config) -> str:
-    """The configuration as a file that says the same, with what each key is for."""
+    """Return the configuration as a TOML file that reads back the same, with a comment on every key."""
     lines: list[str] = []
     for one in dataclasses.fields(config):
         value = getattr(config, one.name)

@@ -1,0 +1,34 @@
+"""The options of CURVE encryption, the same for every command that connects to a server."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from zambezi.cli.errors import OptionsError
+from zambezi.zmtp.keys import KeyPair, read_pair, read_public
+from zambezi.zmtp.security import CurveClient, Null, Security
+
+
+def add_security_options(options: argparse._ArgumentGroup, server: str) -> None:
+    """Add --server-key and --key for a command that connects to a server, such as "the broker"."""
+    options.add_argument(
+        "--server-key", metavar="FILE", type=Path, help=f"encrypt with CURVE: the public key of {server} (server.pub)"
+    )
+    options.add_argument(
+        "--key",
+        metavar="FILE",
+        dest="own_key",
+        type=Path,
+        help=f"your own key pair (NAME.key), if {server} admits only known keys",
+    )
+
+
+def security_of(arguments: argparse.Namespace) -> Security:
+    """Return the security of the client that the options describe: CURVE if they name the server's public key."""
+    if arguments.server_key is None:
+        if arguments.own_key is not None:
+            raise OptionsError("--key works only with --server-key: add --server-key FILE, the server's public key")
+        return Null()
+    keys = read_pair(arguments.own_key) if arguments.own_key is not None else KeyPair.generate()
+    return CurveClient(read_public(arguments.server_key), keys)
