@@ -14,7 +14,7 @@ from typing import IO, Self
 
 from tests.zmtp.waiting import PATIENCE
 
-COMMAND = [sys.executable, "-X", "dev", "-W", "error", "-m", "zambezi"]
+COMMAND = [sys.executable, "-X", "faulthandler", "-W", "error", "-m", "zambezi"]
 
 
 def free_port() -> int:

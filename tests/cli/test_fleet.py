@@ -53,7 +53,7 @@ class Node:
     """A process that runs `zambezi fleet agent`."""
 
     def __init__(self, endpoint: str, name: str, *more: str) -> None:
-        command = [sys.executable, "-X", "dev", "-W", "error", "-m", "zambezi", "fleet", "agent"]
+        command = [sys.executable, "-X", "faulthandler", "-W", "error", "-m", "zambezi", "fleet", "agent"]
         self.process = subprocess.Popen(
             [*command, "--connect", endpoint, "--name", name, *more],
             stdout=subprocess.PIPE,

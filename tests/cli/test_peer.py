@@ -22,7 +22,7 @@ from zambezi.cli.peer import GOODBYE, Chat
 from zambezi.p2p import PeerSocket
 from zambezi.wire.text import printable
 
-COMMAND = [sys.executable, "-X", "dev", "-W", "error", "-m", "zambezi", "peer", "chat"]
+COMMAND = [sys.executable, "-X", "faulthandler", "-W", "error", "-m", "zambezi", "peer", "chat"]
 
 
 class Terminal:

@@ -1,5 +1,6 @@
 """tests.conformance.report: its logic on made-up rules, and the real page against the real tests."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,11 @@ def test_main_writes_the_page_and_fails_on_unknown_ids(
 # The project itself
 
 
+@cache
+def proofs() -> list[Proof]:
+    return find_proofs(report.ROOT)
+
+
 def test_the_list_of_rules_is_whole() -> None:
     rules = read_requirements()
     assert len(rules) == 96
@@ -103,14 +109,17 @@ def test_the_list_of_rules_is_whole() -> None:
     assert all(rule.text and rule.prefix for rule in rules)
 
 
+@pytest.mark.xdist_group("marks")
 def test_every_mark_has_an_id_of_the_list() -> None:
-    assert unknown(read_requirements(), find_proofs(report.ROOT)) == []
+    assert unknown(read_requirements(), proofs()) == []
 
 
+@pytest.mark.xdist_group("marks")
 def test_every_rule_of_what_is_implemented_is_proved() -> None:
-    assert unproved(read_requirements(), find_proofs(report.ROOT)) == []
+    assert unproved(read_requirements(), proofs()) == []
 
 
+@pytest.mark.xdist_group("marks")
 def test_the_page_is_up_to_date() -> None:
     page = report.PAGE.read_text(encoding="utf-8")
-    assert page == render(read_requirements(), find_proofs(report.ROOT)), "run `make conformance`"
+    assert page == render(read_requirements(), proofs()), "run `make conformance`"

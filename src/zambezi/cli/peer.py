@@ -117,6 +117,14 @@ class Chat:
 
     def run(self, lines: Iterable[bytes]) -> None:
         """Send lines until they end, then close the socket."""
+        try:
+            self._run(lines)
+        except KeyboardInterrupt:
+            if self._output_closed:
+                raise BrokenPipeError from None
+            raise
+
+    def _run(self, lines: Iterable[bytes]) -> None:
         threads = [threading.Thread(target=self._guarded, args=(work,)) for work in (self._receive, self._show_events)]
         for thread in threads:
             thread.start()
@@ -124,10 +132,6 @@ class Chat:
             self._send_lines(lines)
             self._part()
             self._socket.close()
-        except KeyboardInterrupt:
-            if self._output_closed:
-                raise BrokenPipeError from None
-            raise
         finally:
             self._leaving = True
             self._socket.close(0)
