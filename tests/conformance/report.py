@@ -40,7 +40,7 @@ class Requirement:
 
     @property
     def prefix(self) -> str:
-        """What its id shares with the others of its kind: SEQ in SEQ-02."""
+        """The part of an id before the number: SEQ in SEQ-02."""
         return self.id.rpartition("-")[0]
 
 

@@ -1,0 +1,80 @@
+"""Each module has a test file: of its own name, or the one that the table below names."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "zambezi"
+TESTS = ROOT / "tests"
+
+# Modules whose tests are in a file of another name: a command is tested by the file that runs it, a value or an
+# error by the tests of the code that makes it.
+ELSEWHERE = {
+    "cli/client.py": "cli/test_streams.py",
+    "cli/errors.py": "cli/test_help.py",
+    "cli/logs.py": "cli/test_serve.py",
+    "cli/middleware.py": "cli/test_fleet.py",
+    "cli/node.py": "cli/test_mesh.py",
+    "cli/pipeline.py": "spark/pipelines/test_command.py",
+    "cli/pub.py": "cli/test_streams.py",
+    "cli/quantity.py": "cli/test_streams.py",
+    "cli/results.py": "spark/pipelines/test_command.py",
+    "cli/security.py": "cli/test_peer.py",
+    "cli/sub.py": "cli/test_streams.py",
+    "cli/terminal.py": "cli/test_top.py",
+    "cli/topics.py": "cli/test_fleet.py",
+    "console/door.py": "console/test_console.py",
+    "console/guard.py": "console/test_console.py",
+    "console/history.py": "console/test_page.py",
+    "console/metrics.py": "console/test_console.py",
+    "console/results.py": "console/test_console.py",
+    "errors.py": "zeps/test_errors.py",
+    "mcollective/outputs.py": "mcollective/test_outbox.py",
+    "p2p/errors.py": "p2p/test_faces.py",
+    "p2p/events.py": "p2p/test_faces.py",
+    "server/archive.py": "server/test_server.py",
+    "server/config/consistency.py": "server/config/test_settings.py",
+    "server/config/quantity.py": "server/config/test_settings.py",
+    "server/errors.py": "server/test_server.py",
+    "server/logs.py": "server/test_server.py",
+    "server/queues.py": "server/test_server.py",
+    "server/state.py": "console/test_console.py",
+    "spark/avro/blocks.py": "spark/test_avro.py",
+    "spark/avro/cursors.py": "spark/test_avro.py",
+    "spark/avro/kinds.py": "spark/test_avro.py",
+    "spark/avro/logical.py": "spark/test_avro.py",
+    "spark/avro/schema.py": "spark/test_avro.py",
+    "spark/errors.py": "spark/test_options.py",
+    "spark/pipelines/archive.py": "spark/pipelines/test_deposit.py",
+    "spark/pipelines/pipeline.py": "spark/pipelines/test_running.py",
+    "spark/pipelines/plots.py": "spark/pipelines/test_page.py",
+    "spark/pipelines/restore.py": "spark/pipelines/test_kills.py",
+    "spark/pipelines/results.py": "spark/pipelines/test_running.py",
+    "spark/sessions.py": "spark/test_queries.py",
+    "zmtp/async_waiter.py": "zmtp/test_waiters.py",
+    "zmtp/errors.py": "zmtp/test_faces.py",
+    "zmtp/events.py": "zmtp/test_faces.py",
+    "zmtp/thread_waiter.py": "zmtp/test_waiters.py",
+    "zre/outputs.py": "zre/test_outbox.py",
+}
+
+
+def modules() -> list[Path]:
+    found = (path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
+    return sorted(path for path in found if path.stem not in {"__init__", "__main__"})
+
+
+def own_tests(module: Path) -> Path:
+    return TESTS / module.parent / f"test_{module.name}"
+
+
+def test_each_module_has_a_test_file() -> None:
+    missing = [str(module) for module in modules() if not own_tests(module).exists() and str(module) not in ELSEWHERE]
+    assert not missing, "write a test file for each, or name the one that covers it in ELSEWHERE"
+
+
+def test_the_table_is_up_to_date() -> None:
+    known = set(map(str, modules()))
+    gone = [name for name, tests in ELSEWHERE.items() if name not in known or not (TESTS / tests).exists()]
+    needless = [name for name in ELSEWHERE if own_tests(Path(name)).exists()]
+    assert not gone
+    assert not needless
