@@ -37,7 +37,7 @@ SENSORS = 20
 READERS = 12
 EVERY = 2.0
 WARM = 30.0  # seconds before the first compared sample
-RETENTION = '\n[zeps.journal]\nkeep_octets = "64M"\nsegment = "16M"\n'
+RETENTION = '\n[zeps.journal]\nkeep_bytes = "64M"\nsegment = "16M"\n'
 
 
 async def read(client: Client, number: int) -> None:

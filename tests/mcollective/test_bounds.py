@@ -31,8 +31,8 @@ def test_a_middleware_counts_what_every_socket_counts_and_more() -> None:
         (Bounds(topics=2), [b"a", b"b", b"c"], False),
         (Bounds(topics_of_client=1), [b"a"], True),
         (Bounds(topics_of_client=1), [b"a", b"b"], False),
-        (Bounds(topic_octets=3), [b"abc"], True),
-        (Bounds(topic_octets=3), [b"abcd"], False),
+        (Bounds(topic_bytes=3), [b"abc"], True),
+        (Bounds(topic_bytes=3), [b"abcd"], False),
     ],
 )
 def test_each_bound_is_the_greatest_value_that_is_allowed(bounds: Bounds, topics: list[bytes], allowed: bool) -> None:

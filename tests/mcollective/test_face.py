@@ -10,7 +10,7 @@ import pytest
 from zambezi.mcollective import asyncio as aio
 from zambezi.mcollective import sync
 from zambezi.mcollective.errors import McollectiveError, RuleError
-from zambezi.mcollective.face import body_of, middleware_options, octets_of, put_headers, rules_of, texts_of, topics_of
+from zambezi.mcollective.face import body_of, bytes_of, middleware_options, put_headers, rules_of, texts_of, topics_of
 from zambezi.mcollective.middleware import DEFAULT_BOUND, DEFAULT_HEARTBEAT, DEFAULT_LIMITS
 from zambezi.mcollective.rules import Rule, Rules
 from zambezi.zmtp import Bound
@@ -57,7 +57,7 @@ def test_topics_and_headers_carry_any_bytes() -> None:
     with pytest.raises(McollectiveError, match="not empty"):
         topics_of(("a", ""))
     with pytest.raises(McollectiveError, match="stands for no byte"):
-        octets_of("\ud800")
+        bytes_of("\ud800")
 
 
 def test_headers_of_applications_begin_as_they_must() -> None:

@@ -830,12 +830,12 @@ def test_the_puts_of_a_run_are_kept_together_and_confirmed_in_their_order() -> N
 
 def test_messages_held_for_a_client_are_bounded() -> None:
     archive = SlowArchive()
-    stage = Stage(archive=archive, bounds=Bounds(held_octets=1000))
+    stage = Stage(archive=archive, bounds=Bounds(held_bytes=1000))
     client, speaker = stage.client(b"c"), stage.client(b"s")
     client.sub(b"a")
     client.say(E, b"PUT", b"TOPIC", b"kept", b"ID", b"1", E, b"x")
     speaker.say_all([put(b"a", bytes(100))] * 100)
-    assert client.session.held_octets < 1200
+    assert client.session.held_bytes < 1200
     archive.waiting.pop()("")
     heard = client.take()
     assert len(heard) - 1 + stage.engine.counters.missed == 100

@@ -14,9 +14,9 @@ def session(name: bytes = b"c") -> Session:
     return Session(None, name, "", "", 0.0)
 
 
-def outbox(held_octets: int = 1000) -> tuple[Outbox, Counters]:
+def outbox(held_bytes: int = 1000) -> tuple[Outbox, Counters]:
     counters = Counters()
-    return Outbox(counters, held_octets), counters
+    return Outbox(counters, held_bytes), counters
 
 
 def taken(out: Outbox) -> list[tuple[bytes, object]]:
@@ -64,7 +64,7 @@ def test_while_an_answer_is_pending_all_else_waits_for_it_in_order() -> None:
     assert taken(out) == []
     out.resolve(client, [first], "")
     assert taken(out) == [(b"c", frames) for frames in (OK[1], OK[2], OK[3], (b"x",), (b"", b"ERROR"))]
-    assert (out.waiting, client.held, client.held_octets) == (0, [], 0)
+    assert (out.waiting, client.held, client.held_bytes) == (0, [], 0)
 
 
 def test_a_pending_answer_can_become_an_error() -> None:
@@ -77,11 +77,11 @@ def test_a_pending_answer_can_become_an_error() -> None:
 
 
 def test_messages_held_for_a_client_are_bounded_and_the_rest_is_missed() -> None:
-    out, counters = outbox(held_octets=10)
+    out, counters = outbox(held_bytes=10)
     client = session()
     answer = out.promise(client, b"1")
     out.deliver([client], [(b"12345",)] * 5)
-    assert (len(client.held), client.held_octets, client.missed, counters.missed) == (2, 10, 3, 3)
+    assert (len(client.held), client.held_bytes, client.missed, counters.missed) == (2, 10, 3, 3)
     out.resolve(client, [answer], "")
     assert len(taken(out)) == 3
 

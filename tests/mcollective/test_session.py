@@ -16,9 +16,9 @@ def test_a_new_client_is_present_and_has_nothing() -> None:
 def test_held_messages_can_be_dropped() -> None:
     session = Session(None, b"me", "", "", 0.0)
     session.held.append((b"x",))
-    session.held_octets = 1
+    session.held_bytes = 1
     session.drop_held()
-    assert (session.held, session.held_octets) == ([], 0)
+    assert (session.held, session.held_bytes) == ([], 0)
 
 
 def test_there_can_be_many_of_them() -> None:

@@ -128,7 +128,7 @@ def test_a_reader_of_a_broker(endpoint: str, at: str) -> None:
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    small = Policy(segment=400, keep_octets=800)
+    small = Policy(segment=400, keep_bytes=800)
     write(tmp_path, "s", numbered(95), policy=small)
     with Store(tmp_path, policy=small) as store:
         assert store.open("s").retain(BEGINNING) > 0

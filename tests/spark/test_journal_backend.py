@@ -93,7 +93,7 @@ def trim(path: Path, oldest: int) -> int:
     """Let retention work on a stream, until its oldest sequence is about `oldest`."""
     with Store(path, policy=SMALL) as store:
         journal = store.open("s")
-        journal.policy = Policy(segment=400, keep_octets=(journal.last - oldest) * 20)
+        journal.policy = Policy(segment=400, keep_bytes=(journal.last - oldest) * 20)
         journal.retain(BEGINNING)
         return journal.first
 

@@ -34,7 +34,7 @@ def barrier(publisher: Stranger) -> None:
 @pytest.mark.spec("ZEP-11")
 def test_subscribers_that_stop_reading_cost_little_while_two_gibibytes_are_published(tmp_path: Path) -> None:
     # Retention saves the test disk space; the subscribers that do not read do not notice.
-    with BrokerProcess(tmp_path, sync="never", segment=64 * MIB, keep_octets=256 * MIB) as broker:
+    with BrokerProcess(tmp_path, sync="never", segment=64 * MIB, keep_bytes=256 * MIB) as broker:
         message = Publish("key", b"x" * (PIECE // 64 - 40)).encode()[0]
         piece = encode([message] * 64)
         with connected(broker) as publisher:

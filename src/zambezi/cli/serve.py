@@ -85,7 +85,7 @@ def add_parser(subparsers: Subparsers) -> None:
         f"(default: {defaults.zeps.journal.sync})",
     )
     journal.add_argument(
-        "--keep-octets",
+        "--keep-bytes",
         metavar="SIZE",
         type=octets,
         help="remove the oldest messages of a stream above this size (10G)",
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
 def configured(arguments: argparse.Namespace) -> Config:
     """Return the configuration of the file, with the options of the command line."""
     read = config.read(arguments.config) if arguments.config is not None else Config()
-    journal = _changed(read.zeps.journal, sync=arguments.sync, keep=arguments.keep, keep_octets=arguments.keep_octets)
+    journal = _changed(read.zeps.journal, sync=arguments.sync, keep=arguments.keep, keep_bytes=arguments.keep_bytes)
     services = {}
     for name in SERVICES:
         service = getattr(read, name)

@@ -31,8 +31,8 @@ from zambezi.mcollective.connector import DEFAULT_LINGER, DEFAULT_TTL, Connector
 from zambezi.mcollective.connector_engine import Message, Ticket
 from zambezi.mcollective.face import (
     body_of,
+    bytes_of,
     middleware_options,
-    octets_of,
     put_headers,
     rules_of,
     texts_of,
@@ -201,8 +201,8 @@ class Connector(BaseSocket):
         timeout: float | None = None,
     ) -> dict[str, str]:
         """Send any command with an ID; return the headers of the OK, or raise `CommandRefused`."""
-        given = {octets_of(key): octets_of(value) for key, value in (headers or {}).items()}
-        answer = await self._request(octets_of(verb), given, tuple(positional), timeout)
+        given = {bytes_of(key): bytes_of(value) for key, value in (headers or {}).items()}
+        answer = await self._request(bytes_of(verb), given, tuple(positional), timeout)
         return texts_of(answer)
 
     async def _request(

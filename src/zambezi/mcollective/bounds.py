@@ -13,8 +13,8 @@ class Bounds:
 
     topics: int = 100_000  # with subscribers, of all clients together
     topics_of_client: int = 10_000
-    topic_octets: int = 4096
-    held_octets: int = 1024 * 1024  # of messages that wait for a client's pending answer
+    topic_bytes: int = 4096
+    held_bytes: int = 1024 * 1024  # of messages that wait for a client's pending answer
     patience: float = 60.0  # seconds (or three TTLs, if longer) until the connection of a forgotten client is closed
 
 

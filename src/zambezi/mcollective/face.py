@@ -35,22 +35,22 @@ def topics_of(topics: tuple[str, ...]) -> Frames:
     for topic in topics:
         if not topic:
             raise McollectiveError("a topic must be a text that is not empty")
-    return tuple(map(octets_of, topics))
+    return tuple(map(bytes_of, topics))
 
 
 def put_headers(reply_to: str | None, headers: Mapping[str, str] | None) -> dict[bytes, bytes]:
     """Return the X- headers of a PUT, as bytes."""
     found: dict[bytes, bytes] = {}
     if reply_to is not None:
-        found[REPLY_TO] = octets_of(reply_to)
+        found[REPLY_TO] = bytes_of(reply_to)
     for key, value in (headers or {}).items():
         if not key.startswith("X-"):
             raise McollectiveError(f"a header of an application begins with X-, but {key!r} does not")
-        found[octets_of(key)] = octets_of(value)
+        found[bytes_of(key)] = bytes_of(value)
     return found
 
 
-def octets_of(text: str) -> bytes:
+def bytes_of(text: str) -> bytes:
     """Return the bytes of a topic or a header; raise `McollectiveError` if it has none."""
     try:
         return as_bytes(text)

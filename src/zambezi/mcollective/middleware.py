@@ -136,7 +136,7 @@ class MiddlewareShell:
         session = self._sessions.get(peer)
         if session is None:
             return
-        bound = self.transport.send_octets
+        bound = self.transport.send_bytes
         if peer in self._choked and peer.queued <= bound // 2 and len(session.pending) <= PENDING // 2:
             self._choked.discard(peer)
             peer.resume()
@@ -162,7 +162,7 @@ class MiddlewareShell:
         session = self._sessions.get(peer)
         if session is None or not session.replays or session.pending or peer.queued:
             return  # answers and queued messages go out first, then `writable` is called again
-        self.engine.feed(session, min(_REPLAY, self.transport.send_octets))
+        self.engine.feed(session, min(_REPLAY, self.transport.send_bytes))
         self._pump()
         if session.replays and not peer.queued:
             self._reactor.call_soon(self._replay, peer)
@@ -195,7 +195,7 @@ class MiddlewareShell:
         peer = _peer(session)
         if not peer.connected:
             return
-        if peer.queued >= self.transport.send_octets:
+        if peer.queued >= self.transport.send_bytes:
             if frames[-1] == NOOP:
                 return  # the queued messages are signs of life too
             self._choke(peer)
@@ -207,7 +207,7 @@ class MiddlewareShell:
 
     def _deliver(self, output: Deliver, now: float) -> None:
         shared = output.shared
-        bound = self.transport.send_octets
+        bound = self.transport.send_bytes
         delivered = 0
         for session in output.sessions:
             peer = _peer(session)
@@ -242,7 +242,7 @@ class MiddlewareShell:
         return [
             ("connections", len(engine.sessions), transport.options.limits.connections),
             ("topics", len(engine.topics), engine.bounds.topics),
-            ("octets, to a client", transport.longest_queue, transport.send_octets),
+            ("octets, to a client", transport.longest_queue, transport.send_bytes),
         ]
 
     # Time

@@ -89,7 +89,7 @@ class Engine:
         self.sessions: dict[Session, None] = {}
         self.topics: dict[bytes, Topic] = {}
         self.on_answer: Callable[[], object] = lambda: None  # a pending answer is known: call `take`
-        self.outbox = Outbox(self.counters, self.bounds.held_octets)
+        self.outbox = Outbox(self.counters, self.bounds.held_bytes)
         self.vigil = Vigil()
         self._receiving = False
         self._bare: set[Session] = set()  # clients that send no empty frame first, and get none
@@ -280,9 +280,9 @@ class Engine:
             run.answers.append(self.outbox.promise(session, command.id))
 
     def _check_topic(self, session: Session, deed: Deed, name: bytes, command: Command) -> None:
-        if not 0 < len(name) <= self.bounds.topic_octets:
+        if not 0 < len(name) <= self.bounds.topic_bytes:
             raise Malformed(
-                f"the name of a topic has 1 to {self.bounds.topic_octets} bytes, not {len(name)}", command.id
+                f"the name of a topic has 1 to {self.bounds.topic_bytes} bytes, not {len(name)}", command.id
             )
         if not self.rules.allow(session.user, deed, name):
             raise self._deny(session, deed, name, command)

@@ -19,11 +19,11 @@ from zambezi.zmtp.frames import Shared
 class Outbox:
     """The outputs of the engine: answers and events first, then deliveries."""
 
-    __slots__ = ("_answers", "_counters", "_deliveries", "_held_octets", "_waiting")
+    __slots__ = ("_answers", "_counters", "_deliveries", "_held_bytes", "_waiting")
 
-    def __init__(self, counters: Counters, held_octets: int) -> None:
+    def __init__(self, counters: Counters, held_bytes: int) -> None:
         self._counters = counters
-        self._held_octets = held_octets  # the bound of what is held for one client
+        self._held_bytes = held_bytes  # the bound of what is held for one client
         self._answers: list[Output] = []
         self._deliveries: list[Output] = []
         self._waiting: set[Session] = set()  # the clients with pending answers
@@ -93,9 +93,9 @@ class Outbox:
 
     def _hold(self, session: Session, run: list[Frames]) -> None:
         for message in run:
-            if session.held_octets >= self._held_octets:
+            if session.held_bytes >= self._held_bytes:
                 self._counters.missed += 1
                 session.missed += 1
                 continue
             session.held.append(message)
-            session.held_octets += sum(map(len, message))
+            session.held_bytes += sum(map(len, message))

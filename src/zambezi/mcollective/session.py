@@ -54,7 +54,7 @@ class Session:
         "denied",
         "heard",
         "held",
-        "held_octets",
+        "held_bytes",
         "identity",
         "missed",
         "open",
@@ -90,14 +90,14 @@ class Session:
         self.patience = 0.0  # seconds that its connection stays open after it was forgotten
         self.pending: deque[PendingAnswer] = deque()
         self.held: list[Frames] = []  # messages that wait for the pending answers
-        self.held_octets = 0
+        self.held_bytes = 0
         self.missed = 0  # messages, since it became slow
         self.denied = 0  # commands, by the rules
 
     def drop_held(self) -> None:
         """Forget the messages that wait for pending answers."""
         self.held = []
-        self.held_octets = 0
+        self.held_bytes = 0
 
     def __repr__(self) -> str:
         return f"<Session {self.identity!r} {self.state.value}, {len(self.topics)} topics>"

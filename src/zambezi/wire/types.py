@@ -134,7 +134,7 @@ class Chunk(OctetType[bytes]):
         self._length = length
 
     def freeze(self, value: object) -> bytes:
-        return _frozen_octets(value)
+        return _frozen_bytes(value)
 
     def encode(self, value: bytes) -> bytes:
         return self._length.encode(len(value)) + value
@@ -263,10 +263,10 @@ class Msg(FieldType[Sequence[bytes]]):
         # bytes are an iterable of numbers: without this, content=b"hi" would be two frames of zeros.
         if isinstance(value, Octets | str) or not isinstance(value, Iterable):
             raise Unencodable(f"{shown(value)} is not a list of frames")
-        return tuple(map(_frozen_octets, value))
+        return tuple(map(_frozen_bytes, value))
 
 
-def _frozen_octets(value: object) -> bytes:
+def _frozen_bytes(value: object) -> bytes:
     if not isinstance(value, Octets):
         raise Unencodable(f"{shown(value)} is not bytes")
     return bytes(value)

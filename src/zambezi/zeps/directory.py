@@ -72,7 +72,7 @@ class ClientInfo:
     lag: int = 0
     credit: int = 0
     delivered: int = 0
-    delivered_octets: int = 0
+    delivered_bytes: int = 0
     skipped: int = 0
 
 

@@ -140,7 +140,7 @@ class Connection:
         "_buffer",
         "_deadline",
         "_decoder",
-        "_handshake_octets",
+        "_handshake_bytes",
         "_heard",
         "_heartbeat",
         "_limits",
@@ -184,7 +184,7 @@ class Connection:
         if not multipart:
             self.mechanism.refuse_multipart()
         self._buffer = b""
-        self._handshake_octets = 0
+        self._handshake_bytes = 0
         self._deadline = now + self._limits.handshake_time
         self._heard = now
         self._next_ping = 0.0
@@ -251,11 +251,11 @@ class Connection:
             start, size = 9, int.from_bytes(data[1:9], "big") if len(data) >= 9 else 0
         else:
             start, size = 2, data[1]
-        if self._handshake_octets + size > self._limits.handshake:
+        if self._handshake_bytes + size > self._limits.handshake:
             raise ProtocolError(f"the handshake is over the limit of {self._limits.handshake} bytes")
         if len(data) < start + size:
             return None
-        self._handshake_octets += start + size
+        self._handshake_bytes += start + size
         self._buffer = data[start + size :]
         return data[start : start + size]
 

@@ -134,7 +134,7 @@ class Peer:
     def full(self) -> bool:
         """Whether the queue has reached its bound."""
         transport = self._transport
-        return len(self._outbox) >= transport.send_messages or self.queued >= transport.send_octets
+        return len(self._outbox) >= transport.send_messages or self.queued >= transport.send_bytes
 
     @property
     def drained(self) -> bool:
@@ -167,7 +167,7 @@ class Peer:
         transport = self._transport
         if self._mailbox:
             self._collect()
-        if len(self._outbox) >= transport.send_messages or self.queued >= transport.send_octets:
+        if len(self._outbox) >= transport.send_messages or self.queued >= transport.send_bytes:
             return False
         # The same as `send`, without the cost of a call.
         self._outbox.append(message)
@@ -195,7 +195,7 @@ class Peer:
         if self._mailbox:
             self._collect()
         transport = self._transport
-        most = transport.send_octets
+        most = transport.send_bytes
         # Messages that a broken link put back can exceed the bound.
         room = max(0, min(transport.send_messages - len(self._outbox), len(messages) - start))
         accepted = messages[start : start + room] if room < len(messages) else messages
@@ -228,7 +228,7 @@ class Peer:
             or len(mailbox) >= POSTS
             or len(message) > POST
             or len(mailbox) + len(self._outbox) >= transport.send_messages
-            or self.queued + POSTS * POST >= transport.send_octets
+            or self.queued + POSTS * POST >= transport.send_bytes
         ):
             return False
         mailbox.append(message)

@@ -118,7 +118,7 @@ class Transport:
         self.slack = slack
         self.counters = counters or Counters()
         self.send_messages = options.send_bound.messages
-        self.send_octets = options.send_bound.octets
+        self.send_bytes = options.send_bound.octets
         self.closing = False
         self.closed = False
         self.on_event: Callable[[SocketEvent], object] = _nothing
@@ -206,7 +206,7 @@ class Transport:
         if policy == "block":
             return False
         if policy == "error":
-            raise QueueFull(f"{what}; the bound is {self.send_messages} messages or {self.send_octets} bytes")
+            raise QueueFull(f"{what}; the bound is {self.send_messages} messages or {self.send_bytes} bytes")
         self.counters.dropped += 1
         return True
 

@@ -466,7 +466,7 @@ class NodeShell:
         return [
             ("peers", len(self.engine.peers), self.options.max_peers),
             ("events", len(self.events), EVENTS_WAITING),
-            ("octets, to a peer", transport.longest_queue, transport.send_octets),
+            ("octets, to a peer", transport.longest_queue, transport.send_bytes),
         ]
 
 

@@ -41,8 +41,8 @@ def test_every_key_has_a_comment() -> None:
 
 
 def test_sizes_and_times_can_have_units() -> None:
-    journal = parse('[zeps.journal]\nkeep = "7d"\nkeep_octets = "10G"\nsegment = 1048576').zeps.journal
-    assert journal == JournalConfig(keep=604800.0, keep_octets=10 << 30, segment=1 << 20)
+    journal = parse('[zeps.journal]\nkeep = "7d"\nkeep_bytes = "10G"\nsegment = 1048576').zeps.journal
+    assert journal == JournalConfig(keep=604800.0, keep_bytes=10 << 30, segment=1 << 20)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_sizes_and_times_can_have_units() -> None:
         ("[zeps]\nendpoint = 5671", 'z.toml:2: endpoint must be a text in quotes, as in endpoint = "..."'),
         ('[zeps]\nbehind = "x"', 'z.toml:2: behind must be one of "invalid", "oldest", not "x"'),
         ('[zeps.streams.prices]\nkeep = "soon"', "z.toml:2: 'soon' is not a time such as 90s"),
-        ("[zeps.journal]\nkeep_octets = true", 'z.toml:2: keep_octets must be a size such as "10G" or 4096'),
+        ("[zeps.journal]\nkeep_bytes = true", 'z.toml:2: keep_bytes must be a size such as "10G" or 4096'),
         ("[zeps.journal]\nkeep = -1", 'z.toml:2: keep must be a time such as "7d" or 90 (seconds), not -1'),
         ("zeps = 1", "z.toml:1: zeps must be a table: write [zeps] and its keys below it"),
         ("rules = 1", "z.toml:1: write one [[rules]] table for each entry"),
@@ -79,7 +79,7 @@ def test_sizes_and_times_can_have_units() -> None:
         ("[zre]\nbeacon_port = 70000", "z.toml:2: beacon_port must be 1 to 65535, not 70000"),
         ("[zeps]\nmax_streams = 0", "z.toml:2: max_streams must be 1 to 10000000, not 0"),
         ("[zeps.journal]\nsegment = 1", 'z.toml:2: segment must be "64K" to "1024T", not 1'),
-        ("[zeps.journal]\nkeep_octets = inf", 'z.toml:2: keep_octets must be a size such as "10G" or 4096, not Inf'),
+        ("[zeps.journal]\nkeep_bytes = inf", 'z.toml:2: keep_bytes must be a size such as "10G" or 4096, not Inf'),
         ("[zeps.journal]\nkeep = 1e308", 'z.toml:2: keep must be 1 to "36600d", not 1e+308'),
         ('[server]\ndata = " "', "z.toml:2: name a directory"),
         ('[server]\ndata = "a\\u0000"', "z.toml:2: a path cannot contain a zero byte"),

@@ -271,7 +271,7 @@ async def test_a_full_disk_holds_publishers_back_by_tcp(tmp_path: Path, monkeypa
         (stream,) = broker.engine.streams
         for _ in range(50):
             await asyncio.sleep(0)
-        assert stream.pending_octets < 2_000_000
+        assert stream.pending_bytes < 2_000_000
         assert not sending.done() or stream.journal.last == 0
         full = False
         await sending

@@ -201,7 +201,7 @@ def test_a_damaged_journal_is_an_invalid(stage: Stage, monkeypatch: pytest.Monke
 
 
 def retained(tmp_path: Path, behind: str) -> Stage:
-    policy = Policy(sync="never", segment=2000, batch=1000, keep_octets=4000)
+    policy = Policy(sync="never", segment=2000, batch=1000, keep_bytes=4000)
     return Stage(tmp_path, policy=policy, behind=behind)  # type: ignore[arg-type]
 
 

@@ -149,7 +149,7 @@ def test_streams_can_be_kept_by_other_rules(tmp_path: Path) -> None:
                 client.publish("k", b"x" * 150)
         stage.tick()
         assert [stream.journal.first for stream in stage.engine.streams] == [1, 1]
-        stage.engine.set_policies(Policy(sync="never", segment=200), {"b": Policy(sync="never", keep_octets=500)})
+        stage.engine.set_policies(Policy(sync="never", segment=200), {"b": Policy(sync="never", keep_bytes=500)})
         stage.tick()
         assert [stream.journal.first for stream in stage.engine.streams] == [1, 9]
         stage.client("c")

@@ -266,7 +266,7 @@ def test_clients_tells_of_connections_and_of_those_that_are_gone(stage: Stage) -
         "lag": 2,
         "credit": 1 - len(Deliver(1, "k", b"").encode()[0]),
         "delivered": 1,
-        "delivered_octets": len(Deliver(1, "k", b"").encode()[0]),
+        "delivered_bytes": len(Deliver(1, "k", b"").encode()[0]),
         "skipped": 0,
     }
     assert len(read_clients(message.body for message in client.delivered)) == 3

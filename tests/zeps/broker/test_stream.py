@@ -121,7 +121,7 @@ def test_a_full_disk_holds_publishers_back_and_loses_nothing(stage: Stage, disk:
     stage.tick()
     assert stage.stream("prices").held == "no room"
     assert stage.stream("prices").journal.last == 0
-    assert stage.stream("prices").pending_octets == len(frame("a0")) + len(frame("b0"))  # the rest was not read
+    assert stage.stream("prices").pending_bytes == len(frame("a0")) + len(frame("b0"))  # the rest was not read
     assert one.confirmed == 0
     assert watcher.said == ["AttachOk", "SubscribeOk"]
     disk.full = False
@@ -253,7 +253,7 @@ def test_messages_that_wait_for_room_are_bounded_for_any_number_of_publishers(
         client.publish("k", b"x" * 5000)
         client.close()
     stream = stage.stream("prices")
-    assert stream.pending_octets < 110_000
+    assert stream.pending_bytes < 110_000
     assert stage.engine.counters.dismissed > 80
     client = stage.client("prices")
     client.send(Publish("k", b""), Ping())
@@ -393,7 +393,7 @@ def test_messages_for_a_stopped_stream_are_not_kept(stage: Stage, monkeypatch: p
         client = stage.client("prices")
         client.publish_many(["b"] * 100, b"x" * 1000)
         client.close()
-    assert stage.stream("prices").pending_octets == 0
+    assert stage.stream("prices").pending_bytes == 0
     assert not stage.engine.sessions
 
 

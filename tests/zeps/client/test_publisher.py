@@ -94,7 +94,7 @@ def test_many_are_the_same_as_one_by_one(items: list[tuple[str, bytes]]) -> None
     for wire in wires:
         wire.send()
     assert wires[0].journal == wires[1].journal == items
-    assert one.unconfirmed_octets == many.unconfirmed_octets
+    assert one.unconfirmed_bytes == many.unconfirmed_bytes
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_at_the_bound_it_waits() -> None:
     while publisher.publish("k", b"x" * 20):
         taken += 1
     assert taken == 3
-    assert publisher.unconfirmed_octets <= 100
+    assert publisher.unconfirmed_bytes <= 100
     wire.send()
     assert wire.pings == 1, "who waits needs somebody to ask"
     assert not publisher.publish("k", b"x" * 20)
@@ -246,7 +246,7 @@ def test_many_stop_at_the_bound_and_go_on() -> None:
     items = [("k", b"%04d" % number) for number in range(500)]
     done = publisher.publish_many(items, 0)
     assert 0 < done < 500
-    assert publisher.unconfirmed_octets <= 1000
+    assert publisher.unconfirmed_bytes <= 1000
     while done < 500:
         wire.send()
         wire.answer()
@@ -290,7 +290,7 @@ def test_at_the_bound_it_drops_the_oldest_with_on_full_drop_oldest_and_counts() 
         publisher.publish("k", b"%020d" % number)
     publisher.collect()
     assert publisher.check_confirmed(barrier)
-    assert publisher.unconfirmed_octets <= 100
+    assert publisher.unconfirmed_bytes <= 100
 
 
 def test_a_refusal_is_raised_to_all_waiting_callers_once() -> None:
@@ -439,12 +439,12 @@ def test_all_accepted_messages_arrive_in_order_for_any_events(steps: list[str], 
             publisher.request_confirmation()
         elif step == "time":
             now += PING_SECONDS
-        assert publisher.unconfirmed_octets <= bound
+        assert publisher.unconfirmed_bytes <= bound
     barrier = publisher.request_confirmation()
     while not publisher.check_confirmed(barrier):
         wire.send(now)
         wire.answer()
-    assert publisher.unconfirmed_octets == 0
+    assert publisher.unconfirmed_bytes == 0
     assert publisher.counters.confirmed == publisher.counters.published == len(taken)
     seen = [int(body) for _, body in wire.journal]
     firsts = [number for index, number in enumerate(seen) if number not in seen[:index]]

@@ -144,7 +144,7 @@ def test_an_active_segment_without_messages_leaves_the_last_time(store: Store, j
         append(journal, b"c", now=10.0)
     disk.room = float("inf")
     assert journal.segments[-1].entries == 0
-    journal.policy = Policy(segment=400, keep_octets=0)
+    journal.policy = Policy(segment=400, keep_bytes=0)
     assert journal.retain(100.0) == 1
     journal.close()
     journal = store.open("a")

@@ -355,7 +355,7 @@ def test_retention_by_size(journal: Journal) -> None:
     for number in range(6):
         append(journal, b"x" * 350, now=number)
     size = journal.octets // 6
-    journal.policy = Policy(segment=400, keep_octets=3 * size)
+    journal.policy = Policy(segment=400, keep_bytes=3 * size)
     assert journal.retain(100.0) == 3
     assert (journal.first, journal.last, journal.octets, journal.first_time) == (4, 6, 3 * size, 3_000_000)
     assert list(consistent(journal)) == [4, 5, 6]
@@ -374,7 +374,7 @@ def test_retention_by_age(journal: Journal) -> None:
 def test_retention_leaves_the_active_segment(store: Store, journal: Journal) -> None:
     for number in range(3):
         append(journal, b"x" * 350, now=number)
-    journal.policy = Policy(segment=400, keep_octets=0, keep_seconds=0.0)
+    journal.policy = Policy(segment=400, keep_bytes=0, keep_seconds=0.0)
     assert journal.retain(1e9) == 2
     assert list(consistent(journal)) == [3]
     assert journal.retain(1e9) == 0
@@ -387,7 +387,7 @@ def test_a_segment_that_cannot_be_removed_stays(
 ) -> None:
     for number in range(3):
         append(journal, b"x" * 350, now=number)
-    journal.policy = Policy(segment=400, keep_octets=0)
+    journal.policy = Policy(segment=400, keep_bytes=0)
 
     def fail(path: Path, **options: object) -> None:
         raise PermissionError(1, "Operation not permitted")
@@ -411,7 +411,7 @@ def test_by_default_nothing_is_removed(journal: Journal) -> None:
 def test_a_sync_after_retention(journal: Journal) -> None:
     for number in range(3):
         append(journal, b"x" * 350, now=number)
-    journal.policy = Policy(segment=400, keep_octets=0)
+    journal.policy = Policy(segment=400, keep_bytes=0)
     journal.retain(1.0)
     assert journal.sync() == 3
 
@@ -492,7 +492,7 @@ def test_where_a_batch_could_be_cut_is_forgotten_with_it(journal: Journal) -> No
 def test_no_cut_outside(last: int, journal: Journal) -> None:
     for number in range(5):
         append(journal, b"x" * 350, now=number)
-    journal.policy = Policy(segment=400, keep_octets=1400)
+    journal.policy = Policy(segment=400, keep_bytes=1400)
     assert journal.retain(1.0) == 2
     before = journal.incarnation
     with pytest.raises(OutOfRange, match="has sequences 3 to 5") as raised:

@@ -64,7 +64,7 @@ class Streams(RuleBasedStateMachine):
 
     @rule(octets=st.none() | st.integers(0, 3000), seconds=st.none() | st.integers(0, 20))
     def retain(self, octets: int | None, seconds: int | None) -> None:
-        self.journal.policy = Policy(segment=500, batch=150, keep_octets=octets, keep_seconds=seconds)
+        self.journal.policy = Policy(segment=500, batch=150, keep_bytes=octets, keep_seconds=seconds)
         active = self.journal.segments[-1].first
         dropped = self.journal.retain(self.now)
         oldest = self.journal.first

@@ -172,7 +172,7 @@ def test_behind_retention_the_error_names_the_oldest(journal: Journal) -> None:
         append(journal, b"x" * 350)
     reader = journal.reader(0)
     reader.skip(span_of(reader))
-    journal.policy = Policy(segment=400, keep_octets=800)
+    journal.policy = Policy(segment=400, keep_bytes=800)
     journal.retain(1.0)
     with pytest.raises(OutOfRange, match="sequence 2 is not kept any more, the oldest is 4") as raised:
         reader.peek(1000)
@@ -185,7 +185,7 @@ def test_a_span_outlives_its_segment(journal: Journal) -> None:
     expected = append(journal, b"x" * 350)
     append(journal, b"y" * 350)
     span = span_of(journal.reader(0))
-    journal.policy = Policy(segment=400, keep_octets=0)
+    journal.policy = Policy(segment=400, keep_bytes=0)
     assert journal.retain(1.0) == 1
     assert not (journal.directory / "00000000000000000001.log").exists()
     journal.close()

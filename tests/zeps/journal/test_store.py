@@ -190,7 +190,7 @@ def test_a_reader_sees_new_messages_after_refresh(tmp_path: Path) -> None:
                 seen.append(span.read().octets)
                 reader.skip(span)
         assert b"".join(seen) == b"".join(held(journal).values())
-        journal.policy = Policy(segment=300, keep_octets=600)
+        journal.policy = Policy(segment=300, keep_bytes=600)
         assert journal.retain(1.0) > 0
         copy.refresh()
         assert copy.first == journal.first > 1
@@ -206,7 +206,7 @@ def test_a_reader_that_is_too_late_gets_an_error(tmp_path: Path) -> None:
         with Store(tmp_path, write=False) as reading:
             copy = reading.open("a")
             copy._file_cache.clear()
-            journal.policy = Policy(segment=100, keep_octets=250)
+            journal.policy = Policy(segment=100, keep_bytes=250)
             journal.retain(1.0)
             with pytest.raises(JournalError, match="sequence 1 is not kept any more, the oldest is 4"):
                 copy.reader(0).peek(1000)

@@ -127,7 +127,7 @@ def test_messages_appended_meanwhile_are_no_damage(tmp_path: Path) -> None:
 
 def test_segments_removed_meanwhile_are_no_damage(tmp_path: Path) -> None:
     written(tmp_path)
-    with Store(tmp_path, policy=Policy(keep_octets=0)) as store, Store(tmp_path, write=False) as reading:
+    with Store(tmp_path, policy=Policy(keep_bytes=0)) as store, Store(tmp_path, write=False) as reading:
         copy = reading.open("a")
         copy._file_cache.clear()
         store.open("a").retain(1.0)

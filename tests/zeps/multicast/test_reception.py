@@ -161,11 +161,11 @@ def test_the_window_bounds_the_kept_messages() -> None:
     reader = Reader(window=1000)
     for first in range(100, 500):
         reader.reception.receive([datagram_of(first)], 0.0)
-    assert reader.reception._kept_octets <= 1000
+    assert reader.reception._kept_bytes <= 1000
     assert reader.reception.counters.discarded > 0
     reader.from_broker(1, 499, 0.0)
     assert reader.got == list(range(1, 500))
-    assert reader.reception._kept_octets == 0
+    assert reader.reception._kept_bytes == 0
 
 
 @pytest.mark.spec("ZEP-16")
@@ -269,4 +269,4 @@ def test_a_position_in_the_middle_of_a_datagram_repeats_nothing() -> None:
     late.reception.receive([datagram_of(5, 10)], 0.0)
     late.from_broker(1, 8, 0.0)
     assert late.got == list(range(1, 15))
-    assert late.reception._kept_octets == 0
+    assert late.reception._kept_bytes == 0

@@ -34,10 +34,10 @@ def seconds(text: str) -> float:
     return _scaled(text, _SECONDS, "a time such as 90s, 10m, 12h or 7d")
 
 
-def in_octets(count: float) -> str:
+def in_bytes(count: float) -> str:
     """Return a size as an operator would write it in the configuration.
 
-    >>> in_octets(65536), in_octets(1500)
+    >>> in_bytes(65536), in_bytes(1500)
     ('"64K"', '1500')
     """
     return _written(count, {unit: size for unit, size in _OCTETS.items() if unit})

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from zambezi.server.config.consistency import contradictions
 from zambezi.server.config.lines import KeyLines, KeyPath
-from zambezi.server.config.quantity import QuantityError, in_octets, in_seconds, octets, seconds
+from zambezi.server.config.quantity import QuantityError, in_bytes, in_seconds, octets, seconds
 from zambezi.server.errors import ConfigError
 
 
@@ -48,7 +48,7 @@ class JournalConfig:
         "fsync before each confirmation (always), every second (interval) or never", "interval"
     )
     keep: float | None = _note("remove messages older than this, such as 7d; unset: never", None, "seconds", _LONG)
-    keep_octets: int | None = _note(
+    keep_bytes: int | None = _note(
         "remove the oldest messages above this size, such as 10G; unset: never", None, "octets", _LARGE
     )
     segment: int = _note("the size of each journal file; retention removes whole files", 256 << 20, "octets", _LARGE)
@@ -302,7 +302,7 @@ class _Reader:
 
 
 _WRONG: Final = object()
-_AMOUNTS: Final[Mapping[str, Callable[[float], str]]] = {"octets": in_octets, "seconds": in_seconds}
+_AMOUNTS: Final[Mapping[str, Callable[[float], str]]] = {"octets": in_bytes, "seconds": in_seconds}
 
 
 def _dotted(path: KeyPath) -> str:

@@ -172,12 +172,12 @@ class Broker:
         """The queues of the broker: name, length and bound of each; the longest one, of all clients or streams."""
         engine, limits = self._engine, self._engine.limits
         streams = engine.streams
-        waiting = max((stream.pending_octets for stream in streams), default=0)
+        waiting = max((stream.pending_bytes for stream in streams), default=0)
         return [
             ("connections", len(engine.sessions), limits.connections),
             ("streams", len(streams), limits.streams),
             ("octets that wait for the disk, of a stream", waiting, WAITING),
-            ("octets of answers, to a client", self._transport.longest_queue, self._transport.send_octets),
+            ("octets of answers, to a client", self._transport.longest_queue, self._transport.send_bytes),
         ]
 
     @property

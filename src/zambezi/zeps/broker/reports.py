@@ -288,7 +288,7 @@ def describe_session(session: Session) -> dict[str, object]:
             "lag": cursor.lag,
             "credit": cursor.credit,
             "delivered": cursor.delivered,
-            "delivered_octets": cursor.octets,
+            "delivered_bytes": cursor.octets,
             "skipped": cursor.skipped,
         }
     return row

@@ -116,7 +116,7 @@ class BrokerStream:
         self._everything: Audience | None = None  # the audience without a filter, which needs no table
         self._table: PatternTable[Audience] = PatternTable(matchers)
         self._pending: list[bytes] = []  # PUBLISH messages that are not in the journal yet
-        self._pending_octets = 0
+        self._pending_bytes = 0
         self._scheduled = False  # whether a flush will run in this turn of the loop
         self._blocked = False  # whether appends must wait: the disk is full, or the journal is being woken
         self._appended_at = 0.0
@@ -133,13 +133,13 @@ class BrokerStream:
         if self.journal.failed:
             publisher.refuse(self._stop_reason)
             return
-        if self._blocked and self._pending_octets >= WAITING:
+        if self._blocked and self._pending_bytes >= WAITING:
             publisher.dismiss()
             return
         self._pending += frames
-        self._pending_octets += sum(map(len, frames))
+        self._pending_bytes += sum(map(len, frames))
         if not self._blocked:
-            if self._pending_octets >= BLOCK or (not self._scheduled and self._clock() - self._appended_at > QUIET):
+            if self._pending_bytes >= BLOCK or (not self._scheduled and self._clock() - self._appended_at > QUIET):
                 self.flush()
             elif not self._scheduled:
                 self._scheduled = True
@@ -168,7 +168,7 @@ class BrokerStream:
             self.held = str(error)
             return
         self._pending = []
-        self._pending_octets = 0
+        self._pending_bytes = 0
         self._hand_out(block)
         if self._blocked:
             self._unblock()
@@ -253,7 +253,7 @@ class BrokerStream:
         paused, self._paused = self._paused, {}
         barriers, self._barriers = self._barriers, {}
         self._pending = []
-        self._pending_octets = 0
+        self._pending_bytes = 0
         self._blocked = False
         self.held = ""
         for publisher in {**paused, **{each: None for waiting in barriers.values() for each in waiting}}:
@@ -266,9 +266,9 @@ class BrokerStream:
         return f"the stream is stopped: {self.journal.failed}"
 
     @property
-    def pending_octets(self) -> int:
+    def pending_bytes(self) -> int:
         """The bytes that are published, and not in the journal yet."""
-        return self._pending_octets
+        return self._pending_bytes
 
     def update_rate(self) -> None:
         """Update the rate: the mean of the old value and of the rate since the last update."""

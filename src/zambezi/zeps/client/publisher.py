@@ -167,7 +167,7 @@ class Publisher:
         "_refusals_raised",
         "_sent",
         "_sent_parcel",
-        "_unpinged_octets",
+        "_unpinged_bytes",
         "_unpinged_since",
         "_waiting",
         "_wanted_parcel",
@@ -176,7 +176,7 @@ class Publisher:
         "pieces",
         "posting",
         "prefixes",
-        "unconfirmed_octets",
+        "unconfirmed_bytes",
     )
 
     def __init__(self, bound: int = BOUND, on_full: OnFull = "wait", largest: int = LARGEST) -> None:
@@ -189,7 +189,7 @@ class Publisher:
         self.pieces: list[bytes] = []  # a prefix, a body, a prefix, a body...
         self.posting = False  # whether the connection is certain to call `collect` soon, and there is room
         self.on_late_post: Callable[[bytes], bool] = _accept  # handles a message that was posted too late
-        self.unconfirmed_octets = 0  # the bytes of all parcels that are not confirmed
+        self.unconfirmed_bytes = 0  # the bytes of all parcels that are not confirmed
         self._bound = bound
         self._on_full = on_full
         self._parcel_size = max(1, min(PARCEL, bound // 8))
@@ -199,7 +199,7 @@ class Publisher:
         self._barriers: deque[int] = deque()  # for each unanswered PING, the last parcel that it covers
         self._sent_parcel = 0  # the last parcel that was sent on this connection
         self._pinged_parcel = 0  # the last parcel that a PING covers
-        self._unpinged_octets = 0  # bytes sent since the last PING
+        self._unpinged_bytes = 0  # bytes sent since the last PING
         self._unpinged_since = 0.0  # when the first of these bytes were sent
         self._wanted_parcel = 0  # the last parcel whose confirmation a caller waits for
         self._refusal = ""  # the last reason of the broker
@@ -246,7 +246,7 @@ class Publisher:
             while True:
                 pieces = self._pieces_of(part)
                 size = sum(map(len, pieces))
-                if len(part) == 1 or self.unconfirmed_octets + size <= self._bound:
+                if len(part) == 1 or self.unconfirmed_bytes + size <= self._bound:
                     break
                 part = part[: len(part) // 2]
             try:
@@ -270,10 +270,10 @@ class Publisher:
         return pieces
 
     def _make_room(self, size: int, wait: bool) -> bool:
-        if self.unconfirmed_octets + size <= self._bound or not self.unconfirmed_octets:
+        if self.unconfirmed_bytes + size <= self._bound or not self.unconfirmed_bytes:
             return True
         if self._on_full == "drop-oldest":
-            while self.unconfirmed_octets and self.unconfirmed_octets + size > self._bound:
+            while self.unconfirmed_bytes and self.unconfirmed_bytes + size > self._bound:
                 self._drop_oldest()
             return True
         if not self._barriers:
@@ -281,14 +281,14 @@ class Publisher:
         if wait and self._on_full == "wait":
             return False
         raise QueueFull(
-            f"{self.unconfirmed_octets} bytes are not confirmed yet and the bound is {self._bound}; "
+            f"{self.unconfirmed_bytes} bytes are not confirmed yet and the bound is {self._bound}; "
             "call flush(), let publish() wait, or set a larger bound"
         )
 
     def _drop_oldest(self) -> None:
         # A parcel that was sent has probably arrived, and is only no longer kept. One that was not sent is lost.
         parcel = (self._sent or self._waiting).popleft()
-        self.unconfirmed_octets -= len(parcel.octets)
+        self.unconfirmed_bytes -= len(parcel.octets)
         self.counters.dropped += parcel.count
 
     def collect(self) -> None:
@@ -308,7 +308,7 @@ class Publisher:
             self._make_parcels(pieces[:half], octets)
             self._make_parcels(pieces[half:], size - octets)
             return
-        self.unconfirmed_octets += size
+        self.unconfirmed_bytes += size
         self.counters.published += count
         waiting = self._waiting
         if waiting and len(waiting[-1].octets) + size <= min(MERGED, self._parcel_size):
@@ -322,7 +322,7 @@ class Publisher:
     @property
     def has_room_to_post(self) -> bool:
         """Whether all messages that `post` could accept would fit."""
-        return self.unconfirmed_octets + POSTS * (POST + PUBLISH_LEAST) <= self._bound
+        return self.unconfirmed_bytes + POSTS * (POST + PUBLISH_LEAST) <= self._bound
 
     # Sending
 
@@ -344,7 +344,7 @@ class Publisher:
             return False
         if self._pinged_parcel < self._wanted_parcel <= reached:
             return True
-        if self._unpinged_octets + octets >= PING_OCTETS:
+        if self._unpinged_bytes + octets >= PING_OCTETS:
             return len(self._barriers) < PINGS
         return (
             not self._barriers
@@ -373,11 +373,11 @@ class Publisher:
             if self._sent_parcel <= self._pinged_parcel:
                 self._unpinged_since = now
             self._sent_parcel = outgoing.parcels[-1].number
-            self._unpinged_octets += len(outgoing.octets)
+            self._unpinged_bytes += len(outgoing.octets)
         if outgoing.ping:
             self._barriers.append(self._sent_parcel)
             self._pinged_parcel = self._sent_parcel
-            self._unpinged_octets = 0
+            self._unpinged_bytes = 0
 
     @property
     def deadline(self) -> float | None:
@@ -396,7 +396,7 @@ class Publisher:
         sent = self._sent
         while sent and sent[0].number <= covered:
             parcel = sent.popleft()
-            self.unconfirmed_octets -= len(parcel.octets)
+            self.unconfirmed_bytes -= len(parcel.octets)
             self.counters.confirmed += parcel.count
 
     def note_refusal(self, reason: str) -> None:
@@ -414,7 +414,7 @@ class Publisher:
         self._waiting.extendleft(reversed(self._sent))
         self._sent.clear()
         self._barriers.clear()
-        self._unpinged_octets = 0
+        self._unpinged_bytes = 0
         # On the next connection no parcel was sent yet, and no PING covers any.
         self._sent_parcel = self._pinged_parcel = 0
 
@@ -423,7 +423,7 @@ class Publisher:
     def request_confirmation(self) -> Barrier:
         """Let the next PING cover all messages so far; return the barrier to wait for."""
         self.collect()
-        if self.unconfirmed_octets:
+        if self.unconfirmed_bytes:
             self._wanted_parcel = self._last_parcel
         return Barrier(self._last_parcel, self._refusals_raised)
 

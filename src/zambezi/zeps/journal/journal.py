@@ -427,7 +427,7 @@ class Journal:
         # An active segment without messages does not know the time of the last message: then the one before it stays.
         while self._active is not None and len(self.segments) > (1 if self.segments[-1].entries else 2):
             oldest = self.segments[0]
-            is_too_much = policy.keep_octets is not None and self.octets > policy.keep_octets
+            is_too_much = policy.keep_bytes is not None and self.octets > policy.keep_bytes
             is_too_old = horizon is not None and oldest.last_time < horizon
             if not is_too_much and not is_too_old:
                 break

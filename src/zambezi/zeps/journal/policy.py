@@ -19,7 +19,7 @@ class Policy:
     `interval` and `never` it waits for the operating system only; `interval` also syncs the disk every `interval`
     seconds. A killed process loses nothing under any of them.
 
-    >>> Policy(sync="always", keep_seconds=7 * 24 * 3600).keep_octets is None
+    >>> Policy(sync="always", keep_seconds=7 * 24 * 3600).keep_bytes is None
     True
     """
 
@@ -27,7 +27,7 @@ class Policy:
     interval: float = 1.0
     segment: int = 256 * MIB  # bytes of a log, after which a new segment begins
     batch: int = MIB  # bytes that one entry of the index covers at most, unless one message is larger
-    keep_octets: int | None = None  # bytes of all logs of the stream; the oldest segments are removed, whole
+    keep_bytes: int | None = None  # bytes of all logs of the stream; the oldest segments are removed, whole
     keep_seconds: float | None = None  # the age at which segments are removed, whole
 
     def __post_init__(self) -> None:
@@ -37,7 +37,7 @@ class Policy:
             value = getattr(self, name)
             if not value > 0:
                 raise JournalError(f"{name} is {value!r}: it must be more than 0")
-        for name in ("keep_octets", "keep_seconds"):
+        for name in ("keep_bytes", "keep_seconds"):
             value = getattr(self, name)
             if value is not None and not value >= 0:
                 raise JournalError(f"{name} is {value!r}: it must be 0 or more, or None to keep all")

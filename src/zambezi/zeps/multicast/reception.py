@@ -102,7 +102,7 @@ class Reception:
         self._window = window
         self._kept: dict[int, _Run] = {}  # by first sequence, in the order of arrival
         self._parts: dict[int, _Parts] = {}  # by sequence, in the order of arrival
-        self._kept_octets = 0
+        self._kept_bytes = 0
         self._last_known = position  # the last sequence that is known to exist
         self._missing_since: float | None = None  # when the next message was noticed to be missing
         self._heard_at = now - SILENCE  # no datagram yet
@@ -183,7 +183,7 @@ class Reception:
         parts = self._parts.setdefault(sequence, _Parts())
         parts.pieces[datagram.offset] = datagram.octets
         parts.octets += size
-        self._kept_octets += cost
+        self._kept_bytes += cost
         if parts.octets >= datagram.total:
             self._forget_parts(sequence)
             message = b"".join(parts.pieces[offset] for offset in sorted(parts.pieces))
@@ -197,21 +197,21 @@ class Reception:
         before = self._kept.get(first)
         if (before is None or before.last < run.last) and self._make_room(run.octets):
             if before is not None and self._kept.get(first) is before:
-                self._kept_octets -= before.octets
+                self._kept_bytes -= before.octets
             self._kept[first] = run
-            self._kept_octets += run.octets
+            self._kept_bytes += run.octets
 
     def _make_room(self, octets: int) -> bool:
         """Return whether the window has room. In phase BROKER, discard the oldest messages: the broker sends them."""
-        while self._kept_octets + octets > self._window and self.phase is Phase.BROKER:
+        while self._kept_bytes + octets > self._window and self.phase is Phase.BROKER:
             if self._kept:
-                self._kept_octets -= self._kept.pop(next(iter(self._kept))).octets
+                self._kept_bytes -= self._kept.pop(next(iter(self._kept))).octets
             elif self._parts:
                 self._forget_parts(next(iter(self._parts)))
             else:
                 break
             self.counters.discarded += 1
-        if self._kept_octets + octets <= self._window:
+        if self._kept_bytes + octets <= self._window:
             return True
         self.counters.discarded += 1
         return False
@@ -219,7 +219,7 @@ class Reception:
     def _forget_parts(self, sequence: int) -> None:
         parts = self._parts.pop(sequence, None)
         if parts is not None:
-            self._kept_octets -= parts.octets + EACH * len(parts.pieces)
+            self._kept_bytes -= parts.octets + EACH * len(parts.pieces)
 
     def set_last_known(self, last: int) -> None:
         """Set the last sequence that exists. The broker's answer overrides the marks of the group."""
@@ -259,7 +259,7 @@ class Reception:
         runs = []
         last = self.position
         while (run := self._kept.pop(last + 1, None)) is not None:
-            self._kept_octets -= run.octets
+            self._kept_bytes -= run.octets
             last = run.last
             runs.append(run)
         alike = len({run.body_at for run in runs}) == 1
@@ -277,7 +277,7 @@ class Reception:
         kept = self._kept
         while kept and (first := next(iter(kept))) <= self.position:
             run = kept.pop(first)
-            self._kept_octets -= run.octets
+            self._kept_bytes -= run.octets
             if run.last > self.position:
                 self._keep(self.position + 1, _rest_of(run, self.position))
         while self._parts and (sequence := next(iter(self._parts))) <= self.position:
@@ -286,7 +286,7 @@ class Reception:
     def _forget(self) -> None:
         self._kept.clear()
         self._parts.clear()
-        self._kept_octets = 0
+        self._kept_bytes = 0
 
     # A program that does not keep up
 
