@@ -1,0 +1,46 @@
+"""Bytes as text, and text as bytes.
+
+The specifications call names, keys and topics printable characters, and real ones are any bytes. So two forms are
+needed: `as_text` loses nothing and can be turned back, and `printable` is fit for a terminal, a log or an error.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_LONGEST: Final = 60  # characters in an error
+
+
+def as_text(data: bytes) -> str:
+    """Return bytes as text that `as_bytes` turns back into the same bytes.
+
+    >>> as_text(b"caf\\xc3\\xa9"), as_bytes(as_text(b"\\xff")) == b"\\xff"
+    ('café', True)
+    """
+    return data.decode("utf-8", "surrogateescape")
+
+
+def as_bytes(text: str) -> bytes:
+    """Return the bytes of a text; raise `UnicodeEncodeError` for a surrogate that stands for no byte."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def printable(data: bytes | str) -> str:
+    """Return data from a peer in a form that is fit for a terminal: control characters would be commands to it.
+
+    >>> printable(b"a\\x1b[2J\\xff")
+    'a\\\\x1b[2J\\\\xff'
+    """
+    text = data.decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def quoted(data: bytes) -> str:
+    """Return data from a peer for one line of an error: printable, quoted, and not too long.
+
+    >>> quoted(b"agent\\n"), len(quoted(bytes(1000))) < 300
+    ("'agent\\\\\\\\n'", True)
+    """
+    return f"{printable(data[:_LONGEST])!r}{'...' if len(data) > _LONGEST else ''}"
