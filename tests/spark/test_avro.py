@@ -221,9 +221,9 @@ ITEMS = [
 
 
 @given(st.sampled_from(ITEMS).map(array), st.integers(1, 40), st.data())
-def test_a_few_long_arrays(schema: Any, window: int, data: st.DataObject) -> None:
+def test_a_few_long_arrays(schema: Any, leap: int, data: st.DataObject) -> None:
     bodies = data.draw(st.lists(st.one_of(encoded(schema), spoilt(schema)), max_size=8))
-    with patch.multiple(blocks_module, _MANY=2, _WINDOW=window):
+    with patch.multiple(blocks_module, _MANY=2, _LEAP_SIZE=leap):
         made = Avro(json.dumps(schema)).column(column(bodies))
     assert plain(made) == [decoded(schema, body) for body in bodies]
 
@@ -353,8 +353,11 @@ def test_octets_before_a_value() -> None:
 
 
 @pytest.mark.parametrize("options", [{"framing": "avro"}, {"skip": -1}])
-def test_options_that_cannot_be(options: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match=r"framing is one of none, confluent, single-object|from 0 on"):
+def test_invalid_options_raise(options: dict[str, Any]) -> None:
+    with pytest.raises(
+        OptionError,
+        match=r"framing must be one of none, confluent, single-object|skip must be a number of bytes of at least 0",
+    ):
         Avro('"int"', **options)
 
 
@@ -575,9 +578,9 @@ def test_a_few_octets_take_no_memory() -> None:
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        ("no", "an Avro schema is JSON"),
-        ("7", "a schema is a name, a list, or an object with a type"),
-        ('{"name": "x"}', "a schema is a name"),
+        ("no", "an Avro schema must be JSON"),
+        ("7", "a schema must be a name, a list, or an object with a type, not 7"),
+        ('{"name": "x"}', "a schema must be a name"),
         ('"colour"', "'colour' is not known here"),
         (
             '{"type": "record", "fields": [{"name": "a", "type": "colour"}]}',
@@ -587,29 +590,35 @@ def test_a_few_octets_take_no_memory() -> None:
         ('{"type": "record", "fields": [{"name": "a"}]}', "each with a name and a type"),
         (
             '{"type": "record", "fields": [{"name": "a", "type": "int"}, {"name": "a", "type": "int"}]}',
-            "each field once, and not a, a",
+            "must have different names, not a, a",
         ),
         ('{"type": "array"}', "needs 'items'"),
         ('{"type": "map"}', "needs 'values'"),
         ('{"type": "enum", "name": "e"}', "needs 'symbols'"),
         ('{"type": "enum", "name": "e", "symbols": []}', "a list of names"),
-        ('{"type": "fixed", "name": "f", "size": -1}', "a number of octets"),
+        ('{"type": "fixed", "name": "f", "size": -1}', "must be a number of bytes, not -1"),
         ("[]", "at least one type"),
-        ('["int", ["null", "string"]]', "no unions in it"),
-        ('["int", {"type": "int", "logicalType": "date"}]', "each type once, and not int, int"),
-        ('[{"type": "fixed", "name": "f", "size": 1}, {"type": "fixed", "name": "f", "size": 1}]', "each type once"),
+        ('["int", ["null", "string"]]', "a union cannot contain another union"),
+        ('["int", {"type": "int", "logicalType": "date"}]', "each type only once, not int, int"),
+        (
+            '[{"type": "fixed", "name": "f", "size": 1}, {"type": "fixed", "name": "f", "size": 1}]',
+            "each type only once",
+        ),
         (
             json.dumps(record(a={"type": "enum", "name": "r", "symbols": ["A"]})),
-            "there is a type 'r' already",
+            "type 'r' is defined twice",
         ),
         (
             json.dumps({**record(v="int", next=["null", "tree"]), "name": "n.tree"}),
-            "field 'next': type 'n.tree' has itself in it",
+            "field 'next': type 'n.tree' contains itself",
         ),
-        ('{"type": "bytes", "logicalType": "decimal", "precision": 39}', "39 digits is more than Spark has"),
+        (
+            '{"type": "bytes", "logicalType": "decimal", "precision": 39}',
+            "a decimal has at most 38 digits in Spark, not 39",
+        ),
     ],
 )
-def test_schemas_that_cannot_be(schema: str, told: str) -> None:
+def test_invalid_schemas_raise(schema: str, told: str) -> None:
     with pytest.raises(SchemaError, match=told):
         Avro(schema)
 

@@ -102,7 +102,9 @@ def test_a_batch_that_was_cut_off_is_there_once_when_it_comes_again(
 def test_what_is_another_querys_is_not_touched(spark: SparkSession, tmp_path: Path) -> None:
     deposit = Deposit(spark, str(tmp_path), ("stream",))
     put(deposit, frame(spark, 1, 2), 0)
-    with pytest.raises(DepositError, match="is of another query, or its checkpoint is lost: choose another directory"):
+    with pytest.raises(
+        DepositError, match="belongs to another query, or its checkpoint is lost: choose another directory"
+    ):
         put(deposit, frame(spark, 1, 2), 0, "another")
 
 
@@ -121,7 +123,7 @@ def test_a_table_that_is_written_as_a_whole_is_replaced(
     deposit.recover()
     assert seen(tmp_path) == Counter([1, 2] if moves else range(1, 7))
     assert (tmp_path / "mine.txt").exists()
-    with pytest.raises(DepositError, match="was written as a whole"):
+    with pytest.raises(DepositError, match="was written by a run over all messages"):
         deposit.claim("q")
 
 
@@ -129,7 +131,7 @@ def test_what_was_staged_and_is_gone_is_told(spark: SparkSession, tmp_path: Path
     deposit = Deposit(spark, str(tmp_path), ("stream",))
     staged = deposit.stage(frame(spark, 1, 2), 0)
     (tmp_path / ".zambezi" / "staging" / staged[0][0]).unlink()
-    told = r"is gone: remove what there is of it \(batch-00000000-\*.parquet\)"
+    told = r"is missing: remove its other files \(batch-00000000-\*.parquet\)"
     with pytest.raises(DepositError, match=told):
         deposit.put(staged, Done("q", 0))
     with pytest.raises(DepositError, match=told):
@@ -342,7 +344,7 @@ def test_a_disk_that_fails_stops_the_run_and_loses_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", broken)
-        with pytest.raises(SparkError, match="the disk does not confirm what was written: Input/output error"):
+        with pytest.raises(SparkError, match="fsync failed, so its content may not be on disk: Input/output error"):
             run.catch_up()
     assert seen(tmp_path / "out") == Counter()
     assert run.catch_up().rows == 20

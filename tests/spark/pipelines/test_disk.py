@@ -83,7 +83,7 @@ def test_a_disk_without_locks_is_told(
     lock.take()
     lock.release()
     assert "cannot be locked" in caplog.text
-    assert "see to it that one run at a time writes there" in caplog.text
+    assert "make sure that only one run at a time writes there" in caplog.text
 
 
 def test_directories_are_there_to_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_a_disk_that_does_not_confirm(tmp_path: Path, monkeypatch: pytest.Monkey
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(DiskError, match="the disk does not confirm what was written: Input/output error"):
+    with pytest.raises(DiskError, match="fsync failed, so its content may not be on disk: Input/output error"):
         sync(tmp_path)
     code = errno.EINVAL  # a disk that does not know how
     sync(tmp_path)

@@ -59,11 +59,11 @@ def found(spark: SparkSession) -> Iterator[dict[str, DataFrame]]:
     """The reports on the fleet above; what they share is computed once."""
     held: list[DataFrame] = []
 
-    def share(frame: DataFrame) -> DataFrame:
+    def cache(frame: DataFrame) -> DataFrame:
         held.append(frame.persist())
         return held[-1]
 
-    yield {one.name: one.frame for one in audit.reports(share(reduced(spark, FLEET)), SETTINGS, share)}
+    yield {one.name: one.frame for one in audit.reports(cache(reduced(spark, FLEET)), SETTINGS, cache)}
     for frame in held:
         frame.unpersist()
 

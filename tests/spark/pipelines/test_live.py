@@ -149,7 +149,7 @@ def test_the_health_of_a_mesh_that_lives(spark: SparkSession, tmp_path: Path) ->
         (ann, home, 4, 0, None, 0, 0),
     }
     assert rows(found, "health-unreceived", "kind", "sender", "to", "sent", "heard", "note") == [
-        ("WHISPER", ann, home, 4, 0, "the receiver reports nothing")
+        ("WHISPER", ann, home, 4, 0, "the receiver logs nothing")
     ]
     comings = rows(found, "health-flapping", "peer", "name", "seen_by", "comings", "most")
     assert set(comings) == {(bob, "bob", ann, 3, 3), (bob, "bob", carol, 3, 3)}

@@ -98,10 +98,10 @@ def test_who_talks_to_whom_and_what_is_missing(spark: SparkSession) -> None:
         ("0001", "0009", 1, 0, None, 0, 0),
     ]
     assert table(health.unreceived(found), "kind", "sender", "to", "sent", "heard", "missing", "note") == [
-        ("WHISPER", "0001", "0002", 5, 3, 2, "lost, or its log was"),
-        ("SHOUT", "0001", "chat", 4, 2, 2, "the least of 2 hearers"),
-        ("WHISPER", "0001", "0009", 1, 0, None, "the receiver reports nothing"),
-        ("SHOUT", "0002", "empty room", 1, 0, None, "nobody reports one"),
+        ("WHISPER", "0001", "0002", 5, 3, 2, "the whisper or its log was lost"),
+        ("SHOUT", "0001", "chat", 4, 2, 2, "the smallest number of 2 receivers"),
+        ("WHISPER", "0001", "0009", 1, 0, None, "the receiver logs nothing"),
+        ("SHOUT", "0002", "empty room", 1, 0, None, "no node logs one"),
     ]
 
 
@@ -114,9 +114,9 @@ def test_hashes_that_stand_for_several_nodes_are_told_and_not_parted(spark: Spar
     ]
     found = reduced(spark, logs)
     assert table(health.ambiguity(found)) == [
-        ("0002", "it came 1 times without having gone, as seen by 1"),
-        ("0002", "it came under the names bob, carol"),
-        ("0003", "a node with it met a peer with it, in 1 events"),
+        ("0002", "it entered again 1 times without leaving; nodes that saw it: 1"),
+        ("0002", "it entered with the names bob, carol"),
+        ("0003", "a node and its peer both have it, in 1 events"),
     ]
     notes = {one.name: one.notes for one in health.reports(found, SETTINGS)}
     assert "4 hashes were seen" in notes["health-ambiguity"][0]
@@ -139,6 +139,6 @@ def test_a_wrong_clock_is_told_and_not_believed(spark: SparkSession) -> None:
 def test_what_is_no_log_is_counted(spark: SparkSession) -> None:
     found = reduced(spark, [(0, "k", b"nothing"), (0, "k", b"")])
     reports = {one.name: one for one in health.reports(found, SETTINGS)}
-    assert reports["health-events"].notes == ("2 messages of the stream are no logs",)
+    assert reports["health-events"].notes == ("2 messages of the stream are not logs",)
     assert table(reports["health-events"].frame) == []
     assert table(reports["health-clocks"].frame) == []

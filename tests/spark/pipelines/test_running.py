@@ -48,7 +48,7 @@ def test_all_that_there_is_and_again(spark: SparkSession, tmp_path: Path) -> Non
     write(tmp_path / "data", "s", numbered(5))
     assert run.once().total == 35
     assert messages_in(run) == 35
-    with pytest.raises(DepositError, match="was written as a whole"):
+    with pytest.raises(DepositError, match="was written by a run over all messages"):
         run.catch_up()
 
 
@@ -79,7 +79,7 @@ def test_what_is_new_since_the_last_run(spark: SparkSession, tmp_path: Path) -> 
     with pytest.raises(DepositError, match="grows with a streaming query"):
         run.once()
     write(data, "s", numbered(1))
-    with pytest.raises(PipelineError, match="has windows of 60 s, which do not add up with 10 s"):
+    with pytest.raises(PipelineError, match="has windows of 60 s, which cannot be combined with windows of 10 s"):
         Run(spark, PIPELINES["traffic"], out, {"path": str(data)}, Settings(window=10)).catch_up()
 
 
@@ -153,7 +153,7 @@ def test_an_archive_and_back(spark: SparkSession, tmp_path: Path) -> None:
             assert [
                 (one.key, one.body) for one in client.stream(name).subscribe(since="earliest", until="now")
             ] == expected
-        with pytest.raises(PipelineError, match=r"stream '42' has messages already: .* or say --append"):
+        with pytest.raises(PipelineError, match=r"stream '42' has messages already: .* or use --append"):
             restore(spark, str(out), sink, streams=["42"])
         assert restore(spark, str(out), sink, streams=["42"], append=True) == {"42": 30}
         assert restore(spark, str(out), sink, into="all") == {"all": 31}

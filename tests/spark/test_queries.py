@@ -98,8 +98,8 @@ def test_a_view_in_sql(spark: SparkSession, origin: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"strem": "s"}, "there is no option 'strem': there are path, endpoint, stream"),
-        ({"minPartitions": "none"}, "option 'minPartitions' is 'none': it must be a whole number from 1 on"),
+        ({"strem": "s"}, "there is no option 'strem': the options are path, endpoint, stream"),
+        ({"minPartitions": "none"}, "option 'minPartitions' is 'none': it must be a whole number of at least 1"),
         ({"stream": "no"}, "there is no stream 'no': there are 's', 't'"),
         ({"maxMessagesPerTrigger": "1"}, "option 'maxMessagesPerTrigger' is not for a batch query"),
     ],
@@ -168,7 +168,7 @@ def test_a_replaced_stream_stops_a_query_or_is_read_anew(spark: SparkSession, tm
     with Store(data) as store:
         store.delete("s")
     write(data, "s", numbered(7))
-    with pytest.raises(PySparkException, match="is not the one that the query has read"):
+    with pytest.raises(PySparkException, match="is not the stream that the query has read"):
         follow("true")
     assert [one.numInputRows for one in follow("false")] == [7]
     assert follow("true") == []
