@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 settings.register_profile("zambezi", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("zambezi")
 
-# A test run in the background may have been started with SIGINT ignored. The commands that tests interrupt would inherit
-# that.
+# A test run in the background may have been started with SIGINT ignored, and commands that tests interrupt would
+# inherit that.
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -29,6 +29,7 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
 @pytest.hookimpl(wrapper=True)  # a wrapper runs before xdist reads the groups, whenever this file is loaded
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     # A session takes seconds and a gigabyte: with `--dist loadgroup` one worker has it and runs all tests that use it.
+    # Tests that start Spark processes of their own are the group `spark-processes`, for another worker.
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
@@ -59,7 +60,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.extraJavaOptions": QUICK,
-            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.shuffle.partitions": "1",
+            # Tables are small here: Spark takes longer to plan a query again, and to compress, than to run it. Tests of
+            # commands have sessions of their own with Spark's defaults.
+            "spark.sql.adaptive.enabled": "false",
+            "spark.shuffle.compress": "false",
+            "spark.broadcast.compress": "false",
             "spark.sql.warehouse.dir": str(home / "warehouse"),
             "spark.task.maxFailures": "4",
             "spark.log.level": "ERROR",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.journal import numbered, write
+from tests.spark.jvm import QUICK
 from tests.zeps.serving import serving
 from zambezi.spark.errors import JavaMissing
 from zambezi.spark.java import find_java
@@ -29,7 +30,7 @@ spark = (
     .config("spark.driver.host", "127.0.0.1")
     .config("spark.driver.bindAddress", "127.0.0.1")
     .config("spark.driver.memory", "512m")
-    .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    .config("spark.driver.extraJavaOptions", sys.argv[3])
     .config("spark.sql.warehouse.dir", sys.argv[2])
     .getOrCreate()
 )
@@ -49,7 +50,7 @@ print(json.dumps(told))
 """
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-processes")
 @pytest.mark.timeout(600)
 def test_a_plain_session_knows_the_format(tmp_path: Path) -> None:
     try:
@@ -62,7 +63,7 @@ def test_a_plain_session_knows_the_format(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM]
     with serving(tmp_path / "data") as (_, endpoint), Client.connect(endpoint) as client:
         done = subprocess.run(
-            [*command, endpoint, str(tmp_path / "warehouse")],
+            [*command, endpoint, str(tmp_path / "warehouse"), QUICK],
             capture_output=True,
             text=True,
             timeout=300,

@@ -1,6 +1,6 @@
 """Workers of the sink are killed in the middle of their tasks, and each row is in the stream once.
 
-In `test_sink.py` attempts end by exceptions, and in `test_session.py` it is what makes the rows that dies. Here it is
+In `test_sink.py` attempts end by exceptions, and in `test_queries.py` the code that produces the rows dies. Here it is
 the process that publishes, by SIGKILL, three times for each task, each time at another moment.
 """
 

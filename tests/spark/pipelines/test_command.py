@@ -157,7 +157,7 @@ def test_restoring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "again" in shown.out
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-processes")
 @pytest.mark.timeout(600)
 def test_following_until_it_is_interrupted(tmp_path: Path) -> None:
     results = tmp_path / "results" / "traffic-streams.json"

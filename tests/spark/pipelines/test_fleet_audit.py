@@ -121,9 +121,9 @@ def test_who_has_an_agent_is_learnt_from_pings(spark: SparkSession) -> None:
 
 
 def test_the_last_request_is_judged_by_when_the_journal_was_read(spark: SparkSession) -> None:
-    heard = reduced(spark, [ask(0, "1", node="db1"), ask(0, "1", node="web1"), answer(1, "1", "web1")])
-    asked = audit.requests(heard)
-    replied = audit.answers(heard, asked)
+    heard = reduced(spark, [ask(0, "1", node="db1"), ask(0, "1", node="web1"), answer(1, "1", "web1")]).persist()
+    asked = audit.requests(heard).persist()
+    replied = audit.answers(heard, asked).persist()
 
     def silent(read_up_to: float) -> list[Any]:
         settings = replace(SETTINGS, read_up_to=read_up_to)
@@ -133,3 +133,5 @@ def test_the_last_request_is_judged_by_when_the_journal_was_read(spark: SparkSes
     assert silent(0.0) == []
     assert silent(begun + 9.5) == []
     assert silent(begun + 10) == [("1", "db1")]
+    for frame in (replied, asked, heard):
+        frame.unpersist()
