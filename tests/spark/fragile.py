@@ -88,7 +88,7 @@ class _StreamWriter(_Fragile, sink.StreamWriter):
 
 @contextmanager
 def _fatal(moment: str, told: Path) -> Iterator[None]:
-    """Whoever comes to the moment waits there for its end."""
+    """Make a task wait at a moment until `Killer` kills its process."""
     send, begin, end = TaskConnection.send_encoded, Ledger.note_chunk, Ledger.note_end
     is_half_way = False
 

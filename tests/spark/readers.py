@@ -32,7 +32,7 @@ def batch_reader(path: Path, **options: str) -> BatchReader:
     return BatchReader(COLUMNS, Options(_with_stream(path, options), BATCH))
 
 
-def stream_reader(path: Path, clock: Clock | None = None, **options: str) -> StreamReader:
+def stream_reader(path: Path, clock: Clock | None = None, /, **options: str) -> StreamReader:
     """The same for a streaming query."""
     return StreamReader(COLUMNS, Options(_with_stream(path, options), STREAM), clock or Clock())
 

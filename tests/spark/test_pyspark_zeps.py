@@ -1,4 +1,4 @@
-"""Spark finds the format `zeps` by itself: in a program that knows nothing of Zambezi."""
+"""Spark finds the format `zeps` in a program that does not import Zambezi."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def in_order(numbers: Sequence[int], cut: int) -> bool:
 
 @pytest.mark.parametrize("way", [write_table, write_stream])
 @pytest.mark.timeout(600)
-def test_each_row_is_published_once_though_workers_are_killed(
+def test_each_row_is_published_once_if_workers_are_killed(
     fragile: SparkSession, tmp_path: Path, way: Callable[[SparkSession, str, dict[str, str], Path], int]
 ) -> None:
     data, place = tmp_path / "data", tmp_path / "place"

@@ -80,7 +80,7 @@ def test_flapping_peers(spark: SparkSession) -> None:
     assert table(found, "peer", "seen_by", "comings", "most", "shortest") == [("0002", "0001", 3, 3, 4.0)]
 
 
-def test_who_talks_to_whom_and_what_is_missing(spark: SparkSession) -> None:
+def test_messages_between_nodes_and_missing_messages(spark: SparkSession) -> None:
     logs = [
         *[log(What.SEND, 1, 2, 0, "WHISPER") for _ in range(5)],
         *[log(What.RECV, 2, 1, 1, "WHISPER") for _ in range(3)],
@@ -105,7 +105,7 @@ def test_who_talks_to_whom_and_what_is_missing(spark: SparkSession) -> None:
     ]
 
 
-def test_hashes_that_stand_for_several_nodes_are_told_and_not_parted(spark: SparkSession) -> None:
+def test_ambiguous_hashes_are_reported(spark: SparkSession) -> None:
     logs = [
         log(What.ENTER, 1, 2, 0, "bob"),
         log(What.ENTER, 1, 2, 1, "carol"),
@@ -122,7 +122,7 @@ def test_hashes_that_stand_for_several_nodes_are_told_and_not_parted(spark: Spar
     assert "4 hashes were seen" in notes["health-ambiguity"][0]
 
 
-def test_a_wrong_clock_is_told_and_not_believed(spark: SparkSession) -> None:
+def test_a_wrong_clock_is_reported_and_not_used(spark: SparkSession) -> None:
     def claimed(node: int, when: float, claim: float) -> Logged:
         body = Log(Level.INFO, What.ENTER, node, 9, round((NOON + claim) * 1000), "x").encode()[0]
         return when, "k", body
@@ -136,7 +136,7 @@ def test_a_wrong_clock_is_told_and_not_believed(spark: SparkSession) -> None:
     assert began == {"0001": 0.2, "0002": -20.0, "0003": 0.0}
 
 
-def test_what_is_no_log_is_counted(spark: SparkSession) -> None:
+def test_messages_that_are_not_logs_are_counted(spark: SparkSession) -> None:
     found = reduced(spark, [(0, "k", b"nothing"), (0, "k", b"")])
     reports = {one.name: one for one in health.reports(found, SETTINGS)}
     assert reports["health-events"].notes == ("2 messages of the stream are not logs",)
