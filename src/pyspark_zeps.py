@@ -1,5 +1,7 @@
-"""Spark looks for modules whose names begin with `pyspark_`, and registers their `DefaultSource`: format `zeps` is
-known to every session then, with nothing to import."""
+"""The format `zeps` for every Spark session, without an import in the program.
+
+Spark looks for modules whose names begin with `pyspark_`, and registers their `DefaultSource`.
+"""
 
 from zambezi.spark.source import ZepsDataSource as DefaultSource
 

@@ -1,20 +1,29 @@
-"""The configuration and the fixtures of all tests."""
+"""The configuration and the fixtures of all tests, among them the one Spark session of a test run."""
 
+from __future__ import annotations
+
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from zambezi.zmtp.testing import Simulation
 
-# The time that an example takes says something about the machine, not about the code: a loaded machine, or the first
-# run, in which hypothesis builds its Unicode tables, must not fail a property.
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# The time of an example depends on the machine, not on the code: a busy machine must not fail a property, and neither
+# must the first run, in which hypothesis builds its Unicode tables.
 settings.register_profile("zambezi", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("zambezi")
 
-# A shell starts background jobs with SIGINT ignored, and the commands that tests interrupt would inherit that.
+# A test run in the background may have been started with SIGINT ignored, and commands that tests interrupt would
+# inherit that.
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -24,3 +33,52 @@ def sim() -> Iterator[Simulation]:
     """A simulated event loop, whose kernel sockets are closed at the end of the test."""
     with Simulation() as simulation:
         yield simulation
+
+
+@pytest.hookimpl(wrapper=True)  # a wrapper runs before xdist reads the groups, whenever this file is loaded
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    # A session takes seconds and a gigabyte: with `--dist loadgroup` one worker has it and runs all tests that use it.
+    # Tests that start Spark processes of their own are the group `spark-processes`, for another worker.
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+    return (yield)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The Spark session of all tests that need one."""
+    pytest.importorskip("pyspark", reason="pyspark missing: pip install 'zambezi[spark]'")
+    from tests.spark.jvm import QUICK
+    from zambezi.spark import session
+    from zambezi.spark.errors import JavaMissing
+    from zambezi.spark.java import find_java
+
+    try:
+        find_java()
+    except JavaMissing as missing:
+        pytest.skip(str(missing))
+    home = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # `local[2,4]`: Spark retries a task that fails, as on a cluster.
+    made = session(
+        "local[2,4]",
+        name="tests",
+        settings={
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.extraJavaOptions": QUICK,
+            "spark.sql.shuffle.partitions": "1",
+            # Tables are small here: Spark takes longer to plan a query again, and to compress, than to run it. Tests of
+            # commands have sessions of their own with Spark's defaults.
+            "spark.sql.adaptive.enabled": "false",
+            "spark.shuffle.compress": "false",
+            "spark.broadcast.compress": "false",
+            "spark.sql.warehouse.dir": str(home / "warehouse"),
+            "spark.task.maxFailures": "4",
+            "spark.log.level": "ERROR",
+        },
+    )
+    yield made
+    made.stop()

@@ -15,6 +15,7 @@ from typing import Self
 
 import pyspark
 
+from tests.spark.jvm import QUICK
 from zambezi.spark.java import find_java
 
 HOME = Path(pyspark.__file__).parent
@@ -34,6 +35,7 @@ class Daemon:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK,
         }
         command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}"]
         with self._log.open("wb") as log:

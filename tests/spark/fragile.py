@@ -20,7 +20,7 @@ from unittest import mock
 from pyspark import TaskContext
 
 from zambezi.spark import sink
-from zambezi.spark.ledger import Begun, Ledger, Task
+from zambezi.spark.ledger import ChunkNote, Ledger, Task
 from zambezi.spark.options import SINK, Options
 from zambezi.spark.source import ZepsDataSource
 from zambezi.spark.task_connection import TaskConnection
@@ -57,7 +57,7 @@ class FragileDataSource(ZepsDataSource):
         return _StreamWriter(self._place, 1, schema, Options(self.options, SINK), overwrite)
 
 
-class _Fragile(sink.Writing):
+class _Fragile(sink.BaseWriter):
     """What is fragile in both: tasks of one batch, the last."""
 
     def __init__(self, place: str, batch: int, schema: StructType, options: Options, overwrite: bool) -> None:
@@ -70,7 +70,7 @@ class _Fragile(sink.Writing):
         assert context is not None
         attempt = context.attemptNumber()
         moments = MOMENTS[task.partition] if task.batch == self._batch else ()
-        with mock.patch.object(sink, "CHUNK", CHUNK):
+        with mock.patch.object(sink, "CHUNK_ROWS", CHUNK):
             if attempt >= len(moments):
                 return super().publish(batches, task)
             with _fatal(moments[attempt], Path(self._place) / f"{task.partition} {moments[attempt]}"):
@@ -88,8 +88,8 @@ class _StreamWriter(_Fragile, sink.StreamWriter):
 
 @contextmanager
 def _fatal(moment: str, told: Path) -> Iterator[None]:
-    """Whoever comes to the moment waits there for its end."""
-    send, begin, end = TaskConnection.send, Ledger.begin, Ledger.end
+    """Make a task wait at a moment until `Killer` kills its process."""
+    send, begin, end = TaskConnection.send_encoded, Ledger.note_chunk, Ledger.note_end
     is_half_way = False
 
     def wait() -> None:
@@ -106,7 +106,7 @@ def _fatal(moment: str, told: Path) -> Iterator[None]:
         send(line, octets[: int(starts[len(starts) // 2]) + 3], starts)  # and three octets of the next row
         wait()
 
-    def noted(ledger: Ledger, begun: Begun) -> Begun:
+    def noted(ledger: Ledger, begun: ChunkNote) -> ChunkNote:
         nonlocal is_half_way
         is_half_way = begun.chunk > 0
         if is_half_way and moment == "before a note":
@@ -122,11 +122,11 @@ def _fatal(moment: str, told: Path) -> Iterator[None]:
         wait()
 
     patches: dict[str, tuple[type, str, Callable[..., Any]]] = {
-        "within a row": (TaskConnection, "send", half),
-        "before the end is noted": (Ledger, "end", ended),
-        "after the end is noted": (Ledger, "end", ended),
+        "within a row": (TaskConnection, "send_encoded", half),
+        "before the end is noted": (Ledger, "note_end", ended),
+        "after the end is noted": (Ledger, "note_end", ended),
     }
-    with mock.patch.object(Ledger, "begin", noted):
+    with mock.patch.object(Ledger, "note_chunk", noted):
         if moment not in patches:
             yield
             return

@@ -27,6 +27,7 @@ from typing import Self
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from tests.spark.jvm import QUICK
 from tests.zeps.serving import serving
 from zambezi.zeps.sync import Client
 
@@ -39,7 +40,7 @@ SMALL = (
     "--conf",
     "spark.driver.memory=768m",
     "--conf",
-    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    f"spark.driver.extraJavaOptions={QUICK}",
     "--conf",
     "spark.sql.shuffle.partitions=2",
 )
@@ -149,7 +150,7 @@ def kill_once(endpoint: str, out: Path, chance: random.Random) -> str:
     try:
         if moment == "work":
             driver.until(lambda: bool(batches(out, "done") - before["done"]))
-            time.sleep(chance.uniform(0, 3))
+            time.sleep(chance.uniform(0, 1))
         else:
             driver.until(lambda: bool(batches(out, moment) - before[moment]), pause=0.001)
     finally:

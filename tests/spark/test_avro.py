@@ -1,4 +1,4 @@
-"""Avro bodies: all of its types, against a reader that takes one value at a time; and octets that are none of them."""
+"""zambezi.spark.avro: all types, compared with a decoder for one value at a time, and invalid bodies."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def spoilt(draw: st.DrawFn, schema: Any) -> bytes:
 
 
 @given(schemas, st.data())
-def test_what_is_spoilt_is_null_and_disturbs_nobody(schema: Any, data: st.DataObject) -> None:
+def test_damaged_bodies_are_null_and_do_not_disturb_others(schema: Any, data: st.DataObject) -> None:
     bodies = data.draw(st.lists(st.one_of(encoded(schema), spoilt(schema), st.binary(max_size=30)), max_size=8))
     made = Avro(json.dumps(schema)).column(column(bodies))
     made.validate(full=True)
@@ -221,14 +221,14 @@ ITEMS = [
 
 
 @given(st.sampled_from(ITEMS).map(array), st.integers(1, 40), st.data())
-def test_a_few_long_arrays(schema: Any, window: int, data: st.DataObject) -> None:
+def test_a_few_long_arrays(schema: Any, leap: int, data: st.DataObject) -> None:
     bodies = data.draw(st.lists(st.one_of(encoded(schema), spoilt(schema)), max_size=8))
-    with patch.multiple(blocks_module, _MANY=2, _WINDOW=window):
+    with patch.multiple(blocks_module, _MANY=2, _LEAP_SIZE=leap):
         made = Avro(json.dumps(schema)).column(column(bodies))
     assert plain(made) == [decoded(schema, body) for body in bodies]
 
 
-def test_a_long_array_with_an_item_that_is_none() -> None:
+def test_a_long_array_with_an_invalid_item() -> None:
     # The third item is longer than can be; if it were passed over, the first would be the end of the array.
     schema = record(a=array("bytes"), b={"type": "fixed", "name": "f", "size": 3})
     with patch.multiple(blocks_module, _MANY=2):
@@ -334,7 +334,7 @@ def test_avro_records(rows: list[dict[str, Any]], data: st.DataObject) -> None:
     assert made.to_pylist() == expected
 
 
-def test_octets_before_a_value() -> None:
+def test_headers_before_a_value() -> None:
     day = logical("int", "date")
     assert read(record(d=day), b"\0\0\0\0\7" + zigzag(1), b"\0\0", skip=5) == [{"d": date(1970, 1, 2)}, None]
     bodies = [b"\0\0\0\0\7\2", b"\1\0\0\0\7\2", b"\0\0\0\0", b"", None]
@@ -352,9 +352,15 @@ def test_octets_before_a_value() -> None:
     assert read("int", b"xy" + mark + b"\2", framing="single-object", skip=2) == [1]
 
 
-@pytest.mark.parametrize("options", [{"framing": "avro"}, {"skip": -1}])
-def test_options_that_cannot_be(options: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match=r"framing is one of none, confluent, single-object|from 0 on"):
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"framing": "avro"}, "framing must be one of none, confluent, single-object, not 'avro'"),
+        ({"skip": -1}, "skip must be a number of bytes of at least 0, not -1"),
+    ],
+)
+def test_invalid_options_raise(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
         Avro('"int"', **options)
 
 
@@ -430,7 +436,7 @@ def test_a_slice_of_bodies() -> None:
         ({"type": {"type": "int"}}, "int", b"\2", 1),
     ],
 )
-def test_what_types_become(schema: Any, ddl: str, octets: bytes, value: Any) -> None:
+def test_types_in_spark(schema: Any, ddl: str, octets: bytes, value: Any) -> None:
     assert Avro(json.dumps(schema)).ddl == ddl
     assert read(schema, octets, octets + b"x", octets) == [value, None, value]
 
@@ -520,7 +526,7 @@ def test_names() -> None:
         (logical("fixed", "decimal", name="d", size=17, precision=38), b"\0" + b"\xff" * 16),
     ],
 )
-def test_what_cannot_be_is_null(schema: Any, body: bytes) -> None:
+def test_invalid_bodies_are_null(schema: Any, body: bytes) -> None:
     assert read(record(v=schema), body, body) == [None, None]
     assert decoded(record(v=schema), body) is None
 
@@ -534,7 +540,7 @@ def test_what_cannot_be_is_null(schema: Any, body: bytes) -> None:
         {"type": "fixed", "name": "f", "size": 0},
     ],
 )
-def test_items_without_octets_are_bounded_by_those_of_the_body(items: Any) -> None:
+def test_items_without_bytes_are_limited_by_the_size_of_the_body(items: Any) -> None:
     schema = record(some=array(items), rest="bytes")
     assert widest(items) == 0
     few = zigzag(3) + b"\0" + string(b"")
@@ -543,7 +549,7 @@ def test_items_without_octets_are_bounded_by_those_of_the_body(items: Any) -> No
     assert [value and len(value["some"]) for value in found] == [3, None, 100, 100]
 
 
-def test_a_few_octets_take_no_memory() -> None:
+def test_a_few_bytes_cannot_take_much_memory() -> None:
     nothing = zigzag(HUGE) + b"\0"
     schemas_and_bodies = [
         (array("null"), nothing),
@@ -575,9 +581,9 @@ def test_a_few_octets_take_no_memory() -> None:
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        ("no", "an Avro schema is JSON"),
-        ("7", "a schema is a name, a list, or an object with a type"),
-        ('{"name": "x"}', "a schema is a name"),
+        ("no", "an Avro schema must be JSON"),
+        ("7", "a schema must be a name, a list, or an object with a type, not 7"),
+        ('{"name": "x"}', "a schema must be a name"),
         ('"colour"', "'colour' is not known here"),
         (
             '{"type": "record", "fields": [{"name": "a", "type": "colour"}]}',
@@ -587,29 +593,35 @@ def test_a_few_octets_take_no_memory() -> None:
         ('{"type": "record", "fields": [{"name": "a"}]}', "each with a name and a type"),
         (
             '{"type": "record", "fields": [{"name": "a", "type": "int"}, {"name": "a", "type": "int"}]}',
-            "each field once, and not a, a",
+            "must have different names, not a, a",
         ),
         ('{"type": "array"}', "needs 'items'"),
         ('{"type": "map"}', "needs 'values'"),
         ('{"type": "enum", "name": "e"}', "needs 'symbols'"),
         ('{"type": "enum", "name": "e", "symbols": []}', "a list of names"),
-        ('{"type": "fixed", "name": "f", "size": -1}', "a number of octets"),
+        ('{"type": "fixed", "name": "f", "size": -1}', "must be a number of bytes, not -1"),
         ("[]", "at least one type"),
-        ('["int", ["null", "string"]]', "no unions in it"),
-        ('["int", {"type": "int", "logicalType": "date"}]', "each type once, and not int, int"),
-        ('[{"type": "fixed", "name": "f", "size": 1}, {"type": "fixed", "name": "f", "size": 1}]', "each type once"),
+        ('["int", ["null", "string"]]', "a union cannot contain another union"),
+        ('["int", {"type": "int", "logicalType": "date"}]', "each type only once, not int, int"),
+        (
+            '[{"type": "fixed", "name": "f", "size": 1}, {"type": "fixed", "name": "f", "size": 1}]',
+            "each type only once",
+        ),
         (
             json.dumps(record(a={"type": "enum", "name": "r", "symbols": ["A"]})),
-            "there is a type 'r' already",
+            "type 'r' is defined twice",
         ),
         (
             json.dumps({**record(v="int", next=["null", "tree"]), "name": "n.tree"}),
-            "field 'next': type 'n.tree' has itself in it",
+            "field 'next': type 'n.tree' contains itself",
         ),
-        ('{"type": "bytes", "logicalType": "decimal", "precision": 39}', "39 digits is more than Spark has"),
+        (
+            '{"type": "bytes", "logicalType": "decimal", "precision": 39}',
+            "a decimal has at most 38 digits in Spark, not 39",
+        ),
     ],
 )
-def test_schemas_that_cannot_be(schema: str, told: str) -> None:
+def test_invalid_schemas_raise(schema: str, told: str) -> None:
     with pytest.raises(SchemaError, match=told):
         Avro(schema)
 
@@ -644,7 +656,7 @@ def test_schemas_that_cannot_be(schema: str, told: str) -> None:
         ),
     ],
 )
-def test_fingerprints_are_those_that_others_compute(schema: str, form: str, number: int) -> None:
+def test_fingerprints_match_other_implementations(schema: str, form: str, number: int) -> None:
     assert canonical(json.loads(schema)) == form
     assert fingerprint(json.loads(schema)) == pack("<q", number)
 

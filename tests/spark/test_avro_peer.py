@@ -1,4 +1,4 @@
-"""Avro bodies that another library wrote, fastavro: what it wrote is what is read."""
+"""zambezi.spark.avro decodes bodies that another library, fastavro, has written."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def written(given: dict[str, Any], schema: Any = SCHEMA) -> bytes:
     return file.getvalue()
 
 
-def test_what_fastavro_writes_is_read() -> None:
+def test_bodies_of_fastavro_are_decoded() -> None:
     chance = random.Random(7)
     given = [value(chance) for _ in range(300)]
     read = Avro(json.dumps(SCHEMA)).column(pa.array([written(one) for one in given], pa.binary()))

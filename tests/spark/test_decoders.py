@@ -1,4 +1,4 @@
-"""Bodies with a meaning: those of the collector's logs, of the fleet, and JSON; and those that are none."""
+"""zambezi.spark.decoders: logs of a mesh, messages of a fleet and JSON; invalid bodies become null."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
-NONE = (b"", b"\xaa", b"no log", bytes(40))
+INVALID = (b"", b"\xaa", b"no log", bytes(40))
 
 
 def column(bodies: Sequence[bytes | None]) -> Any:
     return pa.array(bodies, pa.binary())
 
 
-def kept(sender: bytes, *frames: bytes) -> bytes:
-    """A body of the stream `mcollective`."""
+def fleet_body(sender: bytes, *frames: bytes) -> bytes:
+    """Return a body of the stream `mcollective`."""
     return b"".join(pack(">I", len(part)) + part for part in (sender, *frames))
 
 
@@ -39,8 +39,8 @@ def headers(**pairs: bytes) -> list[bytes]:
 # MCollective
 
 
-def test_a_request_is_taken_apart() -> None:
-    body = kept(b"ann\xff", b"MESSAGE", b"TOPIC", b"jobs", b"X-REPLY-TO", b"reply ann", b"", b"paint", b"twice")
+def test_a_request_is_decoded() -> None:
+    body = fleet_body(b"ann\xff", b"MESSAGE", b"TOPIC", b"jobs", b"X-REPLY-TO", b"reply ann", b"", b"paint", b"twice")
     [found] = mcollective_column(column([body])).to_pylist()
     assert found == {
         "sender": b"ann\xff",
@@ -64,14 +64,18 @@ text = st.text(min_size=1, max_size=8).map(str.encode)
     ),
     st.data(),
 )
-def test_many_at_once_and_none_disturbs_another(messages: list[Any], data: st.DataObject) -> None:
+def test_invalid_bodies_do_not_disturb_others(messages: list[Any], data: st.DataObject) -> None:
     bodies: list[bytes | None] = []
     expected: list[Any] = []
     for sender, pairs, content in messages:
         if data.draw(st.booleans()):
-            bodies.append(data.draw(st.sampled_from([None, *NONE, kept(b"a"), kept(b"a", b"MESSAGE", b"TOPIC", b"t")])))
+            bodies.append(
+                data.draw(
+                    st.sampled_from([None, *INVALID, fleet_body(b"a"), fleet_body(b"a", b"MESSAGE", b"TOPIC", b"t")])
+                )
+            )
             expected.append(None)
-        bodies.append(kept(sender, b"MESSAGE", *[part for pair in pairs for part in pair], b"", *content))
+        bodies.append(fleet_body(sender, b"MESSAGE", *[part for pair in pairs for part in pair], b"", *content))
         expected.append(
             {
                 "sender": sender,
@@ -85,12 +89,14 @@ def test_many_at_once_and_none_disturbs_another(messages: list[Any], data: st.Da
 
 
 @given(st.binary(max_size=60))
-def test_no_body_leads_astray(body: bytes) -> None:
-    mcollective_column(column([body, kept(b"a", b"MESSAGE", b""), body])).validate(full=True)
+def test_random_bytes_do_no_harm(body: bytes) -> None:
+    mcollective_column(column([body, fleet_body(b"a", b"MESSAGE", b""), body])).validate(full=True)
 
 
 def test_a_slice_of_bodies() -> None:
-    bodies = column([kept(b"a", b"MESSAGE", b"", b"1"), kept(b"b", b"MESSAGE", b"", b"2"), b"x"]).slice(1, 1)
+    bodies = column([fleet_body(b"a", b"MESSAGE", b"", b"1"), fleet_body(b"b", b"MESSAGE", b"", b"2"), b"x"]).slice(
+        1, 1
+    )
     assert [found["sender"] for found in mcollective_column(bodies).to_pylist()] == [b"b"]
 
 
@@ -109,21 +115,27 @@ def test_logs_of_a_mesh(spark: SparkSession) -> None:
         Log(Level.ERROR, What.RECV, 0xFFFF, 0x0102, 0, "").encode()[0],
         Log(Level.INFO, What.JOIN, 1, 0, when, "x" * 255).encode()[0],
     ]
-    wrong = [*NONE, logs[0][:-1], logs[0] + b"x", logs[0][:3] + b"\4" + logs[0][4:], logs[0][:4] + b"\7" + logs[0][5:]]
-    frame = zrelog(messages(spark, [*logs, *wrong]))
+    invalid = [
+        *INVALID,
+        logs[0][:-1],
+        logs[0] + b"x",
+        logs[0][:3] + b"\4" + logs[0][4:],
+        logs[0][:4] + b"\7" + logs[0][5:],
+    ]
+    frame = zrelog(messages(spark, [*logs, *invalid]))
     assert frame.columns == ["sequence", "key", "level", "event", "node", "peer", "time", "text"]
     found = [tuple(row)[2:] for row in frame.orderBy("sequence").collect()]
     assert found[0][:4] == ("INFO", "JOIN", "00a7", None)
     assert found[0][5] == "grüße"
     assert found[1][:4] == ("ERROR", "RECV", "ffff", "0102")
     assert found[2][5] == "x" * 255
-    assert found[3:] == [(None,) * 6] * len(wrong)
+    assert found[3:] == [(None,) * 6] * len(invalid)
     [(time,)] = frame.where("sequence = 0").selectExpr("unix_micros(time)").collect()
     assert time == when * 1000
 
 
 def test_requests_of_a_fleet(spark: SparkSession) -> None:
-    body = kept(b"ann", b"MESSAGE", b"TOPIC", b"jobs", b"X-REPLY-TO", b"reply ann", b"", b"paint")
+    body = fleet_body(b"ann", b"MESSAGE", b"TOPIC", b"jobs", b"X-REPLY-TO", b"reply ann", b"", b"paint")
     frame = mcollective(messages(spark, [body, b"none", None]))
     assert frame.columns == ["sequence", "key", "topic", "sender", "reply_to", "headers", "content"]
     first, *others = [tuple(row)[2:] for row in frame.orderBy("sequence").collect()]

@@ -1,4 +1,4 @@
-"""Every option: values that are taken, values that are refused, and what the error says."""
+"""zambezi.spark.options: the values that each option accepts and refuses, and the errors."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def use_of(name: str) -> Use:
     return next(use for use in (BATCH, STREAM, SINK) if use in uses)
 
 
-def around(name: str) -> dict[str, str]:
-    """What must be there beside an option."""
+def other_options(name: str) -> dict[str, str]:
+    """Return the options that a query needs beside this one."""
     use = use_of(name)
     given = {"endpoint": TCP}
     if name in ("path", "verify"):
@@ -132,24 +132,24 @@ def test_every_option_is_tried() -> None:
 
 
 @pytest.mark.parametrize(("name", "text", "value"), GOOD)
-def test_a_good_value_is_understood(name: str, text: str, value: Any) -> None:
+def test_a_valid_value_is_parsed(name: str, text: str, value: Any) -> None:
     use = STREAM if (name, value) == ("startingSequence", "latest") else use_of(name)
-    options = Options({**around(name), name: text}, use)
+    options = Options({**other_options(name), name: text}, use)
     assert options[name] == value
     assert pickle.loads(pickle.dumps(options))[name] == value
 
 
 @pytest.mark.parametrize(("name", "text"), BAD)
-def test_a_bad_value_is_named_with_what_is_allowed(name: str, text: str) -> None:
+def test_an_invalid_value_is_an_error_that_says_what_is_allowed(name: str, text: str) -> None:
     [option] = [option for option in OPTIONS if option.name == name]
     with pytest.raises(OptionError) as caught:
-        Options({**around(name), name: text}, use_of(name))
+        Options({**other_options(name), name: text}, use_of(name))
     assert f"option {name!r}" in str(caught.value)
     assert f"it must be {option.allowed}" in str(caught.value)
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_a_default_is_what_it_says(option: Any) -> None:
+def test_an_option_has_its_default(option: Any) -> None:
     given = {"endpoint": TCP, "stream": "s"}
     if option.name not in given:
         assert Options(given, use_of(option.name))[option.name] == option.default
@@ -159,28 +159,28 @@ def test_names_are_compared_without_case() -> None:
     assert Options({"ENDPOINT": TCP, "Stream": "s", "MINPARTITIONS": "3"}, BATCH)["minPartitions"] == 3
 
 
-def test_what_spark_adds_is_left_alone() -> None:
+def test_options_of_spark_are_ignored() -> None:
     Options({"endpoint": TCP, "stream": "s", "checkpointLocation": "/tmp/x"}, SINK)
 
 
 @pytest.mark.parametrize("use", [BATCH, STREAM, SINK])
-def test_an_option_that_is_none_is_named(use: Use) -> None:
-    with pytest.raises(OptionError, match=f"no option 'strem': there are {', '.join(names(use))}"):
+def test_an_unknown_option_is_named(use: Use) -> None:
+    with pytest.raises(OptionError, match=f"no option 'strem': the options are {', '.join(names(use))}"):
         Options({"endpoint": TCP, "stream": "s", "strem": "x"}, use)
 
 
 @pytest.mark.parametrize(
     ("use", "name"), [(STREAM, "endingSequence"), (BATCH, "maxMessagesPerTrigger"), (SINK, "path"), (BATCH, "dedup")]
 )
-def test_an_option_out_of_place_is_named(use: Use, name: str) -> None:
+def test_an_option_for_another_use_is_named(use: Use, name: str) -> None:
     with pytest.raises(OptionError, match=f"option {name!r} is not for"):
         Options({"endpoint": TCP, "stream": "s", name: "1"}, use)
 
 
 @pytest.mark.parametrize(
-    ("use", "given", "told"),
+    ("use", "given", "message"),
     [
-        (BATCH, {"stream": "s"}, "exactly one of the options path, endpoint says what to read: none was given"),
+        (BATCH, {"stream": "s"}, "exactly one of the options path, endpoint must be given: none was given"),
         (BATCH, {"stream": "s", "path": "d", "endpoint": TCP}, "path and endpoint were given"),
         (BATCH, {"path": "d"}, "exactly one of the options stream, streams, streamPattern"),
         (BATCH, {"path": "d", "stream": "a", "streams": "a,b"}, "stream and streams were given"),
@@ -188,14 +188,14 @@ def test_an_option_out_of_place_is_named(use: Use, name: str) -> None:
         (BATCH, {"path": "d", "stream": "a", "endingSequence": "1", "endingTimestamp": "1"}, "contradict"),
         (BATCH, {"path": "d", "stream": "a", "startingSequence": "latest"}, "cannot be latest in a batch query"),
         (BATCH, {"path": "d", "stream": "a", "startingSequence": '{"a": "latest"}'}, "cannot be latest"),
-        (BATCH, {"endpoint": TCP, "stream": "a", "secretKey": "x"}, "'secretKey' is of use with 'serverKey' only"),
-        (BATCH, {"endpoint": TCP, "stream": "a", "verify": "true"}, "'verify' is of use with 'path' only"),
-        (BATCH, {"path": "d", "stream": "a", "filterAt": "broker"}, "'filterAt' is of use with 'endpoint' only"),
+        (BATCH, {"endpoint": TCP, "stream": "a", "secretKey": "x"}, "option 'secretKey' needs option 'serverKey'"),
+        (BATCH, {"endpoint": TCP, "stream": "a", "verify": "true"}, "option 'verify' needs option 'path'"),
+        (BATCH, {"path": "d", "stream": "a", "filterAt": "broker"}, "option 'filterAt' needs option 'endpoint'"),
         (SINK, {"stream": "a"}, "option 'endpoint' is missing"),
     ],
 )
-def test_options_that_do_not_go_together(use: Use, given: dict[str, str], told: str) -> None:
-    with pytest.raises(OptionError, match=re.escape(told)):
+def test_options_that_do_not_go_together(use: Use, given: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(message)):
         Options(given, use)
 
 
@@ -214,11 +214,11 @@ def test_keys_are_text_or_files(tmp_path: Path) -> None:
         Options({**plain, "serverKey": str(tmp_path / "nobody.pub")}, BATCH).security()
 
 
-def test_a_secret_is_not_told() -> None:
+def test_an_error_does_not_show_a_secret() -> None:
     with pytest.raises(OptionError) as caught:
         Options({"endpoint": TCP, "stream": "s", "serverKey": KEYS.public_z85, "secretKey": "~" * 40}, BATCH).security()
     assert "~~~~" not in str(caught.value)
 
 
-def test_the_documentation_has_the_table() -> None:
+def test_the_table_is_in_the_documentation() -> None:
     assert table() in PAGE.read_text()

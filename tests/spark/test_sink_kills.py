@@ -1,6 +1,6 @@
 """Workers of the sink are killed in the middle of their tasks, and each row is in the stream once.
 
-In `test_sink.py` attempts end by exceptions, and in `test_session.py` it is what makes the rows that dies. Here it is
+In `test_sink.py` attempts end by exceptions, and in `test_queries.py` the code that produces the rows dies. Here it is
 the process that publishes, by SIGKILL, three times for each task, each time at another moment.
 """
 
@@ -60,7 +60,7 @@ def in_order(numbers: Sequence[int], cut: int) -> bool:
 
 @pytest.mark.parametrize("way", [write_table, write_stream])
 @pytest.mark.timeout(600)
-def test_each_row_is_published_once_though_workers_are_killed(
+def test_each_row_is_published_once_if_workers_are_killed(
     fragile: SparkSession, tmp_path: Path, way: Callable[[SparkSession, str, dict[str, str], Path], int]
 ) -> None:
     data, place = tmp_path / "data", tmp_path / "place"

@@ -1,4 +1,4 @@
-"""Spark: streams as tables, tables as streams, and the pipelines between. Needs the extra `zambezi[spark]`, and Java.
+"""A data source and a sink for Spark, and the pipelines that use them. Needs the extra `zambezi[spark]`, and Java.
 
 from zambezi.spark import session
 spark = session()

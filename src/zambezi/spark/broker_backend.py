@@ -1,8 +1,8 @@
-"""Streams of a broker, read by ZEPS itself: from any executor, on any machine that can reach it.
+"""A backend that reads streams from a broker by ZEPS, from any executor on any machine that can reach the broker.
 
-What ZEPS has no words for is told by the broker's reserved streams: which streams there are (`$streams`), and the index
-of a journal (`$index/<stream>`), which has the times. A connection that is lost is made again, and reading goes on
-after the last message that came; if the stream is another one by then, that is found out and not read.
+Two reserved streams of the broker give the facts that ZEPS messages do not carry: `$streams` lists the streams, and
+`$index/<stream>` is the index of a journal, which has the times. If a connection is lost, the backend connects again
+and continues after the last message that it received. It checks that the stream is still the same incarnation.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from zambezi.spark.backend import Marks, Slice, StreamState, marks_of, trimmed
-from zambezi.spark.columns import Layout, Window, bodies_of, layout
+from zambezi.spark.backend import SequenceRange, SizeIndex, StreamState, size_index_from_entries, trimmed_error
+from zambezi.spark.columns import EncodedMessages, Layout, bodies_of, find_messages
 from zambezi.spark.errors import ConnectionLost, Replaced, Trimmed, Vanished
 from zambezi.spark.journal_backend import ENTRY
 from zambezi.spark.task_connection import CREDIT, TaskConnection
@@ -35,19 +35,19 @@ Entries = npt.NDArray[np.void]
 class BrokerBackend:
     """The streams of a broker."""
 
-    def __init__(self, endpoint: str, security: Security, timeout: float, *, filters: bool = False) -> None:
-        self.filters = filters  # whether patterns go to the broker; it then does work that executors could do
+    def __init__(self, endpoint: str, security: Security, timeout: float, *, filters_keys: bool = False) -> None:
+        self.filters_keys = filters_keys  # if true, the broker filters by key, which executors could also do
         self._endpoint = endpoint
         self._security = security
         self._timeout = timeout
-        self._directory: TaskConnection | None = None
+        self._directory: TaskConnection | None = None  # attached to `$streams`, and kept for the next request
 
-    def line(self, stream: str) -> TaskConnection:
-        """A line to a stream, as soon as the broker is there."""
-        return self.patiently(lambda: TaskConnection(self._endpoint, self._security, stream, max(1.0, self._timeout)))
+    def connect(self, stream: str) -> TaskConnection:
+        """Connect to the broker and attach to a stream. Wait for the broker if it is not reachable."""
+        return self.retry(lambda: TaskConnection(self._endpoint, self._security, stream, max(1.0, self._timeout)))
 
-    def patiently(self, attempt: Callable[[], T]) -> T:
-        """Do something that fails while the broker is not there, for as long as `timeout` says."""
+    def retry(self, attempt: Callable[[], T]) -> T:
+        """Call a function again if it raises ConnectionLost, for at most `timeout` seconds."""
         deadline = time.monotonic() + self._timeout
         tries = 0
         while True:
@@ -60,178 +60,182 @@ class BrokerBackend:
                     raise ConnectionLost(f"{error} (tried for {self._timeout:g} seconds: option 'timeout')") from None
                 time.sleep(delay)
 
-    # What is known of the streams
+    # The state of the streams
 
-    def streams(self, wanted: Iterable[str] | None = None) -> dict[str, StreamState]:
-        names = None if wanted is None else list(wanted)
-        pattern = f"exact:{names[0]}" if names is not None and len(names) == 1 else ""
+    def streams(self, names: Iterable[str] | None = None) -> dict[str, StreamState]:
+        wanted = None if names is None else list(names)
+        pattern = f"exact:{wanted[0]}" if wanted is not None and len(wanted) == 1 else ""
         found = {}
-        for info in self.patiently(lambda: self._ask_streams(pattern)):
-            if names is None or info.stream in names:
+        for info in self.retry(lambda: self._list_streams(pattern)):
+            if wanted is None or info.stream in wanted:
                 found[info.stream] = StreamState(
                     info.stream, info.incarnation, info.first, info.last, info.octets, info.last_time
                 )
         return found
 
-    def _ask_streams(self, pattern: str) -> list[StreamInfo]:
-        """Ask on the line that is open, or on a new one: the driver asks many times in a second."""
-        line, self._directory = self._directory, None
-        if line is not None:
+    def _list_streams(self, pattern: str) -> list[StreamInfo]:
+        """Ask for the streams on the open connection, or on a new one: the driver asks many times per second."""
+        connection, self._directory = self._directory, None
+        if connection is not None:
             try:
-                found = read_streams(_answers(line, pattern, EARLIEST))
+                found = read_streams(_read_reserved(connection, pattern, EARLIEST))
             except ConnectionLost:
-                line.close()
+                connection.close()
             else:
-                self._directory = line
+                self._directory = connection
                 return found
-        line = self.line(STREAMS)
+        connection = self.connect(STREAMS)
         try:
-            found = read_streams(_answers(line, pattern, EARLIEST))
+            found = read_streams(_read_reserved(connection, pattern, EARLIEST))
         except BaseException:
-            line.close()
+            connection.close()
             raise
-        self._directory = line
+        self._directory = connection
         return found
 
-    def _entries(self, piece: Slice) -> Entries:
-        """The entries of the index that reach over a slice."""
+    def _index_entries(self, wanted: SequenceRange) -> Entries:
+        """Return the index entries that cover a range."""
 
         def ask() -> Entries:
             found = []
-            with self.line(INDEX + piece.stream) as line:
-                for body in _answers(line, "", piece.after):
+            with self.connect(INDEX + wanted.stream) as connection:
+                for body in _read_reserved(connection, "", wanted.after):
                     entries = np.frombuffer(body, ENTRY)
                     found.append(entries)
-                    if len(entries) and int(entries[-1]["first"]) + int(entries[-1]["count"]) > piece.last:
+                    if len(entries) and int(entries[-1]["first"]) + int(entries[-1]["count"]) > wanted.last:
                         break
             return np.concatenate(found) if found else np.empty(0, ENTRY)
 
-        return self.patiently(ask)
+        return self.retry(ask)
 
-    def before(self, stream: str, time: int) -> int:
-        known = self.streams([stream]).get(stream)
-        if known is None or known.last < known.first:
+    def last_before(self, stream: str, time: int) -> int:
+        state = self.streams([stream]).get(stream)
+        if state is None or state.last < state.first:
             return 0
-        if time > known.last_time:
-            return known.last
-        # Subscriptions begin at a millisecond, the index has microseconds.
-        first = self.patiently(lambda: self._first_at(stream, time // 1000))
-        entries = self._entries(Slice(stream, known.incarnation, first - 1, known.last))
-        later = entries["time"].astype(np.int64) >= time
-        return int(entries[int(later.argmax())]["first"]) - 1 if later.any() else known.last
+        if time > state.last_time:
+            return state.last
+        # A subscription can begin at a millisecond, but the index has microseconds.
+        first = self.retry(lambda: self._first_at(stream, time // 1000))
+        entries = self._index_entries(SequenceRange(stream, state.incarnation, first - 1, state.last))
+        is_later = entries["time"].astype(np.int64) >= time
+        return int(entries[int(is_later.argmax())]["first"]) - 1 if is_later.any() else state.last
 
     def _first_at(self, stream: str, milliseconds: int) -> int:
-        with self.line(stream) as line:
-            line.subscribe("", TIME | milliseconds)
-            line.credit(1)
-            while not len(octets := line.read()):
-                line.heard(PingOk)
-            return int(layout(octets).cut(0, 1).sequences()[0])
+        """Return the sequence of the first message at or after a time."""
+        with self.connect(stream) as connection:
+            connection.subscribe("", TIME | milliseconds)
+            connection.credit(1)
+            while not len(octets := connection.receive()):
+                connection.take_answer(PingOk)
+            return int(find_messages(octets).subset(0, 1).sequences()[0])
 
-    def marks(self, piece: Slice) -> Marks:
-        self._check(piece, piece.after)
-        entries = self._entries(piece)
+    def size_index(self, wanted: SequenceRange) -> SizeIndex:
+        self._check_stream(wanted, wanted.after)
+        entries = self._index_entries(wanted)
         firsts = entries["first"].astype(np.int64)
-        if not len(firsts) or firsts[0] > piece.after + 1:
-            raise trimmed(piece.stream, piece.after, int(firsts[0]) if len(firsts) else piece.last + 1)
+        if not len(firsts) or firsts[0] > wanted.after + 1:
+            raise trimmed_error(wanted.stream, wanted.after, int(firsts[0]) if len(firsts) else wanted.last + 1)
         starts = np.concatenate([[0], np.cumsum(entries["length"].astype(np.int64))])
         end = int(entries[-1]["first"]) + int(entries[-1]["count"])
-        return marks_of(firsts, starts, end, piece)
+        return size_index_from_entries(firsts, starts, end, wanted)
 
-    def _check(self, piece: Slice, after: int) -> None:
-        """Whether the stream is the one that the slice is of, and has what follows a sequence."""
-        known = self.streams([piece.stream]).get(piece.stream)
-        if known is None:
-            raise Vanished(f"stream {piece.stream!a} is not at {self._endpoint} any more")
-        if known.incarnation != piece.incarnation:
-            raise Replaced(f"stream {piece.stream!a} is {known.incarnation} now and was {piece.incarnation}")
-        if after + 1 < known.first:
-            raise trimmed(piece.stream, after, known.first)
+    def _check_stream(self, wanted: SequenceRange, after: int) -> None:
+        """Raise if the stream is not the wanted incarnation, or does not have all messages after a sequence."""
+        state = self.streams([wanted.stream]).get(wanted.stream)
+        if state is None:
+            raise Vanished(f"stream {wanted.stream!a} does not exist any more at {self._endpoint}")
+        if state.incarnation != wanted.incarnation:
+            raise Replaced(f"stream {wanted.stream!a} is now {state.incarnation}, and was {wanted.incarnation}")
+        if after + 1 < state.first:
+            raise trimmed_error(wanted.stream, after, state.first)
 
     # Messages
 
-    def windows(self, piece: Slice, pattern: str, *, timed: bool) -> Iterator[Window]:
+    def read(self, wanted: SequenceRange, pattern: str, *, with_times: bool) -> Iterator[EncodedMessages]:
         firsts, times = np.zeros(1, np.int64), np.zeros(1, np.int64)
-        self._check(piece, piece.after)
-        if timed:
-            entries = self._entries(piece)
+        self._check_stream(wanted, wanted.after)
+        if with_times:
+            entries = self._index_entries(wanted)
             firsts, times = entries["first"].astype(np.int64), entries["time"].astype(np.int64)
-        position = piece.after
-        lost_at = -1
+        position = wanted.after
+        position_at_loss = -1
         deadline = 0.0
-        while position < piece.last:
+        while position < wanted.last:
             try:
-                with self.line(piece.stream) as line:
-                    for found in _subscribed(line, piece, position, pattern):
-                        first, last = _ends(found)
-                        yield Window(found.octets, first, firsts, times, bool(pattern), found)
+                with self.connect(wanted.stream) as connection:
+                    for layout in _subscribe(connection, wanted, position, pattern):
+                        first, last = _first_and_last(layout)
+                        yield EncodedMessages(layout.octets, first, firsts, times, bool(pattern), layout)
                         position = last
-                        if position >= piece.last:
+                        if position >= wanted.last:
                             break
             except ConnectionLost:
-                # As long as something comes between two losses, it is worth going on.
+                # The deadline begins anew if messages came since the last loss.
                 now = time.monotonic()
-                if position != lost_at:
-                    lost_at, deadline = position, now + self._timeout
+                if position != position_at_loss:
+                    position_at_loss, deadline = position, now + self._timeout
                 elif now > deadline:
                     raise
-                self._check(piece, position)
-        self._check_end(piece, pattern)
+                self._check_stream(wanted, position)
+        self._check_end(wanted, pattern)
 
-    def _check_end(self, piece: Slice, pattern: str) -> None:
-        """Whether what was read was of the one stream, and all of it."""
+    def _check_end(self, wanted: SequenceRange, pattern: str) -> None:
+        """Raise if the messages that were read were not of the wanted incarnation, or not all of them."""
         try:
-            self._check(piece, piece.after)
+            self._check_stream(wanted, wanted.after)
         except Trimmed:
             if pattern:
-                # With gaps nobody can tell what is missing: the broker may have passed over what retention removed.
-                raise trimmed(piece.stream, piece.after, piece.last + 1) from None
-            # Without a pattern all sequences were there: they were removed when they had been read.
+                # The sequences have gaps, so a missing message cannot be noticed: the broker may have passed over
+                # messages that retention removed.
+                raise trimmed_error(wanted.stream, wanted.after, wanted.last + 1) from None
+            # Without a pattern there are no gaps: retention removed the messages after they were read.
 
     def close(self) -> None:
-        line, self._directory = self._directory, None
-        if line is not None:
-            line.close()
+        connection, self._directory = self._directory, None
+        if connection is not None:
+            connection.close()
 
 
-def _answers(line: TaskConnection, pattern: str, latest: int) -> Iterator[bytes]:
-    """What a reserved stream has to tell, once."""
-    line.subscribe(pattern, latest)
-    line.expect(SubscribeOk)  # what came before was told of changes since an earlier question
-    line.credit(CREDIT)
-    line.say(_PING)
+def _read_reserved(connection: TaskConnection, pattern: str, latest: int) -> Iterator[bytes]:
+    """Yield the bodies of all messages that a reserved stream has now."""
+    connection.subscribe(pattern, latest)
+    connection.wait_for_answer(SubscribeOk)  # messages before it are about changes since an earlier request
+    connection.credit(CREDIT)
+    connection.send(_PING)
     while True:
-        octets = line.read()
+        octets = connection.receive()
         while len(octets):
-            line.credit(len(octets))
-            yield from bodies_of(layout(octets)).to_pylist()
-            octets = line.receive()
-        if line.heard(PingOk):
+            connection.credit(len(octets))
+            yield from bodies_of(find_messages(octets)).to_pylist()
+            octets = connection.buffered()
+        if connection.take_answer(PingOk):
             return
 
 
-def _subscribed(line: TaskConnection, piece: Slice, after: int, pattern: str) -> Iterator[Layout]:
-    """What a subscription brings, from a sequence on to the end of a slice and a little more."""
-    line.subscribe(pattern, after)
+def _subscribe(connection: TaskConnection, wanted: SequenceRange, after: int, pattern: str) -> Iterator[Layout]:
+    """Yield the messages of a subscription, from a sequence to the end of the range and somewhat further."""
+    connection.subscribe(pattern, after)
     if pattern:
-        # Nobody says when the last message has passed that matches: so the one at the end is asked for by itself.
-        line.subscribe("", piece.last - 1)
-    line.credit(CREDIT)
+        # The broker does not say when the last matching message has passed. A second subscription requests the last
+        # message of the range, whatever its key.
+        connection.subscribe("", wanted.last - 1)
+    connection.credit(CREDIT)
     position = after
     while True:
-        octets = line.read()
-        line.heard(PingOk)  # which was not asked for; it is INVALID that is listened for
+        octets = connection.receive()
+        connection.take_answer(PingOk)  # none was requested: this raises if the broker sent INVALID
         while len(octets):
-            found = layout(octets)
-            first, last = _ends(found)
+            layout = find_messages(octets)
+            first, last = _first_and_last(layout)
             if not pattern and first != position + 1:
-                raise trimmed(piece.stream, position, first)
+                raise trimmed_error(wanted.stream, position, first)
             position = last
-            yield found
-            line.credit(len(octets))
-            octets = line.receive()
+            yield layout
+            connection.credit(len(octets))
+            octets = connection.buffered()
 
 
-def _ends(found: Layout) -> tuple[int, int]:
-    """The first and the last sequence."""
-    return int(found.cut(0, 1).sequences()[0]), int(found.cut(len(found) - 1, len(found)).sequences()[0])
+def _first_and_last(layout: Layout) -> tuple[int, int]:
+    """Return the first and the last sequence."""
+    count = len(layout)
+    return int(layout.subset(0, 1).sequences()[0]), int(layout.subset(count - 1, count).sequences()[0])

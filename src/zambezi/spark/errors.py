@@ -1,4 +1,4 @@
-"""What can go wrong between streams and Spark, as errors that say what to do."""
+"""The errors of the source, the sink and the pipelines."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from zambezi.errors import ZambeziError
 
 
 class SparkError(ZambeziError):
-    """Base of all errors of the source, the sink and the pipelines."""
+    """The base of all errors of the source, the sink and the pipelines."""
 
 
 class OptionError(SparkError):
-    """An option that is not known, or has a value that is not allowed. The text names it and says what is."""
+    """An unknown option, or a value that is not allowed. The text names the option and what is allowed."""
 
 
 class SchemaError(SparkError):
-    """A schema asks for what there is not: the text says which columns there are."""
+    """A schema with columns that do not exist. The text says which columns exist."""
 
 
 class DamagedLog(SparkError):
-    """Octets that should be messages are not."""
+    """Bytes in a journal that are not valid messages."""
 
 
 class NoSuchStream(SparkError):
-    """A stream was named that is not there."""
+    """A stream in the options that does not exist."""
 
 
 class DataLoss(SparkError):
-    """Messages that a query should have read cannot be read any more. `failOnDataLoss` decides whether it is raised."""
+    """The loss of messages that a query should have read. `failOnDataLoss` decides whether it is raised."""
 
 
 class Trimmed(DataLoss):
-    """Retention removed messages before the query came to them; `oldest` is the first that is left."""
+    """Messages that retention removed before the query read them. `oldest` is the first sequence that is kept."""
 
     def __init__(self, text: str, oldest: int) -> None:
         super().__init__(text)
@@ -38,24 +38,25 @@ class Trimmed(DataLoss):
 
 
 class Replaced(DataLoss):
-    """The stream was deleted and made anew, or lost its tail: it is another incarnation than the query knows."""
+    """A stream that was deleted and made again, or lost its end: its incarnation is not the one the query has read."""
 
 
 class Vanished(DataLoss):
-    """The stream is not there any more."""
+    """A stream that does not exist any more."""
 
 
 class ConnectionLost(SparkError):
-    """The connection to the broker broke, and could not be made again in time."""
+    """A broken connection to the broker that could not be made again in time."""
 
 
 class Refused(SparkError):
-    """The broker refused what was asked of it, and said why."""
+    """A request that the broker refused. The text has its reason."""
 
 
 class NotRepeatable(SparkError):
-    """A task that is tried again has other rows than before, so that it cannot be told which of them are published."""
+    """A retried task whose rows differ from those of an earlier attempt, so that the sink cannot find out which of them
+    are published."""
 
 
 class JavaMissing(SparkError):
-    """There is no Java that Spark could run on."""
+    """A machine without a Java that Spark can run on."""

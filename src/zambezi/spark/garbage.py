@@ -1,4 +1,4 @@
-"""The process that tasks run in, one after another."""
+"""Garbage collection in the Python workers of Spark."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from functools import cache
 
 
 @cache
-def spare_imports() -> None:
-    """Spark has a worker collect its garbage after each task. What was imported by now is none, and is left out.
+def freeze_imported_objects() -> None:
+    """Exclude all objects that exist now, mostly imported modules, from garbage collection.
 
-    Once in a process: what a later task has in its hands may become garbage.
+    Spark collects the garbage of a Python worker after each task, and this makes it faster. It is done once in a
+    process: objects of a later task can become garbage.
     """
     gc.freeze()

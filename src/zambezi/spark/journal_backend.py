@@ -1,8 +1,8 @@
-"""Streams as files: the journals of a broker, on a disk or a file system that the executors share.
+"""A backend that reads the journals of a broker as files, on a disk or a file system that the executors share.
 
-Nothing is locked and nothing is written; the broker may be running, or not. What is indexed is there, and what is not
-is not: so a reader never sees half a batch. A segment that retention removes while it is read stays open until it has
-been read.
+It locks nothing and writes nothing; the broker can be running or not. It reads only messages that the index of the
+journal lists, so it never sees half a batch. If retention removes a segment that is being read, the segment stays open
+until it has been read.
 """
 
 from __future__ import annotations
@@ -17,8 +17,15 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from zambezi.spark.backend import WINDOW, Marks, Slice, StreamState, marks_of, trimmed
-from zambezi.spark.columns import Numbers, Octets, Window
+from zambezi.spark.backend import (
+    READ_SIZE,
+    SequenceRange,
+    SizeIndex,
+    StreamState,
+    size_index_from_entries,
+    trimmed_error,
+)
+from zambezi.spark.columns import EncodedMessages, Numbers, Octets
 from zambezi.spark.errors import DamagedLog, Replaced, SparkError, Vanished
 from zambezi.zeps.errors import JournalError, OutOfRange
 from zambezi.zeps.journal import Journal, Store
@@ -28,10 +35,10 @@ from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.segment import Files, Segment
 from zambezi.zeps.layout import ENTRY_FIELDS
 
-# An entry of the index, as numpy sees it.
+# An index entry as a numpy type.
 ENTRY: Final = np.dtype([(name, f">u{size}") for name, size in ENTRY_FIELDS.items()])
-_PAGE: Final = 4096  # entries of the index that are read at once
-_SAMPLES: Final = 16384  # entries of a segment that are looked at to cut it
+_ENTRIES_PER_READ: Final = 4096
+_MAX_SAMPLES: Final = 16384  # index entries of a segment that are used to compute a size index
 
 assert ENTRY.itemsize == SIZE
 
@@ -39,20 +46,20 @@ assert ENTRY.itemsize == SIZE
 class JournalBackend:
     """The streams in a data directory."""
 
-    filters = False
+    filters_keys = False
 
     def __init__(self, path: str, *, verify: bool = False) -> None:
         self._path = Path(path)
         self._verify = verify
-        self._buffer = bytearray()  # one for all windows: memory that is new takes longer than reading
+        self._buffer = bytearray()  # used again for every read, because new memory takes longer than reading
         try:
             self._store = Store(path, write=False)
         except JournalError as error:
             raise SparkError(f"option 'path': {error}") from None
 
-    def streams(self, wanted: Iterable[str] | None = None) -> dict[str, StreamState]:
+    def streams(self, names: Iterable[str] | None = None) -> dict[str, StreamState]:
         found = {}
-        for name in self._store.names() if wanted is None else wanted:
+        for name in self._store.names() if names is None else names:
             journal = self._open(name)
             if journal is not None:
                 found[name] = StreamState(
@@ -66,7 +73,7 @@ class JournalBackend:
         return found
 
     def _open(self, name: str) -> Journal | None:
-        """The journal as it is now; None if there is none."""
+        """Open a journal in its present state; None if it does not exist."""
         directory = self._path / directory_of(name)
         try:
             journal = self._store.open(name, create=False)
@@ -77,71 +84,73 @@ class JournalBackend:
             raise SparkError(str(error)) from None
         return journal
 
-    def _journal(self, piece: Slice) -> Journal:
-        journal = self._open(piece.stream)
+    def _open_incarnation(self, wanted: SequenceRange) -> Journal:
+        """Open the journal of a range. Raise `Vanished` or `Replaced` if that incarnation does not exist any more."""
+        journal = self._open(wanted.stream)
         if journal is None:
-            raise Vanished(f"stream {piece.stream!a} is not in {self._path} any more")
-        if str(journal.incarnation) != piece.incarnation:
-            raise Replaced(f"stream {piece.stream!a} is {journal.incarnation} now and was {piece.incarnation}")
+            raise Vanished(f"stream {wanted.stream!a} does not exist any more in {self._path}")
+        if str(journal.incarnation) != wanted.incarnation:
+            raise Replaced(f"stream {wanted.stream!a} is now {journal.incarnation}, and was {wanted.incarnation}")
         return journal
 
-    def before(self, stream: str, time: int) -> int:
+    def last_before(self, stream: str, time: int) -> int:
         journal = self._open(stream)
         return 0 if journal is None else journal.before(time)
 
-    def marks(self, piece: Slice) -> Marks:
-        journal = self._journal(piece)
+    def size_index(self, wanted: SequenceRange) -> SizeIndex:
+        journal = self._open_incarnation(wanted)
         firsts: list[Numbers] = []
         starts: list[Numbers] = []
-        end, before = piece.after + 1, 0
-        for segment in _segments(journal, piece.after, piece.last):
-            files = self._files(journal, segment, piece, piece.after)
-            number = max(0, segment.locate(files, piece.after + 1))
-            stop = segment.locate(files, piece.last) + 1
-            octets = np.frombuffer(mmap.mmap(files.index, stop * SIZE, access=mmap.ACCESS_READ), ENTRY)
-            entries = octets[number : stop : max(1, (stop - number) // _SAMPLES)]
+        end, size = wanted.after + 1, 0  # after the segments so far: the next sequence, and the bytes of all entries
+        for segment in _segments(journal, wanted.after, wanted.last):
+            files = self._open_files(journal, segment, wanted, wanted.after)
+            number = max(0, segment.locate(files, wanted.after + 1))
+            stop = segment.locate(files, wanted.last) + 1
+            index = np.frombuffer(mmap.mmap(files.index, stop * SIZE, access=mmap.ACCESS_READ), ENTRY)
+            entries = index[number : stop : max(1, (stop - number) // _MAX_SAMPLES)]
             offset = int(entries[0]["offset"])
             firsts.append(entries["first"].astype(np.int64))
-            starts.append(entries["offset"].astype(np.int64) - offset + before)
-            last = octets[stop - 1]
+            starts.append(entries["offset"].astype(np.int64) - offset + size)
+            last = index[stop - 1]
             end = int(last["first"]) + int(last["count"])
-            before += int(last["offset"]) + int(last["length"]) - offset
+            size += int(last["offset"]) + int(last["length"]) - offset
         if not firsts:
-            raise trimmed(piece.stream, piece.after, journal.first)
-        return marks_of(np.concatenate(firsts), np.append(np.concatenate(starts), np.int64(before)), end, piece)
+            raise trimmed_error(wanted.stream, wanted.after, journal.first)
+        all_starts = np.append(np.concatenate(starts), np.int64(size))
+        return size_index_from_entries(np.concatenate(firsts), all_starts, end, wanted)
 
-    def windows(self, piece: Slice, pattern: str, *, timed: bool) -> Iterator[Window]:
-        journal = self._journal(piece)
-        after = piece.after
+    def read(self, wanted: SequenceRange, pattern: str, *, with_times: bool) -> Iterator[EncodedMessages]:
+        journal = self._open_incarnation(wanted)
+        after = wanted.after
         if after + 1 < journal.first:
-            raise trimmed(piece.stream, after, journal.first)
-        for segment in _segments(journal, after, piece.last):
-            files = self._files(journal, segment, piece, after)
-            yield from self._segment(segment, files, max(after, segment.first - 1), piece.last)
+            raise trimmed_error(wanted.stream, after, journal.first)
+        for segment in _segments(journal, after, wanted.last):
+            files = self._open_files(journal, segment, wanted, after)
+            yield from self._read_segment(segment, files, max(after, segment.first - 1), wanted.last)
             after = segment.last
 
-    def _files(self, journal: Journal, segment: Segment, piece: Slice, after: int) -> Files:
-        """The files of a segment, of the incarnation that is asked for."""
+    def _open_files(self, journal: Journal, segment: Segment, wanted: SequenceRange, after: int) -> Files:
+        """Open the files of a segment, and check that they belong to the wanted incarnation."""
         try:
             files = journal.files(segment)
         except OutOfRange as error:
-            raise trimmed(piece.stream, after, error.oldest) from None
+            raise trimmed_error(wanted.stream, after, error.oldest) from None
         except JournalError as error:
             raise SparkError(str(error)) from None
-        # They are open now. If the stream is still the one that it was, so are they.
+        # The incarnation is read after the files were opened: if it is still the wanted one, the files belong to it.
         try:
-            now = str(read_identity(journal.directory).incarnation)
+            incarnation = str(read_identity(journal.directory).incarnation)
         except JournalError:
-            return files  # deleted meanwhile: what is open can be read
-        if now != piece.incarnation:
-            raise Replaced(f"stream {piece.stream!a} became {now} while {piece.incarnation} was read")
+            return files  # the stream was deleted meanwhile, and open files can still be read
+        if incarnation != wanted.incarnation:
+            raise Replaced(f"stream {wanted.stream!a} became {incarnation} while {wanted.incarnation} was read")
         return files
 
-    def _segment(self, segment: Segment, files: Files, after: int, last: int) -> Iterator[Window]:
+    def _read_segment(self, segment: Segment, files: Files, after: int, last: int) -> Iterator[EncodedMessages]:
         number = max(0, segment.locate(files, after + 1))
         while number < segment.entries:
-            entries = np.frombuffer(files.read_entries(number, min(_PAGE, segment.entries - number)), ENTRY)
-            self._check_chain(segment, entries)
+            entries = np.frombuffer(files.read_entries(number, min(_ENTRIES_PER_READ, segment.entries - number)), ENTRY)
+            self._check_entries(segment, entries)
             ends = (entries["offset"] + entries["length"]).astype(np.int64)
             offsets = entries["offset"].astype(np.int64)
             firsts = entries["first"].astype(np.int64)
@@ -150,17 +159,17 @@ class JournalBackend:
             while start < len(entries):
                 if firsts[start] > last:
                     return
-                stop = max(start + 1, int(np.searchsorted(ends, offsets[start] + WINDOW, "right")))
+                stop = max(start + 1, int(np.searchsorted(ends, offsets[start] + READ_SIZE, "right")))
                 stop = min(stop, start + max(1, int(np.searchsorted(firsts[start:], last, "right"))))
-                octets = self._read(segment, files, int(offsets[start]), int(ends[stop - 1]))
+                octets = self._read_log(segment, files, int(offsets[start]), int(ends[stop - 1]))
                 if self._verify:
                     self._check_sums(segment, octets, entries[start:stop])
-                yield Window(octets, int(firsts[start]), firsts[start:stop], times[start:stop])
+                yield EncodedMessages(octets, int(firsts[start]), firsts[start:stop], times[start:stop])
                 start = stop
             number += len(entries)
 
-    def _read(self, segment: Segment, files: Files, start: int, end: int) -> Octets:
-        """Octets of a log: valid until the next call."""
+    def _read_log(self, segment: Segment, files: Files, start: int, end: int) -> Octets:
+        """Read bytes of a log. They are valid until the next call."""
         size = end - start
         if len(self._buffer) < size:
             self._buffer = bytearray(size)
@@ -169,26 +178,27 @@ class JournalBackend:
         while filled < size:
             count = os.preadv(files.log, [octets[filled:]], start + filled)
             if not count:
-                raise DamagedLog(f"{segment.path}.log ends before octet {end}: `zambezi journal verify` says more")
+                raise DamagedLog(f"{segment.path}.log ends before byte {end}: `zambezi journal verify` says more")
             filled += count
         return np.frombuffer(octets, np.uint8)
 
-    def _check_chain(self, segment: Segment, entries: npt.NDArray[np.void]) -> None:
-        """Each entry must begin where the one before it ends."""
+    def _check_entries(self, segment: Segment, entries: npt.NDArray[np.void]) -> None:
+        """Check that each index entry begins where the one before it ends."""
         ends = np.stack([entries["first"] + entries["count"], entries["offset"] + entries["length"]])
         begins = np.stack([entries["first"], entries["offset"]])
         if (ends[:, :-1] != begins[:, 1:]).any() or not entries["count"].all():
             raise DamagedLog(f"{segment.path}.idx is damaged: `zambezi journal verify` says more")
 
     def _check_sums(self, segment: Segment, octets: Octets, entries: npt.NDArray[np.void]) -> None:
+        """Check the CRC of each batch."""
         view = octets.data
         begin = int(entries[0]["offset"])
         for entry in entries:
             start = int(entry["offset"]) - begin
             if crc32(view[start : start + int(entry["length"])]) != entry["crc"]:
                 raise DamagedLog(
-                    f"{segment.path}.log: the batch at octet {int(entry['offset'])}, sequence {int(entry['first'])}, "
-                    "does not have its CRC: `zambezi journal verify` says more"
+                    f"{segment.path}.log: the batch at byte {int(entry['offset'])}, sequence {int(entry['first'])}, "
+                    "does not match its CRC: `zambezi journal verify` says more"
                 )
 
     def close(self) -> None:

@@ -1,12 +1,12 @@
-"""How far a query has come: for each stream the last sequence that was read, and the incarnation that it is of.
+"""The offsets of a streaming query: for each stream, the last sequence that it has read, and the incarnation.
 
-Spark keeps offsets as JSON in the checkpoint, and compares them as text:
+Spark stores offsets as JSON in the checkpoint, and compares them as text:
 
     {"readings": {"sequence": 1042, "incarnation": "0b2f1c7e-...", "begin": 1000}}
 
-A sequence alone would not do: a stream that was deleted and made anew counts from 1 again, and 1042 of the new one is
-another message. `begin` is after which sequence the query began to read this incarnation: so a batch that has to be
-read again reads what it read before, though the stream was new to the query then.
+A sequence alone is not enough: a stream that is deleted and made again counts from 1, so sequence 1042 of the new
+stream is a different message. The query began to read this incarnation after the sequence `begin`. With it, a batch
+that must be read again reads the same messages, even if the stream was new to the query in that batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zambezi.spark.errors import SparkError
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a stream: right after a sequence, of an incarnation. 0 is before the first message."""
+    """A position in an incarnation of a stream: right after a sequence. 0 is before the first message."""
 
     sequence: int
     incarnation: str
@@ -28,7 +28,7 @@ class Position:
 
 
 class Offsets(Mapping[str, Position]):
-    """The positions of a query, by the names of the streams.
+    """The positions of a query, by stream.
 
     >>> offsets = Offsets({"b": Position(7, "x", 3), "a": Position(0, "y")})
     >>> offsets.to_json()
@@ -40,7 +40,7 @@ class Offsets(Mapping[str, Position]):
     __slots__ = ("_positions",)
 
     def __init__(self, positions: Mapping[str, Position]) -> None:
-        self._positions = dict(sorted(positions.items()))  # equal offsets must be equal as text
+        self._positions = dict(sorted(positions.items()))  # sorted, because equal offsets must be equal as text
 
     def __getitem__(self, stream: str) -> Position:
         return self._positions[stream]
@@ -52,22 +52,23 @@ class Offsets(Mapping[str, Position]):
         return len(self._positions)
 
     def to_json(self) -> dict[str, dict[str, Any]]:
-        """What Spark keeps in the checkpoint."""
+        """Return the form that Spark stores in the checkpoint."""
         return {name: asdict(position) for name, position in self._positions.items()}
 
     @classmethod
-    def from_json(cls, told: Any) -> Offsets:
-        """What Spark gives back."""
+    def from_json(cls, value: Any) -> Offsets:
+        """Parse the form that Spark stores in the checkpoint."""
         try:
             return cls(
                 {
                     name: Position(int(one["sequence"]), str(one["incarnation"]), int(one["begin"]))
-                    for name, one in told.items()
+                    for name, one in value.items()
                 }
             )
         except (AttributeError, KeyError, TypeError, ValueError):
             raise SparkError(
-                f"{told!r} is no offset of the source `zeps`: the checkpoint is of another source; use another one"
+                f"{value!r} is not an offset of the source `zeps`: the checkpoint belongs to another source; use "
+                "another directory for the checkpoint"
             ) from None
 
     def __repr__(self) -> str:

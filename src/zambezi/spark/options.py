@@ -1,8 +1,8 @@
-"""Every option of the source and of the sink, declared once: its name, what it may be, what it is if nobody says.
+"""All options of the source and the sink, each declared once: its name, the allowed values, and the default.
 
-The table in docs/spark.md is this list, and a test holds them equal. Names are compared as Spark does, without regard
-to case. An option that is not here is an error and not a typing mistake that nobody notices; so is a value that is not
-allowed, or two options that contradict each other.
+The table in docs/spark.md is made from this list, and a test checks that they are equal. Names of options are compared
+without regard to case, as Spark does it. An unknown option is an error, because it is probably a typing mistake. So is
+a value that is not allowed, and two options that contradict each other.
 """
 
 from __future__ import annotations
@@ -34,59 +34,59 @@ SINK: Final[Use] = "sink"
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
-Where: TypeAlias = int | str  # a sequence, earliest or latest
-_BIGGEST: Final = (1 << 63) - 2
-_UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZES: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-# What Spark itself puts among the options of a query.
-_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode", "mergeschema"})
+SequenceOption: TypeAlias = int | str  # a sequence, earliest or latest
+_MAX_NUMBER: Final = (1 << 63) - 2
+_TIME_UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+# Options that Spark itself adds to the options of a query.
+_SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "queryname", "outputmode", "mergeschema"})
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. `parse` takes the text, and raises ValueError for what is not allowed."""
+    """One option. `parse` converts the text of a value, and raises ValueError if the value is not allowed."""
 
     name: str
     uses: frozenset[Use]
     parse: Callable[[str], Any]
     allowed: str
     default: Any
-    shown: str  # the default, as the documentation has it
-    text: str
+    shown: str  # the default, in the documentation
+    text: str  # the description
 
 
-def _whole(least: int) -> Callable[[str], int]:
+def _whole_number(least: int) -> Callable[[str], int]:
     def parse_number(value: str) -> int:
         number = int(value.strip())
-        if not least <= number <= _BIGGEST:
+        if not least <= number <= _MAX_NUMBER:
             raise ValueError
         return number
 
     return parse_number
 
 
-def _octets(value: str) -> int:
+def _size(value: str) -> int:
     found = re.fullmatch(r"\s*(\d+)\s*([kmg]?)(?:i?b)?\s*", value.lower())
-    if found is None or not 0 < int(found[1]) * _SIZES[found[2]] <= _BIGGEST:
+    if found is None or not 0 < int(found[1]) * _SIZE_UNITS[found[2]] <= _MAX_NUMBER:
         raise ValueError
-    return int(found[1]) * _SIZES[found[2]]
+    return int(found[1]) * _SIZE_UNITS[found[2]]
 
 
 def _seconds(value: str) -> float:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)\s*", value.lower())
     if found is None:
         raise ValueError
-    return float(found[1]) * _UNITS[found[2]]
+    return float(found[1]) * _TIME_UNITS[found[2]]
 
 
-def _truth(value: str) -> bool:
+def _boolean(value: str) -> bool:
     word = value.strip().lower()
     if word not in ("true", "false"):
         raise ValueError
     return word == "true"
 
 
-def _one_word(*words: str) -> Callable[[str], str]:
+def _choice(*words: str) -> Callable[[str], str]:
     def parse_word(value: str) -> str:
         word = value.strip().lower()
         if word not in words:
@@ -116,20 +116,20 @@ def _pattern(value: str) -> str:
 
 def _endpoint(value: str) -> str:
     if isinstance(parse(value), Inproc):
-        raise ValueError("inproc:// stays within one process")
+        raise ValueError("inproc:// works only within one process")
     return value
 
 
-def _where(*words: str) -> Callable[[str], Where]:
-    def parse_place(value: str) -> Where:
+def _sequence(*words: str) -> Callable[[str], SequenceOption]:
+    def parse_sequence(value: str) -> SequenceOption:
         word = value.strip().lower()
-        return word if word in words else _whole(0)(word)
+        return word if word in words else _whole_number(0)(word)
 
-    return parse_place
+    return parse_sequence
 
 
 def _time(value: str) -> int:
-    """A time in microseconds since 1970."""
+    """Parse a time. Return microseconds since 1970."""
     if re.fullmatch(r"\s*\d+\s*", value):
         return int(value) * 1000
     when = datetime.fromisoformat(value.strip())
@@ -137,16 +137,16 @@ def _time(value: str) -> int:
 
 
 def _per_stream(parse_one: Callable[[str], Any]) -> Callable[[str], Any]:
-    """One for all, or JSON with one for each stream."""
+    """Return a parser for one value for all streams, or JSON with one value for each stream."""
 
     def parse_either(value: str) -> Any:
         if not value.lstrip().startswith("{"):
             return parse_one(value)
-        told = json.loads(value)
-        for place in told.values():
-            if isinstance(place, bool) or not isinstance(place, str | int):
+        by_stream = json.loads(value)
+        for one in by_stream.values():
+            if isinstance(one, bool) or not isinstance(one, str | int):
                 raise ValueError
-        return {name: parse_one(str(place)) for name, place in told.items()}
+        return {name: parse_one(str(one)) for name, one in by_stream.items()}
 
     return parse_either
 
@@ -154,34 +154,42 @@ def _per_stream(parse_one: Callable[[str], Any]) -> Callable[[str], Any]:
 _READ: Final = frozenset({BATCH, STREAM})
 _ALL: Final = frozenset({BATCH, STREAM, SINK})
 _ENDPOINT: Final = "tcp://HOST:PORT or ipc://PATH"
-_WHOLE: Final = "a whole number from 1 on"
-_SWITCH: Final = "true or false"
+_WHOLE: Final = "a whole number of at least 1"
+_BOOLEAN: Final = "true or false"
 _START: Final = 'earliest, latest, a sequence, or JSON such as {"readings": 17, "alarms": "earliest"}'
 _END: Final = 'latest, a sequence, or JSON such as {"readings": 17, "alarms": "latest"}'
 _TIME: Final = (
-    "a time such as 2026-01-31T12:00:00Z (UTC if no zone is given), milliseconds since 1970, or JSON with one for each "
-    "stream"
+    "a time such as 2026-01-31T12:00:00Z (without a time zone: UTC), milliseconds since 1970, or JSON with a time for "
+    "each stream"
 )
 _KEY: Final = "a key of 40 characters (Z85), or the path of a key file that every executor can read"
 _PATTERN: Final = "a prefix, exact:KEY, glob:PATTERN or regex:PATTERN"
 
 OPTIONS: Final[tuple[Option, ...]] = (
     Option(
-        "path", _READ, _text, "a directory", None, "", "the data directory of a broker, read as files: the fast way"
+        "path", _READ, _text, "a directory", None, "", "the data directory of a broker, read as files: the fastest way"
     ),
     Option("endpoint", _ALL, _endpoint, _ENDPOINT, None, "", "the broker: works from every machine that can reach it"),
     Option("stream", _ALL, _text, "the name of a stream", None, "", "the stream to read, or to publish to"),
-    Option("streams", _READ, _names, "names with commas between", None, "", "several streams to read"),
-    Option("streamPattern", _READ, _pattern, _PATTERN, None, "", "all streams with such names, also those yet to come"),
-    Option("pattern", _READ, _pattern, _PATTERN, "", "all", "read only messages with such routing keys"),
+    Option("streams", _READ, _names, "names, separated by commas", None, "", "several streams to read"),
+    Option(
+        "streamPattern",
+        _READ,
+        _pattern,
+        _PATTERN,
+        None,
+        "",
+        "all streams whose names match, including those made later",
+    ),
+    Option("pattern", _READ, _pattern, _PATTERN, "", "all", "read only messages whose routing keys match"),
     Option(
         "startingSequence",
         _READ,
-        _per_stream(_where(EARLIEST, LATEST)),
+        _per_stream(_sequence(EARLIEST, LATEST)),
         _START,
         None,
-        "earliest for a batch, latest for a stream",
-        "the first message to read; a query that has a checkpoint goes on from there",
+        "earliest for a batch query, latest for a streaming query",
+        "the first message to read; a query that has a checkpoint continues from there",
     ),
     Option(
         "startingTimestamp",
@@ -195,7 +203,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "endingSequence",
         frozenset({BATCH}),
-        _per_stream(_where(LATEST)),
+        _per_stream(_sequence(LATEST)),
         _END,
         None,
         "latest",
@@ -208,34 +216,34 @@ OPTIONS: Final[tuple[Option, ...]] = (
         _TIME,
         None,
         "",
-        "end before the first message after it",
+        "end before the first message after this time",
     ),
     Option(
         "maxMessagesPerTrigger",
         frozenset({STREAM}),
-        _whole(1),
+        _whole_number(1),
         _WHOLE,
         None,
         "no limit",
-        "of all streams together, in proportion to what waits in each",
+        "the most messages in a batch, divided among the streams in proportion to their unread messages",
     ),
     Option(
         "maxBytesPerTrigger",
         frozenset({STREAM}),
-        _octets,
+        _size,
         "a size such as 64m",
         None,
         "no limit",
-        "the same in octets of the journal, to within a batch of the index",
+        "the most bytes of the journal in a batch, to within one batch of the index",
     ),
     Option(
         "minMessagesPerTrigger",
         frozenset({STREAM}),
-        _whole(1),
+        _whole_number(1),
         _WHOLE,
         None,
         "1",
-        "wait until so many are there, but not longer than `maxTriggerDelay`",
+        "wait for this many messages, but not longer than `maxTriggerDelay`",
     ),
     Option(
         "maxTriggerDelay",
@@ -244,39 +252,65 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "a time such as 500ms, 30s or 15m",
         900.0,
         "15m",
-        "how long `minMessagesPerTrigger` may wait",
+        "the longest wait for `minMessagesPerTrigger`",
     ),
     Option(
         "minPartitions",
         _READ,
-        _whole(1),
+        _whole_number(1),
         _WHOLE,
         None,
-        "by size, and the cores of the driver",
-        "cut the work into so many pieces at least",
+        "depends on the size and the cores of the driver",
+        "read with at least this many partitions",
     ),
-    Option("maxMessagesPerPartition", _READ, _whole(1), _WHOLE, None, "no limit", "cut pieces that would be larger"),
+    Option(
+        "maxMessagesPerPartition",
+        _READ,
+        _whole_number(1),
+        _WHOLE,
+        None,
+        "no limit",
+        "split partitions that would have more messages",
+    ),
     Option(
         "failOnDataLoss",
         _READ,
-        _truth,
-        _SWITCH,
+        _boolean,
+        _BOOLEAN,
         True,
         "true",
-        "fail if messages are gone before they were read; false: warn, and go on with what there is",
+        "fail if messages are lost before they were read; false: log a warning, and continue with the others",
     ),
     Option(
         "filterAt",
         _READ,
-        _one_word("executor", "broker"),
+        _choice("executor", "broker"),
         "executor or broker",
         "executor",
         "executor",
-        "who leaves out what `pattern` does not match; a broker does it one message at a time, and saves the network",
+        "where messages that do not match `pattern` are left out; a broker filters slowly, but saves network traffic",
     ),
-    Option("verify", _READ, _truth, _SWITCH, False, "false", "check the CRC of every batch that is read (`path` only)"),
-    Option("serverKey", _ALL, _text, _KEY, None, "", "CURVE: the public key of the broker; encrypts"),
-    Option("secretKey", _ALL, _text, _KEY, None, "", "CURVE: our own secret key, where the broker lets in only some"),
+    Option(
+        "verify",
+        _READ,
+        _boolean,
+        _BOOLEAN,
+        False,
+        "false",
+        "check the CRC of every batch of the journal that is read (`path` only)",
+    ),
+    Option(
+        "serverKey", _ALL, _text, _KEY, None, "", "CURVE: the public key of the broker; the connection is encrypted"
+    ),
+    Option(
+        "secretKey",
+        _ALL,
+        _text,
+        _KEY,
+        None,
+        "",
+        "CURVE: the secret key of this client, if the broker admits only known keys",
+    ),
     Option(
         "timeout",
         _ALL,
@@ -284,16 +318,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "a time such as 500ms, 30s or 15m",
         60.0,
         "60s",
-        "how long to try to reach a broker that is not there, or went away",
+        "how long to try to reach a broker that is down or unreachable",
     ),
     Option(
         "dedup",
         frozenset({SINK}),
-        _truth,
-        _SWITCH,
+        _boolean,
+        _BOOLEAN,
         False,
         "false",
-        "leave each row once, though a task is tried again",
+        "publish each row once, even if Spark retries a task",
     ),
     Option(
         "ledger",
@@ -302,7 +336,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "the name of a stream",
         "spark-ledger",
         "spark-ledger",
-        "the stream in which tasks note what they do, with `dedup`",
+        "the stream for the notes of tasks, with `dedup`",
     ),
 )
 
@@ -310,24 +344,26 @@ _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 
 
 class Options:
-    """The options of one query, checked. An option is an attribute by its name in lower case with underscores."""
+    """The validated options of one query, by name."""
 
     def __init__(self, given: Mapping[str, str], use: Use) -> None:
         self.use = use
         self._values: dict[str, Any] = {}
         for name, value in given.items():
-            if name.lower() in _SPARKS_OWN:
+            if name.lower() in _SPARK_OPTIONS:
                 continue
             option = _BY_NAME.get(name.lower())
             if option is None:
-                raise OptionError(f"there is no option {name!r}: there are {', '.join(names(use))}")
+                raise OptionError(f"there is no option {name!r}: the options are {', '.join(names(use))}")
             if use not in option.uses:
-                raise OptionError(f"option {option.name!r} is not for {_USE[use]}: there are {', '.join(names(use))}")
-            self._values[option.name] = _parsed(option, str(value))
+                raise OptionError(
+                    f"option {option.name!r} is not for {_USE[use]}: the options are {', '.join(names(use))}"
+                )
+            self._values[option.name] = _parse(option, str(value))
         _check(self)
 
     def __getitem__(self, name: str) -> Any:
-        """The value of an option, or its default."""
+        """Return the value of an option, or its default."""
         option = _BY_NAME[name.lower()]
         return self._values.get(option.name, option.default)
 
@@ -335,7 +371,7 @@ class Options:
         return name in self._values
 
     def security(self) -> Security:
-        """How the connection to the broker is protected."""
+        """Return the security mechanism for connections to the broker."""
         server = self["serverKey"]
         if server is None:
             return Null()
@@ -355,50 +391,50 @@ _USE: Final = {BATCH: "a batch query", STREAM: "a streaming query", SINK: "the s
 
 
 def names(use: Use) -> list[str]:
-    """The options that there are for a use."""
+    """Return the names of the options for a use."""
     return [option.name for option in OPTIONS if use in option.uses]
 
 
-def _parsed(option: Option, value: str) -> Any:
+def _parse(option: Option, value: str) -> Any:
     try:
         return option.parse(value)
     except (PatternError, EndpointError) as error:
         raise OptionError(f"option {option.name!r} is {value!r}: it must be {option.allowed} ({error})") from None
     except (ValueError, TypeError, AttributeError, OverflowError):
-        shown = "what was given" if option.name == "secretKey" else repr(value)
+        shown = "not a key" if option.name == "secretKey" else repr(value)
         raise OptionError(f"option {option.name!r} is {shown}: it must be {option.allowed}") from None
 
 
 def _check(options: Options) -> None:
-    """What no single option can tell."""
+    """Check rules that concern several options."""
     if options.use == SINK:
         if "endpoint" not in options:
-            raise OptionError(f"option 'endpoint' is missing: the sink publishes to a broker at {_ENDPOINT}")
+            raise OptionError(f"option 'endpoint' is missing: the sink needs the address of a broker, {_ENDPOINT}")
     else:
         _one_of(options, "path", "endpoint")
         _one_of(options, "stream", "streams", "streamPattern")
         _not_both(options, "startingSequence", "startingTimestamp")
         _not_both(options, "endingSequence", "endingTimestamp")
         starting = options["startingSequence"]
-        places = starting.values() if isinstance(starting, dict) else [starting]
-        if options.use == BATCH and LATEST in places:
+        starts = starting.values() if isinstance(starting, dict) else [starting]
+        if options.use == BATCH and LATEST in starts:
             raise OptionError(
-                "option 'startingSequence' cannot be latest in a batch query: there would be nothing to read; it must "
-                "be earliest, a sequence, or JSON with one of them for each stream"
+                "option 'startingSequence' cannot be latest in a batch query: the query would read nothing; it must be "
+                "earliest, a sequence, or JSON with one of them for each stream"
             )
     if "secretKey" in options and "serverKey" not in options:
-        raise OptionError("option 'secretKey' is of use with 'serverKey' only: the public key of the broker")
+        raise OptionError("option 'secretKey' needs option 'serverKey', the public key of the broker")
     if "filterAt" in options and "endpoint" not in options:
-        raise OptionError("option 'filterAt' is of use with 'endpoint' only: files are looked through by executors")
+        raise OptionError("option 'filterAt' needs option 'endpoint': with 'path', executors filter")
     if "verify" in options and "path" not in options:
-        raise OptionError("option 'verify' is of use with 'path' only: what comes from a broker has no CRC")
+        raise OptionError("option 'verify' needs option 'path': messages from a broker have no CRC")
 
 
 def _one_of(options: Options, *choices: str) -> None:
     given = [name for name in choices if name in options]
     if len(given) != 1:
-        told = f"{' and '.join(given)} were given" if given else "none was given"
-        raise OptionError(f"exactly one of the options {', '.join(choices)} says what to read: {told}")
+        problem = f"{' and '.join(given)} were given" if given else "none was given"
+        raise OptionError(f"exactly one of the options {', '.join(choices)} must be given: {problem}")
 
 
 def _not_both(options: Options, one: str, other: str) -> None:
@@ -407,8 +443,8 @@ def _not_both(options: Options, one: str, other: str) -> None:
 
 
 def table() -> str:
-    """The options as a Markdown table, for the documentation."""
-    rows = ["| option | for | may be | default | what it does |", "| --- | --- | --- | --- | --- |"]
+    """Return the options as a Markdown table, for the documentation."""
+    rows = ["| option | for | values | default | meaning |", "| --- | --- | --- | --- | --- |"]
     order: tuple[Use, ...] = (BATCH, STREAM, SINK)
     rows += [
         f"| `{option.name}` | {', '.join(use for use in order if use in option.uses)} | {option.allowed} | "

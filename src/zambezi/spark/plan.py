@@ -1,7 +1,8 @@
-"""How work is cut: slices of streams into partitions that are even, and what waits into micro-batches of a size.
+"""The division of work: ranges of streams into partitions of similar size, and unread messages into micro-batches.
 
-The index of a journal knows how many octets stand before a sequence, so partitions are even in octets, whatever the
-sizes of the messages. Small slices of many streams share a partition: a partition costs more than a few messages.
+The index of a journal has the number of bytes before a sequence. So partitions have similar sizes in bytes, whatever
+the sizes of the messages. Small ranges of many streams share a partition, because a partition costs more than a few
+messages do.
 """
 
 from __future__ import annotations
@@ -14,116 +15,124 @@ from typing import Final
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
-from zambezi.spark.backend import Marks, Slice
+from zambezi.spark.backend import SequenceRange, SizeIndex
 
-PIECE: Final = 512 << 20  # octets of a partition, at most, if there is no other wish
-LEAST: Final = 4 << 20  # less is not worth a partition of its own
+MAX_PARTITION_SIZE: Final = 512 << 20  # bytes, unless the user wants more partitions
+MIN_PARTITION_SIZE: Final = 4 << 20  # bytes; less is not worth a partition
 
 
-class Part(InputPartition):
-    """What one task reads."""
+class StreamPartition(InputPartition):
+    """The ranges that one task reads."""
 
-    def __init__(self, slices: Sequence[Slice]) -> None:
-        super().__init__(tuple(slices))
+    def __init__(self, ranges: Sequence[SequenceRange]) -> None:
+        super().__init__(tuple(ranges))
 
     @property
-    def slices(self) -> tuple[Slice, ...]:
+    def ranges(self) -> tuple[SequenceRange, ...]:
         return tuple(self.value)
 
     @property
     def count(self) -> int:
-        return sum(piece.count for piece in self.slices)
+        return sum(one.count for one in self.ranges)
 
 
-def cores() -> int:
-    """How many tasks run at once on this machine: what is known of the cluster where partitions are planned."""
+def driver_cores() -> int:
+    """Return the number of cores of this machine: all that the driver knows of the cluster when it plans."""
     return len(os.sched_getaffinity(0))
 
 
-def how_many(octets: int, least: int | None, cores: int) -> int:
-    """How many partitions so many octets make: none idle at the end while others work, where that is possible."""
-    if octets <= 2 * LEAST:
-        return least or 1
-    wanted = -(-octets // PIECE)
-    rounded = min(-(-wanted // cores) * cores, -(-octets // LEAST))
-    return max(rounded, least or 1)
+def partition_count(size: int, min_partitions: int | None, cores: int) -> int:
+    """Return the number of partitions for this many bytes. It is a multiple of the cores if possible, so that none of
+    them is idle."""
+    if size <= 2 * MIN_PARTITION_SIZE:
+        return min_partitions or 1
+    least = -(-size // MAX_PARTITION_SIZE)
+    rounded = min(-(-least // cores) * cores, -(-size // MIN_PARTITION_SIZE))
+    return max(rounded, min_partitions or 1)
 
 
-def cut(
-    weighed: Sequence[tuple[Slice, Marks]], *, least: int | None = None, most: int | None = None, cores: int = 1
-) -> list[Part]:
-    """Partitions of about the same number of octets, at least `least`, each with `most` messages at most."""
-    weighed = [(piece, marks) for piece, marks in weighed if piece.count]
-    total = sum(marks.size for _, marks in weighed)
+def split_into_partitions(
+    sized_ranges: Sequence[tuple[SequenceRange, SizeIndex]],
+    *,
+    min_partitions: int | None = None,
+    max_messages: int | None = None,
+    cores: int = 1,
+) -> list[StreamPartition]:
+    """Return partitions of similar size in bytes: at least `min_partitions`, each with at most `max_messages`."""
+    sized_ranges = [(wanted, sizes) for wanted, sizes in sized_ranges if wanted.count]
+    total = sum(sizes.size for _, sizes in sized_ranges)
     if not total:
         return []
-    number = how_many(total, least, cores)
-    bounds = [total * part / number for part in range(1, number)]
-    parts: list[list[Slice]] = [[]]
-    passed = 0.0
-    for piece, marks in weighed:
-        inside = [bound - passed for bound in bounds if passed < bound < passed + marks.size]
-        places = [piece.after, *(_between(marks.at(place) - 1, piece) for place in inside), piece.last]
-        for index, (after, last) in enumerate(pairwise(places)):
+    number = partition_count(total, min_partitions, cores)
+    bounds = [total * partition / number for partition in range(1, number)]
+    partitions: list[list[SequenceRange]] = [[]]
+    passed = 0.0  # bytes of the ranges before this one
+    for wanted, sizes in sized_ranges:
+        inside = [bound - passed for bound in bounds if passed < bound < passed + sizes.size]
+        cuts = [wanted.after, *(_clamp(sizes.sequence_at(bound) - 1, wanted) for bound in inside), wanted.last]
+        for index, (after, last) in enumerate(pairwise(cuts)):
             if index:
-                parts.append([])
+                partitions.append([])
             if last > after:
-                parts[-1].append(Slice(piece.stream, piece.incarnation, after, last))
-        passed += marks.size
+                partitions[-1].append(SequenceRange(wanted.stream, wanted.incarnation, after, last))
+        passed += sizes.size
         if any(bound == passed for bound in bounds):
-            parts.append([])
-    return [Part(slices) for part in parts if part for slices in _bounded(part, most)]
+            partitions.append([])
+    return [
+        StreamPartition(limited) for ranges in partitions if ranges for limited in _limit_messages(ranges, max_messages)
+    ]
 
 
-def _between(sequence: int, piece: Slice) -> int:
-    return max(piece.after, min(piece.last, sequence))
+def _clamp(sequence: int, wanted: SequenceRange) -> int:
+    return max(wanted.after, min(wanted.last, sequence))
 
 
-def _bounded(part: list[Slice], most: int | None) -> list[list[Slice]]:
-    """The same slices in pieces of at most so many messages, all about as large."""
-    count = sum(piece.count for piece in part)
-    if most is None or count <= most:
-        return [part]
-    pieces = -(-count // most)
-    size, more = divmod(count, pieces)
-    found: list[list[Slice]] = [[]]
-    room = size + (more > 0)
-    for piece in part:
-        after = piece.after
-        while after < piece.last:
+def _limit_messages(ranges: list[SequenceRange], max_messages: int | None) -> list[list[SequenceRange]]:
+    """Divide ranges into groups of similar size with at most `max_messages` messages each."""
+    count = sum(one.count for one in ranges)
+    if max_messages is None or count <= max_messages:
+        return [ranges]
+    groups = -(-count // max_messages)
+    size, remainder = divmod(count, groups)
+    found: list[list[SequenceRange]] = [[]]
+    room = size + (remainder > 0)
+    for one in ranges:
+        after = one.after
+        while after < one.last:
             if not room:
                 found.append([])
-                room = size + (len(found) <= more)
-            last = min(piece.last, after + room)
-            found[-1].append(Slice(piece.stream, piece.incarnation, after, last))
+                room = size + (len(found) <= remainder)
+            last = min(one.last, after + room)
+            found[-1].append(SequenceRange(one.stream, one.incarnation, after, last))
             room -= last - after
             after = last
     return found
 
 
-def share(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
-    """How many of what waits in each stream are taken, `limit` together: in proportion, and nobody waits for ever.
+def divide_limit(unread: Mapping[str, int], limit: int) -> dict[str, int]:
+    """Divide a limit among streams in proportion to their unread messages, so that no stream waits for ever.
 
-    >>> share({"a": 90, "b": 10, "c": 0}, 20)
+    >>> divide_limit({"a": 90, "b": 10, "c": 0}, 20)
     {'a': 18, 'b': 2, 'c': 0}
-    >>> share({"a": 1000, "b": 1}, 10)
+    >>> divide_limit({"a": 1000, "b": 1}, 10)
     {'a': 9, 'b': 1}
     """
-    total = sum(waiting.values())
+    total = sum(unread.values())
     if total <= limit:
-        return dict(waiting)
-    taken = {name: count * limit // total for name, count in waiting.items()}
-    rest = limit - sum(taken.values())
-    # What rounding left over goes to those with the least: a busy stream does not keep a quiet one waiting.
-    for name in sorted(waiting, key=lambda name: (taken[name], name)):
-        if rest and taken[name] < waiting[name]:
-            taken[name] += 1
+        return dict(unread)
+    shares = {name: count * limit // total for name, count in unread.items()}
+    rest = limit - sum(shares.values())
+    # The rest from rounding goes to the streams with the smallest shares: a busy stream does not hold up a quiet one.
+    for name in sorted(unread, key=lambda name: (shares[name], name)):
+        if rest and shares[name] < unread[name]:
+            shares[name] += 1
             rest -= 1
-    return taken
+    return shares
 
 
-def even(piece: Slice, octets: int) -> Marks:
-    """Marks for a slice that is too small to ask the index about."""
-    return Marks(
-        np.array([piece.after + 1, piece.last + 1], np.int64), np.array([0, max(1, octets * piece.count)], np.int64)
+def uniform_size_index(wanted: SequenceRange, message_size: int) -> SizeIndex:
+    """Return a size index for messages of one size, for a range that is too small to ask the journal's index about."""
+    return SizeIndex(
+        np.array([wanted.after + 1, wanted.last + 1], np.int64),
+        np.array([0, max(1, message_size * wanted.count)], np.int64),
     )

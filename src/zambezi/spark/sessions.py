@@ -1,4 +1,4 @@
-"""Sessions that know the data source `zeps`, with the settings that suit it."""
+"""Spark sessions that have the format `zeps`, with the settings that it needs to be fast."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from zambezi.spark.source import ZepsDataSource
 
 _ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 SETTINGS: Final[Mapping[str, str]] = {
-    # Rows go between Python and the JVM through a Unix socket, which is faster than TCP.
+    # Rows pass between Python and the JVM through a Unix socket, which is faster than TCP.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Conditions on sequence, timestamp, key and stream reach the source.
+    # Spark offers filters on sequence, timestamp, key and stream to the source.
     "spark.sql.python.filterPushdown.enabled": "true",
-    # Arrow's Java looks twice, at each value, whether it is there and within bounds. Spark has looked, too.
+    # Arrow's Java checks twice for each value that it is not null and within bounds. Spark checks that already.
     "spark.driver.extraJavaOptions": _ARROW,
     "spark.executor.extraJavaOptions": _ARROW,
-    # On a busy machine a Python worker takes its time to start.
+    # On a busy machine a Python worker can take long to start.
     "spark.python.authenticate.socketTimeout": "60s",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
@@ -30,7 +30,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make the format `zeps` known to a session that is there already."""
+    """Add the format `zeps` to an existing session, and return the session."""
     spark.dataSource.register(ZepsDataSource)
     return spark
 
@@ -38,12 +38,12 @@ def register(spark: SparkSession) -> SparkSession:
 def session(
     master: str | None = None, *, name: str = "zambezi", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session that knows `zeps`, with settings that suit it; `settings` adds others, or overrules these.
+    """Return a session that has the format `zeps`. `settings` adds Spark settings, or overrides the defaults.
 
-    Without a `master` it is what `spark-submit` says, or all cores of this machine. Java is looked for, see
-    `zambezi.spark.java`; the workers use the Python that this program runs in.
+    Without a `master`, it is the one that `spark-submit` gives, or all cores of this machine. `zambezi.spark.java`
+    finds a Java. The Python workers use the interpreter of this program.
     """
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # or `spark-submit` has started one
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # otherwise `spark-submit` has already started Java
         os.environ["JAVA_HOME"] = find_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)

@@ -1,10 +1,9 @@
-"""The data source `zeps`: streams as tables, once or as they grow, and tables as streams.
+"""The data source `zeps`: it reads streams in batch and streaming queries, and publishes tables to streams.
 
     spark.read.format("zeps").option("path", "data").option("stream", "readings").load()
     spark.readStream.format("zeps").option("endpoint", "tcp://broker:5555").option("stream", "readings").load()
 
-Spark asks for all columns unless the user gives a schema (`.schema("sequence long")`), so a schema is how columns are
-left out.
+Spark requests all columns unless the user gives a schema (`.schema("sequence long")`). A schema leaves columns out.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
 
 
 class ZepsDataSource(DataSource):
-    """Reads and writes streams. docs/spark.md has the options."""
+    """The format `zeps`. docs/spark.md has its options."""
 
     @classmethod
     def name(cls) -> str:
@@ -58,12 +57,12 @@ class ZepsDataSource(DataSource):
 
 
 def check_schema(schema: StructType) -> StructType:
-    """A schema that the source can fill, or SchemaError."""
+    """Return the schema if the source has its columns, otherwise raise SchemaError."""
     for field in schema.fields:
         kinds = COLUMNS.get(field.name)
         if kinds is None:
             raise SchemaError(f"there is no column {field.name!r}: the source zeps has {', '.join(COLUMNS)}")
         if type(field.dataType) not in kinds:
             words = " or ".join(kind().simpleString() for kind in kinds)
-            raise SchemaError(f"column {field.name!r} is {words}, not {field.dataType.simpleString()}")
+            raise SchemaError(f"column {field.name!r} must be {words}, not {field.dataType.simpleString()}")
     return schema

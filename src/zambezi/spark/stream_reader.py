@@ -1,8 +1,8 @@
-"""The stream reader: how far a query has come, how far its next batch goes, and what happened to the streams meanwhile.
+"""The stream reader: it plans the micro-batches of a streaming query, and finds out what happened to its streams.
 
-The driver keeps one reader as long as the query runs, and asks it again and again how far there is something to read.
-After a restart the first question may be for the partitions of a batch that another reader had planned: offsets alone
-must be enough.
+The driver keeps one reader for as long as the query runs, and asks it again and again for the latest offset. After a
+restart, Spark can first ask for the partitions of a batch that another reader planned: the offsets alone must be enough
+to plan them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from zambezi.spark.backend import Slice, StreamState, trimmed
-from zambezi.spark.batch_reader import Reader
+from zambezi.spark.backend import SequenceRange, StreamState, trimmed_error
+from zambezi.spark.base_reader import BaseReader
 from zambezi.spark.columns import RecordBatch
 from zambezi.spark.errors import Replaced, Vanished
 from zambezi.spark.offsets import Offsets, Position
 from zambezi.spark.options import LATEST, Options
-from zambezi.spark.plan import share
+from zambezi.spark.plan import divide_limit
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -36,30 +36,30 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("zambezi.spark")
 
 
-class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads streams as they grow. The driver keeps one as long as the query runs."""
+class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A reader for one streaming query."""
 
     def __init__(self, schema: StructType, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(schema, options)
         self._clock = clock
-        self._target: dict[str, StreamState] | None = None  # where a query that takes what is there now shall end
+        self._target: dict[str, StreamState] | None = None  # where a query with trigger `availableNow` ends
         self._waiting_since: float | None = None
-        self._awaited: set[str] = set()  # streams of which it was told that they are not there yet,
-        self._missed: set[str] = set()  # and those that are not there any more
+        self._reported_missing: set[str] = set()  # streams for which a warning said that they do not exist yet
+        self._reported_vanished: set[str] = set()  # and those for which it said that they no longer exist
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         streams = self.streams()
-        self._tell_missing(streams, Offsets({}))
-        starts = self.starts(streams, LATEST)
+        self._warn_of_missing(streams, Offsets({}))
+        starts = self.starting_sequences(streams, LATEST)
         return Offsets(
-            {name: Position(starts[name], known.incarnation, starts[name]) for name, known in streams.items()}
+            {name: Position(starts[name], state.incarnation, starts[name]) for name, state in streams.items()}
         ).to_json()
 
-    def _tell_missing(self, streams: dict[str, StreamState], offsets: Offsets) -> None:
-        for name in self.named() or ():
-            if name not in streams and name not in offsets and name not in self._awaited:
-                self._awaited.add(name)
-                _log.warning("stream %a is not there yet: it will be read from its first message on", name)
+    def _warn_of_missing(self, streams: dict[str, StreamState], offsets: Offsets) -> None:
+        for name in self.named_streams() or ():
+            if name not in streams and name not in offsets and name not in self._reported_missing:
+                self._reported_missing.add(name)
+                _log.warning("stream %a does not exist yet: the query will read it from its first message on", name)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._target = self.streams()
@@ -76,68 +76,69 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         return Offsets(
-            {name: Position(known.last, known.incarnation, known.first - 1) for name, known in self.streams().items()}
+            {name: Position(state.last, state.incarnation, state.first - 1) for name, state in self.streams().items()}
         ).to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """How far the next batch goes: as far as there is something, and as the limits allow."""
+        """Return the end offset of the next batch: as many messages as exist and the limits allow."""
         offsets = Offsets.from_json(start)
-        waiting = self._waiting(offsets)
-        if not isinstance(limit, ReadAllAvailable) and self._is_too_early(sum(piece.count for piece in waiting)):
+        unread = self._unread_ranges(offsets)
+        if not isinstance(limit, ReadAllAvailable) and self._must_wait(sum(one.count for one in unread)):
             return start
         ends = dict(offsets)
-        for piece, taken in zip(waiting, self._taken(waiting, limit), strict=True):
-            if taken:
-                known = offsets.get(piece.stream)
-                begin = known.begin if known and known.incarnation == piece.incarnation else piece.after
-                ends[piece.stream] = Position(piece.after + taken, piece.incarnation, begin)
+        for one, count in zip(unread, self._limited_counts(unread, limit), strict=True):
+            if count:
+                known = offsets.get(one.stream)
+                begin = known.begin if known and known.incarnation == one.incarnation else one.after
+                ends[one.stream] = Position(one.after + count, one.incarnation, begin)
         return Offsets(ends).to_json()
 
-    def _waiting(self, offsets: Offsets) -> list[Slice]:
-        """What there is to read, of each stream, after the offsets."""
+    def _unread_ranges(self, offsets: Offsets) -> list[SequenceRange]:
+        """Return the messages of each stream that exist after the offsets."""
         streams = self.streams()
-        self._tell_missing(streams, offsets)
+        self._warn_of_missing(streams, offsets)
         for name in offsets:
             if name not in streams:
-                self._vanished(name)
-        found = []
-        for name, known in streams.items():
-            last = known.last
+                self._handle_vanished(name)
+        ranges = []
+        for name, state in streams.items():
+            last = state.last
             if self._target is not None:
                 target = self._target.get(name)
-                if target is None or target.incarnation != known.incarnation:
-                    continue  # it came after the query began, and the query ends with what was there
+                if target is None or target.incarnation != state.incarnation:
+                    continue  # the stream was made after the query began, so the query ends without it
                 last = min(last, target.last)
-            piece = Slice(name, known.incarnation, self._reached(known, offsets.get(name)), last)
-            if piece.count:
-                found.append(piece)
-        return found
+            unread = SequenceRange(name, state.incarnation, self._position_in(state, offsets.get(name)), last)
+            if unread.count:
+                ranges.append(unread)
+        return ranges
 
-    def _vanished(self, name: str) -> None:
-        if self.options["failOnDataLoss"] or name not in self._missed:
-            self._missed.add(name)
-            self.lose(Vanished(f"stream {name!a} is not there any more"))
+    def _handle_vanished(self, name: str) -> None:
+        if self.options["failOnDataLoss"] or name not in self._reported_vanished:
+            self._reported_vanished.add(name)
+            self.handle_data_loss(Vanished(f"stream {name!a} does not exist any more"))
 
-    def _reached(self, known: StreamState, position: Position | None) -> int:
-        """After which sequence the query goes on in a stream."""
+    def _position_in(self, state: StreamState, position: Position | None) -> int:
+        """Return the sequence after which the query continues in a stream."""
         if position is None:
-            return known.first - 1
-        if position.incarnation != known.incarnation:
-            self.lose(_replaced(known, position))
-            return known.first - 1
-        if position.sequence + 1 < known.first:
-            self.lose(trimmed(known.name, position.sequence, known.first))
-            return known.first - 1
-        if position.sequence > known.last:
+            return state.first - 1
+        if position.incarnation != state.incarnation:
+            self.handle_data_loss(_replaced_error(state, position))
+            return state.first - 1
+        if position.sequence + 1 < state.first:
+            self.handle_data_loss(trimmed_error(state.name, position.sequence, state.first))
+            return state.first - 1
+        if position.sequence > state.last:
             raise Replaced(
-                f"stream {known.name!a} ends at {known.last}, and the query has read up to {position.sequence}: the "
+                f"stream {state.name!a} ends at {state.last}, but the query has read up to {position.sequence}: the "
                 "journal was cut by hand, or is an old copy; restore it, or begin a new checkpoint"
             )
         return position.sequence
 
-    def _is_too_early(self, count: int) -> bool:
-        least = self.options["minMessagesPerTrigger"]
-        if least is None or self._target is not None or count >= least or not count:
+    def _must_wait(self, count: int) -> bool:
+        """Return whether the next batch waits for more messages (`minMessagesPerTrigger`, `maxTriggerDelay`)."""
+        minimum = self.options["minMessagesPerTrigger"]
+        if minimum is None or self._target is not None or count >= minimum or not count:
             self._waiting_since = None
             return False
         if self._waiting_since is None:
@@ -147,74 +148,73 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._waiting_since = None
         return False
 
-    def _taken(self, waiting: Sequence[Slice], limit: ReadLimit) -> list[int]:
-        """How many messages of each slice the next batch takes."""
-        counts = {str(number): piece.count for number, piece in enumerate(waiting)}
+    def _limited_counts(self, unread: Sequence[SequenceRange], limit: ReadLimit) -> list[int]:
+        """Return how many messages of each range the next batch reads."""
+        counts = {str(number): one.count for number, one in enumerate(unread)}
         if isinstance(limit, ReadAllAvailable):
             return list(counts.values())
-        messages = limit.max_rows if isinstance(limit, ReadMaxRows) else self.options["maxMessagesPerTrigger"]
-        octets = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self.options["maxBytesPerTrigger"]
-        if messages is not None:
-            counts = share(counts, messages)
-        if octets is not None:
-            counts = self._within(waiting, counts, octets)
+        max_messages = limit.max_rows if isinstance(limit, ReadMaxRows) else self.options["maxMessagesPerTrigger"]
+        max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self.options["maxBytesPerTrigger"]
+        if max_messages is not None:
+            counts = divide_limit(counts, max_messages)
+        if max_bytes is not None:
+            counts = self._limit_bytes(unread, counts, max_bytes)
         return list(counts.values())
 
-    def _within(self, waiting: Sequence[Slice], counts: dict[str, int], octets: int) -> dict[str, int]:
-        sizes, marks = {}, {}
-        for number, piece in enumerate(waiting):
-            marks[str(number)] = self.marks(piece)
-            sizes[str(number)] = int(marks[str(number)].before(piece.after + 1 + counts[str(number)]))
-        if sum(sizes.values()) <= octets:
+    def _limit_bytes(self, unread: Sequence[SequenceRange], counts: dict[str, int], max_bytes: int) -> dict[str, int]:
+        sizes, indexes = {}, {}
+        for number, one in enumerate(unread):
+            indexes[str(number)] = self.backend.size_index(one)
+            sizes[str(number)] = int(indexes[str(number)].size_before(one.after + 1 + counts[str(number)]))
+        if sum(sizes.values()) <= max_bytes:
             return counts
-        shares = share(sizes, octets)
-        taken = {
-            number: min(counts[number], marks[number].at(size) - waiting[int(number)].after - 1)
-            for number, size in shares.items()
+        limited = {
+            number: min(counts[number], indexes[number].sequence_at(size) - unread[int(number)].after - 1)
+            for number, size in divide_limit(sizes, max_bytes).items()
         }
-        if not any(taken.values()):
-            # One message is larger than the limit. It must go all the same, or nothing would ever again.
-            taken[max(sizes, key=lambda number: sizes[number])] = 1
-        return taken
+        if not any(limited.values()):
+            # The next message is larger than the limit. It must be read all the same, or the query never continues.
+            limited[max(sizes, key=lambda number: sizes[number])] = 1
+        return limited
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The work of one batch. The offsets may be those of another run of the query: nothing is remembered here."""
+        """Return the partitions of one batch. The offsets can be from another run of the query."""
         begins, ends = Offsets.from_json(start), Offsets.from_json(end)
-        streams = self.origin.streams(list(ends))
-        slices = []
+        streams = self.backend.streams(list(ends))
+        ranges = []
         for name, position in ends.items():
             begin = begins.get(name)
             after = begin.sequence if begin and begin.incarnation == position.incarnation else position.begin
             if after >= position.sequence:
                 continue
-            known = streams.get(name)
-            if known is None:
-                self._vanished(name)
+            state = streams.get(name)
+            if state is None:
+                self._handle_vanished(name)
                 continue
-            if known.incarnation != position.incarnation:
-                self.lose(_replaced(known, position))
+            if state.incarnation != position.incarnation:
+                self.handle_data_loss(_replaced_error(state, position))
                 continue
-            if after + 1 < known.first:
-                self.lose(trimmed(known.name, after, known.first))
-                after = known.first - 1
-            piece = Slice(name, known.incarnation, after, position.sequence)
-            if piece.count:
-                slices.append(piece)
-        return self.parts(slices, streams)
+            if after + 1 < state.first:
+                self.handle_data_loss(trimmed_error(state.name, after, state.first))
+                after = state.first - 1
+            wanted = SequenceRange(name, state.incarnation, after, position.sequence)
+            if wanted.count:
+                ranges.append(wanted)
+        return self.plan_partitions(ranges, streams)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        return self.read_part(partition)
+        return self.read_partition(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: the journal keeps its messages for everybody, as long as its policy says."""
+        """Do nothing: the retention policy of the journal alone decides how long messages are kept."""
 
     def stop(self) -> None:
         self.close()
 
 
-def _replaced(known: StreamState, position: Position) -> Replaced:
+def _replaced_error(state: StreamState, position: Position) -> Replaced:
     return Replaced(
-        f"stream {known.name!a} is not the one that the query has read: it was {position.incarnation}, read up to "
-        f"{position.sequence}, and is {known.incarnation} now, with sequences {known.first} to {known.last}; it was "
-        "deleted and made anew, or lost its end"
+        f"stream {state.name!a} is not the stream that the query has read: that was {position.incarnation}, read up to "
+        f"{position.sequence}; this is {state.incarnation}, with sequences {state.first} to {state.last}; the stream "
+        "was deleted and made again, or lost its end"
     )

@@ -1,11 +1,12 @@
-"""A connection to one stream of a broker, for tasks: it blocks, and deals in octets by the megabyte.
+"""A blocking connection to one stream of a broker, for tasks. It transfers bytes by the megabyte.
 
-The clients in `zambezi.zeps` hand out messages. A task of Spark wants none of that: what comes from the socket is what
-the journal has, and becomes columns as it is; what goes out was made of columns. So this is a socket, the ZMTP engine
-for the handshake, and as little as possible after it. Where the connection is encrypted each message is in a box of its
-own; then the engine opens and makes them.
+The clients in `zambezi.zeps` return single messages. A task does not need them: the bytes from the socket are the bytes
+of the journal, and become columns directly; the bytes to the socket were made from columns. So this is a socket, the
+ZMTP engine for the handshake, and as little as possible after that. On an encrypted connection each message is
+encrypted by itself; there the engine decrypts and encrypts them.
 
-A line that breaks is done with: `ConnectionLost`. Those who use it know where they were, and make another.
+A connection that breaks raises `ConnectionLost` and cannot be used again. The caller knows its position in the stream,
+and makes a new connection.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from zambezi.spark.columns import Numbers, Octets, frames, whole
+from zambezi.spark.columns import Numbers, Octets, complete_size, split_frames
 from zambezi.spark.errors import ConnectionLost, Refused
 from zambezi.wire import WireError
 from zambezi.zeps.layout import DELIVER, LONG, SHORT, frame_header
@@ -44,28 +45,28 @@ from zambezi.zmtp.security import Security
 
 BUFFER: Final = 2 << 20
 CREDIT: Final = 8 << 20
-_PIECE: Final = 1 << 18
-_BOXES: Final = 1024
-_LARGEST: Final = (1 << 31) - 1  # octets that fit into an Arrow column
+_WRITE_SIZE: Final = 1 << 18
+_MESSAGES_PER_WRITE: Final = 1024  # on an encrypted connection
+_MAX_MESSAGE_SIZE: Final = (1 << 31) - 1  # bytes that fit into an Arrow column
 
 
 class TaskConnection:
-    """One connection, attached to one stream."""
+    """A connection that is attached to one stream."""
 
     def __init__(self, endpoint: str, security: Security, stream: str, timeout: float) -> None:
-        self._told = f"{endpoint}, stream {stream!a}"
+        self._name = f"{endpoint}, stream {stream!a}"
         self._timeout = timeout
         self._buffer = bytearray(BUFFER)
         self._filled = 0
-        self._passed = 0  # octets at the beginning of the buffer that were handed out
-        self._boxed: deque[bytes] = deque()  # messages out of boxes
-        self._said: list[bytes] = []  # what came and is no DELIVER
+        self._consumed = 0  # bytes at the beginning of the buffer that were returned to the caller
+        self._decrypted: deque[bytes] = deque()  # messages of an encrypted connection
+        self._answers: list[bytes] = []  # messages of the broker other than DELIVER
         self._sock = self._connect(endpoint)
         try:
             self._connection = Connection("DEALER", time.monotonic(), security=security)
-            self._shake_hands()
-            self.say(Attach(stream=stream).encode()[0])
-            self.expect(AttachOk)
+            self._handshake()
+            self.send(Attach(stream=stream).encode()[0])
+            self.wait_for_answer(AttachOk)
         except BaseException:
             self._sock.close()
             raise
@@ -87,9 +88,9 @@ class TaskConnection:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return sock
         except OSError as error:
-            raise ConnectionLost(f"{self._told}: {error.strerror or error}") from None
+            raise ConnectionLost(f"{self._name}: {error.strerror or error}") from None
 
-    def _shake_hands(self) -> None:
+    def _handshake(self) -> None:
         connection = self._connection
         self._write(connection.take_output())
         while True:
@@ -97,36 +98,38 @@ class TaskConnection:
             self._write(connection.take_output())
             for event in events:
                 if isinstance(event, Failed):
-                    raise Refused(f"{self._told}: {event.reason}")
+                    raise Refused(f"{self._name}: {event.reason}")
                 if isinstance(event, Ready):
                     return
 
-    # Out
+    # Sending
 
-    def say(self, *messages: bytes) -> None:
-        """Send messages without frame headers."""
+    def send(self, *messages: bytes) -> None:
+        """Send messages that have no frame headers."""
         self._write(self._connection.encode(messages, True))
 
-    def send(self, octets: bytes, starts: Numbers) -> None:
-        """Send messages that have their frame headers, as `columns.publish` makes them."""
+    def send_encoded(self, octets: bytes, starts: Numbers) -> None:
+        """Send messages that have frame headers, as `columns.encode_publish` returns them."""
         if not self._connection.sealed:
             view = memoryview(octets)
-            for start in range(0, len(view), _PIECE):
-                self._write(view[start : start + _PIECE])  # in pieces, for the timeout is for each
+            for start in range(0, len(view), _WRITE_SIZE):
+                self._write(view[start : start + _WRITE_SIZE])  # in parts, because the timeout is for each write
             return
-        for start in range(0, len(starts) - 1, _BOXES):
-            self.say(*frames(octets, starts[start : start + _BOXES + 1]))
+        for start in range(0, len(starts) - 1, _MESSAGES_PER_WRITE):
+            self.send(*split_frames(octets, starts[start : start + _MESSAGES_PER_WRITE + 1]))
 
     def subscribe(self, pattern: str, latest: int) -> None:
-        self.say(Subscribe(pattern, latest).encode()[0])
+        """Send SUBSCRIBE."""
+        self.send(Subscribe(pattern, latest).encode()[0])
 
-    def credit(self, octets: int) -> None:
-        self.say(Credit(octets).encode()[0])
+    def credit(self, size: int) -> None:
+        """Allow the broker to send this many more bytes."""
+        self.send(Credit(size).encode()[0])
 
     def barrier(self) -> None:
-        """Wait until all that was published on this line is in the journal."""
-        self.say(Ping().encode()[0])
-        self.expect(PingOk)
+        """Wait until all messages published on this connection are in the journal."""
+        self.send(Ping().encode()[0])
+        self.wait_for_answer(PingOk)
 
     def _write(self, octets: bytes | memoryview) -> None:
         try:
@@ -134,67 +137,76 @@ class TaskConnection:
         except OSError as error:
             raise self._lost(error) from None
 
-    # In
+    # Receiving
 
-    def expect(self, kind: type[Zeps]) -> None:
-        """Wait for an answer of this kind; INVALID is an error. DELIVER messages that come before it are left out."""
-        while not self.heard(kind):
-            if self._step() is None:
-                self._fill()
+    def wait_for_answer(self, kind: type[Zeps]) -> None:
+        """Wait for an answer of this kind, and discard DELIVER messages before it. Raise if the answer is INVALID."""
+        while not self.take_answer(kind):
+            if self._next_messages() is None:
+                self._fill_buffer()
 
-    def heard(self, kind: type[Zeps]) -> bool:
-        """Whether an answer of this kind has come. INVALID, or that the broker goes, is an error."""
-        found = False
-        while self._said and not found:
-            message = Zeps.decode(self._said.pop(0))
+    def take_answer(self, kind: type[Zeps]) -> bool:
+        """Discard received answers up to the first of this kind. Return whether there was one.
+
+        Raise if the broker sent INVALID, or closed the stream.
+        """
+        is_found = False
+        while self._answers and not is_found:
+            message = Zeps.decode(self._answers.pop(0))
             if isinstance(message, Invalid):
-                raise Refused(f"{self._told}: {message.reason}")
+                raise Refused(f"{self._name}: {message.reason}")
             if isinstance(message, Detach):
-                raise ConnectionLost(f"{self._told}: the broker has closed the stream")
-            found = isinstance(message, kind)
-        return found
-
-    def read(self) -> Octets:
-        """Wait for something, and give what came of DELIVER messages: valid until the next call. It may be nothing."""
-        self._fill()
-        return self.receive()
+                raise ConnectionLost(f"{self._name}: the broker has closed the stream")
+            is_found = isinstance(message, kind)
+        return is_found
 
     def receive(self) -> Octets:
-        """The DELIVER messages that are in the buffer and were not handed out yet, whole and with frame headers.
+        """Wait until the broker sends something, and return the DELIVER messages in it, if any.
 
-        What stands between them is kept for `heard`, or answered.
+        They are valid until the next call.
         """
-        while (found := self._step()) is not None:
-            if len(found):
-                return found
+        self._fill_buffer()
+        return self.buffered()
+
+    def buffered(self) -> Octets:
+        """Return complete DELIVER messages with frame headers that were received and not returned yet.
+
+        Other messages between them are kept for `take_answer`; ZMTP commands are answered.
+        """
+        while (messages := self._next_messages()) is not None:
+            if len(messages):
+                return messages
         return np.empty(0, np.uint8)
 
-    def _step(self) -> Octets | None:
-        """What is next in the buffer: DELIVER messages, nothing if it was an answer; None if no more is there."""
-        if self._connection.sealed:
-            return self._step_boxed()
-        window = np.frombuffer(memoryview(self._buffer)[self._passed : self._filled], np.uint8)
-        size = whole(window)
-        if size:
-            self._passed += size
-            return window[:size]
-        return window[:0] if self._other(window) else None
+    def _next_messages(self) -> Octets | None:
+        """Return the DELIVER messages that are next in the buffer.
 
-    def _step_boxed(self) -> Octets | None:
-        if not self._boxed:
+        Return an empty array if another message was next, and None if the buffer has no complete message.
+        """
+        if self._connection.sealed:
+            return self._next_decrypted()
+        rest = np.frombuffer(memoryview(self._buffer)[self._consumed : self._filled], np.uint8)
+        size = complete_size(rest)
+        if size:
+            self._consumed += size
+            return rest[:size]
+        return rest[:0] if self._take_other_frame(rest) else None
+
+    def _next_decrypted(self) -> Octets | None:
+        if not self._decrypted:
             return None
-        if self._boxed[0][:3] != DELIVER:
-            self._hear(self._boxed.popleft())
+        if self._decrypted[0][:3] != DELIVER:
+            self._keep_answer(self._decrypted.popleft())
             return np.empty(0, np.uint8)
         messages = []
-        while self._boxed and self._boxed[0][:3] == DELIVER:
-            message = self._boxed.popleft()
+        while self._decrypted and self._decrypted[0][:3] == DELIVER:
+            message = self._decrypted.popleft()
             messages += [frame_header(len(message)), message]
         return np.frombuffer(b"".join(messages), np.uint8)
 
-    def _other(self, window: Octets) -> bool:
-        """Take one frame that is no DELIVER, if it is there as a whole."""
-        head = window[:LONG].tobytes()
+    def _take_other_frame(self, rest: Octets) -> bool:
+        """Take one frame that is not DELIVER from the buffer. Return False if it is not complete."""
+        head = rest[:LONG].tobytes()
         if len(head) < SHORT:
             return False
         start, size = SHORT, head[1]
@@ -202,47 +214,47 @@ class TaskConnection:
             if len(head) < LONG:
                 return False
             start, size = LONG, int.from_bytes(head[1:], "big")
-            if size > _LARGEST:
-                raise ConnectionLost(f"{self._told}: a message of {size} octets is more than Spark can take")
-        if len(window) < start + size:
+            if size > _MAX_MESSAGE_SIZE:
+                raise ConnectionLost(f"{self._name}: a message of {size} bytes is too large for Spark")
+        if len(rest) < start + size:
             return False
-        body = window[start : start + size].tobytes()
-        self._passed += start + size
+        body = rest[start : start + size].tobytes()
+        self._consumed += start + size
         if head[0] & COMMAND:
-            self._command(body)
+            self._answer_command(body)
         elif body[:3] == DELIVER:
-            raise ConnectionLost(f"{self._told}: a DELIVER came that is damaged")
+            raise ConnectionLost(f"{self._name}: the broker sent a damaged DELIVER")
         else:
-            self._hear(body)
+            self._keep_answer(body)
         return True
 
-    def _hear(self, message: bytes) -> None:
+    def _keep_answer(self, message: bytes) -> None:
         try:
             Zeps.decode(message)
         except WireError as error:
-            raise ConnectionLost(f"{self._told}: what came is no answer of a broker: {error}") from None
-        self._said.append(message)
+            raise ConnectionLost(f"{self._name}: the broker sent a message that is not ZEPS: {error}") from None
+        self._answers.append(message)
 
-    def _command(self, body: bytes) -> None:
+    def _answer_command(self, body: bytes) -> None:
         try:
             name, data = commands.split(body)
             if name == commands.PING:
                 _, context = commands.read_ping(data)
                 self._write(encode_command(commands.command(commands.PONG, context)))
         except ProtocolError as error:
-            raise ConnectionLost(f"{self._told}: {error}") from None
+            raise ConnectionLost(f"{self._name}: {error}") from None
 
-    def _fill(self) -> None:
-        """Read what there is, and wait if there is nothing."""
+    def _fill_buffer(self) -> None:
+        """Read all bytes that the socket has now. Wait if it has none."""
         if self._connection.sealed:
-            self._unbox(self._connection.receive(self._read(1 << 18), time.monotonic()))
+            self._decrypt(self._connection.receive(self._read(1 << 18), time.monotonic()))
             self._write(self._connection.take_output())
             return
-        if self._passed:
-            rest = self._buffer[self._passed : self._filled]
-            # What was handed out may still be looked at: a new buffer, not the old one with other octets.
+        if self._consumed:
+            rest = self._buffer[self._consumed : self._filled]
+            # The caller may still use the bytes that were returned, so this is a new buffer.
             self._buffer = rest + bytearray(max(BUFFER, len(self._buffer)) - len(rest))
-            self._filled, self._passed = len(rest), 0
+            self._filled, self._consumed = len(rest), 0
         if self._filled == len(self._buffer):
             self._buffer = self._buffer + bytearray(len(self._buffer))
         view = memoryview(self._buffer)
@@ -252,8 +264,8 @@ class TaskConnection:
                 self._filled += count
                 if self._filled == len(view):
                     return
-                # More may be there already: few large windows are faster than many small ones. (A socket that has a
-                # timeout does not block by itself: it is `recv_into` that waits, and `readv` does not.)
+                # The socket may have more already, and few large reads are faster than many small ones. (A socket with
+                # a timeout is in non-blocking mode: `recv_into` waits, and `readv` does not.)
                 try:
                     count = os.readv(self._sock.fileno(), [view[self._filled :]])
                 except BlockingIOError:
@@ -262,14 +274,14 @@ class TaskConnection:
             raise self._lost(error) from None
         finally:
             view.release()
-        raise ConnectionLost(f"{self._told}: the broker closed the connection")
+        raise ConnectionLost(f"{self._name}: the broker closed the connection")
 
-    def _unbox(self, events: list[Event]) -> None:
+    def _decrypt(self, events: list[Event]) -> None:
         for event in events:
             if isinstance(event, Closed | Failed):
-                raise ConnectionLost(f"{self._told}: {event.reason}")
+                raise ConnectionLost(f"{self._name}: {event.reason}")
             if isinstance(event, Batch):
-                self._boxed += event.frames
+                self._decrypted += event.frames
 
     def _read(self, size: int) -> bytes:
         try:
@@ -277,16 +289,16 @@ class TaskConnection:
         except OSError as error:
             raise self._lost(error) from None
         if not octets:
-            raise ConnectionLost(self._connection.explain_loss(f"{self._told}: the broker closed the connection"))
+            raise ConnectionLost(self._connection.explain_loss(f"{self._name}: the broker closed the connection"))
         return octets
 
     def _lost(self, error: OSError) -> ConnectionLost:
         if isinstance(error, TimeoutError):
-            return ConnectionLost(f"{self._told}: the broker said nothing for {self._timeout:g} seconds")
-        return ConnectionLost(f"{self._told}: {error.strerror or error}")
+            return ConnectionLost(f"{self._name}: the broker sent nothing for {self._timeout:g} seconds")
+        return ConnectionLost(f"{self._name}: {error.strerror or error}")
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.spark.cluster import Cluster
+from tests.spark.jvm import QUICK
 from tests.spark.kills import Driver, batches, seen
 from tests.spark.pipelines.frames import log
 from tests.zeps.serving import serving
 from zambezi.zeps.sync import Client
 from zambezi.zre.log import What
 
-COUNT = 60_000  # messages in each stream
+COUNT = 6000  # messages in each stream
+BATCH = 2000  # messages in a batch, of both streams
 ON = (
     "--conf",
     "spark.driver.host=127.0.0.1",
@@ -24,13 +26,17 @@ ON = (
     "--conf",
     "spark.executor.memory=512m",
     "--conf",
+    f"spark.executor.extraJavaOptions={QUICK}",
+    "--conf",
+    f"spark.driver.extraJavaOptions={QUICK}",
+    "--conf",
     "spark.driver.memory=768m",
     "--conf",
     "spark.sql.shuffle.partitions=2",
 )
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-processes")
 @pytest.mark.timeout(1200)
 def test_a_worker_is_killed_and_nothing_is_missing(tmp_path: Path) -> None:
     with (
@@ -47,13 +53,13 @@ def test_a_worker_is_killed_and_nothing_is_missing(tmp_path: Path) -> None:
         client.stream("zrelog").flush()
 
         out = tmp_path / "archive"
-        streams = ("--streams", "readings,alarms", "--max-per-batch", "10000")
+        streams = ("--streams", "readings,alarms", "--max-per-batch", str(BATCH))
         driver = Driver("archive", endpoint, out, "--master", cluster.url, *ON, "--incremental", *streams)
         try:
-            driver.until(lambda: len(batches(out, "done")) >= 2)
+            driver.until(lambda: len(batches(out, "done")) >= 1)
             cluster.workers[0].kill()
             # There is more to do than was done, and the other worker does it.
-            assert len(batches(out, "done")) < 12
+            assert len(batches(out, "done")) < 2 * COUNT / BATCH - 1
             assert driver.wait() == 0, driver.said()
         finally:
             driver.kill()

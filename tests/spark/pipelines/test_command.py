@@ -43,7 +43,7 @@ def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
 
 
-def test_the_list_is_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_has_every_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "list"]) == 0
     shown = capsys.readouterr().out
     assert pipeline.NAMES.keys() == PIPELINES.keys() | {"restore"}
@@ -80,7 +80,9 @@ def test_the_list_is_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
         ),
     ],
 )
-def test_what_does_not_go_together(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_contradict_each_other_are_refused(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*RUN, *arguments]) == 1
     assert told in capsys.readouterr().err
 
@@ -166,7 +168,7 @@ def test_restoring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "again" in shown.out
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-processes")
 @pytest.mark.timeout(600)
 def test_following_until_it_is_interrupted(tmp_path: Path) -> None:
     results = tmp_path / "results" / "traffic-streams.json"
@@ -203,7 +205,7 @@ def test_a_table_for_a_terminal() -> None:
     ]
 
 
-def test_what_all_rows_have_in_common_is_told_once() -> None:
+def test_a_date_that_all_rows_share_is_shown_once() -> None:
     one, other = "2026-01-31 12:00:00", "2026-01-31 12:00:01.5"
     found = Rows(["at", "id"], [[one, "0b2f1c7e-0000-4000-8000-00000000002a"], [other, None]], False, frozenset())
     assert drawn(found, 9)[:4] == [

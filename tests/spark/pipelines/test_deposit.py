@@ -1,4 +1,4 @@
-"""Parquet that holds each batch once, cut off wherever it may be."""
+"""zambezi.spark.pipelines.deposit: each batch is in the table once, wherever a run is interrupted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class CutOff(Exception):
-    """Somebody pulled the plug."""
+    """A simulated power failure."""
 
 
 def frame(spark: SparkSession, first: int, last: int) -> DataFrame:
@@ -35,7 +35,7 @@ def frame(spark: SparkSession, first: int, last: int) -> DataFrame:
 
 
 def seen(root: Path) -> Counter[int]:
-    """What a program sees that reads all Parquet files there are, and knows nothing of us."""
+    """Return the sequences in all Parquet files, as a program that knows nothing of the table sees them."""
     found: Counter[int] = Counter()
     for path in glob.glob(f"{root}/**/*.parquet", recursive=True):  # noqa: PTH207 - it does not look into .zambezi
         found.update(pq.ParquetFile(path).read().column("sequence").to_pylist())
@@ -43,14 +43,14 @@ def seen(root: Path) -> Counter[int]:
 
 
 def put(deposit: Deposit, data: DataFrame | Small, batch: int, query: str = "q") -> None:
-    """What a run does with a batch."""
+    """Add a batch in the same steps as a run."""
     deposit.recover()
     last = deposit.claim(query)
     if last is None or batch > last.batch:
         deposit.put(deposit.stage(cast("DataFrame", data), batch), Done(query, batch, rows=data.count()))
 
 
-def test_batches_come_one_after_another(spark: SparkSession, tmp_path: Path) -> None:
+def test_batches_are_added_one_after_another(spark: SparkSession, tmp_path: Path) -> None:
     deposit = Deposit(spark, str(tmp_path), ("stream",))
     assert deposit.last() is None
     put(deposit, frame(spark, 1, 4), 0)
@@ -80,7 +80,7 @@ def cut_off_after(moves: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("moves", range(5))
-def test_a_batch_that_was_cut_off_is_there_once_when_it_comes_again(
+def test_a_repeated_batch_is_in_the_table_once_after_an_interruption(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
 ) -> None:
     deposit = Deposit(spark, str(tmp_path), ("stream",))
@@ -99,15 +99,17 @@ def test_a_batch_that_was_cut_off_is_there_once_when_it_comes_again(
     assert list((tmp_path / ".zambezi" / "staging").iterdir()) == []
 
 
-def test_what_is_another_querys_is_not_touched(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_of_another_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     deposit = Deposit(spark, str(tmp_path), ("stream",))
     put(deposit, frame(spark, 1, 2), 0)
-    with pytest.raises(DepositError, match="is of another query, or its checkpoint is lost: choose another directory"):
+    with pytest.raises(
+        DepositError, match="belongs to another query, or its checkpoint is lost: choose another directory"
+    ):
         put(deposit, frame(spark, 1, 2), 0, "another")
 
 
 @pytest.mark.parametrize("moves", range(5))
-def test_a_table_that_is_written_as_a_whole_is_replaced(
+def test_a_run_over_all_messages_replaces_the_table(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
 ) -> None:
     (tmp_path / "mine.txt").write_text("not yours")
@@ -121,15 +123,15 @@ def test_a_table_that_is_written_as_a_whole_is_replaced(
     deposit.recover()
     assert seen(tmp_path) == Counter([1, 2] if moves else range(1, 7))
     assert (tmp_path / "mine.txt").exists()
-    with pytest.raises(DepositError, match="was written as a whole"):
+    with pytest.raises(DepositError, match="was written by a run over all messages"):
         deposit.claim("q")
 
 
-def test_what_was_staged_and_is_gone_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_staged_file_raises(spark: SparkSession, tmp_path: Path) -> None:
     deposit = Deposit(spark, str(tmp_path), ("stream",))
     staged = deposit.stage(frame(spark, 1, 2), 0)
     (tmp_path / ".zambezi" / "staging" / staged[0][0]).unlink()
-    told = r"is gone: remove what there is of it \(batch-00000000-\*.parquet\)"
+    told = r"is missing: remove its other files \(batch-00000000-\*.parquet\)"
     with pytest.raises(DepositError, match=told):
         deposit.put(staged, Done("q", 0))
     with pytest.raises(DepositError, match=told):
@@ -137,7 +139,7 @@ def test_what_was_staged_and_is_gone_is_told(spark: SparkSession, tmp_path: Path
     assert deposit.last() is None
 
 
-def test_what_a_dead_driver_still_stages_is_not_taken(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_staged_by_a_dead_driver_are_not_moved(spark: SparkSession, tmp_path: Path) -> None:
     """Its Java goes on for a moment, with the same batch."""
     deposit = Deposit(spark, str(tmp_path), ("stream",))
     staged = deposit.stage(frame(spark, 1, 2), 0)
@@ -150,7 +152,7 @@ def test_what_a_dead_driver_still_stages_is_not_taken(spark: SparkSession, tmp_p
 # Two runs at once
 
 
-def test_a_second_run_is_told_who_writes(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_second_run_fails_and_names_the_first(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "data", "s", numbered(30))
     out, options = str(tmp_path / "out"), {"path": str(tmp_path / "data")}
     first, second = (Run(spark, PIPELINES["archive"], out, options) for _ in range(2))
@@ -215,7 +217,7 @@ class Disk:
             self._kept[path.stat().st_ino] = _state(path)
 
     def keep(self) -> None:
-        """What is there now stays."""
+        """Mark all present files and directories as synced."""
         for path in (self._root, *self._root.rglob("*")):
             if path.is_dir():
                 self._listed[path] = set(os.listdir(path))  # noqa: PTH208
@@ -243,7 +245,7 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 class Small:
-    """What a deposit asks of a frame, and no Spark: a file for each of two streams."""
+    """The methods of a frame that a deposit uses, without Spark: a file for each of two streams."""
 
     def __init__(self, *numbers: int) -> None:
         self._numbers = numbers
@@ -266,7 +268,7 @@ class Small:
         return len(self._numbers)
 
 
-def test_power_fails_whenever_the_disk_is_waited_for(
+def test_a_power_failure_at_any_fsync_loses_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = Small(1, 2), Small(3, 4)
@@ -292,7 +294,7 @@ def test_power_fails_whenever_the_disk_is_waited_for(
     assert fails > 10  # files, checksums, notes and directories
 
 
-def test_each_step_waits_until_the_disk_has_the_one_before(
+def test_each_step_waits_until_the_step_before_is_on_disk(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "data", "s", numbered(20))
@@ -330,7 +332,7 @@ def test_each_step_waits_until_the_disk_has_the_one_before(
     assert disk._listed[tmp_path] >= {"out"}
 
 
-def test_a_disk_that_fails_stops_the_run_and_loses_nothing(
+def test_a_failed_fsync_stops_the_run_and_loses_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "data", "s", numbered(20))
@@ -342,7 +344,7 @@ def test_a_disk_that_fails_stops_the_run_and_loses_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", broken)
-        with pytest.raises(SparkError, match="the disk does not confirm what was written: Input/output error"):
+        with pytest.raises(SparkError, match="fsync failed, so its content may not be on disk: Input/output error"):
             run.catch_up()
     assert seen(tmp_path / "out") == Counter()
     assert run.catch_up().rows == 20

@@ -1,4 +1,4 @@
-"""One run at a time on a directory, and what was written stays."""
+"""zambezi.spark.pipelines.disk: one run at a time writes to a directory, and written files are synced."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ sys.stdin.read()
 """
 
 
-def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDS, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         try:
@@ -60,7 +60,7 @@ def test_a_lock_holds_within_a_process_too(tmp_path: Path) -> None:
     second.release()
 
 
-def test_a_process_that_is_started_meanwhile_does_not_inherit_the_lock(tmp_path: Path) -> None:
+def test_a_child_process_does_not_keep_the_lock(tmp_path: Path) -> None:
     lock = Lock(tmp_path, ".own")
     lock.take()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False) as child:
@@ -72,7 +72,7 @@ def test_a_process_that_is_started_meanwhile_does_not_inherit_the_lock(tmp_path:
             child.kill()
 
 
-def test_a_disk_without_locks_is_told(
+def test_a_disk_without_locks_gives_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def unable(*_: object) -> None:
@@ -83,10 +83,10 @@ def test_a_disk_without_locks_is_told(
     lock.take()
     lock.release()
     assert "cannot be locked" in caplog.text
-    assert "see to it that one run at a time writes there" in caplog.text
+    assert "make sure that only one run at a time writes there" in caplog.text
 
 
-def test_directories_are_there_to_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_directories_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
     monkeypatch.setattr(disk, "sync", synced.append)
     make(tmp_path / "a" / "b" / "c")
@@ -97,14 +97,14 @@ def test_directories_are_there_to_stay(tmp_path: Path, monkeypatch: pytest.Monke
     assert synced == []
 
 
-def test_a_disk_that_does_not_confirm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_fsync_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = errno.EIO
 
     def fsync(_: int) -> None:
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(DiskError, match="the disk does not confirm what was written: Input/output error"):
+    with pytest.raises(DiskError, match="fsync failed, so its content may not be on disk: Input/output error"):
         sync(tmp_path)
     code = errno.EINVAL  # a disk that does not know how
     sync(tmp_path)

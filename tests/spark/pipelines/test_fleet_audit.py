@@ -59,11 +59,11 @@ def found(spark: SparkSession) -> Iterator[dict[str, DataFrame]]:
     """The reports on the fleet above; what they share is computed once."""
     held: list[DataFrame] = []
 
-    def share(frame: DataFrame) -> DataFrame:
+    def cache(frame: DataFrame) -> DataFrame:
         held.append(frame.persist())
         return held[-1]
 
-    yield {one.name: one.frame for one in audit.reports(share(reduced(spark, FLEET)), SETTINGS, share)}
+    yield {one.name: one.frame for one in audit.reports(cache(reduced(spark, FLEET)), SETTINGS, cache)}
     for frame in held:
         frame.unpersist()
 
@@ -80,7 +80,7 @@ def test_topics(found: dict[str, DataFrame]) -> None:
     }
 
 
-def test_calls_and_what_became_of_them(found: dict[str, DataFrame]) -> None:
+def test_calls_and_their_outcomes(found: dict[str, DataFrame]) -> None:
     columns = ("id", "caller", "action", "asked", "answered", "ok", "errors", "silent", "median_s", "slowest_s")
     assert table(found["fleet-calls"], *columns) == [
         ("4", "ann", "status", "all", 0, 0, 0, None, None, None),  # there is still time
@@ -90,7 +90,7 @@ def test_calls_and_what_became_of_them(found: dict[str, DataFrame]) -> None:
     ]
 
 
-def test_who_did_not_answer(found: dict[str, DataFrame]) -> None:
+def test_nodes_that_did_not_answer(found: dict[str, DataFrame]) -> None:
     assert table(found["fleet-silences"], "id", "node") == [("3", "db1"), ("2", "web2")]
     assert table(found["fleet-nodes"], "node", "answered", "silent", "errors") == [
         ("web2", 1, 1, 1),
@@ -103,7 +103,7 @@ def test_latency(found: dict[str, DataFrame]) -> None:
     assert table(found["fleet-latency"]) == [("package", "status", 3, 4, 0.75, 1.425, 1.5, 0.125)]
 
 
-def test_who_has_an_agent_is_learnt_from_pings(spark: SparkSession) -> None:
+def test_pings_tell_which_nodes_have_an_agent(spark: SparkSession) -> None:
     agents = {"agents": {"package": {"summary": ""}, "puppet": {}}}
     sent = [
         ask(0, "1", "discovery"),
@@ -120,10 +120,10 @@ def test_who_has_an_agent_is_learnt_from_pings(spark: SparkSession) -> None:
     assert table(audit.silences(judgement), "id", "node") == [("3", "web2"), ("2", "web1")]
 
 
-def test_the_last_request_is_judged_by_when_the_journal_was_read(spark: SparkSession) -> None:
-    heard = reduced(spark, [ask(0, "1", node="db1"), ask(0, "1", node="web1"), answer(1, "1", "web1")])
-    asked = audit.requests(heard)
-    replied = audit.answers(heard, asked)
+def test_the_last_request_is_judged_by_the_time_of_reading(spark: SparkSession) -> None:
+    heard = reduced(spark, [ask(0, "1", node="db1"), ask(0, "1", node="web1"), answer(1, "1", "web1")]).persist()
+    asked = audit.requests(heard).persist()
+    replied = audit.answers(heard, asked).persist()
 
     def silent(read_up_to: float) -> list[Any]:
         settings = replace(SETTINGS, read_up_to=read_up_to)
@@ -133,3 +133,5 @@ def test_the_last_request_is_judged_by_when_the_journal_was_read(spark: SparkSes
     assert silent(0.0) == []
     assert silent(begun + 9.5) == []
     assert silent(begun + 10) == [("1", "db1")]
+    for frame in (replied, asked, heard):
+        frame.unpersist()

@@ -120,7 +120,7 @@ async def talk(mesh: Mesh, ann: Node, bob: Node, carol: UUID) -> None:
     await eventually(lambda: all(mesh.logged(What.RECV, *pair) == count for pair, count in heard.items()))
 
 
-def test_the_health_of_a_mesh_that_lives(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_health_of_a_real_mesh(spark: SparkSession, tmp_path: Path) -> None:
     async def story() -> tuple[dict[str, Result], list[str]]:
         async with Server(config_of_all(tmp_path)) as server:
             mesh = Mesh(server)
@@ -149,7 +149,7 @@ def test_the_health_of_a_mesh_that_lives(spark: SparkSession, tmp_path: Path) ->
         (ann, home, 4, 0, None, 0, 0),
     }
     assert rows(found, "health-unreceived", "kind", "sender", "to", "sent", "heard", "note") == [
-        ("WHISPER", ann, home, 4, 0, "the receiver reports nothing")
+        ("WHISPER", ann, home, 4, 0, "the receiver logs nothing")
     ]
     comings = rows(found, "health-flapping", "peer", "name", "seen_by", "comings", "most")
     assert set(comings) == {(bob, "bob", ann, 3, 3), (bob, "bob", carol, 3, 3)}
@@ -191,7 +191,7 @@ class Machine:
 
 
 async def answered(fleet: Fleet, name: str, count: int, nodes: list[str] | None = None) -> None:
-    """Call an action until so many have answered: nobody waits for who does not."""
+    """Call an action until `count` nodes have answered, without waiting for the others."""
     enough = asyncio.Event()
     heard: list[str] = []
 
@@ -222,7 +222,7 @@ async def work(stack: AsyncExitStack, endpoint: str) -> None:
     await answered(fleet, "uptime", 2)
 
 
-def test_the_audit_of_a_fleet_that_works(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_audit_of_a_real_fleet(spark: SparkSession, tmp_path: Path) -> None:
     async def story() -> dict[str, Result]:
         async with Server(config_of_all(tmp_path)) as server, AsyncExitStack() as stack:
             async with asyncio.timeout(6 * PATIENCE):

@@ -80,7 +80,7 @@ def test_flapping_peers(spark: SparkSession) -> None:
     assert table(found, "peer", "seen_by", "comings", "most", "shortest") == [("0002", "0001", 3, 3, 4.0)]
 
 
-def test_who_talks_to_whom_and_what_is_missing(spark: SparkSession) -> None:
+def test_messages_between_nodes_and_missing_messages(spark: SparkSession) -> None:
     logs = [
         *[log(What.SEND, 1, 2, 0, "WHISPER") for _ in range(5)],
         *[log(What.RECV, 2, 1, 1, "WHISPER") for _ in range(3)],
@@ -98,14 +98,14 @@ def test_who_talks_to_whom_and_what_is_missing(spark: SparkSession) -> None:
         ("0001", "0009", 1, 0, None, 0, 0),
     ]
     assert table(health.unreceived(found), "kind", "sender", "to", "sent", "heard", "missing", "note") == [
-        ("WHISPER", "0001", "0002", 5, 3, 2, "lost, or its log was"),
-        ("SHOUT", "0001", "chat", 4, 2, 2, "the least of 2 hearers"),
-        ("WHISPER", "0001", "0009", 1, 0, None, "the receiver reports nothing"),
-        ("SHOUT", "0002", "empty room", 1, 0, None, "nobody reports one"),
+        ("WHISPER", "0001", "0002", 5, 3, 2, "the whisper or its log was lost"),
+        ("SHOUT", "0001", "chat", 4, 2, 2, "the smallest number of 2 receivers"),
+        ("WHISPER", "0001", "0009", 1, 0, None, "the receiver logs nothing"),
+        ("SHOUT", "0002", "empty room", 1, 0, None, "no node logs one"),
     ]
 
 
-def test_hashes_that_stand_for_several_nodes_are_told_and_not_parted(spark: SparkSession) -> None:
+def test_ambiguous_hashes_are_reported(spark: SparkSession) -> None:
     logs = [
         log(What.ENTER, 1, 2, 0, "bob"),
         log(What.ENTER, 1, 2, 1, "carol"),
@@ -114,15 +114,15 @@ def test_hashes_that_stand_for_several_nodes_are_told_and_not_parted(spark: Spar
     ]
     found = reduced(spark, logs)
     assert table(health.ambiguity(found)) == [
-        ("0002", "it came 1 times without having gone, as seen by 1"),
-        ("0002", "it came under the names bob, carol"),
-        ("0003", "a node with it met a peer with it, in 1 events"),
+        ("0002", "it entered again 1 times without leaving; nodes that saw it: 1"),
+        ("0002", "it entered with the names bob, carol"),
+        ("0003", "a node and its peer both have it, in 1 events"),
     ]
     notes = {one.name: one.notes for one in health.reports(found, SETTINGS)}
     assert "4 hashes were seen" in notes["health-ambiguity"][0]
 
 
-def test_a_wrong_clock_is_told_and_not_believed(spark: SparkSession) -> None:
+def test_a_wrong_clock_is_reported_and_not_used(spark: SparkSession) -> None:
     def claimed(node: int, when: float, claim: float) -> Logged:
         body = Log(Level.INFO, What.ENTER, node, 9, round((NOON + claim) * 1000), "x").encode()[0]
         return when, "k", body
@@ -136,9 +136,9 @@ def test_a_wrong_clock_is_told_and_not_believed(spark: SparkSession) -> None:
     assert began == {"0001": 0.2, "0002": -20.0, "0003": 0.0}
 
 
-def test_what_is_no_log_is_counted(spark: SparkSession) -> None:
+def test_messages_that_are_not_logs_are_counted(spark: SparkSession) -> None:
     found = reduced(spark, [(0, "k", b"nothing"), (0, "k", b"")])
     reports = {one.name: one for one in health.reports(found, SETTINGS)}
-    assert reports["health-events"].notes == ("2 messages of the stream are no logs",)
+    assert reports["health-events"].notes == ("2 messages of the stream are not logs",)
     assert table(reports["health-events"].frame) == []
     assert table(reports["health-clocks"].frame) == []

@@ -25,5 +25,5 @@ def test_an_example_runs_and_leaves_a_picture(
     assert f"see {picture}" in capsys.readouterr().out
 
 
-def test_every_example_is_tried() -> None:
+def test_every_example_is_run() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == {"rates", "talk"}

@@ -1,4 +1,4 @@
-"""docs/pipelines.md says what is so."""
+"""docs/pipelines.md lists every pipeline, and its example runs."""
 
 from __future__ import annotations
 

@@ -41,18 +41,18 @@ def messages_in(run: Run) -> int:
     return int(run.table().selectExpr("sum(messages)").collect()[0][0] or 0)
 
 
-def test_all_that_there_is_and_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_over_all_messages_replaces_the_last(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "data", "s", numbered(30))
     run = Run(spark, PIPELINES["traffic"], str(tmp_path / "out"), {"path": str(tmp_path / "data")})
     assert run.once().rows == 30
     write(tmp_path / "data", "s", numbered(5))
     assert run.once().total == 35
     assert messages_in(run) == 35
-    with pytest.raises(DepositError, match="was written as a whole"):
+    with pytest.raises(DepositError, match="was written by a run over all messages"):
         run.catch_up()
 
 
-def test_a_stream_with_nothing_in_it_has_empty_results(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_stream_has_empty_results(spark: SparkSession, tmp_path: Path) -> None:
     with Store(tmp_path / "data") as store:
         store.open("s")
     run = Run(spark, PIPELINES["traffic"], str(tmp_path / "out"), {"path": str(tmp_path / "data")})
@@ -61,7 +61,7 @@ def test_a_stream_with_nothing_in_it_has_empty_results(spark: SparkSession, tmp_
     run.release()
 
 
-def test_what_is_new_since_the_last_run(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_incremental_run_reads_new_messages(spark: SparkSession, tmp_path: Path) -> None:
     data, out = tmp_path / "data", str(tmp_path / "out")
 
     def catch_up() -> Progress:
@@ -79,7 +79,7 @@ def test_what_is_new_since_the_last_run(spark: SparkSession, tmp_path: Path) -> 
     with pytest.raises(DepositError, match="grows with a streaming query"):
         run.once()
     write(data, "s", numbered(1))
-    with pytest.raises(PipelineError, match="has windows of 60 s, which do not add up with 10 s"):
+    with pytest.raises(PipelineError, match="has windows of 60 s, which cannot be combined with windows of 10 s"):
         Run(spark, PIPELINES["traffic"], out, {"path": str(data)}, Settings(window=10)).catch_up()
 
 
@@ -153,7 +153,7 @@ def test_an_archive_and_back(spark: SparkSession, tmp_path: Path) -> None:
             assert [
                 (one.key, one.body) for one in client.stream(name).subscribe(since="earliest", until="now")
             ] == expected
-        with pytest.raises(PipelineError, match=r"stream '42' has messages already: .* or say --append"):
+        with pytest.raises(PipelineError, match=r"stream '42' has messages already: .* or use --append"):
             restore(spark, str(out), sink, streams=["42"])
         assert restore(spark, str(out), sink, streams=["42"], append=True) == {"42": 30}
         assert restore(spark, str(out), sink, into="all") == {"all": 31}
@@ -163,7 +163,7 @@ def test_an_archive_and_back(spark: SparkSession, tmp_path: Path) -> None:
             restore(spark, str(tmp_path / "nowhere"), sink)
 
 
-def test_what_the_source_says_is_told_plainly(spark: SparkSession, tmp_path: Path) -> None:
+def test_errors_of_the_source_have_no_traces(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "data", "s", numbered(1))
     options = {"path": str(tmp_path / "data"), "streams": "s,t"}
     missing = Run(spark, PIPELINES["traffic"], str(tmp_path / "a"), options)
@@ -174,7 +174,7 @@ def test_what_the_source_says_is_told_plainly(spark: SparkSession, tmp_path: Pat
         wrong.catch_up()
 
 
-def test_results_for_people_and_for_streams(spark: SparkSession, tmp_path: Path) -> None:
+def test_results_as_files_and_as_messages(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.createDataFrame([("a", 1, 0.5, None)], "name string, count long, part double, nothing string")
     timed = rows.selectExpr("timestamp_seconds(0) as time", "*")
     reports = [Report("one", "The first", timed, ("a note",)), Report("two", "The second", rows.limit(0))]

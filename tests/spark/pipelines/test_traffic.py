@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SETTINGS = Settings(window=10)
 
 
-def test_windows_by_prefix_and_the_parts_of_two_batches_add_up(spark: SparkSession) -> None:
+def test_windows_by_prefix_add_up_over_two_batches(spark: SparkSession) -> None:
     rows = stream([(0, "a.x", b"12"), (1, "a.y", b"1"), (2, "b", b""), (11, "a.x", b"123"), (12, "a.x", b"1")])
     whole = traffic.reduce(messages(spark, rows), SETTINGS)
     parts = traffic.reduce(messages(spark, rows[:2]), SETTINGS).unionByName(
@@ -60,7 +60,7 @@ def test_gaps_within_a_window_and_between_two(spark: SparkSession) -> None:
     assert table(found, "stream", "after", "before", "missing", "repeated") == [("s", 1, 5, 2, 0), ("s", 5, 9, 3, 0)]
 
 
-def test_no_gap_where_a_stream_was_made_anew_and_what_comes_twice_is_told(spark: SparkSession) -> None:
+def test_a_new_incarnation_is_no_gap_and_repeated_messages_are_counted(spark: SparkSession) -> None:
     anew = [("s", 1, 20.0, "k", b"", "two")]
     rows = stream([(0, "k", b""), (1, "k", b"")])
     assert table(traffic.gaps(traffic.reduce(messages(spark, rows + anew), SETTINGS))) == []

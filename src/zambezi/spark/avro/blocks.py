@@ -1,12 +1,13 @@
-"""Arrays and maps, which have their items in blocks.
+"""Arrays and maps, whose encoding has the items in blocks.
 
-They are read in two passes. The first only finds out where the items begin: where they have one size, or are numbers,
-for a whole block at once; otherwise item by item, all arrays together, as long as one of them has more, and by leaps
-when only a few long ones are left. The second reads all items of all arrays as one column, for which each has a cursor
-of its own. So arrays in arrays are walked once for each depth, and nothing is put together from pieces.
+They are read in two passes. The first pass only finds where the items begin. If items have one size, or are numbers, it
+does so for a whole block at once. Otherwise it moves item by item through all arrays together, as long as one of them
+has more items, and in leaps when only a few long arrays are left. The second pass reads the items of all arrays as one
+column, with a cursor for each item. So nested arrays are passed once for each depth, and no column is assembled from
+parts.
 
-What stays slow is a single body with thousands of arrays in an array: there are no leaps over what has arrays in it, as
-from a wrong octet such a walk can be as long as the body.
+A single body with thousands of arrays in an array stays slow: there are no leaps over items that contain arrays,
+because a walk that begins at a wrong byte can be as long as the body.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from zambezi.spark.avro.cursors import Cursors, Mask
 from zambezi.spark.avro.kinds import Kind, Record, String
 from zambezi.spark.columns import Array, Numbers
 
-_FEW: Final = 16  # arrays that are left over because they are longer than the others
-_MANY: Final = 32  # items that one of them still has
-_WINDOW: Final = 4096  # octets of each that are looked at together
+_FEW: Final = 16  # at most this many arrays are left: use leaps
+_MANY: Final = 32  # and one of them still has at least this many items
+_LEAP_SIZE: Final = 4096  # bytes of each array that one leap examines
 
 
 class _Items:
-    """Where the items of many arrays begin and end, as they are found."""
+    """The positions of the items of many arrays, collected in any order."""
 
     def __init__(self) -> None:
         nothing = np.empty(0, np.int64)
@@ -37,7 +38,7 @@ class _Items:
         self._found.append((arrays, begins, ends))
 
     def in_order(self) -> tuple[Numbers, Numbers, Numbers]:
-        """Of which array each item is, where it begins and where it ends: as they stand in the bodies."""
+        """Return, in the order of the bodies, the array of each item, where it begins and where it ends."""
         arrays, begins, ends = (np.concatenate(parts) for parts in zip(*self._found, strict=True))
         self._found.clear()
         if (begins[1:] >= begins[:-1]).all():
@@ -48,14 +49,16 @@ class _Items:
 
 @dataclass(frozen=True)
 class _Blocks(Kind):
-    """Items in blocks: how many, then these; in the end a block of none. A count below 0 is followed by the octets of
-    the block, so that it can be passed over."""
+    """Items in blocks: each block is a count and that many items; an empty block is the last.
+
+    After a negative count comes the size of the block in bytes, which allows readers to skip it.
+    """
 
     item: Kind
     is_flat = False
 
     def _read(self, cursors: Cursors) -> tuple[Array, Array]:
-        """Where the items of each cursor begin in a column (in the end, where the last ends), and the column."""
+        """Read all items. Return the offsets of each cursor's items in their column, and the column."""
         found = _Items()
         self._walk(cursors, found)
         arrays, begins, ends = found.in_order()
@@ -66,7 +69,7 @@ class _Blocks(Kind):
         column = self.item.read(items)
         wrong = np.zeros(len(cursors), np.bool_)
         wrong[arrays[items.bad]] = True
-        cursors.spoil(wrong)
+        cursors.mark_bad(wrong)
         offsets = np.zeros(len(cursors) + 1, np.int32)
         offsets[1:] = np.cumsum(np.bincount(arrays, minlength=len(cursors)))
         return pa.array(offsets), column
@@ -75,105 +78,106 @@ class _Blocks(Kind):
         self._walk(cursors, None)
 
     def _walk(self, cursors: Cursors, found: _Items | None) -> None:
-        """Move past all blocks, and note the items if they are wanted."""
+        """Move past all blocks, and add their items to `found` if it is given."""
         arrays = np.flatnonzero(~cursors.bad)
-        going = cursors.some(arrays)
+        going = cursors.subset(arrays)
         while len(arrays):
             counts, ends = self._block(going, found is not None)
             is_over = going.bad | (counts == 0)
             if is_over.any():
-                cursors.back(arrays[is_over], going.some(is_over))
-                arrays, going = arrays[~is_over], going.some(~is_over)
+                cursors.put_back(arrays[is_over], going.subset(is_over))
+                arrays, going = arrays[~is_over], going.subset(~is_over)
                 counts, ends = counts[~is_over], ends[~is_over]
             if found is None and len(arrays):
                 is_known = ends >= 0
-                going.places = np.where(is_known, ends, going.places)
+                going.positions = np.where(is_known, ends, going.positions)
                 counts = np.where(is_known, 0, counts)
             self._items(going, arrays, counts, found)
-            going.spoil((ends >= 0) & (going.places != ends))
+            going.mark_bad((ends >= 0) & (going.positions != ends))
 
     def _block(self, going: Cursors, is_read: bool) -> tuple[Numbers, Numbers]:
-        """How many items come next, and where they say that they end (-1 if they do not)."""
+        """Read the beginning of a block. Return its number of items, and where it ends (-1 if that is not given)."""
         counts = going.number()
         ends = np.full(len(going), -1, np.int64)
         with_size = np.flatnonzero(counts < 0)
         if len(with_size):
-            some = going.some(with_size)
+            some = going.subset(with_size)
             sizes = some.number()
-            some.spoil((sizes < 0) | (sizes > some.stops - some.places))
-            ends[with_size] = np.where(some.bad, -1, some.places + sizes)
-            going.back(with_size, some)
+            some.mark_bad((sizes < 0) | (sizes > some.stops - some.positions))
+            ends[with_size] = np.where(some.bad, -1, some.positions + sizes)
+            going.put_back(with_size, some)
             counts = np.abs(counts)
-        room = np.where(ends >= 0, ends, going.stops) - going.places
+        room = np.where(ends >= 0, ends, going.stops) - going.positions
         width = 1 if self.item.width is None else self.item.width
         if width:
-            going.spoil((counts < 0) | (counts > room // width))  # the least number has no absolute value
+            # The absolute value of the smallest number is negative.
+            going.mark_bad((counts < 0) | (counts > room // width))
         else:
-            going.spoil(counts < 0)
+            going.mark_bad(counts < 0)
             if is_read:
-                going.spend(counts)
+                going.use_allowance(counts)
         return counts, ends
 
     def _items(self, going: Cursors, arrays: Numbers, counts: Numbers, found: _Items | None) -> None:
-        """Move past the items of a block, by the way that is the shortest."""
+        """Move past the items of a block, by the fastest method for their type."""
         width = self.item.width
         if width is not None:
             if found is not None:
-                begins = np.repeat(going.places, counts) + width * _ranks(counts)
+                begins = np.repeat(going.positions, counts) + width * _ranks(counts)
                 found.add(np.repeat(arrays, counts), begins, begins + width)
-            going.places = going.places + width * (counts if width else 0)
+            going.positions = going.positions + width * (counts if width else 0)
         elif self.item.is_number:
             self._numbers(going, arrays, counts, found)
         else:
             self._one_by_one(going, arrays, counts, found)
 
     def _numbers(self, going: Cursors, arrays: Numbers, counts: Numbers, found: _Items | None) -> None:
-        lasts = going.bodies.lasts
-        firsts = np.searchsorted(lasts, going.places)
+        number_ends = going.bodies.number_ends
+        firsts = np.searchsorted(number_ends, going.positions)
         finals = firsts + counts - 1
-        # There are as many as there are octets that can be the last of one. The count itself ended with one of them.
-        wrong = lasts[np.minimum(finals, len(lasts) - 1)] >= going.stops
-        wrong |= finals >= len(lasts)
-        going.spoil(wrong)
+        # Each number has one byte that can be its last. So has the count, whose last byte is before the first number.
+        wrong = number_ends[np.minimum(finals, len(number_ends) - 1)] >= going.stops
+        wrong |= finals >= len(number_ends)
+        going.mark_bad(wrong)
         counts = np.where(wrong, 0, counts)
         if found is not None:
             index = np.repeat(firsts, counts) + _ranks(counts)
-            found.add(np.repeat(arrays, counts), lasts[index - 1] + 1, lasts[index] + 1)
-        going.places = np.where(counts > 0, lasts[np.where(wrong, 0, finals)] + 1, going.places)
+            found.add(np.repeat(arrays, counts), number_ends[index - 1] + 1, number_ends[index] + 1)
+        going.positions = np.where(counts > 0, number_ends[np.where(wrong, 0, finals)] + 1, going.positions)
 
     def _one_by_one(self, going: Cursors, arrays: Numbers, counts: Numbers, found: _Items | None) -> None:
         active = np.flatnonzero(counts)
-        walkers = going.some(active)
+        walkers = going.subset(active)
         left = counts[active]
         is_short = self.item.is_flat
         while len(active):
             steps = np.ones(1, np.int64)
             if is_short and len(active) <= _FEW and int(left.max()) >= _MANY:
                 steps = self._leap(walkers, left, arrays[active], found)
-                is_short = bool((steps >= _MANY).any())  # otherwise the items are long, and it does not pay
+                is_short = bool((steps >= _MANY).any())  # otherwise the items are long, and leaps are not faster
             else:
-                begins = walkers.places
+                begins = walkers.positions
                 self.item.skip(walkers)
                 if found is not None:
-                    found.add(arrays[active], begins, walkers.places)
+                    found.add(arrays[active], begins, walkers.positions)
             left = left - steps
             is_over: Mask = walkers.bad | (left == 0)
             if is_over.any():
-                going.back(active[is_over], walkers.some(is_over))
-                active, left, walkers = active[~is_over], left[~is_over], walkers.some(~is_over)
+                going.put_back(active[is_over], walkers.subset(is_over))
+                active, left, walkers = active[~is_over], left[~is_over], walkers.subset(~is_over)
 
     def _leap(self, walkers: Cursors, left: Numbers, arrays: Numbers, found: _Items | None) -> Numbers:
-        """Move past many items of a few long arrays; how many of each.
+        """Move past many items of a few long arrays. Return how many items of each.
 
-        Where an item would end is found for every octet at once, as if one began there. Then it is only to go from
-        each to the next.
+        For every byte at once, this computes where an item would end if it began there. Then it follows these ends
+        from item to item.
         """
-        sizes = np.minimum(walkers.stops - walkers.places, _WINDOW)
+        sizes = np.minimum(walkers.stops - walkers.positions, _LEAP_SIZE)
         index = np.repeat(np.arange(len(walkers)), sizes)
-        places = walkers.places[index] + _ranks(sizes)
-        everywhere = Cursors(walkers.bodies, walkers.owners[index], places, walkers.stops[index])
+        positions = walkers.positions[index] + _ranks(sizes)
+        everywhere = Cursors(walkers.bodies, walkers.owners[index], positions, walkers.stops[index])
         self.item.skip(everywhere)
-        jumps = np.where(everywhere.bad, -1, everywhere.places - walkers.places[index])
+        jumps = np.where(everywhere.bad, -1, everywhere.positions - walkers.positions[index])
         steps = np.zeros(len(walkers), np.int64)
         reached = np.zeros(len(walkers), np.int64)
         for number, (size, end) in enumerate(zip(sizes.tolist(), np.cumsum(sizes).tolist(), strict=True)):
@@ -186,16 +190,16 @@ class _Blocks(Kind):
                 at = nexts[at]
             steps[number], reached[number] = len(begins), at
             if found is not None and at >= 0:
-                start = int(walkers.places[number])
+                start = int(walkers.positions[number])
                 bounds = np.array([*begins, at], np.int64) + start
                 found.add(np.full(len(begins), arrays[number]), bounds[:-1], bounds[1:])
-        walkers.places = walkers.places + np.maximum(reached, 0)
-        walkers.spoil(reached < 0)
+        walkers.positions = walkers.positions + np.maximum(reached, 0)
+        walkers.mark_bad(reached < 0)
         return steps
 
 
 def _ranks(counts: Numbers) -> Numbers:
-    """0, 1, 2, ... for each count."""
+    """Return 0, 1, 2, ... up to each count."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) - np.repeat(ends - counts, counts)
@@ -203,7 +207,7 @@ def _ranks(counts: Numbers) -> Numbers:
 
 @dataclass(frozen=True)
 class List(_Blocks):
-    """Avro's array."""
+    """The type array."""
 
     @property
     def ddl(self) -> str:
@@ -215,13 +219,13 @@ class List(_Blocks):
 
 @dataclass(frozen=True)
 class Map(_Blocks):
-    """Avro's map: an array of keys, which are strings, with their values."""
+    """The type map: an array of pairs of a string key and a value."""
 
     item: Record
 
     @classmethod
     def of(cls, values: Kind) -> Map:
-        """The map of strings to these."""
+        """Return the map from strings to these values."""
         return cls(Record(("key", "value"), (String(), values)))
 
     @property

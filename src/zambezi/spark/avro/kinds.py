@@ -1,5 +1,4 @@
-"""The types of Avro, but for arrays: what Spark calls each, and how to read it or to pass over it, for many cursors at
-once."""
+"""The types of Avro except arrays and maps: the Spark type of each, and how many cursors at once read or skip it."""
 
 from __future__ import annotations
 
@@ -12,29 +11,29 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from zambezi.spark.avro.cursors import Cursors
-from zambezi.spark.columns import Array, Numbers, slices
+from zambezi.spark.columns import Array, Numbers, spans_to_array
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Kind(ABC):
-    """A type. `width` is the number of its octets, if that is always the same."""
+    """A type. `width` is the size of its values in bytes if all have the same size."""
 
     width: int | None = None
-    is_number: bool = False  # one number of variable length, whatever it means
-    is_flat: bool = True  # no arrays in it
+    is_number: bool = False  # its encoding is one number of variable length
+    is_flat: bool = True  # it contains no arrays or maps
 
     @property
     @abstractmethod
     def ddl(self) -> str:
-        """The type in Spark's words."""
+        """The type in Spark's DDL."""
 
     @abstractmethod
     def read(self, cursors: Cursors) -> Array:
-        """The next value of each cursor."""
+        """Read the next value of each cursor."""
 
     def skip(self, cursors: Cursors) -> None:
-        """Move past it, and find out no more than where it ends."""
+        """Move each cursor past the next value without decoding it."""
         if self.width is not None:
             cursors.take(self.width)
         elif self.is_number:
@@ -48,10 +47,11 @@ class Kind(ABC):
 
 @dataclass(frozen=True)
 class Null(Kind):
-    """Nothing, in no octets.
+    """The type null, whose values take no bytes.
 
-    Spark's word would be void. But Arrow casts arrays of it, as Spark does, to ones that are too short
-    (https://github.com/apache/arrow/issues/43838), and few files can have it. So it is a boolean that is always null.
+    Spark's type would be void. But when Spark casts such arrays, Arrow makes them too short
+    (https://github.com/apache/arrow/issues/43838), and few file formats support void. So it is a boolean that is always
+    null.
     """
 
     ddl = "boolean"
@@ -63,20 +63,20 @@ class Null(Kind):
 
 @dataclass(frozen=True)
 class Boolean(Kind):
-    """An octet that is 0 or 1."""
+    """The type boolean: a byte that is 0 or 1."""
 
     ddl = "boolean"
     width = 1
 
     def read(self, cursors: Cursors) -> Array:
         octets = cursors.bodies.octets[cursors.take(1)]
-        cursors.spoil(octets > 1)
+        cursors.mark_bad(octets > 1)
         return pa.array(octets.astype(np.bool_))
 
 
 @dataclass(frozen=True)
 class Int(Kind):
-    """A number of 32 bits."""
+    """The type int: a number of 32 bits."""
 
     ddl = "int"
     is_number = True
@@ -85,16 +85,16 @@ class Int(Kind):
         return pa.array(self.numbers(cursors))
 
     def numbers(self, cursors: Cursors) -> Any:
-        """The same, for numpy."""
+        """Read the next values as a numpy array."""
         numbers = cursors.number()
         found = numbers.astype(np.int32)
-        cursors.spoil(found != numbers)
+        cursors.mark_bad(found != numbers)
         return found
 
 
 @dataclass(frozen=True)
 class Long(Kind):
-    """A number of 64 bits."""
+    """The type long: a number of 64 bits."""
 
     ddl = "bigint"
     is_number = True
@@ -105,7 +105,7 @@ class Long(Kind):
 
 @dataclass(frozen=True)
 class Float(Kind):
-    """A float of 4 octets, or a double of 8."""
+    """The types float, with 4 bytes, and double, with 8 bytes."""
 
     width: int
 
@@ -114,35 +114,35 @@ class Float(Kind):
         return "float" if self.width == 4 else "double"
 
     def read(self, cursors: Cursors) -> Array:
-        return pa.array(cursors.bodies.seen_as(f"<f{self.width}")[cursors.take(self.width)])
+        return pa.array(cursors.bodies.as_numbers(f"<f{self.width}")[cursors.take(self.width)])
 
 
 @dataclass(frozen=True)
 class Bytes(Kind):
-    """Octets, and before them how many."""
+    """The type bytes: a length, then the bytes."""
 
     ddl = "binary"
 
     def read(self, cursors: Cursors) -> Array:
         begins, ends = cursors.span(cursors.number())
-        return slices(cursors.bodies.octets, begins, ends, pa.binary())
+        return spans_to_array(cursors.bodies.octets, begins, ends, pa.binary())
 
 
 @dataclass(frozen=True)
 class String(Kind):
-    """The same, but UTF-8."""
+    """The type string: a length, then UTF-8."""
 
     ddl = "string"
 
     def read(self, cursors: Cursors) -> Array:
         begins, ends = cursors.span(cursors.number())
-        found = slices(cursors.bodies.octets, begins, ends, pa.string())
+        found = spans_to_array(cursors.bodies.octets, begins, ends, pa.string())
         try:
             found.validate(full=True)
         except pa.ArrowInvalid:
-            # Arrow does not say which of them: this column is looked at one by one.
+            # Arrow does not say which strings are invalid: this column is decoded one by one.
             texts = [_text(octets) for octets in found.cast(pa.binary()).to_pylist()]
-            cursors.spoil(np.array([text is None for text in texts]))
+            cursors.mark_bad(np.array([text is None for text in texts]))
             return pa.array([text or "" for text in texts], pa.string())
         return found
 
@@ -156,19 +156,19 @@ def _text(octets: bytes) -> str | None:
 
 @dataclass(frozen=True)
 class Fixed(Kind):
-    """As many octets as the schema says."""
+    """The type fixed: as many bytes as the schema says."""
 
     width: int
     ddl = "binary"
 
     def read(self, cursors: Cursors) -> Array:
         begins, ends = cursors.span(np.full(len(cursors), self.width, np.int64))
-        return slices(cursors.bodies.octets, begins, ends, pa.binary())
+        return spans_to_array(cursors.bodies.octets, begins, ends, pa.binary())
 
 
 @dataclass(frozen=True)
 class Enum(Kind):
-    """One of some names, by its number."""
+    """The type enum: the number of a symbol."""
 
     symbols: tuple[str, ...]
     ddl = "string"
@@ -179,12 +179,12 @@ class Enum(Kind):
         return pa.array(self.symbols, pa.string()).take(pa.array(chosen))
 
 
-# Types with others in them
+# Types that contain other types
 
 
 @dataclass(frozen=True)
 class Record(Kind):
-    """Fields, one after another."""
+    """The type record: its fields one after another."""
 
     names: tuple[str, ...]
     kinds: tuple[Kind, ...]
@@ -225,11 +225,11 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class Union(Kind):
-    """One of several types, and before it which.
+    """A union: the number of a branch, then a value of that branch's type.
 
-    As Spark's from_avro has it: null makes a value that may be null. Of the other types a single one is itself, int and
-    long are one bigint, float and double one double; anything else is a struct of member0, member1, ..., of which the
-    one that was chosen is not null.
+    It is converted as in Spark's from_avro. A branch null makes the value nullable. If there is one other branch, the
+    value has its type; int and long become one bigint, float and double one double; other unions become a struct of
+    member0, member1, ..., in which only the chosen member is not null.
     """
 
     branches: tuple[Kind, ...]
@@ -240,7 +240,7 @@ class Union(Kind):
 
     @property
     def present(self) -> tuple[Kind, ...]:
-        """The branches without null."""
+        """The branches other than null."""
         return tuple(kind for kind in self.branches if not isinstance(kind, Null))
 
     @property
@@ -255,7 +255,7 @@ class Union(Kind):
         return _struct(self._names, self.present) if self.present else Null().ddl
 
     def _merged(self) -> Kind | None:
-        """The one type that stands for all branches, if one does."""
+        """Return the single type that all branches become; None if they become a struct."""
         kinds = self.present
         if len(kinds) == 1:
             return kinds[0]
@@ -275,9 +275,9 @@ class Union(Kind):
             if len(index) == count:
                 columns.append(kind.read(cursors))
                 continue
-            some = cursors.some(index)
+            some = cursors.subset(index)
             columns.append(kind.read(some))
-            cursors.back(index, some)
+            cursors.put_back(index, some)
         if not columns:
             return Null().read(cursors)
         if self._merged() is None:
@@ -296,16 +296,16 @@ class Union(Kind):
         for number, kind in enumerate(self.branches):
             index = np.flatnonzero(chosen == number)
             if len(index) and kind.width != 0:
-                some = cursors.some(index)
+                some = cursors.subset(index)
                 kind.skip(some)
-                cursors.back(index, some)
+                cursors.put_back(index, some)
 
 
 def _spread(column: Array, index: Numbers, count: int) -> Array:
-    """A column of `count` values, of which those at `index` are given and the others null."""
-    places = np.full(count, -1, np.int64)
-    places[index] = np.arange(len(index))
-    is_missing = places < 0
-    if len(index) == count and (count < 2 or (places[1:] > places[:-1]).all()):
+    """Return a column of `count` values: those of `column` at `index`, and nulls elsewhere."""
+    positions = np.full(count, -1, np.int64)
+    positions[index] = np.arange(len(index))
+    is_missing = positions < 0
+    if len(index) == count and (count < 2 or (positions[1:] > positions[:-1]).all()):
         return column
-    return column.take(pa.array(places, mask=is_missing))
+    return column.take(pa.array(positions, mask=is_missing))

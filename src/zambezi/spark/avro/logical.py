@@ -1,7 +1,7 @@
-"""Logical types: what a number or octets mean.
+"""Logical types: the meaning of a number or of bytes.
 
-Avro says that a logical type that is not known, or makes no sense, is as if it were not there. So times in nanoseconds,
-which Spark has not, stay numbers, and durations and decimals without a scale stay octets.
+Avro says that a reader must ignore a logical type that is unknown or invalid. So times in nanoseconds, which Spark does
+not have, stay numbers, and durations and decimals without a valid scale stay bytes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from zambezi.spark.columns import Array
 from zambezi.spark.errors import SchemaError
 
 _DAY: Final = 86_400_000_000  # microseconds
-_MOST_DIGITS: Final = 38  # of a decimal, in Spark as in Arrow
-_WIDE: Final = 16  # octets of a decimal in Arrow
+_MAX_DIGITS: Final = 38  # of a decimal, in Spark and in Arrow
+_DECIMAL_SIZE: Final = 16  # bytes of a decimal in Arrow
 _DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _UUID: Final = 36  # characters
 _HYPHENS: Final = (8, 13, 18, 23)
@@ -27,7 +27,7 @@ _HYPHENS: Final = (8, 13, 18, 23)
 
 @dataclass(frozen=True)
 class Date(Kind):
-    """Days since 1970."""
+    """The logical type date: days since 1970."""
 
     ddl = "date"
     is_number = True
@@ -38,9 +38,9 @@ class Date(Kind):
 
 @dataclass(frozen=True)
 class Moment(Kind):
-    """A time of day, or one since 1970: a number of microseconds, or with `factor` of something larger."""
+    """A time of day, or a time since 1970: a number of units of `factor` microseconds."""
 
-    name: str  # as Spark calls it
+    name: str  # of the type in Spark
     factor: int = 1
     is_number = True
 
@@ -52,7 +52,7 @@ class Moment(Kind):
         numbers = cursors.number()
         least, end = (0, _DAY) if self._is_of_day else (-(1 << 63), 1 << 63)
         wrong = (numbers < -(-least // self.factor)) | (numbers > (end - 1) // self.factor)
-        cursors.spoil(wrong)
+        cursors.mark_bad(wrong)
         return pa.array(np.where(wrong, 0, numbers) * self.factor).cast(self._type)
 
     @property
@@ -68,7 +68,7 @@ class Moment(Kind):
 
 @dataclass(frozen=True)
 class Decimal(Kind):
-    """A whole number in two's complement, the highest octet first, of which some digits are behind the point."""
+    """The logical type decimal: a big-endian integer in two's complement, divided by a power of ten."""
 
     octets: Bytes | Fixed
     precision: int
@@ -86,14 +86,14 @@ class Decimal(Kind):
         width = self.octets.width
         sizes = cursors.number() if width is None else np.full(len(cursors), width, np.int64)
         begins, ends = cursors.span(sizes)
-        wrong = (begins == ends) | (ends - begins > max(_WIDE, width or 0))
+        wrong = (begins == ends) | (ends - begins > max(_DECIMAL_SIZE, width or 0))
         octets = cursors.bodies.octets
         sign = np.where(octets[begins] >= 0x80, 0xFF, 0).astype(np.uint8)
-        values = np.empty((len(cursors), _WIDE), np.uint8)
-        for number in range(_WIDE):
-            places = ends - 1 - number
-            values[:, number] = np.where(places >= begins, octets[np.maximum(places, 0)], sign)
-        for number in range(_WIDE, width or 0):
+        values = np.empty((len(cursors), _DECIMAL_SIZE), np.uint8)
+        for number in range(_DECIMAL_SIZE):
+            positions = ends - 1 - number
+            values[:, number] = np.where(positions >= begins, octets[np.maximum(positions, 0)], sign)
+        for number in range(_DECIMAL_SIZE, width or 0):
             wrong |= octets[np.maximum(ends - 1 - number, 0)] != sign
         wrong |= (values[:, -1] ^ sign) >= 0x80
         low, high = values.view("<u8").T
@@ -101,7 +101,7 @@ class Decimal(Kind):
         most = 10**self.precision - 1
         wrong |= (high > most >> 64) | ((high == most >> 64) & (low > most & 0xFFFFFFFFFFFFFFFF))
         wrong |= (high < -most >> 64) | ((high == -most >> 64) & (low < -most & 0xFFFFFFFFFFFFFFFF))
-        cursors.spoil(wrong)
+        cursors.mark_bad(wrong)
         values[wrong] = 0
         kind = pa.decimal128(self.precision, self.scale)
         return pa.Array.from_buffers(kind, len(cursors), [None, pa.py_buffer(values)])
@@ -109,7 +109,7 @@ class Decimal(Kind):
 
 @dataclass(frozen=True)
 class Uuid(Kind):
-    """A UUID in 16 octets, as the text that it is in Avro's strings."""
+    """A UUID of 16 bytes. It becomes text, like a UUID in a string."""
 
     ddl = "string"
     width = 16
@@ -125,7 +125,7 @@ class Uuid(Kind):
         return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(texts)])
 
 
-_MEANINGS: Final[dict[tuple[Kind, object], Kind]] = {
+_LOGICAL_TYPES: Final[dict[tuple[Kind, object], Kind]] = {
     (Int(), "date"): Date(),
     (Int(), "time-millis"): Moment("time(3)", 1000),
     (Long(), "time-micros"): Moment("time(6)"),
@@ -138,12 +138,12 @@ _MEANINGS: Final[dict[tuple[Kind, object], Kind]] = {
 }
 
 
-def meaning(kind: Kind, schema: dict[str, Any]) -> Kind:
-    """What a type means by its schema; the type itself, if it means no more."""
+def logical_type(kind: Kind, schema: dict[str, Any]) -> Kind:
+    """Return the logical type of a schema; the type itself if the schema has no valid logical type."""
     logical = schema.get("logicalType")
     if logical == "decimal" and isinstance(kind, Bytes | Fixed):
         return _decimal(kind, schema)
-    return _MEANINGS.get((kind, logical), kind) if isinstance(logical, str) else kind
+    return _LOGICAL_TYPES.get((kind, logical), kind) if isinstance(logical, str) else kind
 
 
 def _decimal(kind: Bytes | Fixed, schema: dict[str, Any]) -> Kind:
@@ -152,9 +152,9 @@ def _decimal(kind: Bytes | Fixed, schema: dict[str, Any]) -> Kind:
         return kind
     if isinstance(kind, Fixed) and 10**precision > 1 << (8 * kind.width - 1 if kind.width else 0):
         return kind
-    if precision > _MOST_DIGITS:
+    if precision > _MAX_DIGITS:
         raise SchemaError(
-            f"a decimal of {precision} digits is more than Spark has, {_MOST_DIGITS}: "
-            "leave out its logicalType, and it is read as octets"
+            f"a decimal has at most {_MAX_DIGITS} digits in Spark, not {precision}: "
+            "remove its logicalType, and it is read as bytes"
         )
     return Decimal(kind, precision, scale)

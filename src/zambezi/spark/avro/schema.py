@@ -1,7 +1,7 @@
-"""Schemas: from JSON to types, with the names that types can have; and the fingerprint that stands for a schema.
+"""The parser of schemas, from JSON to types, and the fingerprint of a schema.
 
-A record, an enum and a fixed have names, by which they can be used again further on. A name without dots is in the
-namespace that is said beside it, or else in that of the type around it.
+A record, an enum and a fixed have names, by which later parts of the schema can refer to them. A name without dots is
+in the namespace that is given beside it, or else in the namespace of the enclosing type.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from zambezi.spark.avro.blocks import List, Map
 from zambezi.spark.avro.kinds import Boolean, Bytes, Enum, Fixed, Float, Int, Kind, Long, Null, Record, String, Union
-from zambezi.spark.avro.logical import meaning
+from zambezi.spark.avro.logical import logical_type
 from zambezi.spark.errors import SchemaError
 
 _SIMPLE: Final[dict[str, Kind]] = {
@@ -28,57 +28,57 @@ _SIMPLE: Final[dict[str, Kind]] = {
     "string": String(),
 }
 _NAMED: Final = ("record", "enum", "fixed")
-_LARGEST: Final = (1 << 31) - 1  # octets in an Arrow column
+_MAX_SIZE: Final = (1 << 31) - 1  # bytes in an Arrow column
 
 
-def loaded(text: str) -> Any:
-    """The JSON of a schema."""
+def parse_json(text: str) -> Any:
+    """Parse the JSON of a schema."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SchemaError(f"an Avro schema is JSON, and this is none: {error}") from None
+        raise SchemaError(f"an Avro schema must be JSON: {error}") from None
 
 
 def kind_of(schema: Any) -> Kind:
-    """The type that a schema describes."""
+    """Return the type that a schema describes."""
     return _Parser().kind(schema, "")
 
 
 class _Parser:
     def __init__(self) -> None:
-        self._known: dict[str, Kind | None] = {}  # None: it is not yet at its end
+        self._known: dict[str, Kind | None] = {}  # None while its definition is being parsed
         self._path: list[str] = []
 
     def kind(self, schema: Any, space: str) -> Kind:
         if isinstance(schema, str):
-            return self._called(schema, space)
+            return self._by_name(schema, space)
         if isinstance(schema, list):
             return self._union(schema, space)
         what = schema.get("type") if isinstance(schema, dict) else None
         if isinstance(what, dict | list):
             return self.kind(what, space)
         if not isinstance(what, str):
-            raise self._error(f"a schema is a name, a list, or an object with a type, and not {schema!r:.80}")
+            raise self._error(f"a schema must be a name, a list, or an object with a type, not {schema!r:.80}")
         if what == "array":
             return List(self.kind(self._part(schema, "items", "array"), space))
         if what == "map":
             return Map.of(self.kind(self._part(schema, "values", "map"), space))
         if what in _NAMED:
             return self._named(schema, space)
-        return meaning(self._called(what, space), schema)
+        return logical_type(self._by_name(what, space), schema)
 
-    def _called(self, name: str, space: str) -> Kind:
+    def _by_name(self, name: str, space: str) -> Kind:
         if name in _SIMPLE:
             return _SIMPLE[name]
         whole = _whole(name, space)
         if whole not in self._known:
             known = ", ".join([*_SIMPLE, *_NAMED, "array", "map", *self._known])
-            raise self._error(f"type {whole!r} is not known here: there are {known}")
+            raise self._error(f"type {whole!r} is not known here: the types are {known}")
         kind = self._known[whole]
         if kind is None:
             raise self._error(
-                f"type {whole!r} has itself in it, and a column has no such type: "
-                "read the octets as `bytes` if they have a length, or leave them to a reader of your own"
+                f"type {whole!r} contains itself, and a column cannot have a recursive type: "
+                "read the value as `bytes` if it has a length, or decode it with another library"
             )
         return kind
 
@@ -86,7 +86,7 @@ class _Parser:
         space, names = _names(schema, space)
         for name in names:
             if name in self._known or name in _SIMPLE:
-                raise self._error(f"there is a type {name!r} already")
+                raise self._error(f"type {name!r} is defined twice")
             self._known[name] = None
         kind = self._body(schema, space)
         self._known.update(dict.fromkeys(names, kind))
@@ -96,21 +96,21 @@ class _Parser:
         if schema["type"] == "enum":
             symbols = self._part(schema, "symbols", "enum")
             if not isinstance(symbols, list) or not symbols or not all(isinstance(symbol, str) for symbol in symbols):
-                raise self._error(f"the symbols of an enum are a list of names, and not {symbols!r:.80}")
+                raise self._error(f"the symbols of an enum must be a list of names, not {symbols!r:.80}")
             return Enum(tuple(symbols))
         if schema["type"] == "fixed":
             size = self._part(schema, "size", "fixed")
-            if type(size) is not int or not 0 <= size <= _LARGEST:
-                raise self._error(f"the size of a fixed is a number of octets, and not {size!r:.80}")
-            return meaning(Fixed(size), schema)
+            if type(size) is not int or not 0 <= size <= _MAX_SIZE:
+                raise self._error(f"the size of a fixed must be a number of bytes, not {size!r:.80}")
+            return logical_type(Fixed(size), schema)
         fields = self._part(schema, "fields", "record")
         if not isinstance(fields, list) or not all(
             isinstance(field, dict) and isinstance(field.get("name"), str) and "type" in field for field in fields
         ):
-            raise self._error("the fields of a record are a list of objects, each with a name and a type")
+            raise self._error("the fields of a record must be a list of objects, each with a name and a type")
         names = tuple(field["name"] for field in fields)
         if len(set(names)) < len(names):
-            raise self._error(f"a record has each field once, and not {', '.join(names)}")
+            raise self._error(f"the fields of a record must have different names, not {', '.join(names)}")
         kinds = []
         for field in fields:
             with self._inside(field["name"]):
@@ -120,11 +120,11 @@ class _Parser:
     def _union(self, schemas: list[Any], space: str) -> Kind:
         seen = [_branch(schema, space) for schema in schemas]
         if not seen:
-            raise self._error("a union has at least one type")
+            raise self._error("a union must have at least one type")
         if None in seen:
-            raise self._error("a union has no unions in it: write their types into the one")
+            raise self._error("a union cannot contain another union: put all types into one")
         if len(set(seen)) < len(seen):
-            raise self._error(f"a union has each type once, and not {', '.join(map(str, seen))}")
+            raise self._error(f"a union can contain each type only once, not {', '.join(map(str, seen))}")
         return Union(tuple(self.kind(schema, space) for schema in schemas))
 
     def _part(self, schema: dict[str, Any], name: str, what: str) -> Any:
@@ -143,12 +143,12 @@ class _Parser:
 
 
 def _whole(name: str, space: str) -> str:
-    """A name with its namespace."""
+    """Return a name with its namespace."""
     return name if "." in name or not space else f"{space}.{name}"
 
 
 def _names(schema: dict[str, Any], space: str) -> tuple[str, list[str]]:
-    """The namespace inside a type, and all names that it has. Without a name it just cannot be used again."""
+    """Return the namespace inside a type, and its names: none if it is anonymous, which allows no references to it."""
     name, aliases = schema.get("name"), schema.get("aliases", [])
     if not isinstance(name, str) or not name:
         return space, []
@@ -159,7 +159,7 @@ def _names(schema: dict[str, Any], space: str) -> tuple[str, list[str]]:
 
 
 def _branch(schema: Any, space: str) -> str | None:
-    """What must differ in the branches of a union: the name of a type that has one, or the type; None for a union."""
+    """Return the part of a branch that must be unique in a union: its name, or its type; None for a union."""
     if isinstance(schema, dict):
         what = schema.get("type")
         if what in _NAMED:
@@ -174,14 +174,14 @@ def _branch(schema: Any, space: str) -> str | None:
 
 
 def fingerprint(schema: Any) -> bytes:
-    """The CRC-64-AVRO of a schema's canonical form, as it stands in a single object.
+    """Return the CRC-64-AVRO of the canonical form of a schema, as in a single-object encoding.
 
     >>> fingerprint("int").hex()
     '8f5c393f1ad57572'
     """
     found = _EMPTY
-    for octet in canonical(schema).encode():
-        found = (found >> 8) ^ _table()[(found ^ octet) & 0xFF]
+    for byte in canonical(schema).encode():
+        found = (found >> 8) ^ _table()[(found ^ byte) & 0xFF]
     return found.to_bytes(8, "little")
 
 
@@ -199,8 +199,8 @@ def _table() -> list[int]:
 
 
 def canonical(schema: Any, space: str = "") -> str:
-    """The form of a schema that is the same for all that are read alike: full names, nothing but what is needed, in a
-    fixed order, without spaces."""
+    """Return the canonical form of a schema: full names, only the attributes that decoding needs, in a fixed order and
+    without spaces."""
     if isinstance(schema, list):
         return f"[{','.join(canonical(one, space) for one in schema)}]"
     if isinstance(schema, str):

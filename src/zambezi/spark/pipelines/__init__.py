@@ -1,4 +1,4 @@
-"""Pipelines: what there is in streams, as results that people can use. docs/pipelines.md shows them at work.
+"""Pipelines: they turn streams into tables and reports. docs/pipelines.md explains them.
 
 from zambezi.spark import session
 from zambezi.spark.pipelines import PIPELINES, Run

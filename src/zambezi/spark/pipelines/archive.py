@@ -1,10 +1,10 @@
-"""`archive`: streams as Parquet, by stream and date, each message once, for Spark and for everybody else.
+"""`archive`: it writes streams to Parquet, by stream and date, each message once for every reader.
 
     OUT/stream=readings/date=2026-11-15/batch-00000017-0000.parquet
 
-Any program that reads Parquet reads it: `zambezi.spark.pipelines.deposit` says why it sees each message once. The date
-is that of the journal, in UTC. A run goes on where the last one ended, so the archive may be brought up to date by a
-timer, or follow the streams all the time.
+Any program that reads Parquet can read it: `zambezi.spark.pipelines.deposit` says why it sees each message once. The
+date is from the time in the journal, in UTC. A run continues where the last one ended, so a timer can update the
+archive, or it can follow the streams all the time.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from zambezi.spark.pipelines.pipeline import Pipeline, Report, Settings, Share, unshared
+from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, uncached
 
 COLUMNS: Final = "sequence long, timestamp timestamp, key string, body binary, incarnation string"
 
 
 def reduce(messages: DataFrame, settings: Settings) -> DataFrame:  # noqa: ARG001 - the signature of `reduce`
-    """Messages as they are, with the day that they are of."""
+    """Add the date to messages."""
     return messages.select(
         "sequence", "timestamp", "key", "body", "incarnation", "stream", sql.to_date("timestamp").alias("date")
     )
 
 
 def contents(table: DataFrame) -> DataFrame:
-    """What the archive has of each stream. `missing` are sequences between the first and the last that it has not."""
+    """Return a summary of each stream. `missing` is the number of sequences between the first and the last that the
+    archive does not have."""
     count = sql.count("sequence")
     return (
         table.groupBy("stream", "incarnation")
@@ -44,8 +45,8 @@ def contents(table: DataFrame) -> DataFrame:
     )
 
 
-def reports(table: DataFrame, settings: Settings, share: Share = unshared) -> Sequence[Report]:  # noqa: ARG001 - the signature of `reports`
-    """What people look at."""
+def reports(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Report]:  # noqa: ARG001 - the signature of `reports`
+    """Return the reports."""
     return (Report("archive-streams", "Archive: streams", contents(table)),)
 
 

@@ -1,31 +1,33 @@
-"""Parquet that holds each batch once, whoever reads it and whatever was killed.
+"""A Parquet table that contains each batch exactly once, for every reader, even if runs are killed.
 
-Spark's own file sink writes where readers look, and keeps a list of the files that count. Readers that know the list
-see each row once; a plain glob, or another program, also sees what attempts that were killed have left. Here a file
-appears where readers look only when its batch is complete, under a name that only its batch can have:
+Spark's own file sink writes files into the directory that readers use, and keeps a list of the valid files. A reader
+that knows the list sees each row once. A plain glob, or another program, also sees the files of killed attempts. Here a
+file appears in the directory of readers only when its batch is complete, under a name that is unique to its batch:
 
-    ROOT/stream=readings/date=2026-11-15/batch-00000017-0000.parquet     what readers see
+    ROOT/stream=readings/date=2026-11-15/batch-00000017-0000.parquet     a file for readers
     ROOT/.zambezi/staging/17-5f3a09c1/...                                a batch that is being written
-    ROOT/.zambezi/moving/17.json                                         a batch that is complete, and is being moved
-    ROOT/.zambezi/done/17.json                                           a batch that is there
+    ROOT/.zambezi/moving/17.json                                         a complete batch that is being moved
+    ROOT/.zambezi/done/17.json                                           a finished batch
 
-A batch is staged; its moves are written down; the files are moved, one by one, each by a rename; it is noted as done.
-If that is cut off before the moves are written down, nothing is to be seen of it, and the batch is staged anew when it
-comes again. After that, the moves are taken up where they ended: what was staged is not computed again. So at any time
-a row is to be seen at most once, rows that were to be seen never vanish, and when a batch is done all its rows are
-there. That the same batch comes again with the same number is Spark's promise to `foreachBatch`.
+A batch takes four steps: its files are staged; a note lists the moves; the files are moved one by one, each by a
+rename; a second note marks the batch as done. If the run is killed before the first note, readers see nothing of the
+batch, and it is staged again when Spark repeats it. After the first note, the next run continues the moves, and does
+not compute the batch again. So at any time readers see a row at most once, rows never disappear, and when a batch is
+done readers see all its rows. Spark promises to `foreachBatch` that a repeated batch has the same rows and the same
+number.
 
-Power may fail, too. Each step waits until the disk has the one before it: what is staged, and what Spark has written
-down of the batch in its checkpoint, before the moves are noted; the moves before the batch is noted as done.
+This also holds if the power fails. Each step waits until the results of the step before are on disk: the staged files,
+and Spark's checkpoint of the batch, before the note of the moves; the moves before the note that the batch is done.
 
-And two runs may be started by mistake. A run holds a lock from its beginning to its end, and a second one is told who
-does. A driver that was killed leaves its Java behind for a moment, which may still be staging: so each attempt stages
-in a directory of its own, and what another one leaves is never moved.
+Two runs can be started by mistake. So a run holds a lock from its beginning to its end, and a second run fails with an
+error that names the first. The Java process of a killed driver can live for a moment and still be staging: so each
+attempt stages in its own directory, and files of another attempt are never moved.
 
-It needs a file system that renames: any local or network disk, HDFS. Object stores copy instead: a copy that is cut off
-leaves no file, so it should hold there too, at a price; nobody has tried. All is done through Hadoop's file systems, by
-the driver. The lock, and waiting for the disk, are for paths that the driver's machine has mounted: elsewhere it is for
-the user to start one run at a time, and for the file system to keep what was closed.
+The table needs a file system with atomic renames: any local or network disk, or HDFS. Object stores copy instead of
+renaming. An interrupted copy leaves no file, so the guarantees should hold there too, but more slowly; this has not
+been tested. The driver does all of this through Hadoop's file systems. The lock and the waits for the disk work only
+for paths that are mounted on the driver's machine. Elsewhere the user must start one run at a time, and the file system
+must keep closed files.
 """
 
 from __future__ import annotations
@@ -44,22 +46,22 @@ from zambezi.spark.pipelines.disk import Lock, sync
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OWN: Final = ".zambezi"  # readers leave out what begins with a dot
-KEPT: Final = 100  # notes of batches that are done
+OWN: Final = ".zambezi"  # readers ignore names that begin with a dot
+KEPT: Final = 100  # notes of finished batches
 CHECKPOINT: Final = "checkpoint"
 STAGING: Final = "staging"
 MOVING: Final = "moving"
 DONE: Final = "done"
-ONCE: Final = "once"  # the query of a table that is written as a whole
+ONCE: Final = "once"  # in place of a query id: the table is replaced as a whole
 
 
 class DepositError(SparkError):
-    """A directory of results that cannot be written to; the text says why, and what to do."""
+    """An output directory that cannot be written to. The text says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What is noted of a batch that is there. `watermark` is in microseconds since 1970."""
+    """The note of a finished batch. `watermark` is in microseconds since 1970."""
 
     query: str
     batch: int
@@ -69,22 +71,22 @@ class Done:
     octets: int = 0
     watermark: int = 0
     total: int = 0  # rows of all batches
-    window: float = 0.0  # seconds, where rows are sums by window
+    window: float = 0.0  # seconds, if rows are sums by window
 
 
 class Files:
-    """A file system, as Hadoop has it: local, HDFS and others by the same calls."""
+    """A file system of Hadoop: local disks, HDFS and others, with the same calls."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         context: Any = spark.sparkContext
         self._path: Any = context._jvm.org.apache.hadoop.fs.Path
         configuration = context._jsc.hadoopConfiguration()
-        given = self._path(root)
-        self._system = given.getFileSystem(configuration)
-        whole = self._system.makeQualified(given)
-        self.root = str(whole.toString()).rstrip("/")
-        # Where it is for Python, if it is on a disk of this machine.
-        self.local = Path(whole.toUri().getPath()) if self._system.getScheme() == "file" else None
+        relative = self._path(root)
+        self._system = relative.getFileSystem(configuration)
+        qualified = self._system.makeQualified(relative)
+        self.root = str(qualified.toString()).rstrip("/")
+        # The path for Python, if it is on a disk of this machine.
+        self.local = Path(qualified.toUri().getPath()) if self._system.getScheme() == "file" else None
 
     def path(self, *parts: str) -> Any:
         return self._path("/".join((self.root, *parts)))
@@ -93,13 +95,13 @@ class Files:
         return bool(self._system.exists(self.path(*parts)))
 
     def names(self, *parts: str) -> list[str]:
-        """What is in a directory; nothing, if there is none."""
+        """Return the names in a directory; none if it does not exist."""
         if not self.exists(*parts):
             return []
         return sorted(str(one.getPath().getName()) for one in self._system.listStatus(self.path(*parts)))
 
     def files(self, *parts: str) -> Iterator[tuple[str, int]]:
-        """All files below a directory, by their path in it, and their sizes."""
+        """Yield the relative path and the size of all files below a directory."""
         top = str(self.path(*parts).toUri().getPath()).rstrip("/") + "/"
         if not self.exists(*parts):
             return
@@ -116,7 +118,7 @@ class Files:
             stream.close()
 
     def write(self, octets: bytes, *parts: str) -> None:
-        """Write a file as a whole: it is there with all its octets, or not at all; and it stays."""
+        """Write a file atomically: readers see the whole file or none. It is on disk when this returns."""
         fresh = (*parts[:-1], f".{parts[-1]}.new")
         stream = self._system.create(self.path(*fresh), True)
         try:
@@ -138,7 +140,7 @@ class Files:
         self._system.delete(self.path(*parts), True)
 
     def sync_file(self, *parts: str) -> None:
-        """Wait until the disk has a file, and the checksums that Hadoop keeps beside it."""
+        """Wait until a file, and the checksums that Hadoop keeps beside it, are on disk."""
         if self.local is None:
             return
         path = self.local.joinpath(*parts)
@@ -148,7 +150,7 @@ class Files:
                 sync(one)
 
     def sync_directories(self, directories: Iterable[tuple[str, ...]]) -> None:
-        """Wait until the disk knows what is in directories, and that they are there."""
+        """Wait until directories and their parents are on disk, with the names in them."""
         if self.local is None:
             return
         every = {parts[:depth] for parts in directories for depth in range(len(parts) + 1)}
@@ -157,7 +159,7 @@ class Files:
 
 
 class Deposit:
-    """A table in Parquet that grows batch by batch."""
+    """A Parquet table that grows batch by batch."""
 
     def __init__(self, spark: SparkSession, root: str, directories: tuple[str, ...]) -> None:
         self._spark = spark
@@ -168,18 +170,18 @@ class Deposit:
         self._lock = Lock(self._files.local, OWN) if self._files.local is not None else None
 
     def hold(self) -> None:
-        """Let nobody else write here until `release()`, or the end of this process; InUse, if somebody does."""
+        """Lock the directory until `release()` or the end of this process. Raise InUse if another run has locked it."""
         if self._lock is not None:
             self._lock.take()
 
     def release(self) -> None:
-        """Let others write here."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.release()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold it for a while."""
+        """Hold the lock during a `with` block."""
         self.hold()
         try:
             yield
@@ -187,33 +189,37 @@ class Deposit:
             self.release()
 
     def last(self) -> Done | None:
-        """The newest batch that is there."""
+        """Return the note of the last finished batch; None if there is none."""
         numbers = [int(name.removesuffix(".json")) for name in self._files.names(OWN, DONE) if name[0].isdigit()]
         if not numbers:
             return None
         return Done(**json.loads(self._files.read(OWN, DONE, f"{max(numbers)}.json")))
 
     def claim(self, query: str) -> Done | None:
-        """The newest batch, if this table is the query's own; DepositError, if it is another's."""
+        """Return the last finished batch. Raise DepositError if the table belongs to another query."""
         last = self.last()
         if last is not None and last.query != query:
-            other = "was written as a whole" if last.query == ONCE else "is of another query, or its checkpoint is lost"
-            raise DepositError(f"{self.root} {other}: choose another directory, or remove this one to begin anew")
+            problem = (
+                "was written by a run over all messages"
+                if last.query == ONCE
+                else "belongs to another query, or its checkpoint is lost"
+            )
+            raise DepositError(f"{self.root} {problem}: choose another directory, or remove this one to start again")
         return last
 
     def recover(self) -> None:
-        """Take up moves that were cut off."""
+        """Finish moves that were interrupted."""
         for name in self._files.names(OWN, MOVING):
             if name[0].isdigit():
                 self._move(int(name.removesuffix(".json")))
 
     def stage(self, frame: DataFrame, batch: int) -> list[tuple[str, int]]:
-        """Write a batch where nobody looks. The files that it has, by their path there, and their sizes."""
-        place = f"{batch}-{uuid4().hex[:8]}"
-        frame.write.partitionBy(*self._directories).parquet(f"{self.root}/{OWN}/{STAGING}/{place}")
+        """Write a batch to the staging directory. Return the path there and the size of each file."""
+        directory = f"{batch}-{uuid4().hex[:8]}"
+        frame.write.partitionBy(*self._directories).parquet(f"{self.root}/{OWN}/{STAGING}/{directory}")
         staged = sorted(
-            (f"{place}/{path}", size)
-            for path, size in self._files.files(OWN, STAGING, place)
+            (f"{directory}/{path}", size)
+            for path, size in self._files.files(OWN, STAGING, directory)
             if path.endswith(".parquet")
         )
         for path, _ in staged:
@@ -222,7 +228,7 @@ class Deposit:
         return staged
 
     def put(self, staged: list[tuple[str, int]], done: Done, *, alone: bool = False) -> None:
-        """Make a staged batch one that is there; `alone`, instead of all others."""
+        """Move a staged batch into the table. With `alone`, it replaces all other batches."""
         moves = [(path, _target(path, done.batch, number)) for number, (path, _) in enumerate(staged)]
         note = {"moves": moves, "done": asdict(done), "alone": alone}
         self._sync_checkpoint(done.batch)
@@ -230,13 +236,13 @@ class Deposit:
         self._move(done.batch)
 
     def _sync_checkpoint(self, batch: int) -> None:
-        """Have the disk keep what Spark has written down of a batch: once it is done it must not become another."""
+        """Wait until Spark's checkpoint of a batch is on disk: a finished batch must not get other rows later."""
         if not self.is_begun():
             return
         for parts in (("metadata",), ("offsets", str(batch)), ("commits", str(batch - 1))):
             self._files.sync_file(OWN, CHECKPOINT, *parts)
-        there = [(OWN, CHECKPOINT, name) for name in ("offsets", "commits")]
-        self._files.sync_directories([one for one in there if self._files.exists(*one)])
+        directories = [(OWN, CHECKPOINT, name) for name in ("offsets", "commits")]
+        self._files.sync_directories([one for one in directories if self._files.exists(*one)])
 
     def _move(self, batch: int) -> None:
         name = f"{batch}.json"
@@ -248,14 +254,14 @@ class Deposit:
                 self._files.move(source, target)
             elif not self._files.exists(*target):
                 raise DepositError(
-                    f"batch {batch} of {self.root} was complete, and {end} of it is gone: remove what there is of it "
-                    f"(batch-{batch:08d}-*.parquet) and {OWN}/{MOVING}/{name}, and it is made again"
+                    f"batch {batch} of {self.root} was complete, but its file {end} is missing: remove its other files "
+                    f"(batch-{batch:08d}-*.parquet) and {OWN}/{MOVING}/{name}, and the batch is computed again"
                 )
             changed.add(target[:-1])
         self._files.sync_directories(changed)
         self._files.write(json.dumps(note["done"]).encode(), OWN, DONE, name)
         self._files.remove(OWN, MOVING, name)
-        # If the note came back after a later batch, its moves would be made again, and a table written as a whole lost.
+        # If a crash brought this note back after a later batch, its moves would be repeated, and a replaced table lost.
         self._files.sync_directories([(OWN, MOVING)])
         for left in self._files.names(OWN, STAGING):
             self._files.remove(OWN, STAGING, left)
@@ -263,9 +269,9 @@ class Deposit:
             self._files.remove(OWN, DONE, f"{batch - KEPT}.json")
 
     def _remove_others(self, batch: int) -> set[tuple[str, ...]]:
-        """Remove the files of other batches, and nothing else: a directory may be somebody's home by mistake.
+        """Remove the files of other batches, and return their directories.
 
-        Where some were.
+        Other files stay: the user may have named a home directory by mistake.
         """
         changed = set()
         for path, _ in list(self._files.files()):
@@ -277,12 +283,12 @@ class Deposit:
         return changed
 
     def is_begun(self) -> bool:
-        """Whether a streaming query has been here."""
+        """Return whether a streaming query has begun to write to this table."""
         return self._files.exists(OWN, CHECKPOINT)
 
 
 def _target(path: str, batch: int, number: int) -> str:
-    """Where a staged file goes.
+    """Return the path of a staged file in the table.
 
     >>> _target("17-5f3a09c1/stream=readings/part-00000.snappy.parquet", 17, 3)
     'stream=readings/batch-00000017-0003.parquet'

@@ -1,8 +1,7 @@
-"""What only a local disk is asked for: that one run at a time writes to it, and that what was written stays.
+"""Guarantees for directories on a local disk: only one run at a time writes there, and written files survive a crash.
 
-The lock is the system's (`flock`), on a file that stays where it is. So it is gone when its process is gone, and a run
-that is killed leaves nothing that somebody would have to clear away. What stands in the file is for people: who holds
-it.
+The lock is a `flock` of the kernel, on a file that is never removed. The kernel releases it when its process ends, so a
+run that is killed leaves nothing for the operator to clean up. The content of the file tells people who holds the lock.
 """
 
 from __future__ import annotations
@@ -22,28 +21,28 @@ from zambezi.spark.errors import SparkError
 _log: Final = logging.getLogger("zambezi.spark")
 
 LOCK: Final = "lock"
-_UNABLE: Final = (errno.EINVAL, errno.ENOTSUP)  # what network disks say that cannot do so
+_NOT_SUPPORTED: Final = (errno.EINVAL, errno.ENOTSUP)  # errors of network disks without fsync
 
 
 class InUse(SparkError):
-    """Another run writes to the directory; the text says which, and what to do."""
+    """A directory that another run is writing to. The text says which run, and what to do."""
 
 
 class DiskError(SparkError):
-    """The disk does not confirm what was written; the text says why."""
+    """A failed fsync. The text says why."""
 
 
 class Lock:
     """The right to write to a directory."""
 
     def __init__(self, root: Path, own: str) -> None:
-        """`root` is what is locked; the file is in its directory `own`."""
+        """Prepare a lock for the directory `root`. The lock file is in its subdirectory `own`."""
         self._root = root
         self._path = root / own / LOCK
         self._file: IO[bytes] | None = None
 
     def take(self) -> None:
-        """Take it, or raise InUse."""
+        """Take the lock, or raise InUse."""
         make(self._path.parent)
         file = open(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b", buffering=0)  # noqa: SIM115, PTH123
         try:
@@ -58,36 +57,38 @@ class Lock:
                 "directory (--out)"
             ) from None
         except OSError as error:  # some network disks have no locks
-            _log.warning("%s cannot be locked (%s): see to it that one run at a time writes there", self._root, error)
+            _log.warning(
+                "%s cannot be locked (%s): make sure that only one run at a time writes there", self._root, error
+            )
         file.truncate(0)
         now = datetime.now(UTC)
         file.write(f"process {os.getpid()} on {socket.gethostname()}, since {now:%Y-%m-%d %H:%M:%S} UTC\n".encode())
         self._file = file
 
     def release(self) -> None:
-        """Let others have it. Nothing, if it is not held."""
+        """Release the lock, if it is held."""
         file, self._file = self._file, None
         if file is not None:
-            # A process that is being started has the file, too, until it has become what it is to be.
+            # A child process between fork and exec also has the file, so closing it would not be enough.
             with contextlib.suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_UN)
             file.close()
 
 
 def sync(path: Path) -> None:
-    """Wait until the disk has what is in a file, or what a directory lists."""
+    """Wait until a file, or the list of files in a directory, is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in _UNABLE:
-            raise DiskError(f"{path}: the disk does not confirm what was written: {error.strerror}") from error
+        if error.errno not in _NOT_SUPPORTED:
+            raise DiskError(f"{path}: fsync failed, so its content may not be on disk: {error.strerror}") from error
     finally:
         os.close(descriptor)
 
 
 def make(path: Path) -> None:
-    """Make a directory, and those that it is in, so that they are still there after a power failure."""
+    """Make a directory and its parents, so that they survive a power failure."""
     missing = [one for one in (path, *path.parents) if not one.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for one in missing:

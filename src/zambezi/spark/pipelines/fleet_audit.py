@@ -1,13 +1,13 @@
-"""`fleet-audit`: what was asked of a fleet and what it answered, from the stream `mcollective`.
+"""`fleet-audit`: it reports the requests to a fleet and the replies, from the stream `mcollective`.
 
-Requests and replies are told apart by what is in them (docs/fleet.md), and joined by the id of the request. What other
-programs put into their messages is not known here: such messages count by topic, as requests or replies by the form of
-their topic, and cannot be joined.
+The content of a message says whether it is a request or a reply (docs/fleet.md), and the id of the request joins them.
+The content of messages of other programs is not known: they are counted by topic, as requests or replies according to
+the form of the topic, and cannot be joined.
 
-A node did not answer a request if it should have, and no reply of it is there when the patience is over. Who should
-have: whoever was asked by name; and of those who were asked as all nodes with an agent, the nodes that are known to
-have it: they answered for it at some time, or said in answer to a ping that they have it. A node that was never heard
-of cannot be missed. All this needs replies in the journal: `journal = ["*"]` in the configuration of the middleware.
+A node is silent if it should have answered a request, and its reply has not come within the patience. A node should
+have answered if the request named it. It also should have answered a request to all nodes with an agent, if it is known
+to have the agent: it answered for the agent before, or listed it in a ping. A node that never sent a message cannot be
+missed. All this needs replies in the journal: `journal = ["*"]` in the configuration of the middleware.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql import functions as sql
 
 from zambezi.mcollective.fleet import DISCOVERY
 from zambezi.spark.decoders import mcollective
-from zambezi.spark.pipelines.pipeline import Pipeline, Report, Settings, Share, seconds_between, unshared
+from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, seconds_between, uncached
 
 COLUMNS: Final = (
     "sequence long, timestamp timestamp, topic string, kind string, id string, agent string, action string, "
@@ -37,10 +37,10 @@ _NODE_TOPIC: Final = r"^\S+ nodes (.+)$"
 
 
 def prepare(messages: DataFrame, settings: Settings) -> DataFrame:  # noqa: ARG001 - the signature of `prepare`
-    """Messages as columns: what kind they are, and of which request."""
-    found = mcollective(messages.withColumn("octets", sql.length("body").cast("long")))
+    """Decode messages, and add their kind and the id of their request."""
+    decoded = mcollective(messages.withColumn("octets", sql.length("body").cast("long")))
     text = sql.decode(sql.col("content").getItem(0), "UTF-8")
-    # What Spark's parser of JSON does with what is no JSON is nulls; the result of an action may be anything.
+    # Text that is not JSON gives nulls. The result of an action can be any JSON value, so it stays a string.
     said = sql.from_json(text, _CONTENT)
     topic = sql.coalesce("topic", "key")
     is_ours = sql.col("said.zambezi").isNotNull()
@@ -54,7 +54,7 @@ def prepare(messages: DataFrame, settings: Settings) -> DataFrame:  # noqa: ARG0
         .otherwise("foreign request")
     )
     agents = sql.map_keys(sql.from_json(sql.get_json_object(sql.col("said.result"), "$.agents"), "map<string,string>"))
-    return found.withColumn("said", said).select(
+    return decoded.withColumn("said", said).select(
         "sequence",
         "timestamp",
         sql.regexp_replace(topic, _REPLY_TOPIC, "$1 *").alias("topic"),
@@ -74,17 +74,17 @@ def prepare(messages: DataFrame, settings: Settings) -> DataFrame:  # noqa: ARG0
 
 
 def _extracted(text: Column, pattern: str) -> Column:
-    """What a pattern has in its parentheses, null where it does not match."""
+    """Return the group of a pattern; null if the pattern does not match."""
     return sql.when(text.rlike(pattern), sql.regexp_extract(text, pattern, 1))
 
 
 def reduce(events: DataFrame, settings: Settings) -> DataFrame:  # noqa: ARG001 - the signature of `reduce`
-    """The messages of a fleet are few: each is kept."""
+    """Keep each message, because a fleet has few."""
     return events.withColumn("date", sql.to_date("timestamp"))
 
 
 def topics(table: DataFrame) -> DataFrame:
-    """Messages by topic; the topics of replies, of which every caller has one, are one."""
+    """Return messages by topic. Each caller has its own topic for replies; these count as one topic."""
     return (
         table.groupBy("topic", "kind")
         .agg(
@@ -98,7 +98,7 @@ def topics(table: DataFrame) -> DataFrame:
 
 
 def requests(table: DataFrame) -> DataFrame:
-    """Requests, each once: one that asks several nodes by name is sent to each of them."""
+    """Return each request once: a request that names several nodes is sent to each of them."""
     return (
         table.where("kind = 'request'")
         .groupBy("id")
@@ -113,37 +113,37 @@ def requests(table: DataFrame) -> DataFrame:
 
 
 def answers(table: DataFrame, asked: DataFrame) -> DataFrame:
-    """Replies, the first of each node to each request, with how long it took by the journal: `latency`."""
+    """Return the first reply of each node to each request. `latency` is the time between them in the journal."""
     first = Window.partitionBy("id", "node").orderBy("sequence")
     replies = (
         table.where("kind = 'reply'")
-        .withColumn("_place", sql.row_number().over(first))
-        .where("_place = 1")
+        .withColumn("_number", sql.row_number().over(first))
+        .where("_number = 1")
         .select("id", "node", "status", "error", "took", "agents", sql.col("timestamp").alias("answered"))
     )
     return replies.join(asked, "id").withColumn("latency", seconds_between(sql.col("time"), sql.col("answered")))
 
 
 def roster(replied: DataFrame) -> DataFrame:
-    """Which nodes are known to have which agents, and since when. Every node that is known has the agent of pings."""
+    """Return which nodes are known to have which agents, and since when. Every known node has the agent for pings."""
     answered = replied.where("status <> 'refused'").select("node", "agent", sql.col("answered").alias("known"))
     listed = replied.where("agents is not null").select(
         "node", sql.explode("agents").alias("agent"), sql.col("answered").alias("known")
     )
-    anybody = replied.select("node", sql.lit(DISCOVERY).alias("agent"), sql.col("answered").alias("known"))
-    every = answered.unionByName(listed).unionByName(anybody)
+    pingable = replied.select("node", sql.lit(DISCOVERY).alias("agent"), sql.col("answered").alias("known"))
+    every = answered.unionByName(listed).unionByName(pingable)
     return every.groupBy("node", "agent").agg(sql.min("known").alias("known"))
 
 
 def judged(table: DataFrame, asked: DataFrame, replied: DataFrame, settings: Settings) -> DataFrame:
-    """Who should have answered which request and who did, of requests that are old enough to be judged."""
-    # A fleet that is asked nothing more journals nothing more: what was read up to a time has been silent since.
+    """Return which nodes should have answered each request, and which did, for requests older than the patience."""
+    # A fleet without requests journals nothing: after the newest message, it was silent up to the time of reading.
     read = sql.timestamp_micros(sql.lit(int(settings.read_up_to * 1e6)))
     newest = table.agg(sql.greatest(sql.max("timestamp"), read).alias("_newest"))
     is_over = seconds_between(sql.col("time"), sql.col("_newest")) >= settings.patience
     old = asked.crossJoin(newest).where(is_over).drop("_newest")
     by_name = old.where(sql.size("asked") > 0).select("id", sql.explode("asked").alias("node"))
-    # A node that was not heard of before the request may not have been there.
+    # A node that was not known before the request may not have existed.
     by_agent = (
         old.where(sql.size("asked") == 0)
         .join(roster(replied), "agent")
@@ -156,7 +156,7 @@ def judged(table: DataFrame, asked: DataFrame, replied: DataFrame, settings: Set
 
 
 def calls(asked: DataFrame, replied: DataFrame, judgement: DataFrame) -> DataFrame:
-    """Every request and what became of it, the newest first; `silent` is null while there is still time to answer."""
+    """Return every request and its outcome, the newest first. `silent` is null while nodes can still answer."""
     outcome = replied.groupBy("id").agg(
         sql.count("*").alias("answered"),
         *[_count(sql.col("status") == status).alias(name) for name, status in _OUTCOMES.items()],
@@ -189,7 +189,7 @@ def _count(condition: Column) -> Column:
 
 
 def latency(replied: DataFrame) -> DataFrame:
-    """How long answers took, by agent and action: by the journal, from the request to the reply, and by the node."""
+    """Return the time that answers took, by agent and action: from request to reply in the journal, and in the node."""
     shares = sql.percentile(sql.col("latency"), sql.array(sql.lit(0.5), sql.lit(0.95)))
     return (
         replied.groupBy("agent", "action")
@@ -215,7 +215,7 @@ def latency(replied: DataFrame) -> DataFrame:
 
 
 def nodes(replied: DataFrame, judgement: DataFrame) -> DataFrame:
-    """Every node: what it answered, and what it did not."""
+    """Return the answers and the silences of every node."""
     outcome = replied.groupBy("node").agg(
         sql.count("*").alias("answered"),
         *[_count(sql.col("status") == status).alias(name) for name, status in _OUTCOMES.items()],
@@ -235,7 +235,7 @@ def nodes(replied: DataFrame, judgement: DataFrame) -> DataFrame:
 
 
 def silences(judgement: DataFrame) -> DataFrame:
-    """Nodes that did not answer, request by request, the newest first."""
+    """Return the nodes that did not answer, by request, the newest first."""
     return (
         judgement.where(~sql.col("answered"))
         .select("time", "node", "agent", "action", "caller", "id")
@@ -243,21 +243,21 @@ def silences(judgement: DataFrame) -> DataFrame:
     )
 
 
-def reports(table: DataFrame, settings: Settings, share: Share = unshared) -> Sequence[Report]:
-    """What people look at."""
-    asked = share(requests(table))
-    replied = share(answers(table, asked))
-    judgement = share(judged(table, asked, replied, settings))
+def reports(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Report]:
+    """Return the reports."""
+    asked = cache(requests(table))
+    replied = cache(answers(table, asked))
+    judgement = cache(judged(table, asked, replied, settings))
     return (
         Report("fleet-topics", "Fleet: messages by topic", topics(table)),
-        Report("fleet-calls", "Fleet: requests and what became of them", calls(asked, replied, judgement)),
+        Report("fleet-calls", "Fleet: requests and their outcomes", calls(asked, replied, judgement)),
         Report("fleet-latency", "Fleet: how long answers took", latency(replied)),
         Report("fleet-nodes", "Fleet: nodes", nodes(replied, judgement)),
         Report(
             "fleet-silences",
             f"Fleet: no answer within {settings.patience:g} s",
             silences(judgement),
-            ("a node that was never heard of cannot be missed; replies must be journalled, too",),
+            ("a node that never sent a message cannot be missed; replies must be journalled as well",),
         ),
     )
 

@@ -1,14 +1,15 @@
-"""`network-health`: what a mesh says of itself, from the stream `zrelog`.
+"""`network-health`: it analyses a mesh by the logs of its nodes, from the stream `zrelog`.
 
-Nodes report what they do (ZRE/LOG): that a peer came or went, that they joined a group, sent or received. From that:
-events by window, level and node; sessions, which are the times from ENTER to EXIT of a peer as one node saw it;
-peers that come and go too often; who talks to whom; and what was sent and reported as received by nobody.
+Nodes log their events (ZRE/LOG): a peer entered or left, they joined a group, they sent or received a message. From
+these logs it computes events by window, level and node; sessions, from ENTER to EXIT of a peer as one node saw it;
+peers that come and go too often; which nodes talk to each other; and messages that were sent but not logged as
+received.
 
-What cannot be told. Nodes are named by hashes of 2 octets. Two nodes with the same hash are one here, and no analysis
-can part them: `ambiguity` says how likely that is in a mesh of this size, and shows the hashes that give themselves
-away, by two names, or by coming twice without going. Logs are sent by PUB, which may lose some: what is missing may be
-a log, and not a message. And the clocks are the nodes' own: a time that is further from the journal's than half of the
-delay that is allowed is not believed, and the journal's is taken.
+What the analysis cannot know: the logs identify nodes by hashes of 2 bytes. Two nodes with the same hash appear as one,
+and no analysis can separate them. `ambiguity` gives the probability for a mesh of this size, and lists hashes that show
+signs of it: two names, or two ENTER without EXIT. Logs are sent by PUB, which can lose some: if something is missing,
+it may be the log and not the message. And times come from the clocks of the nodes: if a time differs from the journal's
+by more than half of the allowed delay, the time of the journal is used instead.
 """
 
 from __future__ import annotations
@@ -21,41 +22,41 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
 from zambezi.spark.decoders import zrelog
-from zambezi.spark.pipelines.pipeline import Pipeline, Report, Settings, Share, seconds_between, start_of, unshared
+from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, seconds_between, start_of, uncached
 from zambezi.zre.log import What
 
-HASHES: Final = 65_535  # zero is nobody
-WRONG_CLOCK: Final = 1000  # milliseconds that are worth telling
+HASHES: Final = 65_535  # possible hashes; zero means "no peer"
+WRONG_CLOCK: Final = 1000  # milliseconds; a larger difference is reported
 COLUMNS: Final = (
     "start timestamp, level string, event string, node string, peer string, subject string, at timestamp, "
     "events long, sequence long, slowest long, fastest long"
 )
-COMINGS: Final = (What.ENTER.name, What.EXIT.name)
-_SAID: Final = (What.SEND.name, What.RECV.name)
+SESSION_EVENTS: Final = (What.ENTER.name, What.EXIT.name)
+_MESSAGE_EVENTS: Final = (What.SEND.name, What.RECV.name)
 
 
 def prepare(messages: DataFrame, settings: Settings) -> DataFrame:
-    """Logs as columns, with `at`, the time that is believed, and `off`, by how many milliseconds the clock differs."""
+    """Decode logs, and add `at`, the time to use, and `off`, the error of the node's clock in milliseconds."""
     off = sql.unix_millis("time") - sql.unix_millis("timestamp")
-    is_believed = sql.abs(off) <= round(settings.delay * 500)
+    is_plausible = sql.abs(off) <= round(settings.delay * 500)
     return (
         zrelog(messages)
         .withColumn("off", off)
-        .withColumn("at", sql.when(is_believed, sql.col("time")).otherwise(sql.col("timestamp")))
+        .withColumn("at", sql.when(is_plausible, sql.col("time")).otherwise(sql.col("timestamp")))
         .withColumn("subject", _subject())
     )
 
 
 def _subject() -> Column:
-    """The text, where it says what the event is about: a group, a name, a reason; of messages, how they were sent."""
+    """Return the text if it is a subject: a group, a name, a reason; for messages, how they were sent."""
     text = sql.col("text")
     is_known = (text == "WHISPER") | text.startswith("SHOUT ")
-    return sql.when(~sql.col("event").isin(*_SAID) | is_known, text)
+    return sql.when(~sql.col("event").isin(*_MESSAGE_EVENTS) | is_known, text)
 
 
 def reduce(events: DataFrame, settings: Settings) -> DataFrame:
-    """Events by window, level, event, node, peer and subject. Comings and goings stay single, with their times."""
-    is_single = sql.col("event").isin(*COMINGS)
+    """Count events by window, level, event, node, peer and subject. Keep each ENTER and EXIT, with its time."""
+    is_single = sql.col("event").isin(*SESSION_EVENTS)
     start = start_of(sql.col("at"), settings.window)
     return (
         events.withColumn("moment", sql.when(is_single, sql.col("at")))
@@ -72,7 +73,7 @@ def reduce(events: DataFrame, settings: Settings) -> DataFrame:
 
 
 def events_by_window(table: DataFrame) -> DataFrame:
-    """Events by window, level and node, the newest window first."""
+    """Return events by window, level and node, the newest window first."""
     counts = [
         sql.sum(sql.when(sql.col("event") == what.name, sql.col("events")).otherwise(0)).alias(what.name.lower())
         for what in What
@@ -88,17 +89,17 @@ def events_by_window(table: DataFrame) -> DataFrame:
 
 
 def sessions(table: DataFrame) -> DataFrame:
-    """Sessions of peers as nodes saw them.
+    """Return the sessions of peers as nodes saw them.
 
-    `began` is null where nobody saw the peer come (it was there before the logs begin, or a log was lost), and `ended`
-    where nobody saw it go; `state` says what is known: closed, open (it is there still), unseen (no ENTER), doubled
-    (it came again without going: a log was lost, or two peers have one hash).
+    `began` is null if the node logged no ENTER (the peer entered before the logs begin, or a log was lost). `ended` is
+    null if it logged no EXIT. `state` is closed, open (no EXIT yet), unseen (no ENTER) or doubled (a second ENTER
+    without EXIT: a log was lost, or two peers have the same hash).
     """
-    seen = table.where(sql.col("event").isin(*COMINGS) & sql.col("peer").isNotNull())
+    events = table.where(sql.col("event").isin(*SESSION_EVENTS) & sql.col("peer").isNotNull())
     order = Window.partitionBy("node", "peer").orderBy("at", "sequence")
     enter, leave = What.ENTER.name, What.EXIT.name
     paired = (
-        seen.withColumn("before", sql.lag("event").over(order))
+        events.withColumn("before", sql.lag("event").over(order))
         .withColumn("next", sql.lead("event").over(order))
         .withColumn("next_at", sql.lead("at").over(order))
         .withColumn("next_subject", sql.lead("subject").over(order))
@@ -126,19 +127,19 @@ def sessions(table: DataFrame) -> DataFrame:
     )
 
 
-def flapping(table: DataFrame, settings: Settings, seen: DataFrame | None = None) -> DataFrame:
-    """Peers that came at least `flaps` times within `flapping` seconds, as one node saw it."""
+def flapping(table: DataFrame, settings: Settings, all_sessions: DataFrame | None = None) -> DataFrame:
+    """Return the peers that entered at least `flaps` times within `flapping` seconds, as one node saw it."""
     times = Window.partitionBy("node", "peer").orderBy("second").rangeBetween(-round(settings.flapping), 0)
-    comings = (
+    enters = (
         table.where((sql.col("event") == What.ENTER.name) & sql.col("peer").isNotNull())
         .withColumn("second", sql.unix_seconds("at"))
         .withColumn("within", sql.sum("events").over(times))
     )
-    often = comings.groupBy("node", "peer").agg(
+    often = enters.groupBy("node", "peer").agg(
         sql.max("within").alias("most"), sql.sum("events").alias("comings"), sql.max("subject").alias("name")
     )
     lengths = (
-        (sessions(table) if seen is None else seen)
+        (sessions(table) if all_sessions is None else all_sessions)
         .where("seconds is not null")
         .groupBy("node", "peer")
         .agg(sql.min("seconds").alias("shortest"), sql.median("seconds").alias("median"))
@@ -152,14 +153,14 @@ def flapping(table: DataFrame, settings: Settings, seen: DataFrame | None = None
 
 
 def talk(table: DataFrame) -> DataFrame:
-    """Who talks to whom: messages as the sender and as the receiver reported them.
+    """Return the messages between each pair of nodes, as the sender and as the receiver logged them.
 
-    A SHOUT names no receiver when it is sent, so it counts where it was received. `missing` are whispers that were
-    sent and not reported as received; null, if the receiver reports nothing at all, and nobody can know.
+    The log of a sent SHOUT names no receiver, so a SHOUT counts where it was received. `missing` is the number of
+    whispers that were sent but not logged as received; null if the receiver logs nothing at all.
     """
     is_sent = sql.col("event") == What.SEND.name
     is_whisper = sql.col("subject") == "WHISPER"
-    known = _logs(table).where(sql.col("event").isin(*_SAID) & sql.col("peer").isNotNull())
+    known = _logs(table).where(sql.col("event").isin(*_MESSAGE_EVENTS) & sql.col("peer").isNotNull())
     pairs = (
         known.withColumn("sender", sql.when(is_sent, sql.col("node")).otherwise(sql.col("peer")))
         .withColumn("receiver", sql.when(is_sent, sql.col("peer")).otherwise(sql.col("node")))
@@ -182,10 +183,10 @@ def talk(table: DataFrame) -> DataFrame:
 
 
 def unreceived(table: DataFrame) -> DataFrame:
-    """What was sent and not reported as received: whispers by pair, and shouts by sender and group.
+    """Return messages that were sent but not logged as received: whispers by pair, shouts by sender and group.
 
-    `heard` is the least that any of the receivers reported. Of a SHOUT it is not known who should have heard it: those
-    count who heard one of that sender in that group; if there is none, the shouts may have had no listeners.
+    `heard` is the smallest number that any receiver logged. The receivers of a SHOUT are not known: the nodes that
+    received at least one SHOUT of that sender in that group count. If there are none, the group may have been empty.
     """
     whispers = (
         talk(table)
@@ -197,9 +198,9 @@ def unreceived(table: DataFrame) -> DataFrame:
             sql.col("whispers_sent").alias("sent"),
             sql.col("whispers_received").alias("heard"),
             sql.col("missing").alias("missing"),
-            sql.when(sql.col("missing").isNull(), "the receiver reports nothing")
-            .when(sql.col("whispers_received") == 0, "the receiver reports no whisper of this sender")
-            .otherwise("lost, or its log was")
+            sql.when(sql.col("missing").isNull(), "the receiver logs nothing")
+            .when(sql.col("whispers_received") == 0, "the receiver logs no whisper of this sender")
+            .otherwise("the whisper or its log was lost")
             .alias("note"),
         )
     )
@@ -226,8 +227,8 @@ def unreceived(table: DataFrame) -> DataFrame:
             "sent",
             sql.coalesce("heard", sql.lit(0)).alias("heard"),
             (sql.col("sent") - sql.col("heard")).alias("missing"),
-            sql.when(sql.col("heard").isNull(), "nobody reports one")
-            .otherwise(sql.concat(sql.lit("the least of "), "hearers", sql.lit(" hearers")))
+            sql.when(sql.col("heard").isNull(), "no node logs one")
+            .otherwise(sql.concat(sql.lit("the smallest number of "), "hearers", sql.lit(" receivers")))
             .alias("note"),
         )
     )
@@ -235,7 +236,7 @@ def unreceived(table: DataFrame) -> DataFrame:
 
 
 def names(table: DataFrame) -> DataFrame:
-    """The names under which peers came, by hash: several, if a node was renamed, or if several nodes have the hash."""
+    """Return the names of peers by hash: several if a node was renamed, or if several nodes have the hash."""
     return (
         table.where((sql.col("event") == What.ENTER.name) & sql.col("peer").isNotNull())
         .groupBy("peer")
@@ -244,23 +245,23 @@ def names(table: DataFrame) -> DataFrame:
     )
 
 
-def ambiguity(table: DataFrame, seen: DataFrame | None = None) -> DataFrame:
-    """Hashes that seem to stand for more than one node, and why."""
+def ambiguity(table: DataFrame, all_sessions: DataFrame | None = None) -> DataFrame:
+    """Return the hashes that seem to belong to more than one node, and why."""
     by_name = (
         names(table)
         .where("names > 1")
-        .select(sql.col("peer").alias("hash"), sql.concat(sql.lit("it came under the names "), "name").alias("why"))
+        .select(sql.col("peer").alias("hash"), sql.concat(sql.lit("it entered with the names "), "name").alias("why"))
     )
     doubled = (
-        (sessions(table) if seen is None else seen)
+        (sessions(table) if all_sessions is None else all_sessions)
         .where("state = 'doubled'")
         .groupBy(sql.col("peer").alias("hash"))
         .agg(sql.count("*").alias("times"), sql.countDistinct("node").alias("nodes"))
         .select(
             "hash",
-            sql.concat(sql.lit("it came "), "times", sql.lit(" times without having gone, as seen by "), "nodes").alias(
-                "why"
-            ),
+            sql.concat(
+                sql.lit("it entered again "), "times", sql.lit(" times without leaving; nodes that saw it: "), "nodes"
+            ).alias("why"),
         )
     )
     itself = (
@@ -270,14 +271,15 @@ def ambiguity(table: DataFrame, seen: DataFrame | None = None) -> DataFrame:
         .agg(sql.sum("events").alias("times"))
         .select(
             "hash",
-            sql.concat(sql.lit("a node with it met a peer with it, in "), "times", sql.lit(" events")).alias("why"),
+            sql.concat(sql.lit("a node and its peer both have it, in "), "times", sql.lit(" events")).alias("why"),
         )
     )
     return by_name.unionByName(doubled).unionByName(itself).orderBy("hash", "why")
 
 
 def clocks(table: DataFrame) -> DataFrame:
-    """Nodes whose clocks differ from the journal's by more than a second; logs that wait in a queue look slow, too."""
+    """Return the nodes whose clocks differ from the journal's by more than a second. Logs that waited in a queue also
+    look slow."""
     return (
         _logs(table)
         .groupBy("node")
@@ -290,7 +292,7 @@ def clocks(table: DataFrame) -> DataFrame:
 
 
 def likelihood(nodes: int) -> float:
-    """How likely it is that of so many nodes at least two have the same hash.
+    """Return the probability that at least two of `nodes` nodes have the same hash.
 
     >>> round(likelihood(10), 4), round(likelihood(302), 2), likelihood(1)
     (0.0007, 0.5, 0.0)
@@ -298,37 +300,39 @@ def likelihood(nodes: int) -> float:
     return abs(math.expm1(-nodes * (nodes - 1) / 2 / HASHES))
 
 
-def reports(table: DataFrame, settings: Settings, share: Share = unshared) -> Sequence[Report]:
-    """What people look at."""
-    seen = share(sessions(table))
+def reports(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Report]:
+    """Return the reports."""
+    all_sessions = cache(sessions(table))
     hashes = (
         _logs(table).select(sql.explode(sql.array("node", "peer")).alias("hash")).where("hash is not null").distinct()
     ).count()
-    strange = table.where("event is null").agg(sql.sum("events")).first()
-    discarded = int(strange[0] or 0) if strange is not None else 0
+    invalid = table.where("event is null").agg(sql.sum("events")).first()
+    discarded = int(invalid[0] or 0) if invalid is not None else 0
     chance = likelihood(hashes)
-    said = f"{hashes} hashes were seen: the chance that two of so many nodes have the same one is {chance:.1%}"
+    note = f"{hashes} hashes were seen: the probability that two of as many nodes have the same hash is {chance:.1%}"
     return (
         Report(
             "health-events",
             f"Mesh: events in windows of {settings.window:g} s",
             events_by_window(table),
-            (f"{discarded} messages of the stream are no logs",) if discarded else (),
+            (f"{discarded} messages of the stream are not logs",) if discarded else (),
         ),
-        Report("health-sessions", "Mesh: sessions of peers, as nodes saw them", seen),
+        Report("health-sessions", "Mesh: sessions of peers, as nodes saw them", all_sessions),
         Report(
             "health-flapping",
-            f"Mesh: peers that came {settings.flaps} times or more within {settings.flapping:g} s",
-            flapping(table, settings, seen),
+            f"Mesh: peers that entered {settings.flaps} times or more within {settings.flapping:g} s",
+            flapping(table, settings, all_sessions),
         ),
         Report("health-talk", "Mesh: who talks to whom", talk(table)),
         Report(
             "health-unreceived",
-            "Mesh: sent, and not reported as received",
+            "Mesh: sent, but not logged as received",
             unreceived(table),
-            ("logs may be lost as messages may: what is missing is a question, not an answer",),
+            ("logs can be lost as well as messages: a missing message may have been received",),
         ),
-        Report("health-ambiguity", "Mesh: hashes that may be several nodes", ambiguity(table, seen), (said,)),
+        Report(
+            "health-ambiguity", "Mesh: hashes that may belong to several nodes", ambiguity(table, all_sessions), (note,)
+        ),
         Report("health-clocks", "Mesh: clocks that differ from the journal's", clocks(table)),
     )
 

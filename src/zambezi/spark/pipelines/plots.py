@@ -1,6 +1,6 @@
-"""Pictures of results: the rates of streams over time, and who talks to whom. Needs the extra `zambezi[plots]`.
+"""Plots of results: the rates of streams over time, and the messages between nodes. Needs the extra `zambezi[plots]`.
 
-Each function takes rows as the pipelines' tables have them, and returns a figure of matplotlib's; `save` writes it.
+Each function takes rows of a pipeline's tables, and returns a figure of matplotlib. `save` writes it to a file.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 INK: Final = "#334155"
 FAINT: Final = "#e2e8f0"
 COLOURS: Final = ("#0f766e", "#b45309", "#6d28d9", "#be123c", "#1d4ed8", "#4d7c0f", "#0e7490", "#a21caf")
-_MANY: Final = 24  # cells of a side in which numbers can still be read
+_MAX_LABELLED: Final = 24  # nodes; with more, the numbers in the cells would be too small to read
 
 
 def rates(rows: Iterable[Mapping[str, Any]], title: str = "Messages per second") -> Figure:
-    """The rate of each stream over time. `rows` have `start`, `stream` and `per_s`, as `traffic.rates` gives them."""
+    """Plot the rate of each stream over time. `rows` have `start`, `stream` and `per_s`, as in `traffic.rates`."""
     series: dict[str, dict[datetime, float]] = {}
     for row in rows:
         start: datetime = row["start"]
         series.setdefault(row["stream"], {})[start.astimezone(UTC)] = float(row["per_s"])
-    # A window in which a stream had nothing has no row, and is a zero all the same.
+    # A window without messages of a stream has no row; the plot shows it as zero.
     starts = sorted({start for points in series.values() for start in points})
     times = np.array([start.replace(tzinfo=None) for start in starts], "datetime64[us]")
     figure = Figure(figsize=(9, 3.6), dpi=120, layout="constrained")
@@ -68,8 +68,11 @@ def talk_matrix(
     names: Mapping[str, str] | None = None,
     title: str = "Who talks to whom",
 ) -> Figure:
-    """Messages by sender and receiver. `rows` have `sender`, `receiver`, `whispers_received` and `shouts_received`, as
-    `network_health.talk` gives; `names` are what hashes are called. Pairs that lost whispers have a red frame."""
+    """Plot the messages by sender and receiver.
+
+    `rows` have `sender`, `receiver`, `whispers_received` and `shouts_received`, as in `network_health.talk`. `names`
+    are the names of hashes. Pairs that lost whispers have a red frame.
+    """
     counts: dict[tuple[str, str], int] = {}
     lossy: set[tuple[str, str]] = set()
     for row in rows:
@@ -77,26 +80,26 @@ def talk_matrix(
         counts[pair] = int(row["whispers_received"]) + int(row["shouts_received"])
         if row["missing"]:
             lossy.add(pair)
-    called = names or {}
-    nodes = sorted({node for pair in counts for node in pair}, key=lambda node: (called.get(node, node), node))
-    place = {node: number for number, node in enumerate(nodes)}
+    name_of = names or {}
+    nodes = sorted({node for pair in counts for node in pair}, key=lambda node: (name_of.get(node, node), node))
+    index = {node: number for number, node in enumerate(nodes)}
     matrix = np.full((len(nodes), len(nodes)), np.nan)
     for (sender, receiver), count in counts.items():
-        matrix[place[sender], place[receiver]] = count or np.nan
+        matrix[index[sender], index[receiver]] = count or np.nan
     if not nodes:
-        return _nothing(title)
+        return _empty(title)
     side = max(3.6, 0.45 * len(nodes) + 2.0)
     figure = Figure(figsize=(side + 0.3, side), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     most = float(np.nanmax(matrix)) if np.isfinite(matrix).any() else 1.0
     image = axes.imshow(matrix, cmap="YlGnBu", vmin=0, vmax=most)
-    labels = [called.get(node, node) for node in nodes]
+    labels = [name_of.get(node, node) for node in nodes]
     axes.set_xticks(range(len(nodes)), labels, rotation=45, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(nodes)), labels)
-    note = "\nmessages received; in a red frame: whispers are missing" if lossy else "\nmessages received"
+    note = "\nmessages received; red frame: whispers are missing" if lossy else "\nmessages received"
     axes.set_xlabel(f"receiver{note}", color=INK, fontsize=9)
     axes.set_ylabel("sender", color=INK, fontsize=9)
-    if len(nodes) <= _MANY:
+    if len(nodes) <= _MAX_LABELLED:
         for (row_number, column_number), value in np.ndenumerate(matrix):
             if np.isfinite(value):
                 colour = "white" if value > 0.55 * most else INK
@@ -104,7 +107,7 @@ def talk_matrix(
                     column_number, row_number, f"{value:,.0f}", ha="center", va="center", color=colour, fontsize=7
                 )
     for sender, receiver in lossy:
-        x, y = place[receiver] - 0.5, place[sender] - 0.5
+        x, y = index[receiver] - 0.5, index[sender] - 0.5
         axes.plot([x, x + 1, x + 1, x, x], [y, y, y + 1, y + 1, y], color="#be123c", linewidth=1.6)
     _plain(axes, title)
     axes.tick_params(length=0)
@@ -116,17 +119,17 @@ def talk_matrix(
 
 
 def save(figure: Figure, path: Path | str) -> Path:
-    """Write a figure as PNG."""
+    """Write a figure as PNG, and return the path."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, facecolor="white", bbox_inches="tight", pad_inches=0.15)
     return Path(path)
 
 
-def _nothing(title: str) -> Figure:
-    """A picture of nothing, that says so."""
+def _empty(title: str) -> Figure:
+    """Return a figure that says that there are no messages."""
     figure = Figure(figsize=(4, 2), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    axes.text(0.5, 0.5, "nothing was said", ha="center", va="center", color=INK)
+    axes.text(0.5, 0.5, "no messages", ha="center", va="center", color=INK)
     axes.set_axis_off()
     _plain(axes, title)
     return figure

@@ -1,9 +1,9 @@
-"""`restore`: an archive back into streams.
+"""`restore`: it publishes an archive to streams again.
 
-The messages of a stream are published in their order, by one task, which passes the broker's barrier before it is done.
-They get new sequences and new times: those are the broker's to give. A task that fails is tried again and leaves each
-message once (the sink's `dedup`). A restore that was killed as a whole cannot know how far it came: so a stream that
-has messages is not published to, unless that is asked for.
+One task publishes the messages of a stream in their order, and waits at the broker's barrier before it reports success.
+The broker gives the messages new sequences and times. If a task fails, Spark retries it, and each message is published
+once (the sink's `dedup`). If a whole restore is killed, the next one cannot know how far it came: so it refuses to
+publish to a stream that has messages, unless the user asks for that.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pyspark.sql import functions as sql
 from zambezi.spark.broker_backend import BrokerBackend
 from zambezi.spark.options import SINK, Options
 from zambezi.spark.pipelines.archive import ARCHIVE
-from zambezi.spark.pipelines.running import PipelineError, plainly, told
+from zambezi.spark.pipelines.running import PipelineError, plain_errors, plain_message
 
 
 def messages_of(archive: DataFrame, streams: Sequence[str] | None = None, into: str | None = None) -> DataFrame:
-    """The messages of an archive as the sink takes them: those of a stream in one partition, in their order."""
-    chosen = archive if streams is None else archive.where(sql.col("stream").isin(*streams))
+    """Return the messages of an archive for the sink: those of a stream in one partition, in their order."""
+    selected = archive if streams is None else archive.where(sql.col("stream").isin(*streams))
     target = sql.col("stream") if into is None else sql.lit(into)
-    placed = chosen.withColumn("target", target)
-    parted = placed.coalesce(1) if into is not None else placed.repartition(sql.col("target"))
-    # Times never go back within a stream, not even when it is made anew.
-    return parted.sortWithinPartitions("target", "timestamp", "stream", "incarnation", "sequence").select(
+    with_target = selected.withColumn("target", target)
+    partitioned = with_target.coalesce(1) if into is not None else with_target.repartition(sql.col("target"))
+    # Times never decrease within a stream, not even when it is deleted and made again.
+    return partitioned.sortWithinPartitions("target", "timestamp", "stream", "incarnation", "sequence").select(
         sql.col("target").alias("stream"), "key", "body"
     )
 
@@ -41,15 +41,16 @@ def restore(
     into: str | None = None,
     append: bool = False,
 ) -> dict[str, int]:
-    """Publish an archive; how many messages went to each stream. `sink` are the options of the sink: `endpoint`, keys.
+    """Publish an archive, and return the number of messages for each stream.
 
-    `streams`: only these. `into`: all to this stream. `append`: also to streams that have messages.
+    `sink` are the options of the sink, such as `endpoint` and keys. `streams` restores only these streams. `into`
+    publishes all messages to this stream. `append` allows target streams that have messages.
     """
     try:
         table = spark.read.schema(ARCHIVE.schema).parquet(archive)
     except PySparkException as error:
-        raise PipelineError(f"there is no archive in {archive}: {told(error)}") from None
-    with plainly():
+        raise PipelineError(f"there is no archive in {archive}: {plain_message(error)}") from None
+    with plain_errors():
         counted = table.groupBy("stream").count().collect()
     counts = {str(row["stream"]): int(row["count"]) for row in counted}
     unknown = [name for name in streams or () if name not in counts]
@@ -63,7 +64,7 @@ def restore(
         counts = {into: sum(counts.values())}
     if not append:
         _check_empty(sink, list(counts))
-    with plainly():
+    with plain_errors():
         rows = messages_of(table, streams, into)
         rows.write.format("zeps").options(**sink).option("dedup", "true").mode("append").save()
     return counts
@@ -71,14 +72,14 @@ def restore(
 
 def _check_empty(sink: Mapping[str, str], streams: list[str]) -> None:
     options = Options(dict(sink), SINK)
-    remote = BrokerBackend(options["endpoint"], options.security(), options["timeout"])
+    backend = BrokerBackend(options["endpoint"], options.security(), options["timeout"])
     try:
-        known = remote.streams(streams)
+        states = backend.streams(streams)
     finally:
-        remote.close()
-    full = [name for name, one in known.items() if one.last]
-    if full:
+        backend.close()
+    used = [name for name, state in states.items() if state.last]
+    if used:
         raise PipelineError(
-            f"stream {', '.join(map(ascii, full))} has messages already: restore into another one (--into), or say "
+            f"stream {', '.join(map(ascii, used))} has messages already: restore into another stream (--into), or use "
             "--append"
         )

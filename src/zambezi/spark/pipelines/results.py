@@ -1,4 +1,4 @@
-"""Reports on their way to people: small JSON files for the console, rows for a terminal, messages for a stream."""
+"""The output of reports: JSON files for the console, rows for a terminal, messages for a stream."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pyspark.sql import functions as sql
 
 from zambezi.spark.pipelines.pipeline import Report, Rows, rows_of
 
-MOST: Final = 500  # rows of a file; the console takes files of a megabyte at most
+MAX_ROWS: Final = 500  # of a file; the console reads files of at most a megabyte
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A report that was computed."""
+    """A computed report."""
 
     name: str
     title: str
@@ -27,7 +27,7 @@ class Result:
     notes: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """As the console takes it: a column of numbers has a name that ends in #, and stands right."""
+        """Return the report in the format of the console: the name of a column of numbers ends in #."""
         found = self.found
         return {
             "title": self.title,
@@ -38,13 +38,13 @@ class Result:
         }
 
 
-def compute(reports: Sequence[Report], most: int = MOST) -> list[Result]:
+def compute(reports: Sequence[Report], limit: int = MAX_ROWS) -> list[Result]:
     """Compute reports."""
-    return [Result(one.name, one.title, rows_of(one.frame, most), one.notes) for one in reports]
+    return [Result(one.name, one.title, rows_of(one.frame, limit), one.notes) for one in reports]
 
 
 def save(results: Sequence[Result], directory: Path) -> None:
-    """Write a JSON file for each result. A reader sees the old one or the new one, never a part."""
+    """Write a JSON file for each result. A reader sees the old file or the new one, never an incomplete one."""
     directory.mkdir(parents=True, exist_ok=True)
     for one in results:
         fresh = directory / f".{one.name}-{os.getpid()}"
@@ -53,11 +53,14 @@ def save(results: Sequence[Result], directory: Path) -> None:
 
 
 def publish(reports: Sequence[Report], options: Mapping[str, str], now: datetime | None = None) -> None:
-    """Publish the rows of reports to a stream: the key is the report's name, the body the row as JSON, with the time
-    of the report as `at`. `options` are those of the sink."""
-    when = (now or datetime.now(UTC)).isoformat(timespec="seconds")
+    """Publish the rows of reports to a stream. `options` are the options of the sink.
+
+    The key of a message is the name of the report. The body is the row as JSON, with the time of the report in
+    `reported`.
+    """
+    reported = (now or datetime.now(UTC)).isoformat(timespec="seconds")
     for one in reports:
-        whole = sql.struct(sql.lit(when).alias("reported"), *[sql.col(name) for name in one.frame.columns])
-        rows = one.frame.select(sql.lit(one.name).alias("key"), sql.to_json(whole).cast("binary").alias("body"))
-        # One task: the rows of a report stay together, and in order.
+        row = sql.struct(sql.lit(reported).alias("reported"), *[sql.col(name) for name in one.frame.columns])
+        rows = one.frame.select(sql.lit(one.name).alias("key"), sql.to_json(row).cast("binary").alias("body"))
+        # One task publishes all rows of a report, so they stay together and in order.
         rows.coalesce(1).write.format("zeps").options(**options).mode("append").save()

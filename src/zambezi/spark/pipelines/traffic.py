@@ -1,11 +1,11 @@
-"""`traffic`: how much goes through streams, under which keys, and whether anything is missing.
+"""`traffic`: it counts the messages of streams by key, and finds gaps in their sequences.
 
-The table has a row for each window, stream and key, with the messages, the octets of their bodies, and the first and
-last sequence. Prefixes, the keys with the most messages, and gaps follow from it.
+The table has a row for each window, stream and key, with the number of messages, the bytes of their bodies, and the
+first and last sequence. The reports on prefixes, on the keys with the most messages, and on gaps are computed from it.
 
-A gap is seen where the sequences of a window are fewer than they should be between its first and its last, or where a
-window does not begin after the last sequence of the one before. That tells where a gap is to within a window, and how
-much is missing exactly, and costs no sorting of all messages.
+There is a gap if a window has fewer messages than sequences between its first and its last, or if it does not begin
+right after the last sequence of the window before. This locates a gap to within a window, gives the exact number of
+missing messages, and does not need to sort all messages.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
 from zambezi.spark.pipelines.pipeline import (
+    Cache,
     Pipeline,
     Report,
     Settings,
-    Share,
+    percent,
     seconds_between,
-    share,
     start_of,
-    unshared,
+    uncached,
 )
 
 COLUMNS: Final = (
@@ -36,7 +36,7 @@ _BETWEEN: Final = r"[./:\s]"
 
 
 def reduce(messages: DataFrame, settings: Settings) -> DataFrame:
-    """Messages by window, stream and key."""
+    """Count messages by window, stream and key."""
     start = start_of(sql.col("timestamp"), settings.window)
     return (
         messages.groupBy(start.alias("start"), "stream", "incarnation", "key")
@@ -53,12 +53,12 @@ def reduce(messages: DataFrame, settings: Settings) -> DataFrame:
 
 
 def prefix(key: Column, depth: int) -> Column:
-    """The first parts of a key; parts end at a dot, a slash, a colon or a space."""
+    """Return the first parts of a key. Parts end at a dot, a slash, a colon or a space."""
     return sql.regexp_extract(key, f"^{_PART}(?:{_BETWEEN}{_PART}){{0,{max(1, depth) - 1}}}", 0)
 
 
 def totals(table: DataFrame) -> DataFrame:
-    """Each stream as a whole."""
+    """Return the totals of each stream."""
     return (
         table.groupBy("stream")
         .agg(
@@ -79,7 +79,7 @@ def totals(table: DataFrame) -> DataFrame:
 
 
 def windows(table: DataFrame, settings: Settings) -> DataFrame:
-    """Messages, octets and distinct keys by window and prefix, the newest window first."""
+    """Return messages, bytes and distinct keys by window and prefix, the newest window first."""
     return (
         table.groupBy("start", "stream", prefix(sql.col("key"), settings.depth).alias("prefix"))
         .agg(
@@ -93,7 +93,7 @@ def windows(table: DataFrame, settings: Settings) -> DataFrame:
 
 
 def rates(table: DataFrame, settings: Settings) -> DataFrame:
-    """Messages and octets by window and stream, the newest window first."""
+    """Return messages and bytes by window and stream, the newest window first."""
     return (
         table.groupBy("start", "stream")
         .agg(sql.sum("messages").alias("messages"), sql.sum("octets").alias("octets"))
@@ -103,14 +103,14 @@ def rates(table: DataFrame, settings: Settings) -> DataFrame:
 
 
 def heavy_hitters(table: DataFrame, settings: Settings) -> DataFrame:
-    """The keys with the most messages, and what part of their stream they are."""
-    whole = Window.partitionBy("stream")
+    """Return the keys with the most messages, and their percentage of the stream."""
+    stream = Window.partitionBy("stream")
     by_key = table.groupBy("stream", "key").agg(
         sql.sum("messages").alias("messages"), sql.sum("octets").alias("octets")
     )
     return (
-        by_key.withColumn("of_messages", share(sql.col("messages"), sql.sum("messages").over(whole)))
-        .withColumn("of_octets", share(sql.col("octets"), sql.greatest(sql.lit(1), sql.sum("octets").over(whole))))
+        by_key.withColumn("of_messages", percent(sql.col("messages"), sql.sum("messages").over(stream)))
+        .withColumn("of_octets", percent(sql.col("octets"), sql.greatest(sql.lit(1), sql.sum("octets").over(stream))))
         .select("stream", "key", "messages", "of_messages", "octets", "of_octets")
         .orderBy(sql.desc("messages"), sql.desc("octets"), "stream", "key")
         .limit(settings.top)
@@ -118,7 +118,7 @@ def heavy_hitters(table: DataFrame, settings: Settings) -> DataFrame:
 
 
 def gaps(table: DataFrame) -> DataFrame:
-    """Where sequences are missing, and how many; where there are more than there should be, `repeated` says so."""
+    """Return where sequences are missing, and how many. `repeated` is the number of messages that occur twice."""
     spans = table.groupBy("stream", "incarnation", "start").agg(
         sql.sum("messages").alias("messages"), sql.min("first").alias("first"), sql.max("last").alias("last")
     )
@@ -160,8 +160,8 @@ def gaps(table: DataFrame) -> DataFrame:
     )
 
 
-def reports(table: DataFrame, settings: Settings, share: Share = unshared) -> Sequence[Report]:  # noqa: ARG001 - the signature of `reports`
-    """What people look at."""
+def reports(table: DataFrame, settings: Settings, cache: Cache = uncached) -> Sequence[Report]:  # noqa: ARG001 - the signature of `reports`
+    """Return the reports."""
     return (
         Report("traffic-streams", "Traffic: streams", totals(table)),
         Report("traffic-windows", f"Traffic: windows of {settings.window:g} s by prefix", windows(table, settings)),
@@ -170,7 +170,7 @@ def reports(table: DataFrame, settings: Settings, share: Share = unshared) -> Se
             "traffic-gaps",
             "Traffic: gaps in the sequences",
             gaps(table),
-            ("a gap is located to within a window; where only some keys were read, the others are gaps, too",),
+            ("a gap is located to within a window; if only some keys were read, the other messages count as gaps",),
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Spark finds the format `zeps` by itself: in a program that knows nothing of Zambezi."""
+"""Spark finds the format `zeps` in a program that does not import Zambezi."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.journal import numbered, write
+from tests.spark.jvm import QUICK
 from tests.zeps.serving import serving
 from zambezi.spark.errors import JavaMissing
 from zambezi.spark.java import find_java
@@ -29,7 +30,7 @@ spark = (
     .config("spark.driver.host", "127.0.0.1")
     .config("spark.driver.bindAddress", "127.0.0.1")
     .config("spark.driver.memory", "512m")
-    .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    .config("spark.driver.extraJavaOptions", sys.argv[3])
     .config("spark.sql.warehouse.dir", sys.argv[2])
     .getOrCreate()
 )
@@ -49,7 +50,7 @@ print(json.dumps(told))
 """
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-processes")
 @pytest.mark.timeout(600)
 def test_a_plain_session_knows_the_format(tmp_path: Path) -> None:
     try:
@@ -62,7 +63,7 @@ def test_a_plain_session_knows_the_format(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM]
     with serving(tmp_path / "data") as (_, endpoint), Client.connect(endpoint) as client:
         done = subprocess.run(
-            [*command, endpoint, str(tmp_path / "warehouse")],
+            [*command, endpoint, str(tmp_path / "warehouse"), QUICK],
             capture_output=True,
             text=True,
             timeout=300,
@@ -76,5 +77,5 @@ def test_a_plain_session_knows_the_format(tmp_path: Path) -> None:
     assert told["ours"] == []  # the program itself needs nothing of it
     assert told["rows"] == [[4, "k4", "4"], [5, "k5", "5"]]
     assert copied == [("k4", b"4"), ("k5", b"5")]
-    assert "option 'minPartitions' is 'few': it must be a whole number from 1 on" in told["minPartitions"]
-    assert "there is no option 'strem': there are path, endpoint, stream" in told["strem"]
+    assert "option 'minPartitions' is 'few': it must be a whole number of at least 1" in told["minPartitions"]
+    assert "there is no option 'strem': the options are path, endpoint, stream" in told["strem"]

@@ -59,7 +59,7 @@ def test_a_stream_is_a_table(spark: SparkSession, origin: tuple[str, str]) -> No
 
 
 @pytest.mark.parametrize("pushed", ["true", "false"])
-def test_conditions_mean_the_same_wherever_they_are_looked_at(
+def test_filters_give_the_same_rows_with_and_without_pushdown(
     spark: SparkSession, origin: tuple[str, str], pushed: str
 ) -> None:
     setting = "spark.sql.python.filterPushdown.enabled"
@@ -79,7 +79,7 @@ def test_conditions_mean_the_same_wherever_they_are_looked_at(
         spark.conf.set(setting, str(before))
 
 
-def test_conditions_reach_the_source(spark: SparkSession, origin: tuple[str, str]) -> None:
+def test_filters_reach_the_source(spark: SparkSession, origin: tuple[str, str]) -> None:
     plan = reader(spark, origin).load().where("key = 'k1' and sequence > 10")._jdf.queryExecution().toString()
     assert "Filter (" not in plan.split("== Physical Plan ==")[1]
 
@@ -98,19 +98,19 @@ def test_a_view_in_sql(spark: SparkSession, origin: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"strem": "s"}, "there is no option 'strem': there are path, endpoint, stream"),
-        ({"minPartitions": "none"}, "option 'minPartitions' is 'none': it must be a whole number from 1 on"),
+        ({"strem": "s"}, "there is no option 'strem': the options are path, endpoint, stream"),
+        ({"minPartitions": "none"}, "option 'minPartitions' is 'none': it must be a whole number of at least 1"),
         ({"stream": "no"}, "there is no stream 'no': there are 's', 't'"),
         ({"maxMessagesPerTrigger": "1"}, "option 'maxMessagesPerTrigger' is not for a batch query"),
     ],
 )
-def test_a_bad_option_is_told(spark: SparkSession, origin: tuple[str, str], options: dict[str, str], told: str) -> None:
+def test_a_bad_option_raises(spark: SparkSession, origin: tuple[str, str], options: dict[str, str], told: str) -> None:
     with pytest.raises(PySparkException) as caught:
         reader(spark, origin, **options).load().count()
     assert told in str(caught.value)
 
 
-def test_octets_that_are_no_text_stay_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+def test_keys_that_are_not_utf8_stay_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path, "s", [("\udcff\udcfe", b"x")])
     frame = spark.read.format("zeps").option("path", str(tmp_path)).option("stream", "s").load()
     assert frame.selectExpr("hex(key)", "is_valid_utf8(key)").collect() == [("FFFE", False)]
@@ -155,7 +155,7 @@ def test_a_stream_is_followed_through_restarts(spark: SparkSession, origin: tupl
     assert numbers(written) == list(range(1, written.count() + 1))
 
 
-def test_a_replaced_stream_stops_a_query_or_is_read_anew(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_replaced_stream_fails_a_query_or_is_read_from_its_beginning(spark: SparkSession, tmp_path: Path) -> None:
     data = tmp_path / "data"
     write(data, "s", numbered(20))
 
@@ -168,7 +168,7 @@ def test_a_replaced_stream_stops_a_query_or_is_read_anew(spark: SparkSession, tm
     with Store(data) as store:
         store.delete("s")
     write(data, "s", numbered(7))
-    with pytest.raises(PySparkException, match="is not the one that the query has read"):
+    with pytest.raises(PySparkException, match="is not the stream that the query has read"):
         follow("true")
     assert [one.numInputRows for one in follow("false")] == [7]
     assert follow("true") == []
@@ -207,7 +207,7 @@ def dies_once(numbers: pa.Array) -> pa.Array:
 
 
 @pytest.mark.parametrize("fate", [fails_once, dies_once])
-def test_tasks_that_fail_leave_each_row_once(
+def test_retried_tasks_publish_each_row_once(
     spark: SparkSession, tmp_path: Path, fate: Callable[[pa.Array], pa.Array]
 ) -> None:
     """The sink publishes 65,536 rows of 100,000; then the attempt ends, and another finds them in the stream."""
@@ -249,8 +249,8 @@ def test_a_stream_is_copied_once_through_restarts(spark: SparkSession, tmp_path:
             assert written.select("body").distinct().count() == 100
 
 
-def test_nothing_below_needs_spark() -> None:
-    """The core of Zambezi is imported where there is no pyspark."""
+def test_the_core_does_not_need_spark() -> None:
+    """The core of Zambezi can be imported without pyspark."""
     program = (
         "import sys; sys.modules.update(pyspark=None, pyarrow=None, numpy=None)\n"
         "import zambezi, zambezi.zeps.broker, zambezi.zeps.sync, zambezi.zre, zambezi.mcollective.sync, zambezi.cli\n"

@@ -1,4 +1,4 @@
-"""The examples of docs/spark.md, as a reader who follows the page would type them: in one program, with a broker."""
+"""The examples of docs/spark.md run one after another, in one program, with a broker."""
 
 from __future__ import annotations
 
