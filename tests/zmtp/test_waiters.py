@@ -6,6 +6,7 @@ A test awaits every call that waits; `Awaited` runs those of the waiter for thre
 import asyncio
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
@@ -17,6 +18,16 @@ from zambezi.zmtp.errors import TimedOut, ZmtpError
 
 class Late(TimedOut):
     """A timeout of its own type."""
+
+
+@dataclass
+class Sign:
+    """A socket that is open, or closes."""
+
+    closing: bool
+
+
+OPEN, CLOSING = Sign(closing=False), Sign(closing=True)
 
 
 class Shelf:
@@ -163,7 +174,7 @@ async def test_call_passes_arguments_and_results_on(make: Make) -> None:
 
 @in_loop
 async def test_a_fast_attempt_succeeds_or_returns_nothing(make: Make, shelf: Shelf) -> None:
-    take = make().fast(shelf.take, lambda: False)
+    take = make().fast(shelf.take, OPEN)
     assert take() is None
     shelf.things.append("thing")
     assert take() == "thing"
@@ -208,7 +219,7 @@ def test_calls_from_threads_hold_the_lock() -> None:
     locked = waiter.reactor.lock.locked
     assert waiter.call(locked)
     assert waiter.until(locked, 0, "the lock was not held")
-    assert waiter.fast(locked, lambda: False)()
+    assert waiter.fast(locked, OPEN)()
     assert not locked()
 
 
@@ -221,16 +232,16 @@ def test_a_fast_attempt_posts_without_the_lock_if_it_can() -> None:
         return result
 
     send = functools.partial(note, "send", True)
-    assert waiter.fast(send, lambda: False, functools.partial(note, "post", True))()
-    assert waiter.fast(send, lambda: False, functools.partial(note, "post", False))()
+    assert waiter.fast(send, OPEN, functools.partial(note, "post", True))()
+    assert waiter.fast(send, OPEN, functools.partial(note, "post", False))()
     assert log == ["post without the lock", "post without the lock", "send with the lock"]
-    assert waiter.fast(send, lambda: True)() is None  # over
+    assert waiter.fast(send, CLOSING)() is None  # over
 
 
 def test_a_disowned_waiter_refuses_every_call() -> None:
     waiter = thread_waiter.Waiter()
-    take = waiter.fast(lambda: "thing", lambda: False)
-    post = waiter.fast(lambda: True, lambda: False, lambda: True)
+    take = waiter.fast(lambda: "thing", OPEN)
+    post = waiter.fast(lambda: True, OPEN, lambda: True)
     with waiter.reactor.lock:  # as if the parent had held it when it forked
         waiter.disown()
         waiter.released()

@@ -127,7 +127,7 @@ class Connector(BaseSocket):
         shell = ConnectorShell(waiter.reactor, Options(**options), endpoint=endpoint, ttl=ttl)
         waiter.state = lambda: shell.problem
         super().__init__(waiter, shell, linger)
-        self._try_put = waiter.fast(shell.try_put, self._over)
+        self._try_put = waiter.fast(shell.try_put, self._transport)
         waiter.call(shell.start)
 
     def connect(self, timeout: float | None = None) -> None:

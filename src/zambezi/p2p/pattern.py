@@ -44,6 +44,9 @@ class PeerPattern:
         self.peers: dict[int, Peer] = {}
         self._ids: dict[Peer, int] = {}  # also of peers after `disconnect`, until their connection ends
         self._inbox = FairInbox(self.transport.options.receive_bound, self._unpack)
+        # Returns the next message with the routing id of its sender, one from each peer in turn, or None.
+        # (P2P-11, P2P-12)
+        self.try_recv: Callable[[], tuple[int, bytes] | None] = self._inbox.next
         # A random start: an id that a program kept from an earlier run is hardly ever the id of another peer.
         self._last_id = self.transport.chance.getrandbits(32)
 
@@ -140,10 +143,6 @@ class PeerPattern:
     def readable(self) -> bool:
         """Whether a message can be received."""
         return bool(self._inbox)
-
-    def try_recv(self) -> tuple[int, bytes] | None:
-        """Return the next message with the routing id of its sender, one from each peer in turn. (P2P-11, P2P-12)"""
-        return self._inbox.next()
 
     def _unpack(self, peer: Peer, batch: Batch) -> Iterator[tuple[int, bytes]]:
         return zip(repeat(self._ids[peer]), batch.frames)

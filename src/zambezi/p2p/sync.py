@@ -50,8 +50,8 @@ class PeerSocket(BaseSocket):
         waiter = Waiter()
         pattern = PeerPattern(waiter.reactor, Options(**options))
         super().__init__(waiter, pattern, linger)
-        self._try_recv = waiter.fast(pattern.try_recv, self._over)
-        self._try_send = waiter.fast(pattern.try_send, self._over, pattern.post)
+        self._try_recv = waiter.fast(pattern.try_recv, self._transport)
+        self._try_send = waiter.fast(pattern.try_send, self._transport, pattern.post)
         self._attempt_recv = self._while_open(pattern.try_recv)
 
     def connect(self, endpoint: str) -> int:

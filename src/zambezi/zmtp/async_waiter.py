@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from zambezi.zmtp.errors import TimedOut
 from zambezi.zmtp.reactor import AsyncioReactor
@@ -17,6 +17,12 @@ from zambezi.zmtp.reactor import AsyncioReactor
 T = TypeVar("T")
 
 Mutex: Final = asyncio.Lock
+
+
+class Closable(Protocol):
+    """A socket that can begin to close."""
+
+    closing: bool
 
 
 class Waiter:
@@ -54,9 +60,9 @@ class Waiter:
         return function(*args)
 
     def fast(
-        self, attempt: Callable[..., T], over: Callable[[], bool], post: Callable[..., bool] | None = None
+        self, attempt: Callable[..., T], socket: Closable, post: Callable[..., bool] | None = None
     ) -> Callable[..., T | None]:
-        """Return `attempt`, which is safe to call as it is. Only the twin for threads needs `over` and `post`."""
+        """Return `attempt`, which is safe to call as it is. Only the twin for threads needs the other arguments."""
         return attempt
 
     async def breathe(self) -> None:
@@ -75,26 +81,33 @@ class Waiter:
         if result is not None:
             return result
         try:
+            if timeout is None:
+                return await self._retry(attempt)
             async with asyncio.timeout(timeout):
-                while (result := attempt()) is None:
-                    future = self._loop.create_future()
-                    self._futures.append(future)
-                    try:
-                        await future
-                    except asyncio.CancelledError:
-                        # If this call was woken, it passes the wake-up on to another caller.
-                        if future.done() and not future.cancelled():
-                            self.wake_one()
-                        raise
-                    finally:
-                        if future in self._futures:
-                            self._futures.remove(future)
-                return result
+                return await self._retry(attempt)
         except TimeoutError:
             raise self._timed_out(failure(what, timeout, self.state)) from None
         finally:
             if self._futures and self._more is not None and self._more():
                 self.wake_one()
+
+    async def _retry(self, attempt: Callable[[], T | None]) -> T:
+        while True:
+            future = self._loop.create_future()
+            self._futures.append(future)
+            try:
+                await future
+            except asyncio.CancelledError:
+                # If this call was woken, it passes the wake-up on to another caller.
+                if future.done() and not future.cancelled():
+                    self.wake_one()
+                raise
+            finally:
+                if future in self._futures:
+                    self._futures.remove(future)
+            result = attempt()
+            if result is not None:
+                return result
 
     @property
     def waiting(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, NoReturn, TypeAlias
 
 from zambezi.zmtp.errors import MessageError, Unroutable, ZmtpError
 from zambezi.zmtp.events import SocketEvent
@@ -35,6 +35,8 @@ class Pattern:
     ) -> None:
         self.transport = Transport(reactor, self.socket_type, self, options, chance=chance, **hooks)
         self.inbox: FairInbox[list[bytes]] = FairInbox(self.transport.options.receive_bound, self.unpack)
+        # Returns the next message, one from each peer in turn, or None.
+        self.try_recv: Callable[[], list[bytes] | None] = self.inbox.next
         self.on_readable: Callable[[], object] = _nothing
         self.on_writable: Callable[[], object] = _nothing
 
@@ -133,10 +135,6 @@ class Pattern:
     def readable(self) -> bool:
         """Whether a message can be received."""
         return bool(self.inbox)
-
-    def try_recv(self) -> list[bytes] | None:
-        """Return the next message, one from each peer in turn."""
-        return self.inbox.next()
 
     def try_recv_batch(self) -> Batch | None:
         """Return the next batch, one from each peer in turn."""
@@ -351,10 +349,11 @@ class Pub(XPub):
     socket_type = "PUB"
     reports_subscriptions = False
 
-    def try_recv(self) -> list[bytes] | None:
-        raise ZmtpError("a PUB socket does not receive; use XPub to see subscriptions")
+    def __init__(self, reactor: Reactor, options: Options | None = None, chance: random.Random | None = None) -> None:
+        super().__init__(reactor, options, chance)
+        self.try_recv = self.try_recv_batch
 
-    def try_recv_batch(self) -> Batch | None:
+    def try_recv_batch(self) -> NoReturn:
         raise ZmtpError("a PUB socket does not receive; use XPub to see subscriptions")
 
     def received(self, peer: Peer, batch: Batch) -> None:

@@ -60,7 +60,6 @@ class BaseSocket(Face):
         self._transport = transport = shell.transport
         self._shell = shell
         self._linger = linger
-        self._over = lambda: transport.closing
         self._readable = waiter.sibling(more=lambda: shell.readable)
         self._writable = waiter.sibling()
         self._eventful = waiter.sibling()
@@ -167,8 +166,8 @@ class Socket(BaseSocket):
 
     def _use(self, waiter: Waiter, pattern: patterns.Pattern, linger: float | None) -> None:
         super().__init__(waiter, pattern, linger)
-        self._try_recv = waiter.fast(pattern.try_recv, self._over)
-        self._try_send = waiter.fast(pattern.try_send, self._over, pattern.post)
+        self._try_recv = waiter.fast(pattern.try_recv, self._transport)
+        self._try_send = waiter.fast(pattern.try_send, self._transport, pattern.post)
         self._attempt_recv = self._while_open(pattern.try_recv)
 
     def connect(self, endpoint: str) -> None:

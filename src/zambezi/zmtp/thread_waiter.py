@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from zambezi.zmtp import io_thread
-from zambezi.zmtp.async_waiter import failure
+from zambezi.zmtp.async_waiter import Closable, failure
 from zambezi.zmtp.errors import TimedOut, ZmtpError
 from zambezi.zmtp.reactor import ThreadReactor
 
@@ -72,22 +72,27 @@ class Waiter:
             return function(*args)
 
     def fast(
-        self, attempt: Callable[..., T], over: Callable[[], bool], post: Callable[..., bool] | None = None
+        self, attempt: Callable[..., T], socket: Closable, post: Callable[..., bool] | None = None
     ) -> Callable[..., T | None]:
         """Return a function that any thread can call: it calls `post` without the lock, or else `attempt` with it.
 
-        The function returns None if `over` returns True: then the socket is closed.
+        The function returns None if the socket closes. Programs call it for each message, so it calls little itself.
         """
+        lock = self._lock  # a forked child, which must not use it, raises before
 
         def locked(*args: Any) -> T | None:
-            with self._lock:
-                self._check()
-                return None if over() else attempt(*args)
+            if self.disowned:
+                raise ZmtpError(_NOT_OURS)
+            with lock:
+                return None if socket.closing else attempt(*args)
 
         def posted(*args: Any) -> T | None:
-            if not self.disowned and post(*args):  # type: ignore[misc]
+            if self.disowned:
+                raise ZmtpError(_NOT_OURS)
+            if post(*args):  # type: ignore[misc]
                 return True  # type: ignore[return-value]
-            return locked(*args)
+            with lock:
+                return None if socket.closing else attempt(*args)
 
         return locked if post is None else posted
 
