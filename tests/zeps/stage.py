@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Zeps)
 
 PLENTY = 1 << 60
+ANSWERS = 100  # messages that can wait for a client that does not read
 
 
 def never_wait_for_the_disk(patch: pytest.MonkeyPatch) -> None:
@@ -173,8 +174,6 @@ class Stage:
 class Connection:
     """The connection of a client, as its session sees it."""
 
-    full = False
-
     def __init__(self, client: Client) -> None:
         self._client = client
         self.send = client.say
@@ -182,6 +181,10 @@ class Connection:
         self.resume = client.resume
         self.wake = client.wake
         self.offer = client.offer
+
+    @property
+    def full(self) -> bool:
+        return self._client.queue_length >= ANSWERS
 
     def close(self, linger: float | None) -> None:
         self._client.parted = True
@@ -280,6 +283,16 @@ class Client:
             self._blocked = True
 
     @property
+    def queue_length(self) -> int:
+        """The number of answers that wait to be written."""
+        return len(self._outbox)
+
+    @property
+    def unread(self) -> int:
+        """The bytes that the kernel keeps until the client reads."""
+        return len(self._wire)
+
+    @property
     def held_for_it(self) -> int:
         """The bytes that the broker keeps in memory for the client."""
         return len(self._unsent) + sum(map(len, self._outbox))
@@ -322,6 +335,8 @@ class Client:
         if self._blocked:
             self._blocked = False
             self.flush()
+            if self.session in self.stage.engine.unread:
+                self.session.on_writable()
         self.stage.run()
 
     def close(self) -> None:

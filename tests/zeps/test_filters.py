@@ -135,3 +135,24 @@ def test_caches_are_bounded(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         tracemalloc.stop()
     assert held < 6 << 20
+
+
+def test_the_patterns_of_a_filter_have_a_limit_together() -> None:
+    matchers = Matchers()
+    heavy = [rf"regex:{number}\pL+" for number in range(5)]
+    assert Filter(heavy[:4], matchers).weight > 4000
+    with pytest.raises(PatternError, match="use simpler patterns, or several connections"):
+        Filter(heavy, matchers)
+
+
+def test_a_table_knows_the_weight_of_its_patterns() -> None:
+    table: PatternTable[str] = PatternTable(Matchers())
+    table.add("ann", ["regex:a+", "b", "exact:c"])
+    weight = table.weight
+    assert weight > 0
+    table.add("bob", ["regex:d+e"])
+    table.remove("bob", ["regex:d+e"])
+    assert table.weight == weight
+    assert not table.knows(b"aa")
+    assert table.find(b"aa") == ("ann",)
+    assert table.knows(b"aa")

@@ -191,3 +191,41 @@ def test_prefix_and_exact_compare_bytes(rest: bytes, key: bytes) -> None:
     assert matches(f"exact:{text}", key) == (key == rest)
     assert matches(f"prefix:{text}", rest + key)
     assert matches(f"exact:{text}", rest)
+
+
+# Bounds
+
+
+def test_equal_patterns_are_compiled_once() -> None:
+    matchers = Matchers()
+    assert matchers.parse("regex:a+b") is matchers.parse("regex:a+b")
+    assert matchers.compiled == 1
+
+
+def test_patterns_that_are_not_used_are_forgotten() -> None:
+    matchers = Matchers()
+    for number in range(1000):
+        matchers.parse(f"regex:{number}+")
+    assert matchers.compiled < 200
+
+
+def test_the_number_of_compiled_patterns_is_bounded() -> None:
+    matchers = Matchers(most=10)
+    used = [matchers.parse(f"glob:{number}?") for number in range(10)]
+    with pytest.raises(PatternError, match="uses 10 glob and regex patterns already, the limit: use a prefix"):
+        matchers.parse("glob:10?")
+    assert matchers.parse("glob:3?") is used[3]
+    assert matchers.parse("glob:10*")(b"10.x")  # needs no program
+    used.pop()
+    assert matchers.parse("glob:10?")(b"10x")
+
+
+def test_a_pattern_that_needs_a_large_program_is_refused() -> None:
+    with pytest.raises(PatternError, match="pattern too large"):
+        Matchers().parse(r"regex:1([\pL\pN]{9}){4}")
+    assert Matchers().parse(r"regex:^\pL+$")("r\u00e9gion".encode())
+
+
+@given(st.text("ab*", max_size=8), st.text("ab", max_size=8))
+def test_simple_globs_match_as_others_do(glob: str, key: str) -> None:
+    assert matches(f"glob:{glob}", key.encode()) == fnmatch.fnmatchcase(key, glob)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.connection import Connection, Event, Ready
-from zambezi.zmtp.frames import Batch, CommandFrame
+from zambezi.zmtp.frames import Batch, CommandFrame, Oversize
 from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.security import CurveClient, CurveServer, Null, PlainClient, PlainServer, Security
 
@@ -90,7 +90,7 @@ def connected(
     return client, server
 
 
-def flat(items: Iterable[Event | CommandFrame]) -> list[object]:
+def flat(items: Iterable[Event | CommandFrame | Oversize]) -> list[object]:
     """Return messages, each as the list of its frames, and commands, however they were grouped into batches."""
     things: list[object] = []
     for item in items:

@@ -550,8 +550,8 @@ def test_frames_and_messages_have_limits() -> None:
 @pytest.mark.parametrize("name", ["frame", "message", "handshake"])
 def test_limits_hold_at_least_a_short_frame(name: str) -> None:
     with pytest.raises(ZmtpError, match=name):
-        Limits(**{name: 254})
-    Limits(**{name: 255})
+        Limits(**{name: 254})  # type: ignore[arg-type]
+    Limits(**{name: 255})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("octets", [b"", b"\xff", greeted(), greeted() + b"\x04\x1a\x05READY"])

@@ -24,6 +24,7 @@ from zambezi.zmtp.frames import (
     CommandFrame,
     Decoder,
     Message,
+    Oversize,
     Shared,
     encode,
     encode_command,
@@ -484,3 +485,38 @@ def test_the_tail_of_a_batch_is_its_last_messages(messages: list[list[bytes]], d
     assert isinstance(batch, Batch)
     count = data.draw(st.integers(1, len(messages)))
     assert list(batch.tail(count)) == messages[-count:]
+
+
+# Messages over the limit that are skipped
+
+
+@pytest.mark.parametrize("cut", [1, 3, 9, 100, 4000, 1 << 20])
+def test_messages_over_the_limit_are_skipped(cut: int) -> None:
+    octets = encode([b"a", bytes(1001), b"b", bytes(5000), bytes(1000), b"c"])
+    decoder = Decoder(1000, 1000, skip=True)
+    found: list[object] = []
+    for start in range(0, len(octets), cut):
+        for item in decoder.feed(octets[start : start + cut]):
+            found += item.frames if isinstance(item, Batch) else [item]
+    assert found == [b"a", b"", b"b", b"", bytes(1000), b"c"]
+    assert [item.size for item in found if isinstance(item, Oversize)] == [1001, 5000]
+    assert decoder.failure is None
+
+
+def test_the_bytes_of_a_skipped_message_are_not_kept() -> None:
+    decoder = Decoder(1000, 1000, skip=True)
+    (oversize,) = decoder.feed(b"\x02" + (1 << 62).to_bytes(8, "big") + bytes(1000))
+    assert isinstance(oversize, Oversize)
+    piece = bytes(1 << 20)
+    tracemalloc.start()
+    for _ in range(50):
+        assert decoder.feed(piece) == []
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("octets", [b"\x03" + (2000).to_bytes(8, "big"), b"\x06" + (2000).to_bytes(8, "big")])
+def test_long_parts_and_commands_are_not_skipped(octets: bytes) -> None:
+    decoder = Decoder(1000, 1000, skip=True)
+    assert decoder.feed(octets) == []
+    assert decoder.failure is not None

@@ -11,7 +11,7 @@ from zambezi.zmtp import commands, frames
 from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.commands import command, encode_metadata, error
 from zambezi.zmtp.errors import ProtocolError
-from zambezi.zmtp.frames import Batch, CommandFrame
+from zambezi.zmtp.frames import Batch, CommandFrame, Item
 from zambezi.zmtp.mechanism import Null, Refused, Rejected, Terms
 
 READY = command(b"READY", encode_metadata({"Socket-Type": b"ROUTER", "Identity": b"you"}))
@@ -103,7 +103,7 @@ def test_null_leaves_messages_as_they_are() -> None:
     assert mechanism.encode([b"a", (b"b", b"c")], False) == frames.encode([b"a", (b"b", b"c")])
     assert mechanism.encode([b"a", b"b"], True) == frames.encode([b"a", b"b"])
     assert mechanism.encode_command(b"\x04PONG") == frames.encode_command(b"\x04PONG")
-    items: list[Batch | CommandFrame] = [Batch([b"a"]), CommandFrame(b"\x04PONG")]
+    items: list[Item] = [Batch([b"a"]), CommandFrame(b"\x04PONG")]
     assert mechanism.decode(items) is items
     assert mechanism.failure is None
 

@@ -150,6 +150,9 @@ def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
         "zambezi_dismissed", "publishers disconnected because too much waited for the disk", value=zeps["dismissed"]
     )
     yield CounterMetricFamily("zambezi_unread", "clients that did not read their answers", value=zeps["unread"])
+    yield CounterMetricFamily(
+        "zambezi_expelled", "clients disconnected because they sent messages that are not ZEPS", value=zeps["expelled"]
+    )
     yield CounterMetricFamily("zambezi_refused", "connections refused", value=zeps["refused"])
     yield CounterMetricFamily("zambezi_handshakes_failed", "handshakes that failed", value=zeps["handshakes_failed"])
     yield CounterMetricFamily("zambezi_journal_syncs", "fsyncs of journals", value=zeps["syncs"])

@@ -51,6 +51,7 @@ def _zeps(server: Server) -> dict[str, Any] | None:
         "published": counters.published,
         "fell_behind": counters.fell_behind,
         "unread": counters.unread,
+        "expelled": counters.expelled,
         "dismissed": counters.dismissed,
         "invalid": dict(counters.invalid),
         "refused": broker.socket_counters.refused,

@@ -99,6 +99,12 @@ class Block:
         heads = SHORT * len(chosen) + (LONG - SHORT) * sum([piece[0] == LONG_FLAG for piece in chosen])
         return Block(self.first, self.last, len(chosen), picked, len(picked) - heads)
 
+    def head(self, count: int) -> Block:
+        """Return a block of the first messages. The block must be without gaps."""
+        octets = self.octets[: self.starts[count]]
+        heads = SHORT * count + (LONG - SHORT) * sum([octets[start] == LONG_FLAG for start in self.starts[:count]])
+        return Block(self.first, self.first + count - 1, count, octets, len(octets) - heads)
+
     def _starts_and_keys(self) -> tuple[Sequence[int], list[bytes]]:
         if self._parsed is None:
             self._parsed = starts_and_keys(self.octets)

@@ -11,26 +11,42 @@ from collections.abc import Hashable, Iterable
 from typing import Final, Generic, TypeVar
 
 from zambezi.zeps.answers import Answers
-from zambezi.zeps.matchers import KeyTest, Matchers
+from zambezi.zeps.errors import PatternError
+from zambezi.zeps.matchers import Matchers, Pattern
 from zambezi.zmtp.subscriptions import Subscriptions
 
 _OF_FILTER: Final = 1 << 20  # bytes of a filter's cache, about: each SUBSCRIBE can have a filter
 _OF_TABLE: Final = 1 << 24  # bytes of a table's cache
 _MEMBER: Final = 8  # bytes of a reference to a member
+HEAVIEST: Final = 5000  # the weight of all patterns of a filter: under a millisecond for the longest key
 
 G = TypeVar("G", bound=Hashable)
 
 
 class Filter:
-    """A test of keys that matches if any of its patterns matches."""
+    """A test of keys that matches if any of its patterns matches.
 
-    __slots__ = ("_seen", "_tests", "everything", "patterns")
+    `weight` is the work that a new key can be, as for a pattern.
+    """
+
+    __slots__ = ("_parsed", "_seen", "_tests", "everything", "patterns", "weight")
 
     def __init__(self, patterns: Iterable[str], matchers: Matchers) -> None:
         self.patterns = frozenset(patterns)
         self.everything = any(matchers.split(pattern) == ("prefix", b"") for pattern in self.patterns)
-        self._tests: list[KeyTest] = [matchers.parse(pattern) for pattern in sorted(self.patterns)]
+        self._parsed = [matchers.parse(pattern) for pattern in sorted(self.patterns)]  # keeps the patterns compiled
+        self._tests = [pattern.test for pattern in self._parsed]
+        self.weight = 0 if self.everything else sum(pattern.weight for pattern in self._parsed)
+        if self.weight > HEAVIEST:
+            raise PatternError(
+                f"the patterns of this connection are {self.weight} steps of a program together, and the limit is "
+                f"{HEAVIEST}: use simpler patterns, or several connections"
+            )
         self._seen: Answers[bool] = Answers(_OF_FILTER, matchers.memory)
+
+    def knows(self, key: bytes) -> bool:
+        """Return whether the filter has the answer for a key already."""
+        return key in self._seen
 
     def __call__(self, key: bytes) -> bool:
         seen = self._seen
@@ -48,7 +64,8 @@ class PatternTable(Generic[G]):
         self._matchers = matchers
         self._prefixes: Subscriptions[G] = Subscriptions()
         self._exact: dict[bytes, list[G]] = {}
-        self._others: dict[G, list[KeyTest]] = {}
+        self._others: dict[G, list[Pattern]] = {}
+        self.weight = 0  # the work that a key can be that was not seen before
         self._seen: Answers[tuple[G, ...]] = Answers(_OF_TABLE, matchers.memory)
 
     def add(self, member: G, patterns: Iterable[str]) -> None:
@@ -60,7 +77,9 @@ class PatternTable(Generic[G]):
             elif name == "exact":
                 self._exact.setdefault(rest, []).append(member)
             else:
-                self._others.setdefault(member, []).append(self._matchers.parse(pattern))
+                parsed = self._matchers.parse(pattern)
+                self._others.setdefault(member, []).append(parsed)
+                self.weight += parsed.weight
         self._seen.clear()
 
     def remove(self, member: G, patterns: Iterable[str]) -> None:
@@ -73,8 +92,12 @@ class PatternTable(Generic[G]):
                 self._exact[rest].remove(member)
                 if not self._exact[rest]:
                     del self._exact[rest]
-        self._others.pop(member, None)
+        self.weight -= sum(pattern.weight for pattern in self._others.pop(member, ()))
         self._seen.clear()
+
+    def knows(self, key: bytes) -> bool:
+        """Return whether `find` has the answer for a key already."""
+        return key in self._seen
 
     def find(self, key: bytes) -> tuple[G, ...]:
         """Return all members that want the key, each once."""
@@ -82,7 +105,9 @@ class PatternTable(Generic[G]):
         if found is None:
             every = dict.fromkeys(self._prefixes.match(key))
             every.update(dict.fromkeys(self._exact.get(key, ())))
-            every.update((member, None) for member, tests in self._others.items() if any(test(key) for test in tests))
+            for member, patterns in self._others.items():
+                if any(pattern.test(key) for pattern in patterns):
+                    every[member] = None
             found = tuple(every)
             self._seen.remember(key, found, _MEMBER * len(found))
         return found

@@ -10,7 +10,8 @@ expect, and `prefix:glob:` matches keys that begin with the bytes `glob:`.
     regex:^s[0-9]+$    a regular expression, found anywhere in the key unless it is anchored
 
 Clients send regular expressions, so they are RE2's: the time to match grows with the length of the key, and no pattern
-can make it explode.
+can make it explode. RE2 refuses a pattern whose program does not fit into `PROGRAM` bytes, so none takes much more than
+half a millisecond to compile. Equal patterns are compiled once, and the number of compiled patterns is bounded.
 
 A program can register more matchers: a name, and a function that makes a test of keys from the rest of the pattern.
 
@@ -24,8 +25,10 @@ A program can register more matchers: a name, and a function that makes a test o
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, TypeAlias
+from weakref import WeakValueDictionary
 
 import re2  # type: ignore[import-untyped]
 
@@ -38,14 +41,32 @@ Maker: TypeAlias = Callable[[bytes], KeyTest]
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
-_MEMORY: Final = 1 << 20  # bytes that RE2 may use for one pattern
+PROGRAM: Final = 32 * 1024  # bytes that RE2 may use for one pattern
+COMPILED: Final = 4096  # patterns that can be compiled at a time: 128 MiB
+_RECENT: Final = 128  # compiled patterns that are kept although nobody uses them: clients ask the same again
+
+
+class Pattern:
+    """A test of keys. `weight` is the size of its program: the work that one key can be, or 0 if it is little."""
+
+    __slots__ = ("__weakref__", "test", "weight")
+
+    def __init__(self, test: KeyTest, weight: int = 0) -> None:
+        self.test = test
+        self.weight = weight
+
+    def __call__(self, key: bytes) -> object:
+        return self.test(key)
 
 
 class Matchers:
-    """The matchers that patterns can name."""
+    """The matchers that patterns can name, and the patterns that are compiled."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = COMPILED) -> None:
         self._makers = dict(_BUILT_IN)
+        self._most = most
+        self._compiled: WeakValueDictionary[tuple[str, bytes], Pattern] = WeakValueDictionary()
+        self._recent: OrderedDict[tuple[str, bytes], Pattern] = OrderedDict()
         self.memory = Memory()  # the bound on the caches of all filters with these matchers
 
     def register(self, name: str, maker: Maker) -> None:
@@ -63,16 +84,40 @@ class Matchers:
             name, rest = "prefix", pattern
         return name, as_bytes(rest)
 
-    def parse(self, pattern: str) -> KeyTest:
+    def parse(self, pattern: str) -> Pattern:
         """Return the test of keys for a pattern, or raise `PatternError`."""
         name, rest = self.split(pattern)
-        maker = self._makers[name]
-        return maker(rest) if name in _BUILT_IN else _guarded(name, maker, rest)
+        if name not in _BUILT_IN:
+            return Pattern(_guarded(name, self._makers[name], rest))
+        if name == "regex" or (name == "glob" and not _is_simple_glob(rest)):
+            return self._compile(name, rest)
+        return Pattern(self._makers[name](rest))
+
+    def _compile(self, name: str, rest: bytes) -> Pattern:
+        known = self._compiled.get((name, rest))
+        if known is None:
+            if len(self._compiled) >= self._most:
+                self._recent.clear()
+            if len(self._compiled) >= self._most:
+                raise PatternError(
+                    f"the broker uses {self._most} glob and regex patterns already, the limit: use a prefix instead"
+                )
+            known = self._compiled[name, rest] = _compile(name, rest)
+        self._recent[name, rest] = known
+        self._recent.move_to_end((name, rest))
+        if len(self._recent) > _RECENT:
+            self._recent.popitem(last=False)
+        return known
 
     @property
     def names(self) -> list[str]:
         """The names of all matchers, in order."""
         return sorted(self._makers)
+
+    @property
+    def compiled(self) -> int:
+        """The number of compiled patterns."""
+        return len(self._compiled)
 
 
 def prefix(rest: bytes) -> KeyTest:
@@ -87,12 +132,12 @@ def exact(rest: bytes) -> KeyTest:
 
 def glob(rest: bytes) -> KeyTest:
     """Return a test for keys that match a glob."""
-    return _compile("glob", rest, b"(?s)^" + _glob_to_regex(rest) + b"$")
+    return _simple_glob(rest) if _is_simple_glob(rest) else _compile("glob", rest).test
 
 
 def regex(rest: bytes) -> KeyTest:
     """Return a test for keys that contain a match of a regular expression."""
-    return _compile("regex", rest, rest)
+    return _compile("regex", rest).test
 
 
 _BUILT_IN: Final[dict[str, Maker]] = {"prefix": prefix, "exact": exact, "glob": glob, "regex": regex}
@@ -120,19 +165,47 @@ def _guarded(name: str, maker: Maker, rest: bytes) -> KeyTest:
     return guarded
 
 
-def _compile(name: str, given: bytes, pattern: bytes) -> KeyTest:
+def _is_simple_glob(glob: bytes) -> bool:
+    """Return whether `*` is the only special character of a glob."""
+    return b"?" not in glob and b"[" not in glob
+
+
+def _simple_glob(glob: bytes) -> KeyTest:
+    """Return a test for keys that match a simple glob. It needs no program, so there can be any number of them."""
+    first, *middle = glob.split(b"*")
+    if not middle:
+        return glob.__eq__
+    last = middle.pop()
+    least = len(first) + len(last)
+
+    def test(key: bytes) -> bool:
+        if len(key) < least or not (key.startswith(first) and key.endswith(last)):
+            return False
+        position, end = len(first), len(key) - len(last)
+        for part in middle:  # the first place where a part fits is the best: it leaves most for the others
+            position = key.find(part, position, end)
+            if position < 0:
+                return False
+            position += len(part)
+        return True
+
+    return test
+
+
+def _compile(name: str, given: bytes) -> Pattern:
+    pattern = b"(?s)^" + _glob_to_regex(given) + b"$" if name == "glob" else given
     options = re2.Options()
     options.log_errors = False
-    options.max_mem = _MEMORY
+    options.max_mem = PROGRAM
     if not _is_text(given):
         options.encoding = re2.Options.Encoding.LATIN1  # every byte is a character
     try:
-        search: KeyTest = re2.compile(pattern, options).search
+        program = re2.compile(pattern, options)
     except re2.error as error:
         reason = error.args[0] if error.args else error
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise PatternError(f"{name}:{given.decode('utf-8', 'replace')} cannot be understood: {text}") from None
-    return search
+    return Pattern(program.search, program.programsize)
 
 
 def _is_text(octets: bytes) -> bool:

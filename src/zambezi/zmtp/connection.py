@@ -26,7 +26,17 @@ from zambezi.wire.text import printable
 from zambezi.zmtp import commands, greeting
 from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.errors import ProtocolError, ZmtpError
-from zambezi.zmtp.frames import COMMAND, LONG, Batch, CommandFrame, Decoder, Message, encode_command, wire_size
+from zambezi.zmtp.frames import (
+    COMMAND,
+    LONG,
+    Batch,
+    CommandFrame,
+    Decoder,
+    Message,
+    Oversize,
+    encode_command,
+    wire_size,
+)
 from zambezi.zmtp.greeting import Greeting
 from zambezi.zmtp.mechanism import NOT_ALLOWED, Incompatible, Refused, Terms
 from zambezi.zmtp.security import Null, Security
@@ -53,6 +63,7 @@ class Limits:
 
     frame: int = 1 << 28
     message: int = 1 << 28
+    skip: bool = False  # whether a message over the limit is skipped, and told by `Oversize`, instead of closing
     handshake: int = 1 << 16
     handshake_time: float = 30.0
     connections: int = 10_000
@@ -180,7 +191,7 @@ class Connection:
         self.mechanism = (security or Null()).mechanism(Terms(metadata, address, authenticator, self._limits.message))
         self.mechanism.check = self._check_metadata
         self._publishes = socket_type in _PUBLISHERS
-        self._decoder = Decoder(self._limits.frame, self._limits.message, multipart)
+        self._decoder = Decoder(self._limits.frame, self._limits.message, multipart, self._limits.skip)
         if not multipart:
             self.mechanism.refuse_multipart()
         self._buffer = b""
@@ -294,6 +305,8 @@ class Connection:
             for item in items:
                 if isinstance(item, CommandFrame):
                     self._command(item, events)
+                elif isinstance(item, Oversize):
+                    events.append(Batch([item]))
                 elif self._publishes:
                     self._subscriptions(item, events)
                 else:

@@ -40,7 +40,9 @@ from zambezi.zmtp.frames import (
     Batch,
     CommandFrame,
     Frames,
+    Item,
     Message,
+    Oversize,
     Shared,
     parts_of,
     wire_size,
@@ -160,7 +162,14 @@ class _Curve(Mechanism):
     def encode_command(self, body: bytes) -> bytes:
         return self._sealer.seal([COMMAND], [body])
 
-    def decode(self, items: list[Batch | CommandFrame]) -> list[Batch | CommandFrame]:
+    def decode(self, items: list[Item]) -> list[Item]:
+        for index, item in enumerate(items):
+            if isinstance(item, Oversize):
+                before = self.decode(items[:index])
+                return before if self.failure else [*before, item, *self.decode(items[index + 1 :])]
+        return self._open_all(items)  # type: ignore[arg-type]
+
+    def _open_all(self, items: list[Batch | CommandFrame]) -> list[Item]:
         flags: list[int] = []
         payloads: list[bytes] = []
         octets = 0

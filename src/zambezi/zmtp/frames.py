@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from zambezi.zmtp.errors import ProtocolError
 
@@ -145,6 +145,20 @@ class CommandFrame(bytes):
     __slots__ = ()
 
 
+class Oversize(bytes):
+    """The place of a message that was too long, and was skipped. It is empty; `size` is the size of the message."""
+
+    def __new__(cls, size: int) -> Self:
+        new = super().__new__(cls)
+        new.size = size
+        return new
+
+    size: int
+
+
+Item: TypeAlias = Batch | CommandFrame | Oversize
+
+
 class _BatchBuilder:
     """A collector of frames: the frames of whole messages, then those of an unfinished message.
 
@@ -157,7 +171,7 @@ class _BatchBuilder:
         self.message_limit = message_limit
         self.multipart = multipart
         self.failure: ProtocolError | None = None
-        self._out: list[Batch | CommandFrame] = []  # what `_finish` returns
+        self._out: list[Item] = []  # what `_finish` returns
         self._frames: list[bytes] = []
         self._ends: list[int] | None = None  # as in a batch
         self._cost = 0  # of the unfinished message, as `message_limit` counts it; 0 if no message is unfinished
@@ -198,7 +212,7 @@ class _BatchBuilder:
             self._ends = [] if self._frames else None
             del frames[whole:]
 
-    def _finish(self) -> list[Batch | CommandFrame]:
+    def _finish(self) -> list[Item]:
         """Return the whole messages and the commands, in order."""
         if self._ends is None and not self._out:  # the most frequent case; the code below does the same, but slower
             frames = self._frames
@@ -218,14 +232,17 @@ class Decoder(_BatchBuilder):
     """The bytes of the traffic phase, cut into batches and commands.
 
     `feed` never raises. At a violation it returns what came before, as always, and sets `failure`. So the same bytes
-    give the same messages, however they are split into reads.
+    give the same messages, however they are split into reads. With `skip`, a single-frame message over the limit is no
+    violation: its bytes are discarded as they arrive, and an `Oversize` takes its place.
     """
 
-    __slots__ = ("_body", "_body_flags", "_missing", "_room", "_special", "_tail", "frame_limit")
+    __slots__ = ("_body", "_body_flags", "_missing", "_room", "_skip", "_skipping", "_special", "_tail", "frame_limit")
 
-    def __init__(self, frame_limit: int, message_limit: int, multipart: bool = True) -> None:
+    def __init__(self, frame_limit: int, message_limit: int, multipart: bool = True, skip: bool = False) -> None:
         super().__init__(message_limit, multipart)
         self.frame_limit = frame_limit
+        self._skip = skip
+        self._skipping = False  # whether the frame that spans reads is skipped
         self._tail = b""  # a header that is not whole yet
         self._body: list[bytes] = []  # the pieces of a frame that spans reads,
         self._body_flags = 0  # its flags
@@ -234,7 +251,7 @@ class Decoder(_BatchBuilder):
         self._special = 0xFF ^ (LONG | MORE if multipart else LONG)
         self._room = min(frame_limit, message_limit) - FRAME_COST
 
-    def feed(self, data: bytes) -> list[Batch | CommandFrame]:
+    def feed(self, data: bytes) -> list[Item]:
         """Take the bytes of one read; return the batches and commands that they complete, in order."""
         if self.failure is not None:
             return []
@@ -244,7 +261,8 @@ class Decoder(_BatchBuilder):
         pos = self._missing  # where the next frame begins
         end = len(data)
         if pos:
-            self._body.append(data[:pos])
+            if not self._skipping:
+                self._body.append(data[:pos])
             if pos > end:
                 self._missing -= end
                 return []
@@ -262,7 +280,10 @@ class Decoder(_BatchBuilder):
         pieces = self._body
         self._body = []
         self._missing = 0
-        self._add(self._body_flags, b"".join(pieces))
+        if self._skipping:
+            self._skipping = False
+        else:
+            self._add(self._body_flags, b"".join(pieces))
 
     def _take_frames(self, data: bytes, pos: int, end: int) -> int:
         """Append the ordinary frames from `pos` on; return where they end: past `end` if the last one is not whole.
@@ -330,6 +351,12 @@ class Decoder(_BatchBuilder):
             return end
         size = _LONG_SIZE.unpack_from(data, pos + 1)[0] if flags & LONG else data[pos + 1]
         stop = start + size
+        if self._skips(flags, size):
+            self._cut()
+            self._out.append(Oversize(size))
+            self._missing = max(0, stop - end)
+            self._skipping = stop > end
+            return stop
         self._check(flags, size)
         if not flags & COMMAND:
             self._taken += stop - pos
@@ -341,6 +368,10 @@ class Decoder(_BatchBuilder):
         else:
             self._add(flags, data[start:stop])
         return stop
+
+    def _skips(self, flags: int, size: int) -> bool:
+        """Return whether a frame is a message over the limit, to be skipped."""
+        return self._skip and flags in (0, LONG) and not self._cost and size > min(self.frame_limit, self.message_limit)
 
     def _check(self, flags: int, size: int) -> None:
         """Raise `ProtocolError` if a frame is not allowed; add it to the cost of its message."""
@@ -370,7 +401,7 @@ class Assembler(_BatchBuilder):
         super().__init__(message_limit, multipart=True)
         self.overhead = overhead  # bytes that a box adds to a frame
 
-    def assemble(self, flags: list[int], bodies: list[bytes], octets: int) -> list[Batch | CommandFrame]:
+    def assemble(self, flags: list[int], bodies: list[bytes], octets: int) -> list[Item]:
         """Return the batches and commands that these frames complete. The frames took `octets` bytes on the wire.
 
         An unfinished message stays for the next call.

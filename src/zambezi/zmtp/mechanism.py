@@ -17,7 +17,7 @@ from typing import ClassVar
 from zambezi.zmtp import commands, frames
 from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.errors import ProtocolError
-from zambezi.zmtp.frames import Batch, CommandFrame, Message
+from zambezi.zmtp.frames import Item, Message
 
 # The status of a refused peer. libzmq's ZAP handlers send it, and its monitors understand it.
 NOT_ALLOWED = "400"
@@ -100,7 +100,7 @@ class Mechanism:
         """Return the bytes of a command after the handshake."""
         return frames.encode_command(body)
 
-    def decode(self, items: list[Batch | CommandFrame]) -> list[Batch | CommandFrame]:
+    def decode(self, items: list[Item]) -> list[Item]:
         """Return the messages and commands in the frames of one read.
 
         At a violation, set `failure` and return what came before it.

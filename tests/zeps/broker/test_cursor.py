@@ -9,9 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
+from zambezi.zeps.block import Block
 from zambezi.zeps.broker import cursor as cursors
 from zambezi.zeps.broker.cursor import Cursor
+from zambezi.zeps.broker.turns import keys_in_slice
 from zambezi.zeps.errors import JournalError
+from zambezi.zeps.filters import Filter
 from zambezi.zeps.journal import Policy, Span
 from zambezi.zeps.matchers import Matchers
 from zambezi.zeps.messages import LATEST, Credit, Deliver, DetachOk, Publish, Subscribe
@@ -435,3 +438,80 @@ def test_credit_is_shared_by_all_subscriptions(stage: Stage) -> None:
         assert len(client.sequences) == number
     client.send(Publish("a", b""))
     assert len(client.sequences) == 10
+
+
+# Patterns that are much work
+
+
+class Tries:
+    """How many keys the patterns of a broker are tried on, each time that a connection asks for messages."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now = 0
+        self.most = 0
+        tries = self
+
+        def counted(self: Filter, key: bytes) -> bool:
+            if self.weight and not self.knows(key):
+                tries.now += 1
+            return call(self, key)
+
+        def pulled(self: Cursor) -> Block | Span | None:
+            tries.now = 0
+            more = pull(self)
+            tries.most = max(tries.most, tries.now)
+            return more
+
+        call, pull = Filter.__call__, Cursor.pull
+        patch.setattr(Filter, "__call__", counted)
+        patch.setattr(Cursor, "pull", pulled)
+
+
+HEAVY = r"regex:^k\pL*[0-9]+$"
+
+
+@pytest.mark.spec("ZEP-13")
+def test_a_replay_through_heavy_patterns_is_cut_into_slices(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [f"k{number}" for number in range(1000)]
+    publisher = stage.client("prices")
+    publisher.publish_many([*keys, "other"])
+    tries = Tries(monkeypatch)
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe(HEAVY)
+    assert client.sequences == list(range(1, 1001))
+    assert 0 < tries.most <= keys_in_slice(1000)
+    assert cursor_of(client).gear == "live"
+    publisher.publish("k0")
+    client.read()
+    assert client.sequences[-1] == 1002
+
+
+@pytest.mark.spec("ZEP-11", "ZEP-13")
+def test_live_messages_that_are_much_work_to_filter_come_in_slices(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    publisher.publish("first")  # the journal is awake now
+    clients = [stage.client("prices", credit=PLENTY) for _ in range(5)]
+    for client, pattern in zip(clients, [HEAVY, HEAVY, "k", "", r"regex:^k\pN*7$"], strict=True):
+        client.subscribe(pattern, LATEST)
+        assert cursor_of(client).gear == "live"
+    publisher.session.receive([Publish(f"k{number}", b"").encode()[0] for number in range(1000)])
+    stage.stream("prices").flush()
+    assert cursor_of(clients[0]).gear == "history"
+    stage.run()
+    for client in clients:
+        client.read()
+        assert cursor_of(client).gear == "live"
+    assert [len(client.sequences) for client in clients] == [1000, 1000, 1000, 1000, 100]
+    assert clients[0].sequences == list(range(2, 1002))
+
+
+def test_several_heavy_subscriptions_from_different_points(stage: Stage) -> None:
+    publisher = stage.client("prices")
+    publisher.publish_many([f"k{number}" for number in range(600)])
+    client = stage.client("prices", credit=PLENTY)
+    client.subscribe(r"regex:^k\pN*3$", 300)
+    client.subscribe(HEAVY, 0)
+    publisher.publish_many([f"k{number}" for number in range(100)])
+    client.read()
+    assert sorted(client.sequences) == list(range(1, 701))
+    assert len(client.sequences) == 700

@@ -1,13 +1,13 @@
 """zambezi.zeps.broker.reports: the content of the reserved streams, and when it is sent."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.zeps.stage import PLENTY, Client, Stage
+from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.broker import reports
 from zambezi.zeps.directory import read_clients, read_index, read_streams
 from zambezi.zeps.journal import Journal, Policy
@@ -349,3 +349,23 @@ def test_an_index_that_cannot_be_read_is_an_invalid(stage: Stage, monkeypatch: p
     client = stage.client("$index/prices", credit=PLENTY)
     client.subscribe()
     assert entries(client) == [(1, 1)]
+
+
+def test_a_question_that_matches_few_of_many_streams_lets_others_have_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never_wait_for_the_disk(monkeypatch)
+    monkeypatch.setattr(reports, "_KEYS", 10)
+    with Stage(tmp_path, streams=[f"s{number}" for number in range(100)]) as stage:
+        client = stage.client("$streams", credit=PLENTY)
+        waits: list[int] = []
+        wait = stage.engine.turns.wait
+
+        def counted(work: Callable[[], int]) -> None:
+            waits.append(1)
+            wait(work)
+
+        monkeypatch.setattr(stage.engine.turns, "wait", counted)
+        client.send(Subscribe("exact:s99", 0), Ping())
+        assert len(waits) == 9
+        assert client.said == ["AttachOk", "SubscribeOk", "Deliver", "PingOk"]

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
-from zambezi.zeps.broker.engine import Limits
-from zambezi.zeps.broker.session import SessionState
+from tests.zeps.stage import ANSWERS, PLENTY, Client, Stage, never_wait_for_the_disk
+from zambezi.zeps.broker.engine import UNREAD, Limits
+from zambezi.zeps.broker.session import FAULTS, SessionState
+from zambezi.zeps.broker.turns import INLINE
 from zambezi.zeps.journal import Policy
 from zambezi.zeps.messages import (
     LATEST,
@@ -760,3 +761,82 @@ def test_clients_cannot_publish_to_a_reserved_stream(stage: Stage, name: str) ->
     client.publish_many(["k"] * 20)
     assert client.said == ["AttachOk", *["Invalid"] * 20]
     assert stage.engine.names() == ["prices"]
+
+
+# Much work
+
+
+@pytest.mark.parametrize("message", [Ping(), b"nonsense", Subscribe("regex:(", 0)])
+def test_a_client_that_sends_very_many_commands_waits_for_its_turns(stage: Stage, message: Zeps | bytes) -> None:
+    greedy, lawful = stage.client("prices"), stage.client("news")
+    frame = message if isinstance(message, bytes) else message.encode()[0]
+    greedy.session.receive([frame] * 900)
+    assert len(stage.engine.turns) == 1
+    assert greedy.unread < 300 * INLINE  # bytes of answers
+    lawful.session.receive([Ping().encode()[0]])
+    assert lawful.unread  # its answer came at once
+    stage.run()
+    greedy.read()
+    assert len(greedy.said) == 1 + 900
+    assert not stage.engine.turns
+
+
+def test_messages_stay_in_order_when_they_wait(stage: Stage) -> None:
+    client = stage.client("prices")
+    many: list[Zeps] = []
+    for number in range(200):
+        many += [Publish(f"k{number}", b""), Ping()]
+    client.session.receive([each.encode()[0] for each in many[:300]])
+    client.session.receive_multipart()
+    client.session.receive([each.encode()[0] for each in many[300:]])
+    stage.run()
+    stage.write_back()
+    client.read()
+    assert client.said == ["AttachOk", *["PingOk"] * 150, "Invalid", *["PingOk"] * 50]
+    assert list(stage.stream("prices").journal.reader(0).peek(1 << 20).read().keys) == [  # type: ignore[union-attr]
+        f"k{number}".encode() for number in range(200)
+    ]
+
+
+def test_messages_that_wait_count_although_the_connection_is_lost(stage: Stage) -> None:
+    client = stage.client("prices")
+    client.session.receive([each.encode()[0] for _ in range(500) for each in (Publish("k", b""), Ping())])
+    client.close()
+    stage.run()
+    assert stage.stream("prices").journal.last == 500
+    assert not stage.engine.sessions
+    assert not stage.engine.turns
+
+
+def test_a_client_that_reads_is_held_back_and_not_cut_off(stage: Stage) -> None:
+    client = stage.client("prices", room=100)
+    client.send(*[Ping()] * 20_000)
+    assert client.confirmed == 20_000
+    assert stage.engine.counters.unread == 0
+    assert not stage.engine.unread
+
+
+def test_a_client_that_does_not_read_is_held_back_and_then_let_go(stage: Stage) -> None:
+    client = stage.client("prices", room=100)
+    client.session.receive([Subscribe("regex:(", 0).encode()[0]] * 20_000)
+    stage.run()
+    assert client.queue_length <= ANSWERS + INLINE
+    for _ in range(UNREAD):
+        stage.tick()
+    assert stage.engine.sessions
+    stage.tick()
+    assert client.gone
+    assert not stage.engine.sessions
+    assert stage.engine.counters.unread == 1
+
+
+def test_a_client_that_sends_nothing_but_nonsense_is_let_go(stage: Stage) -> None:
+    client = stage.client("prices")
+    client.send(*[b"nonsense"] * (FAULTS - 1))
+    client.send(Ping())
+    assert (client.parted, client.confirmed) == (False, 1)
+    client.send(b"nonsense", Ping(), b"nonsense")
+    assert (client.parted, client.confirmed) == (True, 1)
+    assert f"message {FAULTS} of this connection" in str(client.heard[-1])
+    assert stage.engine.counters.expelled == 1
+    assert not stage.engine.sessions

@@ -49,8 +49,8 @@ _log: Final = logging.getLogger("zambezi.zeps")
 TICK: Final = 1.0  # seconds between two rounds of periodic work
 GOODBYE: Final = 1.0  # seconds that clients have to answer DETACH when the broker closes
 THREADS: Final = 4
-# Only answers are queued for a client that does not read; messages stay in the journal.
-ANSWERS: Final = Bound(messages=10_000, octets=4 * 1024 * 1024)
+# Only answers are queued for a client that does not read; messages stay in the journal. At the bound its input waits.
+ANSWERS: Final = Bound(messages=1000, octets=128 * 1024)
 SLACK: Final = 64 * 1024  # bytes that are still read from a paused publisher
 HEARTBEAT: Final = Heartbeat(interval=10.0, timeout=30.0)
 
@@ -101,7 +101,9 @@ class Broker:
                 security=self._security,
                 authenticator=authenticator,
                 send_bound=ANSWERS,
-                limits=connection.Limits(frame=limits.message, message=limits.message, connections=limits.connections),
+                limits=connection.Limits(
+                    frame=limits.message, message=limits.message, skip=True, connections=limits.connections
+                ),
                 heartbeat=heartbeat,
             ),
             slack=SLACK,
@@ -203,7 +205,9 @@ class Broker:
                 session.receive_multipart()
 
     def writable(self, peer: Peer) -> None:
-        """Do nothing: the connection asks its session for more with `pull`."""
+        """Tell a session that waits for it. For messages the connection asks its session with `pull`."""
+        if self._engine.unread and (session := self._sessions.get(peer)) in self._engine.unread:
+            session.on_writable()
 
     def lost(self, peer: Peer, reason: str) -> None:
         # Messages that were received before the end still count: the stream keeps them until there is room.

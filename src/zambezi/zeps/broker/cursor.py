@@ -28,6 +28,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from zambezi.zeps.block import Block
+from zambezi.zeps.broker.turns import SLICE, keys_in_slice
 from zambezi.zeps.errors import OutOfRange
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.journal import Reader, Span
@@ -89,6 +90,8 @@ class Cursor:
     """A subscriber's position in one stream."""
 
     __slots__ = (
+        "_in_line",
+        "_my_turn",
         "_stretches",
         "_warm",
         "_warming",
@@ -122,6 +125,8 @@ class Cursor:
         self._stretches: deque[_Stretch] = deque()
         self._warming = False
         self._warm = False  # whether the next span was loaded into memory
+        self._in_line = False  # whether the cursor waits for its turn to filter
+        self._my_turn = False
 
     # State
 
@@ -190,6 +195,11 @@ class Cursor:
             self._leave_high_gear(block.first - 1)
             self.outlet.wake()
 
+    def fall_back(self, position: int) -> None:
+        """Change to low gear after a sequence: the rest is filtered a slice at a time."""
+        self._leave_high_gear(position)
+        self.outlet.wake()
+
     def _leave_high_gear(self, position: int) -> None:
         if self.live:
             self.live = False
@@ -201,7 +211,7 @@ class Cursor:
 
     def pull(self) -> Block | Span | None:
         """Return the next messages that the credit pays for; None if there is nothing to send now."""
-        if self.live or self._warming or not self.selections:
+        if self.live or self._warming or self._in_line or not self.selections:
             return None
         for _ in range(SCANS):
             if self.credit <= 0:
@@ -230,13 +240,44 @@ class Cursor:
                 reader.skip(span)
                 self._spend(span.credit, span.count)
                 return span
+            elif self._weight and not self._my_turn:
+                self._in_line = True
+                self.stream.turns.wait(self._take_turn)
+                return None
             else:
                 self._warm = False
-                block = self._select_due(span.read(), reader, stretch)
+                self._my_turn = False
+                block = self._select_due(self._slice(span.read()), reader, stretch)
                 if block is not None:
                     return block
         self.outlet.wake()  # the filter found nothing, and other clients wait for their turn
         return None
+
+    @property
+    def _weight(self) -> int:
+        """The work that it can be to filter a message with a new key."""
+        return self.audience.filter.weight if self.audience is not None else 0
+
+    def _take_turn(self) -> int:
+        self._in_line = False
+        self._my_turn = True
+        self.outlet.wake()
+        return SLICE
+
+    def _slice(self, block: Block) -> Block:
+        """Return the first messages of a block: as many as it is little work to filter."""
+        weight = self._weight
+        if not weight:
+            return block
+        assert self.audience is not None
+        knows = self.audience.filter.knows if self._all_begun and not self._stretches else _knows_nothing
+        left = keys_in_slice(weight)
+        for index, key in enumerate(block.keys):
+            if not knows(key):
+                if not left:
+                    return block.head(index)
+                left -= 1
+        return block
 
     @property
     def _wants_all(self) -> bool:
@@ -322,3 +363,8 @@ class Cursor:
         if self.audience is not None:
             self.stream.leave_audience(self.audience, self)
         self.audience = audience
+
+
+def _knows_nothing(_key: bytes) -> bool:
+    """Stand for several filters, each of which may know a key or not."""
+    return False

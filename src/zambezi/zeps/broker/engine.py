@@ -18,6 +18,7 @@ from typing import Final, Literal, Protocol, TypeAlias, TypedDict
 from zambezi.zeps.broker.reports import Reports
 from zambezi.zeps.broker.session import Connection, Session
 from zambezi.zeps.broker.stream import BrokerStream
+from zambezi.zeps.broker.turns import Turns
 from zambezi.zeps.errors import BrokerError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.matchers import Matchers
@@ -25,6 +26,7 @@ from zambezi.zeps.matchers import Matchers
 _log: Final = logging.getLogger("zambezi.zeps")
 
 STREAMS_PER_TURN: Final = 500  # streams that get their periodic work in one turn of the loop: about a millisecond
+UNREAD: Final = 30  # ticks that a client may leave its answers unread, while its messages wait
 
 Action: TypeAlias = Literal["publish", "subscribe", "create"]
 Allow: TypeAlias = Callable[[str, Action, str], bool]
@@ -78,6 +80,7 @@ class BrokerCounters:
     fell_behind: int = 0  # subscriptions whose next message was removed by retention
     dismissed: int = 0  # publishers that were disconnected because too many messages waited for room on the disk
     unread: int = 0  # connections that were closed because the client did not read its answers
+    expelled: int = 0  # connections that were closed because the client sent too many messages that are not ZEPS
     invalid: Counter[str] = field(default_factory=Counter)  # INVALID answers, by kind
 
 
@@ -113,6 +116,8 @@ class Engine:
         self.counters = BrokerCounters()
         self.sessions: dict[Session, None] = {}
         self.report_readers: dict[Session, None] = {}  # sessions that read a reserved stream
+        self.unread: dict[Session, int] = {}  # sessions whose clients must read answers first, and for how many ticks
+        self.turns = Turns(shell.call_soon)
         self.on_empty: Callable[[], object] = lambda: None
         self.reports = Reports(self)
         self._store = store
@@ -154,6 +159,7 @@ class Engine:
             stream = self._streams[name] = BrokerStream(
                 self._store.open(name, self._policies.get(name)),
                 self.matchers,
+                self.turns,
                 call_soon=shell.call_soon,
                 warm=shell.warm,
                 sync=shell.sync_journal,
@@ -233,6 +239,10 @@ class Engine:
 
     def tick(self) -> None:
         """Do the periodic work, about once a second: retry appends, sync, apply retention, report changes."""
+        for session, ticks in tuple(self.unread.items()):
+            self.unread[session] = ticks + 1
+            if ticks >= UNREAD:
+                session.give_up()
         self._maintain_some(list(self._streams.values()), self._shell.clock())
 
     def _maintain_some(self, streams: list[BrokerStream], now: float) -> None:

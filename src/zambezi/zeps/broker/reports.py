@@ -13,13 +13,14 @@ are wanted. The sequences of a reserved stream count the messages of one connect
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from zambezi.wire.text import as_bytes
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
+from zambezi.zeps.broker.turns import SLICE, Turns, keys_in_slice
 from zambezi.zeps.directory import CLIENTS, INDEX, STREAMS
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.messages import Publish
@@ -31,29 +32,33 @@ if TYPE_CHECKING:
     from zambezi.zeps.broker.stream import BrokerStream
 
 PAGE: Final = 1000  # index entries in a message
+_KEYS: Final = 1000  # keys that a filter refuses in a row, before other clients get their turn
 
 Row: TypeAlias = tuple[str, bytes]  # key and body
+_END: Final[Row] = ("", b"")
 
 T = TypeVar("T")
 
 
 class RowSource(Protocol):
-    """The rows of a reserved stream, for one connection."""
+    """The rows of a reserved stream, for one connection. None among them lets other clients have their turn."""
 
-    def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row]:
+    def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row | None]:
         """Yield the rows that a SUBSCRIBE asks for."""
 
-    def changed_rows(self) -> Iterator[Row]:
+    def changed_rows(self) -> Iterator[Row | None]:
         """Yield the rows that have changed since the last call of either method."""
 
 
 class Report:
     """A connection's subscription to a reserved stream."""
 
-    def __init__(self, source: RowSource, outlet: Outlet) -> None:
+    def __init__(self, source: RowSource, outlet: Outlet, turns: Turns) -> None:
         self._source = source
         self._outlet = outlet
-        self._rows: Iterator[Row] = iter(())
+        self._turns = turns
+        self._in_line = False
+        self._rows: Iterator[Row | None] = iter(())
         self._subscribed = False
         self._sequence = 0
         self._done = True
@@ -88,17 +93,21 @@ class Report:
         self._done = True
         self.on_complete()
 
-    def _begin(self, rows: Iterator[Row]) -> None:
+    def _begin(self, rows: Iterator[Row | None]) -> None:
         self._rows = rows
         self._done = False
         self._outlet.wake()
 
     def pull(self) -> Block | None:
         """Return the next message, or None if there is none or no credit."""
-        if self._done or self.credit <= 0:
+        if self._done or self._in_line or self.credit <= 0:
             return None
-        found = next(self._rows, None)
+        found = next(self._rows, _END)
         if found is None:
+            self._in_line = True
+            self._turns.wait(self._take_turn)
+            return None
+        if found is _END:
             self._done = True
             self.on_complete()
             return None
@@ -107,6 +116,11 @@ class Report:
         self.credit -= block.credit
         self.delivered += 1
         return block
+
+    def _take_turn(self) -> int:
+        self._in_line = False
+        self._outlet.wake()
+        return SLICE
 
 
 class Snapshot:
@@ -139,11 +153,10 @@ class SharedRows(Generic[T]):
         """Let the next call of `snapshot` make a new one."""
         self._stale = True
 
-    def current_rows(self, wanted: Filter) -> Iterator[Row]:
+    def current_rows(self, wanted: Filter) -> Iterator[Row | None]:
         """Yield the current rows whose keys match."""
-        for key, thing in self._things():
-            if _matches(wanted, key):
-                yield key, _json(self._describe(thing))
+        for found in _matching(self._things(), wanted):
+            yield (found[0], _json(self._describe(found[1]))) if found is not None else None
 
     def snapshot(self) -> Snapshot:
         """Return the snapshot of this tick. The first call in a tick makes it."""
@@ -164,25 +177,25 @@ class _RowReader(Generic[T]):
         self._wanted: Filter
         self._sent: Mapping[str, bytes] = {}  # it may also contain rows that the reader does not want
 
-    def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row]:
+    def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row | None]:
         self._wanted = wanted
         if latest == messages.LATEST:
             self._sent = self._shared.snapshot().rows
             return iter(())
         return self._all_rows()
 
-    def _all_rows(self) -> Iterator[Row]:
+    def _all_rows(self) -> Iterator[Row | None]:
         self._sent = sent = {}
-        for key, body in self._shared.current_rows(self._wanted):
-            sent[key] = body
-            yield key, body
+        for row in self._shared.current_rows(self._wanted):
+            if row is not None:
+                sent[row[0]] = row[1]
+            yield row
 
-    def changed_rows(self) -> Iterator[Row]:
+    def changed_rows(self) -> Iterator[Row | None]:
         snapshot = self._shared.snapshot()
         is_up_to_date = self._sent is snapshot.before
-        for key, body in snapshot.changed.items() if is_up_to_date else _changes(self._sent, snapshot.rows):
-            if _matches(self._wanted, key):
-                yield key, body
+        rows = snapshot.changed.items() if is_up_to_date else _changes(self._sent, snapshot.rows)
+        yield from _matching(rows, self._wanted)
         self._sent = snapshot.rows
 
 
@@ -196,8 +209,18 @@ def _changes(before: Mapping[str, bytes], now: Mapping[str, bytes]) -> Iterator[
             yield key, body
 
 
-def _matches(wanted: Filter, key: str) -> bool:
-    return wanted(as_bytes(key))
+def _matching(pairs: Iterable[tuple[str, T]], wanted: Filter) -> Iterator[tuple[str, T] | None]:
+    """Yield the pairs whose keys match, and None whenever many keys in a row did not."""
+    most = min(_KEYS, keys_in_slice(wanted.weight)) if wanted.weight else _KEYS
+    tried = 0
+    for pair in pairs:
+        tried += 1
+        if wanted(as_bytes(pair[0])):
+            tried = 0
+            yield pair
+        elif tried == most:
+            tried = 0
+            yield None
 
 
 class Reports:
@@ -212,13 +235,14 @@ class Reports:
 
     def open_report(self, name: str, outlet: Outlet) -> Report | None:
         """Return a report on the reserved stream of that name, or None if there is none."""
+        turns = self._engine.turns
         if name == STREAMS:
-            return Report(_RowReader(self._streams), outlet)
+            return Report(_RowReader(self._streams), outlet, turns)
         if name == CLIENTS:
-            return Report(_RowReader(self._clients), outlet)
+            return Report(_RowReader(self._clients), outlet, turns)
         if name.startswith(INDEX):
             stream = self._engine.find(name.removeprefix(INDEX))
-            return Report(_IndexPages(stream), outlet) if stream is not None else None
+            return Report(_IndexPages(stream), outlet, turns) if stream is not None else None
         return None
 
     def invalidate(self) -> None:
@@ -236,7 +260,7 @@ class _IndexPages:
         self._after = 0
 
     def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row]:
-        self._is_wanted = _matches(wanted, self._stream.name)
+        self._is_wanted = wanted(as_bytes(self._stream.name))
         self._after = min(latest, self._stream.journal.last)
         return self.changed_rows()
 

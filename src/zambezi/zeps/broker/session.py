@@ -10,7 +10,10 @@
 
 (`-` means ignored; ATTACH leads to `attaching` if the stream does not exist and must be created.) The session answers a
 message that is not allowed, not valid or not possible with INVALID and a reason, and the connection stays open.
-(ZEP-01, ZEP-08)
+(ZEP-01, ZEP-08) Only a client that sends `FAULTS` messages which are not ZEPS is disconnected.
+
+A session handles a few commands at once. If a client sends more, or does not read its answers, the session pauses the
+connection and keeps the rest: for a later turn, or until the client reads. So TCP holds the client back.
 
 A session does no I/O and needs no clock: it calls methods of its `Connection`, its stream and the engine.
 """
@@ -26,6 +29,7 @@ from zambezi.zeps.block import Block, end_of_publishes
 from zambezi.zeps.broker.cursor import Cursor, Outlet
 from zambezi.zeps.broker.reports import Report
 from zambezi.zeps.broker.stream import BrokerStream, where_to_start
+from zambezi.zeps.broker.turns import INLINE, SUBSCRIBE
 from zambezi.zeps.directory import INDEX
 from zambezi.zeps.errors import JournalError, OutOfRange, ZepsError
 from zambezi.zeps.filters import Filter
@@ -44,16 +48,29 @@ from zambezi.zeps.messages import (
     SubscribeOk,
     Zeps,
 )
+from zambezi.zmtp.frames import Oversize
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Engine
 
 _REASON: Final = 255  # bytes of a reason
+FAULTS: Final = 1000  # messages that are not ZEPS, after which a client is disconnected
+_UNANSWERED: Final = 1000  # PINGs that may wait for the disk before the client's input waits, too
+_FAULTY: Final = frozenset({"malformed", "misplaced", "multipart"})
 _MOST_CREDIT: Final = 1 << 62
 GOODBYE: Final = 5.0  # seconds that a client has to read its answers after DETACH
 _ATTACH_OK: Final = AttachOk().encode()[0]
 _PING_OK: Final = PingOk().encode()[0]
 _SUBSCRIBE_OK: Final = SubscribeOk().encode()[0]
+
+
+class _Multipart(bytes):
+    """The place of a message of several frames among those of one frame. ZEPS has none, so the frames do not matter."""
+
+    __slots__ = ()
+
+
+_MULTIPART: Final = _Multipart()
 
 
 class Connection(Outlet, Protocol):
@@ -109,29 +126,104 @@ class Session:
         self.stream_name = ""
         self._report: Report | None = None
         self._may_publish = False
-        self._deferred: list[bytes | None] = []  # messages that came in ATTACHING; None for one of several frames
+        self._deferred: list[bytes] = []  # messages that wait: for the stream, for a turn, or until the client reads
+        self._handling = False  # whether deferred messages are being handled now
+        self._in_line = False  # whether the session waits for its turn
+        self._spent = 0  # units of work since its turn began
         self._paused_by_stream = False
         self._connection_lost = False  # in ATTACHING
         self._unanswered_pings = 0
+        self._faults = 0
 
     # Messages of the client
 
     def receive(self, frames: Sequence[bytes]) -> None:
         """Handle messages of one frame each, in order."""
+        if self._deferred:
+            self._deferred += frames
+            return
+        done = self._handle_some(frames)
+        if done < len(frames):
+            self._deferred = list(frames[done:])
+            self._await_input()
+
+    def _handle_some(self, frames: Sequence[bytes]) -> int:
+        """Handle messages until their work is enough for one turn, or must wait; return how many were handled."""
         position = 0
         count = len(frames)
+        self._spent = 0
         while position < count and not self._ignores_input:
+            if self._spent >= INLINE:
+                return position
+            self._spent += 1
             if self._may_publish:
                 stop = end_of_publishes(frames, position)
                 if stop > position:
                     self._publish(list(frames[position:stop]) if position or stop < count else list(frames))
                     position = stop
                     continue
-            if self.state is SessionState.ATTACHING:
-                self._deferred += frames[position:]
-                return
+            if self.state is SessionState.ATTACHING or self._backed_up:
+                return position
             self._handle(frames[position])
             position += 1
+        return count
+
+    @property
+    def _backed_up(self) -> bool:
+        """Whether too many answers wait: until the client reads, or until the disk has confirmed."""
+        return self._connection.full or self._unanswered_pings >= _UNANSWERED
+
+    def _handle_deferred(self) -> None:
+        """Handle some of the deferred messages, then wait for the rest or for new ones."""
+        if self._handling:
+            return  # an answer went out while they are being handled
+        self._handling = True
+        try:
+            done = self._handle_some(self._deferred)
+        finally:
+            self._handling = False
+        del self._deferred[:done]
+        self._await_input()
+
+    def _await_input(self) -> None:
+        """Resume the connection if no message is deferred; otherwise pause it, and wait for whatever holds them up."""
+        self._engine.unread.pop(self, None)
+        if self.state is SessionState.ATTACHING:
+            self._connection.pause()
+        elif self._connection_lost:
+            self._finish_lost()
+        elif self._deferred:
+            self._connection.pause()
+            if self._backed_up:
+                self._engine.unread[self] = 0
+            elif not (self._paused_by_stream or self._in_line):
+                self._in_line = True
+                self._engine.turns.wait(self._take_turn)
+        elif not self._paused_by_stream:
+            self._connection.resume()
+
+    def _take_turn(self) -> int:
+        self._in_line = False
+        self._handle_deferred()
+        return self._spent
+
+    def on_writable(self) -> None:
+        """Go on with the deferred messages: the client has read answers."""
+        if not self._backed_up:
+            self._handle_deferred()
+
+    def _finish_lost(self) -> None:
+        """End a session whose connection is lost. Deferred PUBLISH messages still count: they were sent before that."""
+        frames, self._deferred = self._deferred, []
+        published: list[bytes] = []
+        position = 0
+        while self._may_publish and position < len(frames):
+            stop = end_of_publishes(frames, position)
+            published += frames[position:stop]
+            position = max(stop, position + 1)
+        if published:
+            self._publish(published)
+        self._end()
 
     @property
     def _ignores_input(self) -> bool:
@@ -146,22 +238,29 @@ class Session:
 
     def receive_multipart(self) -> None:
         """Answer a message of several frames with INVALID: ZEPS has none."""
-        if self.state is SessionState.ATTACHING:
-            self._deferred.append(None)
-        elif not self._ignores_input:
-            self._send_invalid("multipart", "a message of ZEPS must have one frame")
+        self.receive([_MULTIPART])
 
     def _handle(self, frame: bytes) -> None:
         try:
             message = Zeps.decode(frame)
         except WireError as error:
-            self._send_invalid("malformed", str(error))
+            self._reject(frame, error)
             return
         handler = self._table.get((self.state, type(message)))
         if handler is None:
             self._send_invalid("misplaced", _misplaced(self.state, type(message).__name__))
             return
         handler(self, message)
+
+    def _reject(self, frame: bytes, error: WireError) -> None:
+        """Answer INVALID to a message that cannot be decoded."""
+        if isinstance(frame, _Multipart):
+            self._send_invalid("multipart", "a message of ZEPS must have one frame")
+        elif isinstance(frame, Oversize):
+            limit = self._engine.limits.message
+            self._send_invalid("oversize", f"a message of {frame.size} bytes is over the limit of {limit} bytes")
+        else:
+            self._send_invalid("malformed", str(error))
 
     def _attach(self, message: Attach) -> None:
         name = message.stream
@@ -226,23 +325,9 @@ class Session:
             self._send_invalid("attach", reason)
             self._handle_deferred()
 
-    def _handle_deferred(self) -> None:
-        """Handle the messages that came in ATTACHING, even if the connection is lost: they were sent before that."""
-        later, self._deferred = self._deferred, []
-        for frame in later:
-            if frame is not None:
-                self.receive([frame])
-            else:
-                self.receive_multipart()
-        if self.state is SessionState.ATTACHING:
-            return  # the stream was refused, and the client asks for another one
-        if self._connection_lost:
-            self._end()
-        elif not self._paused_by_stream:
-            self._connection.resume()
-
     def _subscribe(self, message: Subscribe) -> None:
         engine = self._engine
+        self._spent += SUBSCRIBE
         try:
             if self._report is not None:
                 self._report.subscribe(Filter([message.pattern], engine.matchers), message.latest)
@@ -340,16 +425,18 @@ class Session:
 
     def resume(self) -> None:
         self._paused_by_stream = False
-        self._connection.resume()
+        self._handle_deferred()
 
     def confirm(self, barriers: int) -> None:
         self._unanswered_pings -= barriers
         for _ in range(barriers):
             if self.state is SessionState.CLOSED:
-                return  # the client does not read its answers, and `_send` has closed the connection
+                return  # the connection broke while an answer was written
             self._send(_PING_OK)
         if self.state is SessionState.PARTING and not self._unanswered_pings:
             self._finish_detach()
+        elif self._deferred and not self._backed_up:
+            self._handle_deferred()
 
     def refuse(self, reason: str) -> None:
         self._send_invalid("stopped", reason)
@@ -434,10 +521,14 @@ class Session:
 
     def on_connection_lost(self) -> None:
         """End the session; but wait if its stream is still being created."""
-        if self.state is SessionState.ATTACHING:
-            self._connection_lost = True
-        else:
-            self._end()
+        self._connection_lost = True
+        if self.state is not SessionState.ATTACHING:
+            self._finish_lost()
+
+    def give_up(self) -> None:
+        """Disconnect a client that does not read its answers."""
+        self._engine.counters.unread += 1
+        self._connection.abort("the client does not read its answers")
 
     def _end(self) -> None:
         if self.state is SessionState.CLOSED:
@@ -449,6 +540,7 @@ class Session:
             self.cursor = None
         self._report = None
         self._deferred = []
+        self._engine.unread.pop(self, None)
         if self.stream is not None:
             self.stream.attached -= 1
             self.stream.forget_publisher(self)
@@ -456,16 +548,19 @@ class Session:
         self._engine.session_ended(self)
 
     def _send(self, message: bytes) -> None:
-        connection = self._connection
-        if connection.full:
-            self._engine.counters.unread += 1
-            connection.abort("the client does not read its answers")
-        else:
-            connection.send(message)
+        self._connection.send(message)
 
     def _send_invalid(self, kind: str, reason: str) -> None:
         self._engine.counters.invalid[kind] += 1
-        self._send(Invalid(_printable(reason)).encode()[0])
+        self._faults += kind in _FAULTY
+        if self._faults < FAULTS:
+            self._send(Invalid(_printable(reason)).encode()[0])
+        elif self.state is not SessionState.CLOSED:
+            self._engine.counters.expelled += 1
+            reason = f"this is message {FAULTS} of this connection that is malformed or out of place: {reason}"
+            self._send(Invalid(_printable(reason)).encode()[0])
+            self._end()
+            self._connection.close(GOODBYE)
 
     _table: ClassVar[Mapping[tuple[SessionState, type], Callable[..., None]]] = {
         (SessionState.NEW, Attach): _attach,

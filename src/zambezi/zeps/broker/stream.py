@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.future_selections import FutureSelections
+from zambezi.zeps.broker.turns import Turns, keys_in_slice
 from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
 from zambezi.zeps.filters import Filter, PatternTable
 from zambezi.zeps.journal import Journal, Span
@@ -88,6 +89,7 @@ class BrokerStream:
         self,
         journal: Journal,
         matchers: Matchers,
+        turns: Turns,
         *,
         call_soon: Callable[[Callable[[], object]], object],
         warm: Callable[[Span, Callable[[], object]], object],
@@ -98,6 +100,7 @@ class BrokerStream:
         self.journal = journal
         journal.may_block = False
         self.name = journal.name
+        self.turns = turns
         self.warm = warm
         self.waiting_cursors: set[Cursor] = set()  # in low gear at the end: they are woken by the next append
         self.future_selections = FutureSelections()
@@ -333,6 +336,12 @@ class BrokerStream:
                 cursor.outlet.wake()
 
     def _hand_out_filtered(self, block: Block) -> None:
+        if self._table.weight and self._is_much_work(block):
+            for audience in self._audiences.values():
+                if audience is not self._everything:
+                    for cursor in tuple(audience.live):
+                        cursor.fall_back(block.first - 1)
+            return
         touched: list[Audience] = []
         find = self._table.find
         for index, key in enumerate(block.keys):
@@ -346,6 +355,17 @@ class BrokerStream:
                 chosen = block if len(picked) == block.count else block.select(picked)
                 for cursor in tuple(audience.live):
                     cursor.send_live(chosen)
+
+    def _is_much_work(self, block: Block) -> bool:
+        """Return whether the new keys of a block are more work for the patterns than a slice."""
+        left = keys_in_slice(self._table.weight)
+        knows = self._table.knows
+        for key in block.keys:
+            if not knows(key):
+                left -= 1
+                if left < 0:
+                    return True
+        return False
 
     # Audiences
 
