@@ -49,13 +49,20 @@ _UNREAD: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits on what a peer can send, or make this side do. Sizes are in bytes, times in seconds."""
+    """The limits on what a peer can send, or make this side do. Sizes are in bytes, times in seconds.
+
+    A peer of a PUB or XPUB socket can subscribe to `prefixes` prefixes of `prefix` bytes each; all peers together can
+    subscribe to `all_prefixes`.
+    """
 
     frame: int = 1 << 28
     message: int = 1 << 28
     handshake: int = 1 << 16
     handshake_time: float = 30.0
     connections: int = 10_000
+    prefix: int = 255
+    prefixes: int = 10_000
+    all_prefixes: int = 100_000
 
     def __post_init__(self) -> None:
         for name in ("frame", "message", "handshake"):

@@ -39,10 +39,12 @@ class Handshakes:
 
     def _tick(self) -> None:
         now = self._reactor.time()
-        for link in [link for link, due in self._due.items() if due <= now]:
-            link.tick()
-        first = next(iter(self._due.values()), None)
-        self._timer = None if first is None else self._reactor.call_at(first, self._tick)
+        try:
+            for link in [link for link, due in self._due.items() if due <= now]:
+                link.tick()
+        finally:
+            first = next(iter(self._due.values()), None)
+            self._timer = None if first is None else self._reactor.call_at(first, self._tick)
 
     def close(self) -> None:
         """Cancel the timer."""

@@ -114,7 +114,7 @@ def _bind_tcp(transport: Transport, endpoint: Tcp) -> tuple[socket.socket, str, 
     start = transport.chance.randrange(count)
     for attempt in range(count):
         port = endpoint.first + (start + attempt) % count
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock = _new_socket(family, endpoint)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
@@ -133,13 +133,20 @@ def _bind_tcp(transport: Transport, endpoint: Tcp) -> tuple[socket.socket, str, 
     raise EndpointError(f"cannot bind {endpoint}: every port of the range is in use")
 
 
+def _new_socket(family: int, endpoint: Tcp | Ipc) -> socket.socket:
+    try:
+        return socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:  # out of descriptors
+        raise EndpointError(f"cannot bind {endpoint}: {error.strerror}") from error
+
+
 def _bind_ipc(endpoint: Ipc) -> tuple[socket.socket, str, Path | None]:
     if endpoint.path == "*":
         endpoint = Ipc(str(Path(tempfile.mkdtemp(prefix=_TEMPORARY)) / "socket"))
     path = None if endpoint.path.startswith("@") else Path(endpoint.path)
     if path is not None:
         _remove_stale(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = _new_socket(socket.AF_UNIX, endpoint)
     try:
         sock.bind(endpoint.address)
         sock.listen(_BACKLOG)

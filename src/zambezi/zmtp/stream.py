@@ -338,11 +338,13 @@ class StreamLink:
             return
         # A congested peer does not read our PING either. With a source we tolerate that: no queue grows on this side.
         congested = self._blocked and self.source is not None
-        self._handle(self.connection.tick(self._transport.reactor.time(), not (self._paused or congested)))
-        if not self._blocked:
-            self.flush()
-        if self.ready:
-            self._arm()
+        try:
+            self._handle(self.connection.tick(self._transport.reactor.time(), not (self._paused or congested)))
+            if not self._blocked:
+                self.flush()
+        finally:
+            if self.ready:
+                self._arm()
 
     # The end
 
