@@ -51,6 +51,10 @@ _UNREAD: Final = 10_000
 class Limits:
     """The limits on what a peer can send, or make this side do. Sizes are in bytes, times in seconds.
 
+    A handshake takes `handshake_time` at most, that of an accepted connection `accept_time`. A socket has at most
+    `half_open` accepted connections whose handshake is not complete, and `half_open_of_address` of one address; clients
+    on the same machine are bounded by `half_open` alone.
+
     A peer of a PUB or XPUB socket can subscribe to `prefixes` prefixes of `prefix` bytes each; all peers together can
     subscribe to `all_prefixes`.
     """
@@ -59,6 +63,9 @@ class Limits:
     message: int = 1 << 28
     handshake: int = 1 << 16
     handshake_time: float = 30.0
+    accept_time: float = 10.0
+    half_open: int = 4096
+    half_open_of_address: int = 256
     connections: int = 10_000
     prefix: int = 255
     prefixes: int = 10_000
@@ -153,6 +160,7 @@ class Connection:
         "_limits",
         "_next_ping",
         "_output",
+        "_patience",
         "_peer_ttl",
         "_publishes",
         "mechanism",
@@ -174,6 +182,7 @@ class Connection:
         heartbeat: Heartbeat | None = None,
         admit: Callable[[Mapping[str, bytes]], None] | None = None,
         multipart: bool = True,
+        accepted: bool = False,
     ) -> None:
         self.socket_type = socket_type
         self.state = State.GREETING
@@ -192,7 +201,10 @@ class Connection:
             self.mechanism.refuse_multipart()
         self._buffer = b""
         self._handshake_bytes = 0
-        self._deadline = now + self._limits.handshake_time
+        self._patience = self._limits.handshake_time
+        if accepted:
+            self._patience = min(self._patience, self._limits.accept_time)
+        self._deadline = now + self._patience
         self._heard = now
         self._next_ping = 0.0
         self._asked = 0.0  # when the oldest PING was sent since the peer sent something; 0 if none was
@@ -433,7 +445,7 @@ class Connection:
         if self.state is not State.TRAFFIC:
             if now < self._deadline:
                 return []
-            return [self._fail(ProtocolError(f"the handshake took longer than {self._limits.handshake_time:g} s"))]
+            return [self._fail(ProtocolError(f"the handshake took longer than {self._patience:g} s"))]
         if not listening:
             self._heard = now
             self._asked = 0.0

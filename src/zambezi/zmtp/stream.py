@@ -80,7 +80,7 @@ class StreamLink:
 
     def call(self) -> None:
         """Begin the handshake of a connection that we made."""
-        self._begin()
+        self._begin(accepted=False)
         self.flush()
 
     def answer(self) -> None:
@@ -88,14 +88,14 @@ class StreamLink:
 
         Often the peer's greeting has arrived already: then our greeting and the next command go out in one write.
         """
-        self._begin()
+        self._begin(accepted=True)
         self._readable()
         if self.connection.has_output and not self._blocked:
             self.flush()
 
-    def _begin(self) -> None:
+    def _begin(self, accepted: bool) -> None:
         self._transport.links.add(self)
-        self._transport.handshakes.begin(self)
+        self._transport.handshakes.begin(self, accepted)
         self._transport.reactor.add_reader(self._sock, self._readable)
 
     @property

@@ -130,7 +130,7 @@ class Transport:
         self.listeners: dict[str, StreamListener | MemoryListener] = {}
         self.connectors: dict[Peer, Connector] = {}
         self.links: set[AnyLink] = set()
-        self.handshakes = Handshakes(reactor)
+        self.handshakes = Handshakes(reactor, options.limits)
         self.farewells: set[Farewell] = set()
         self._multipart = multipart
         self._admit = admit
@@ -233,8 +233,8 @@ class Transport:
 
     # For links, listeners and connectors
 
-    def connection(self, address: str) -> Connection:
-        """Return a new engine for one connection."""
+    def connection(self, address: str, accepted: bool = False) -> Connection:
+        """Return a new engine for one connection, which this side accepted or made."""
         options = self.options
         return Connection(
             self.socket_type,
@@ -247,6 +247,7 @@ class Transport:
             heartbeat=options.heartbeat,
             admit=self._admit,
             multipart=self._multipart,
+            accepted=accepted,
         )
 
     def link_ready(self, link: AnyLink, ready: Ready) -> None:
