@@ -53,7 +53,8 @@ class Limits:
 
     A handshake takes `handshake_time` at most, that of an accepted connection `accept_time`. A socket has at most
     `half_open` accepted connections whose handshake is not complete, and `half_open_of_address` of one address; clients
-    on the same machine are bounded by `half_open` alone.
+    on the same machine are bounded by `half_open` alone. A peer that sends nothing for `message_pause` seconds in the
+    middle of a message is disconnected.
 
     A peer of a PUB or XPUB socket can subscribe to `prefixes` prefixes of `prefix` bytes each; all peers together can
     subscribe to `all_prefixes`.
@@ -64,6 +65,7 @@ class Limits:
     handshake: int = 1 << 16
     handshake_time: float = 30.0
     accept_time: float = 10.0
+    message_pause: float = 30.0
     half_open: int = 4096
     half_open_of_address: int = 256
     connections: int = 10_000
@@ -151,6 +153,7 @@ class Connection:
     __slots__ = (
         "_admit",
         "_asked",
+        "_assembler",
         "_buffer",
         "_deadline",
         "_decoder",
@@ -197,6 +200,7 @@ class Connection:
         self.mechanism.check = self._check_metadata
         self._publishes = socket_type in _PUBLISHERS
         self._decoder = Decoder(self._limits.frame, self._limits.message, multipart)
+        self._assembler = self.mechanism.assembler or self._decoder
         if not multipart:
             self.mechanism.refuse_multipart()
         self._buffer = b""
@@ -368,6 +372,18 @@ class Connection:
         self.state = State.CLOSED
         return Failed(str(error))
 
+    @property
+    def partial(self) -> bool:
+        """Whether a message is not whole yet. (A frame header that is not whole does not count.)"""
+        decoder = self._decoder
+        return decoder.carried > 0 or decoder.missing > 0 or self._assembler.carried > 0
+
+    @property
+    def unfinished(self) -> int:
+        """The memory that a message takes which is not whole yet, in bytes."""
+        decoder, assembler = self._decoder, self._assembler
+        return decoder.unfinished + (assembler.unfinished if assembler is not decoder else 0)
+
     # Bytes out
 
     def encode(self, messages: Sequence[Message], singles: bool = False) -> bytes:
@@ -427,6 +443,8 @@ class Connection:
         if self.state is not State.TRAFFIC:
             return self._deadline
         times = []
+        if self.partial:
+            times.append(self._heard + self._limits.message_pause)
         if self._peer_ttl:
             times.append(self._heard + self._peer_ttl)
         if self._heartbeat is not None and self.peer_version >= (3, 1):
@@ -450,6 +468,9 @@ class Connection:
             self._heard = now
             self._asked = 0.0
         # These sums must be the same as in `deadline`: another order would round differently, and be early or late.
+        pause = self._limits.message_pause
+        if self.partial and now >= self._heard + pause:
+            return [self._fall_silent(f"the peer sent nothing for {pause:g} s in the middle of a message")]
         if self._peer_ttl and now >= self._heard + self._peer_ttl:
             return [self._fall_silent(f"the peer sent nothing for {self._peer_ttl:g} s, the time to live of its PING")]
         beat = self._heartbeat
