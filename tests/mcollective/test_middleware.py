@@ -21,12 +21,14 @@ from zambezi.mcollective.asyncio import Connector, Middleware
 from zambezi.mcollective.bounds import Bounds
 from zambezi.mcollective.events import CaughtUp, ClientGone, SlowSubscriber
 from zambezi.mcollective.middleware import PENDING
+from zambezi.mcollective.rules import Rule, Rules
 from zambezi.mcollective.sync import Middleware as BlockingMiddleware
 from zambezi.zmtp import Authenticator, Bound, CurveClient, CurveServer, KeyPair
 from zambezi.zmtp.asyncio import Dealer
 from zambezi.zmtp.events import Disconnected
 from zambezi.zmtp.frames import size_of
 from zambezi.zmtp.peer import Peer
+from zambezi.zmtp.refusals import FIRST
 
 E = b""
 _names = count()
@@ -383,6 +385,23 @@ def test_without_curve_there_is_one_warning(caplog: pytest.LogCaptureFixture) ->
 
     asyncio.run(story())
     assert len([record for record in caplog.records if "no CURVE" in record.getMessage()]) == 1
+
+
+def test_many_refused_commands_are_few_lines_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with (
+            Middleware(rules=Rules([Rule("bob")])) as middleware,
+            Dealer(identity=b"mallory") as dealer,
+        ):
+            dealer.connect(middleware.bind("tcp://127.0.0.1:*"))
+            await dealer.send_batch([put(b"news", b"x")] * 1000)
+            await eventually(lambda: middleware.counters.denied == 1000)
+
+    asyncio.run(story())
+    told = [record.getMessage() for record in caplog.records if "may not PUT 'news'" in record.getMessage()]
+    assert len(told) == FIRST + 1
+    assert told[0] == "an anonymous client (127.0.0.1) may not PUT 'news'"
+    assert told[-1].startswith(f"{1000 - FIRST} more like these; the last: ")
 
 
 # Versions and socket types

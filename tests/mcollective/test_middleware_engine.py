@@ -519,9 +519,7 @@ def test_garbage_is_answered_and_never_raises(messages: list[list[bytes]]) -> No
 # Rules
 
 
-def test_a_command_that_no_rule_allows_gets_an_error_and_is_counted_logged_and_told(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_command_that_no_rule_allows_gets_an_error_and_is_counted_and_told() -> None:
     stage = Stage(rules=Rules([Rule("ann", put=("news",), sub=("news",)), Rule("*", sub=("news",))]))
     ann, bob = stage.client(b"1", "ann"), stage.client(b"2", "bob")
     bob.sub(b"news")
@@ -533,20 +531,8 @@ def test_a_command_that_no_rule_allows_gets_an_error_and_is_counted_logged_and_t
         CommandDenied("", b"2", "bob", "PUT", b"news"),
         CommandDenied("", b"2", "bob", "SUB", b"other"),
     ]
-    assert [record.getMessage() for record in caplog.records] == [
-        "bob ('2') may not PUT 'news' (refusal 1)",
-        "bob ('2') may not SUB 'other' (refusal 2)",
-    ]
     ann.say(E, b"PUT", b"TOPIC", b"news", E, b"x")
     assert bob.take() == [message(b"news", b"x")]
-
-
-def test_a_client_that_is_denied_very_often_is_not_logged_every_time(caplog: pytest.LogCaptureFixture) -> None:
-    stage = Stage(rules=Rules([Rule("nobody")]))
-    client = stage.client()
-    assert len(client.say_all([put(b"a", b"x")] * 1000)) == 1000
-    assert stage.engine.counters.denied == 1000
-    assert len(caplog.records) < 20
 
 
 def test_the_rules_are_checked_for_each_topic_of_a_read() -> None:

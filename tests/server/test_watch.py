@@ -21,3 +21,18 @@ def test_each_trouble_is_logged_once_when_it_begins_and_once_when_it_ends(caplog
         ("WARNING", "stream prices: no room"),
         ("INFO", "resolved: stream prices: no room"),
     ]
+
+
+def test_a_look_that_fails_is_a_trouble_and_the_watch_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    failures = [OSError("too many open files")] * 2
+
+    def troubles() -> list[str]:
+        if failures:
+            raise failures.pop()
+        return []
+
+    watch = Watch(troubles)
+    with caplog.at_level(logging.INFO, "zambezi.server"):
+        for _ in range(4):
+            watch.look()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]

@@ -11,10 +11,10 @@ from zambezi.zmtp.greeting import SIZE, Greeting
 PATIENCE = 20.0
 
 
-def hello(socket_type: str = "DEALER", identity: bytes = b"") -> bytes:
+def hello(socket_type: str = "DEALER", identity: bytes = b"", version: tuple[int, int] = (3, 1)) -> bytes:
     """Return all bytes that a NULL client sends before its first message."""
     metadata = {commands.SOCKET_TYPE: socket_type.encode(), commands.IDENTITY: identity}
-    return Greeting("NULL").encode() + encode_command(
+    return Greeting("NULL", version=version).encode() + encode_command(
         commands.command(commands.READY, commands.encode_metadata(metadata))
     )
 

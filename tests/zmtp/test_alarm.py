@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
-from zambezi.zmtp.alarm import Alarm
+import pytest
+
+from zambezi.zmtp.alarm import RETRY, Alarm
 from zambezi.zmtp.testing import Simulation
 
 
@@ -39,3 +41,24 @@ def test_it_never_rings_after_its_end() -> None:
     alarm.set(reactor.time() + 1.0)
     reactor.advance(10.0)
     assert rung == []
+
+
+def test_it_rings_again_if_the_callback_raises() -> None:
+    reactor = Simulation()
+    failures = [OSError("too many open files")] * 3
+    rung: list[float] = []
+
+    def ring() -> None:
+        rung.append(reactor.time())
+        alarm.set(reactor.time() + 100.0)
+        if failures:
+            raise failures.pop()
+
+    alarm = Alarm(reactor, ring)
+    now = reactor.time()
+    alarm.set(now + 1.0)
+    for _ in range(3):
+        with pytest.raises(OSError, match="too many"):
+            reactor.advance(RETRY)
+    reactor.advance(200.0)
+    assert rung == [now + 1.0, now + 1.0 + RETRY, now + 1.0 + 2 * RETRY, now + 1.0 + 3 * RETRY, now + 104.0]

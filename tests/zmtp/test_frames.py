@@ -337,6 +337,32 @@ def test_a_large_frame_is_put_together_once() -> None:
     assert batch.frames == [bytes(size)]
 
 
+@pytest.mark.parametrize("flags", [LONG, LONG | COMMAND])
+def test_the_memory_of_an_unfinished_frame_is_known(flags: int) -> None:
+    decoder = Decoder(1 << 28, 1 << 28)
+    decoder.feed(bytes([flags]) + (1000).to_bytes(8, "big"))
+    for _ in range(9):
+        decoder.feed(bytes(100))
+    assert 900 <= decoder.unfinished <= 900 + 11 * FRAME_COST  # the bytes, and a share for each piece
+    decoder.feed(bytes(100) + b"\x00\x02")
+    assert decoder.unfinished <= 2 * FRAME_COST + 4  # a header, or the first bytes of a frame
+
+
+def test_the_memory_of_an_unfinished_message_of_many_frames_is_known() -> None:
+    decoder = Decoder(1 << 28, 1 << 28)
+    decoder.feed(b"\x00\x01x" + b"\x01\x00" * 1000)
+    assert decoder.unfinished == 1000 * (FRAME_COST + 2)
+    decoder.feed(encode_command(b"\x04PING\x00\x00"))
+    assert decoder.unfinished == 1000 * (FRAME_COST + 2)
+    decoder.feed(b"\x00\x01x")
+    assert decoder.unfinished == 0
+    assembler = Assembler(1 << 28)
+    assembler.assemble([MORE] * 1000, [b""] * 1000, 2000)
+    assert assembler.unfinished == 1000 * (FRAME_COST + 2)
+    assembler.assemble([0], [b""], 2)
+    assert assembler.unfinished == 0
+
+
 def test_a_message_of_many_frames_is_not_copied_with_every_read() -> None:
     decoder = Decoder(1 << 28, 1 << 28)
     decoder.feed(b"\x01\x00" * 100_000)
@@ -507,6 +533,7 @@ def test_the_bytes_of_a_skipped_message_are_not_kept() -> None:
     decoder = Decoder(1000, 1000, skip=True)
     (oversize,) = decoder.feed(b"\x02" + (1 << 62).to_bytes(8, "big") + bytes(1000))
     assert isinstance(oversize, Oversize)
+    assert decoder.unfinished == 0
     piece = bytes(1 << 20)
     tracemalloc.start()
     for _ in range(50):

@@ -1,20 +1,24 @@
 """zambezi.zmtp.listener: binding and accepting on TCP ports and Unix sockets."""
 
 import errno
+import logging
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.zmtp.stranger import Stranger, hello, port_of
+from zambezi.zmtp import descriptors
 from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.endpoint import Ipc, parse
 from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.events import Listening, Refused
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Dealer, Pattern, Router
+from zambezi.zmtp.refusals import FIRST, INTERVAL
 from zambezi.zmtp.testing import Simulation, history, received
 
 
@@ -265,3 +269,59 @@ def test_closing_while_accepting_is_paused(sim: Simulation, monkeypatch: pytest.
         sim.advance(1.0)
         assert not sim.watched
         assert sim.alarms == []
+
+
+def few_descriptors(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+    """Let connections take `left` more descriptors, at least: the numbers below the next one may have gaps."""
+    with socket.socket() as probe:
+        usable = probe.fileno() + left
+    monkeypatch.setattr(descriptors, "usable", lambda: usable)
+
+
+def test_connections_do_not_take_the_last_descriptors(
+    sim: Simulation, hub: Router, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    events = history(hub)
+    endpoint = hub.bind("tcp://127.0.0.1:*")
+    few_descriptors(monkeypatch, 20)
+    with ExitStack() as strangers:
+        for count in range(1, 41):  # each takes two descriptors: this process has both ends
+            stranger = strangers.enter_context(Stranger.calling(endpoint))
+            stranger.say(hello(identity=b"%d" % count))
+            sim.until(lambda count=count: len(hub.peers) + hub.counters.refused == count)  # type: ignore[misc]
+        assert hub.counters.refused
+        refused = [event for event in events if isinstance(event, Refused)]
+        assert "keeps them in reserve" in refused[-1].reason
+        assert hub.peers  # those that were there before go on
+    sim.until(lambda: not hub.peers)
+    exchange(sim, hub, endpoint)
+
+
+def test_if_descriptors_are_few_half_open_connections_go_first(
+    sim: Simulation, hub: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = hub.bind("tcp://127.0.0.1:*")
+    with ExitStack() as strangers:
+        for count in range(1, 11):
+            strangers.enter_context(Stranger.calling(endpoint))
+            sim.until(lambda count=count: len(hub.transport.links) == count)  # type: ignore[misc]
+        monkeypatch.setattr(descriptors, "usable", lambda: 0)
+        stranger = strangers.enter_context(Stranger.calling(endpoint))
+        stranger.say(hello(identity=b"honest"))
+        sim.until(lambda: b"honest" in hub.peers)
+        assert hub.counters.refused == 0
+
+
+def test_many_refusals_are_few_lines_in_the_log(
+    sim: Simulation, hub: Router, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint = hub.bind("tcp://127.0.0.1:*")
+    with caplog.at_level(logging.INFO, "zambezi.zmtp"):
+        for count in range(1, 101):
+            with Stranger.calling(endpoint) as stranger:
+                stranger.say(b"GET / HTTP/1.1\r\n\r\n")
+                sim.until(lambda count=count: hub.counters.handshakes_failed == count)  # type: ignore[misc]
+        assert len(caplog.records) == FIRST
+        sim.advance(INTERVAL)
+    assert len(caplog.records) == FIRST + 1
+    assert caplog.records[-1].getMessage().startswith("90 more like these; the last: HandshakeFailed(")

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from zambezi.zmtp.connection import Limits
 from zambezi.zmtp.errors import MessageError, QueueFull, Unroutable, ZmtpError
 from zambezi.zmtp.events import Connected, Disconnected, HandshakeFailed, Retrying
 from zambezi.zmtp.options import Bound, Options, Policy
@@ -477,6 +478,57 @@ def test_a_publisher_can_wait_for_the_slowest_or_raise(sim: Simulation) -> None:
         assert received(slow)
         sim.run()
         assert pub.try_send(b"room again")
+
+
+@pytest.mark.parametrize(
+    ("limits", "prefixes", "reason"),
+    [
+        (Limits(prefixes=100), [b"%d" % number for number in range(101)], "more than 100 prefixes"),
+        (Limits(prefix=5), [b"12345", b"123456"], "a prefix of 6 bytes; the limit is 5"),
+    ],
+)
+def test_a_subscriber_with_too_many_prefixes_is_cut_off(
+    sim: Simulation, name: str, limits: Limits, prefixes: list[bytes], reason: str
+) -> None:
+    pub = Pub(sim, Options(limits=limits))
+    pub.bind(name)
+    greedy, modest = Sub(sim, Options()), Sub(sim, Options())
+    events = history(pub)
+    for sub in (greedy, modest):
+        sub.connect(name)
+        for _ in range(2):  # subscriptions count, but the same prefix takes its room once
+            for prefix in prefixes[:-1]:
+                sub.subscribe(prefix)
+        sim.run()
+    assert pub.counters.cut_off == 0
+    greedy.subscribe(prefixes[-1])
+    sim.run()
+    assert pub.counters.cut_off == 1
+    lost = [event for event in events if isinstance(event, Disconnected)]
+    assert len(lost) == 1
+    assert reason in lost[0].reason
+    assert len(pub.subscriptions) == len(prefixes) - 1  # those of the other subscriber
+    assert pub.try_send(prefixes[0])
+    sim.run()
+    assert received(modest) == [[prefixes[0]]]
+
+
+def test_if_all_prefixes_are_too_many_the_subscriber_with_the_most_is_cut_off(sim: Simulation, name: str) -> None:
+    pub = Pub(sim, Options(limits=Limits(all_prefixes=100)))
+    pub.bind(name)
+    greedy, modest = Sub(sim, Options()), Sub(sim, Options())
+    for sub, count in ((greedy, 60), (modest, 40)):
+        sub.connect(name)
+        for number in range(count):
+            sub.subscribe(b"%d" % number)
+        sim.run()
+    assert pub.subscriptions.size == 100
+    modest.subscribe(b"one more")
+    sim.run()
+    assert (pub.counters.cut_off, pub.subscriptions.size) == (1, 41)
+    pub.try_send(b"one more")
+    sim.run()
+    assert received(modest) == [[b"one more"]]
 
 
 def test_a_subscriber_that_leaves_is_forgotten(sim: Simulation, name: str) -> None:

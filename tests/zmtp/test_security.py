@@ -48,7 +48,7 @@ def test_each_security_makes_a_new_mechanism(
     assert not one.complete
     assert security.mechanism(Terms(METADATA, "192.0.2.1", rules, 1000)) is not one
     if isinstance(one, curve.CurveClient | curve.CurveServer):
-        assert one._assembler.message_limit == 1000
+        assert one.assembler.message_limit == 1000
 
 
 def test_a_curve_client_without_keys_makes_its_own() -> None:

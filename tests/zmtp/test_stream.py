@@ -616,3 +616,24 @@ def test_attempts_with_an_identity_in_use_become_rare(sim: Simulation) -> None:
         assert [event.attempt for event in tries] == [1, 2, 3, 4, 5]
         second.close(0)
     hub.close(0)
+
+
+# Heartbeats of the kernel
+
+
+@pytest.mark.parametrize(("version", "kept"), [((3, 0), True), ((3, 1), False)])
+def test_the_kernel_probes_a_peer_that_knows_no_heartbeats(
+    sim: Simulation, version: tuple[int, int], kept: bool
+) -> None:
+    hub = Router(sim, Options(heartbeat=Heartbeat(10.0, 29.5)))
+    with Stranger.calling(hub.bind("tcp://127.0.0.1:*")) as stranger:
+        stranger.say(hello(identity=b"s", version=version))
+        sim.until(lambda: hub.peers)
+        (link,) = hub.transport.links
+        assert isinstance(link, StreamLink)
+        sock = link._sock
+        assert bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)) is kept
+        if kept:
+            options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            assert [sock.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [10, 10, 3]
+    hub.close(0)

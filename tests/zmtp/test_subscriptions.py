@@ -1,6 +1,7 @@
 """zambezi.zmtp.subscriptions: the table, compared with a naive one."""
 
 from collections import Counter
+from typing import ClassVar
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,3 +65,36 @@ def test_removed_subscriptions_leave_nothing_behind(prefixes: list[bytes], topic
     assert table.match(topic) == []
     assert len(table) == 0
     assert vars(table) == vars(Subscriptions())
+
+
+class Counted(bytes):
+    """A prefix that counts how often a table asks for its length."""
+
+    asked: ClassVar[int] = 0
+
+    def __len__(self) -> int:
+        Counted.asked += 1
+        return super().__len__()
+
+
+def test_removing_a_subscriber_costs_its_own_prefixes_only() -> None:
+    table: Subscriptions[int] = Subscriptions()
+    for subscriber in range(400):
+        for number in range(100):
+            table.add(Counted(b"%d.%d" % (subscriber, number)), subscriber)
+    Counted.asked = 0
+    for subscriber in range(400):
+        table.remove(subscriber)
+    assert Counted.asked == 400 * 100
+    assert vars(table) == vars(Subscriptions())
+
+
+def test_the_subscriber_with_the_most_prefixes_is_found() -> None:
+    table: Subscriptions[str] = Subscriptions()
+    assert table.busiest() is None
+    for prefix, who in ((b"a", "ann"), (b"a", "eve"), (b"b", "eve"), (b"a", "ann")):
+        table.add(prefix, who)
+    assert table.busiest() == "eve"
+    assert (table.count("ann"), table.count("eve"), table.count("bob"), table.size) == (1, 2, 0, 3)
+    table.cancel(b"b", "eve")
+    assert (table.count("eve"), table.size) == (1, 2)

@@ -355,6 +355,25 @@ def test_inproc_peers_are_not_reviewed(sim: Simulation, name: str) -> None:
     assert len(hub.peers) == 1
 
 
+def test_reviews_go_on_after_one_has_failed(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = Authenticator()
+    hub = Router(sim, Options(authenticator=guard))
+    reviews = 0
+
+    def fail() -> bool:
+        nonlocal reviews
+        reviews += 1
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(guard, "refresh", fail)
+    for _ in range(3):
+        with pytest.raises(OSError, match="Too many"):
+            sim.advance(1.0)
+    assert reviews == 3
+    hub.close(0)
+    assert sim.alarms == []
+
+
 def test_a_closed_socket_reviews_no_more(sim: Simulation) -> None:
     hub = Router(sim, Options(authenticator=Authenticator()))
     assert len(sim.alarms) == 1

@@ -1,5 +1,6 @@
 """zambezi.zre.node: a node with its sockets, on a clock that the test moves, in memory and over loopback."""
 
+import contextlib
 import logging
 import socket
 from functools import partial
@@ -300,6 +301,53 @@ def test_a_node_follows_its_interface_to_another_address(sim: Simulation, machin
         node.stop(0)
     sim.run()
     assert not sim.watched
+
+
+@pytest.mark.parametrize("failure", [OSError(24, "Too many open files"), RuntimeError("a bug")])
+def test_a_node_goes_on_after_a_look_at_the_interfaces_has_failed(
+    sim: Simulation, machine: Machine, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    machine.has("127.0.0.2/8")
+    node = start(sim, "ann", interface="eth0", beacon_port=free_port())
+    looks = 0
+
+    def fail() -> list[Interface]:
+        nonlocal looks
+        looks += 1
+        raise failure
+
+    monkeypatch.setattr(interfaces, "interfaces", fail)
+    while looks < 3:
+        with contextlib.suppress(RuntimeError):
+            sim.advance(1.0)
+    monkeypatch.setattr(interfaces, "interfaces", lambda: machine.interfaces)
+    machine.has("127.0.0.3/8")
+    sim.advance(5.0)
+    assert node.endpoint.startswith("tcp://127.0.0.3:")
+    node.stop(0)
+    sim.run()
+
+
+def test_a_node_that_cannot_open_sockets_does_not_move_and_tries_again(
+    sim: Simulation, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.has("127.0.0.2/8")
+    node = start(sim, "ann", interface="eth0", beacon_port=free_port())
+    before = node.endpoint
+
+    def exhausted(*_: object) -> socket.socket:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "socket", exhausted)
+        machine.has("127.0.0.3/8")
+        sim.advance(10.0)
+        assert node.endpoint == before
+        assert list(node._router.transport.listeners) == [before]
+    sim.advance(5.0)
+    assert node.endpoint.startswith("tcp://127.0.0.3:")
+    node.stop(0)
+    sim.run()
 
 
 def test_a_peer_is_told_the_new_address(sim: Simulation, machine: Machine) -> None:

@@ -155,6 +155,7 @@ def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
     )
     yield CounterMetricFamily("zambezi_refused", "connections refused", value=zeps["refused"])
     yield CounterMetricFamily("zambezi_handshakes_failed", "handshakes that failed", value=zeps["handshakes_failed"])
+    yield CounterMetricFamily("zambezi_cut_off", "connections closed because of a bound", value=zeps["cut_off"])
     yield CounterMetricFamily("zambezi_journal_syncs", "fsyncs of journals", value=zeps["syncs"])
     yield CounterMetricFamily(
         "zambezi_journal_sync_seconds", "total time of all fsyncs of journals", value=zeps["sync_seconds"]

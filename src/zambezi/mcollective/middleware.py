@@ -16,11 +16,12 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from zambezi.mcollective.archive import Archive
 from zambezi.mcollective.bounds import Bounds
-from zambezi.mcollective.events import ClientGone, SlowSubscriber
+from zambezi.mcollective.events import ClientGone, CommandDenied, SlowSubscriber
 from zambezi.mcollective.messages import NOOP
 from zambezi.mcollective.middleware_engine import Engine
 from zambezi.mcollective.outputs import Deliver, Drop, Happened, Send
@@ -35,6 +36,7 @@ from zambezi.zmtp.identities import Identities
 from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
+from zambezi.zmtp.refusals import RefusalLog
 from zambezi.zmtp.security import Null
 from zambezi.zmtp.transport import CHANCE, Transport
 
@@ -82,6 +84,8 @@ class MiddlewareShell:
         self._sessions: dict[Peer, Session] = {}
         self._choked: set[Peer] = set()  # paused until they have read their answers
         self._alarm = Alarm(reactor, self._tick)
+        self._warnings = RefusalLog(reactor, partial(_log.warning, "%s"))
+        self._departures = RefusalLog(reactor, partial(_log.info, "%s"))
         self._pumping = False
         self._warned = False
 
@@ -227,14 +231,16 @@ class MiddlewareShell:
         self.engine.counters.deliveries += delivered
 
     def _tell(self, output: Happened) -> None:
-        event = output.event
+        event, session = output.event, output.session
+        # All of these are counted; if there are many, they are logged in sum.
         if isinstance(event, SlowSubscriber):
-            _log.warning(
-                "%s does not read, and misses messages, first of %s", _name(output.session), quoted(event.topic)
-            )
+            self._warnings.add(f"{_name(session)} does not read, and misses messages, first of {quoted(event.topic)}")
+        elif isinstance(event, CommandDenied):
+            who, where = session.user or "an anonymous client", session.address or quoted(session.identity)
+            self._warnings.add(f"{who} ({where}) may not {event.verb} {quoted(event.topic)}")
         elif isinstance(event, ClientGone):
-            _log.info("%s is gone: %s", _name(output.session), event.reason)
-        self.transport.tell(replace(event, endpoint=_peer(output.session).endpoint))
+            self._departures.add(f"{_name(session)} is gone: {event.reason}")
+        self.transport.tell(replace(event, endpoint=_peer(session).endpoint))
 
     def queues(self) -> list[tuple[str, int, int]]:
         """Return name, length and bound of each queue. Of queues that every client has, the longest counts."""
@@ -259,6 +265,8 @@ class MiddlewareShell:
     def close(self, linger: float | None) -> None:
         """Begin to close, with `linger` seconds for queued messages."""
         self._alarm.end()
+        self._warnings.close()
+        self._departures.close()
         self.transport.close(linger)
 
 

@@ -18,7 +18,6 @@ own silence reaches the TTL, at 0.95 (MCO-08). See `vigil`.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -64,9 +63,6 @@ LEAST_TTL: Final = 0.05  # seconds: one client must not keep us busy with NOOPs
 GREATEST_TTL: Final = 7 * 86_400.0
 TOPICS: Final = b"$topics"
 KEPT_TOPIC: Final = 255  # bytes: the longest routing key of a stream
-
-_log: Final = logging.getLogger("zambezi.mcollective")
-_FEW: Final = 10
 
 
 class _Denied(Malformed):
@@ -294,19 +290,9 @@ class Engine:
             )
 
     def _deny(self, session: Session, deed: Deed, name: bytes, command: Command) -> Malformed:
-        """Count and log a command that no rule allows; return the error for the client."""
+        """Count and report a command that no rule allows; return the error for the client."""
         session.denied += 1
         self._tell(session, CommandDenied("", session.identity, session.user, deed, name))
-        # All are counted. If a client does not stop, fewer and fewer are logged.
-        if session.denied <= _FEW or not session.denied & (session.denied - 1):
-            _log.warning(
-                "%s (%s) may not %s %s (refusal %d)",
-                session.user or "an anonymous client",
-                session.address or quoted(session.identity),
-                deed,
-                quoted(name),
-                session.denied,
-            )
         return _Denied(f"no rule allows {session.user or 'you'} to {deed} {quoted(name)}", command.id)
 
     def _check_room(self, session: Session, names: Frames, command: Command) -> None:

@@ -29,6 +29,7 @@ from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.journal import Policy
+from zambezi.zmtp import intake
 from zambezi.zmtp.keys import read_pair
 from zambezi.zmtp.security import Null
 from zambezi.zre.asyncio import LogService, Node
@@ -78,6 +79,7 @@ class Server:
             _log.warning("this process can open only %d connections and files; raise the limit with ulimit -n", limit)
         stack.push_async_callback(_end, asyncio.create_task(self.loop_lag.run()))
         server = self.config.server
+        intake.PROCESS.bound = server.max_unfinished
         keys = self.keys = KeyDirectory.read(Path(server.keys)) if server.keys else None
         if self.config.zeps.enabled:
             await self._start_zeps(stack, keys)

@@ -56,6 +56,7 @@ def _zeps(server: Server) -> dict[str, Any] | None:
         "invalid": dict(counters.invalid),
         "refused": broker.socket_counters.refused,
         "handshakes_failed": broker.socket_counters.handshakes_failed,
+        "cut_off": broker.socket_counters.cut_off,
         "sync_latency": server.sync_latency.mean,
         "sync_latency_worst": server.sync_latency.worst,
         "sync_seconds": broker.sync_seconds,

@@ -31,8 +31,12 @@ class Watch:
         return [one for one in now if one not in before], [one for one in before if one not in now]
 
     def look(self) -> None:
-        """Log the changes since the last look."""
-        begun, ended = self.compare(self._troubles())
+        """Log the changes since the last look. A look that fails is a trouble like the others: the watch goes on."""
+        try:
+            troubles = list(self._troubles())
+        except Exception as error:
+            troubles = [f"the server cannot look for troubles: {error!r}"]
+        begun, ended = self.compare(troubles)
         for trouble in begun:
             _log.warning("%s", trouble)
         for trouble in ended:

@@ -59,14 +59,30 @@ _UNREAD: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits on what a peer can send, or make this side do. Sizes are in bytes, times in seconds."""
+    """The limits on what a peer can send, or make this side do. Sizes are in bytes, times in seconds.
+
+    A handshake takes `handshake_time` at most, that of an accepted connection `accept_time`. A socket has at most
+    `half_open` accepted connections whose handshake is not complete, and `half_open_of_address` of one address; clients
+    on the same machine are bounded by `half_open` alone. A peer that sends nothing for `message_pause` seconds in the
+    middle of a message is disconnected.
+
+    A peer of a PUB or XPUB socket can subscribe to `prefixes` prefixes of `prefix` bytes each; all peers together can
+    subscribe to `all_prefixes`.
+    """
 
     frame: int = 1 << 28
     message: int = 1 << 28
     skip: bool = False  # whether a message over the limit is skipped, and told by `Oversize`, instead of closing
     handshake: int = 1 << 16
     handshake_time: float = 30.0
+    accept_time: float = 10.0
+    message_pause: float = 30.0
+    half_open: int = 4096
+    half_open_of_address: int = 256
     connections: int = 10_000
+    prefix: int = 255
+    prefixes: int = 10_000
+    all_prefixes: int = 100_000
 
     def __post_init__(self) -> None:
         for name in ("frame", "message", "handshake"):
@@ -148,6 +164,7 @@ class Connection:
     __slots__ = (
         "_admit",
         "_asked",
+        "_assembler",
         "_buffer",
         "_deadline",
         "_decoder",
@@ -157,6 +174,7 @@ class Connection:
         "_limits",
         "_next_ping",
         "_output",
+        "_patience",
         "_peer_ttl",
         "_publishes",
         "mechanism",
@@ -178,6 +196,7 @@ class Connection:
         heartbeat: Heartbeat | None = None,
         admit: Callable[[Mapping[str, bytes]], None] | None = None,
         multipart: bool = True,
+        accepted: bool = False,
     ) -> None:
         self.socket_type = socket_type
         self.state = State.GREETING
@@ -192,11 +211,15 @@ class Connection:
         self.mechanism.check = self._check_metadata
         self._publishes = socket_type in _PUBLISHERS
         self._decoder = Decoder(self._limits.frame, self._limits.message, multipart, self._limits.skip)
+        self._assembler = self.mechanism.assembler or self._decoder
         if not multipart:
             self.mechanism.refuse_multipart()
         self._buffer = b""
         self._handshake_bytes = 0
-        self._deadline = now + self._limits.handshake_time
+        self._patience = self._limits.handshake_time
+        if accepted:
+            self._patience = min(self._patience, self._limits.accept_time)
+        self._deadline = now + self._patience
         self._heard = now
         self._next_ping = 0.0
         self._asked = 0.0  # when the oldest PING was sent since the peer sent something; 0 if none was
@@ -362,6 +385,18 @@ class Connection:
         self.state = State.CLOSED
         return Failed(str(error))
 
+    @property
+    def partial(self) -> bool:
+        """Whether a message is not whole yet. (A frame header that is not whole does not count.)"""
+        decoder = self._decoder
+        return decoder.carried > 0 or decoder.missing > 0 or self._assembler.carried > 0
+
+    @property
+    def unfinished(self) -> int:
+        """The memory that a message takes which is not whole yet, in bytes."""
+        decoder, assembler = self._decoder, self._assembler
+        return decoder.unfinished + (assembler.unfinished if assembler is not decoder else 0)
+
     # Bytes out
 
     def encode(self, messages: Sequence[Message], singles: bool = False) -> bytes:
@@ -421,6 +456,8 @@ class Connection:
         if self.state is not State.TRAFFIC:
             return self._deadline
         times = []
+        if self.partial:
+            times.append(self._heard + self._limits.message_pause)
         if self._peer_ttl:
             times.append(self._heard + self._peer_ttl)
         if self._heartbeat is not None and self.peer_version >= (3, 1):
@@ -439,11 +476,14 @@ class Connection:
         if self.state is not State.TRAFFIC:
             if now < self._deadline:
                 return []
-            return [self._fail(ProtocolError(f"the handshake took longer than {self._limits.handshake_time:g} s"))]
+            return [self._fail(ProtocolError(f"the handshake took longer than {self._patience:g} s"))]
         if not listening:
             self._heard = now
             self._asked = 0.0
         # These sums must be the same as in `deadline`: another order would round differently, and be early or late.
+        pause = self._limits.message_pause
+        if self.partial and now >= self._heard + pause:
+            return [self._fall_silent(f"the peer sent nothing for {pause:g} s in the middle of a message")]
         if self._peer_ttl and now >= self._heard + self._peer_ttl:
             return [self._fall_silent(f"the peer sent nothing for {self._peer_ttl:g} s, the time to live of its PING")]
         beat = self._heartbeat

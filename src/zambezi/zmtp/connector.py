@@ -180,7 +180,8 @@ class StreamConnector(Connector):
             return
         self._candidates = []
         address = str(name[0]) if isinstance(name, tuple) else ""
-        StreamLink(self.transport, sock, self.transport.connection(address), self.endpoint, address, self.peer).call()
+        connection = self.transport.connection(address)
+        StreamLink(self.transport, sock, connection, self.endpoint, address, self.peer).call()
 
     def close(self) -> None:
         super().close()

@@ -114,7 +114,7 @@ class _Curve(Mechanism):
         super().__init__(terms)
         self._keys = keys
         self._random = random
-        self._assembler = Assembler(terms.message_limit, OVERHEAD)
+        self.assembler: Assembler = Assembler(terms.message_limit, OVERHEAD)
         self._nonce = 1  # of the next box that we seal
         self._heard = bytes(8)  # the nonce of the last box that we opened
 
@@ -134,7 +134,7 @@ class _Curve(Mechanism):
         self._opener = Opener(key, self.open_prefix, self._heard)
 
     def refuse_multipart(self) -> None:
-        self._assembler.multipart = False
+        self.assembler.multipart = False
 
     def encode(self, messages: Sequence[Message], singles: bool) -> bytes:
         if singles:
@@ -177,8 +177,8 @@ class _Curve(Mechanism):
             for item in items:
                 # libzmq sends MESSAGE with the flags of a message; the specification calls it a command. Accept both.
                 if isinstance(item, CommandFrame):
-                    if len(item) > self._assembler.message_limit + OVERHEAD:
-                        raise ProtocolError(f"a message is over the limit of {self._assembler.message_limit} bytes")
+                    if len(item) > self.assembler.message_limit + OVERHEAD:
+                        raise ProtocolError(f"a message is over the limit of {self.assembler.message_limit} bytes")
                     octets += wire_size(item)
                     self._opener.open([item], flags, payloads)
                     continue
@@ -192,9 +192,9 @@ class _Curve(Mechanism):
                     self._opener.open(message, flags, payloads)
         except ProtocolError as error:
             self.failure = error
-        whole = self._assembler.assemble(flags, payloads, octets)
+        whole = self.assembler.assemble(flags, payloads, octets)
         # All boxes are opened before their frames are assembled, so a failure of the assembler is about earlier bytes.
-        self.failure = self._assembler.failure or self.failure
+        self.failure = self.assembler.failure or self.failure
         return whole
 
 

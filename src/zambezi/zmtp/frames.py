@@ -165,7 +165,7 @@ class _BatchBuilder:
     `failure` is the violation that ended the collection, or None.
     """
 
-    __slots__ = ("_carried", "_cost", "_ends", "_frames", "_out", "_taken", "failure", "message_limit", "multipart")
+    __slots__ = ("_cost", "_ends", "_frames", "_out", "_taken", "carried", "failure", "message_limit", "multipart")
 
     def __init__(self, message_limit: int, multipart: bool) -> None:
         self.message_limit = message_limit
@@ -176,7 +176,12 @@ class _BatchBuilder:
         self._ends: list[int] | None = None  # as in a batch
         self._cost = 0  # of the unfinished message, as `message_limit` counts it; 0 if no message is unfinished
         self._taken = 0  # the bytes that the frames took on the wire,
-        self._carried = 0  # and how many of those belong to the unfinished message
+        self.carried = 0  # and how many of those belong to the unfinished message
+
+    @property
+    def unfinished(self) -> int:
+        """The memory that an unfinished message takes: its bytes that have arrived, and a share for each piece."""
+        return self.carried + FRAME_COST * len(self._frames)
 
     def _charge(self, more: int, size: int) -> None:
         """Add a frame to the cost of a multipart message; raise `ProtocolError` if the message is not allowed."""
@@ -197,7 +202,7 @@ class _BatchBuilder:
             if self._ends is None:
                 self._ends = list(range(1, len(self._frames)))
             return
-        self._cost = self._carried = 0
+        self._cost = self.carried = 0
         if self._ends is not None:
             self._ends.append(len(self._frames))
 
@@ -206,8 +211,8 @@ class _BatchBuilder:
         frames, ends = self._frames, self._ends
         whole = len(frames) if ends is None else ends[-1] if ends else 0
         if whole:  # if not, nothing is copied: a message of many frames must not cost its size with every read
-            self._out.append(Batch(frames, ends, self._taken - self._carried))
-            self._taken = self._carried
+            self._out.append(Batch(frames, ends, self._taken - self.carried))
+            self._taken = self.carried
             self._frames = frames[whole:]
             self._ends = [] if self._frames else None
             del frames[whole:]
@@ -218,8 +223,8 @@ class _BatchBuilder:
             frames = self._frames
             if not frames:
                 return []
-            octets = self._taken - self._carried
-            self._taken = self._carried
+            octets = self._taken - self.carried
+            self._taken = self.carried
             self._frames = []
             return [Batch(frames, None, octets)]
         self._cut()
@@ -236,7 +241,18 @@ class Decoder(_BatchBuilder):
     violation: its bytes are discarded as they arrive, and an `Oversize` takes its place.
     """
 
-    __slots__ = ("_body", "_body_flags", "_missing", "_room", "_skip", "_skipping", "_special", "_tail", "frame_limit")
+    __slots__ = (
+        "_body",
+        "_body_flags",
+        "_body_size",
+        "_room",
+        "_skip",
+        "_skipping",
+        "_special",
+        "_tail",
+        "frame_limit",
+        "missing",
+    )
 
     def __init__(self, frame_limit: int, message_limit: int, multipart: bool = True, skip: bool = False) -> None:
         super().__init__(message_limit, multipart)
@@ -245,8 +261,9 @@ class Decoder(_BatchBuilder):
         self._skipping = False  # whether the frame that spans reads is skipped
         self._tail = b""  # a header that is not whole yet
         self._body: list[bytes] = []  # the pieces of a frame that spans reads,
-        self._body_flags = 0  # its flags
-        self._missing = 0  # and how many bytes of it are still to come
+        self._body_flags = 0  # its flags,
+        self._body_size = 0  # its size,
+        self.missing = 0  # and how many bytes of it are still to come
         # `_take_frames` leaves frames with these flags, or larger than this, to `_take_frame`.
         self._special = 0xFF ^ (LONG | MORE if multipart else LONG)
         self._room = min(frame_limit, message_limit) - FRAME_COST
@@ -258,13 +275,13 @@ class Decoder(_BatchBuilder):
         if self._tail:
             data = self._tail + data
             self._tail = b""
-        pos = self._missing  # where the next frame begins
+        pos = self.missing  # where the next frame begins
         end = len(data)
         if pos:
             if not self._skipping:
                 self._body.append(data[:pos])
             if pos > end:
-                self._missing -= end
+                self.missing -= end
                 return []
             self._finish_body()
         try:
@@ -275,11 +292,21 @@ class Decoder(_BatchBuilder):
             self.failure = error
         return self._finish()
 
+    @property
+    def unfinished(self) -> int:
+        held = super().unfinished
+        if self.missing and not self._skipping:
+            # The size of a message's frame is in the sum already, all of it; that of a command is not.
+            held += FRAME_COST * len(self._body) - self.missing
+            if self._body_flags & COMMAND:
+                held += self._body_size
+        return held
+
     def _finish_body(self) -> None:
         """Append the frame that spans reads, now that all of it has arrived."""
         pieces = self._body
         self._body = []
-        self._missing = 0
+        self.missing = 0
         if self._skipping:
             self._skipping = False
         else:
@@ -321,8 +348,9 @@ class Decoder(_BatchBuilder):
             if stop > end:
                 self._body.append(data[start:])
                 self._body_flags = flags
-                self._missing = stop - end
-                self._carried += stop - pos
+                self._body_size = size
+                self.missing = stop - end
+                self.carried += stop - pos
                 if flags & MORE:
                     self._cost = cost + size + FRAME_COST
                 pos = stop
@@ -330,11 +358,11 @@ class Decoder(_BatchBuilder):
             frames.append(data[start:stop])
             if flags & MORE:
                 self._cost = cost = cost + size + FRAME_COST
-                self._carried += stop - pos
+                self.carried += stop - pos
                 if ends is None:
                     self._ends = ends = list(range(1, len(frames)))
             elif ends is not None:
-                self._cost = cost = self._carried = 0
+                self._cost = cost = self.carried = 0
                 ends.append(len(frames))
             else:
                 stop = _take_long_run(data, pos, stop, frames)
@@ -354,17 +382,18 @@ class Decoder(_BatchBuilder):
         if self._skips(flags, size):
             self._cut()
             self._out.append(Oversize(size))
-            self._missing = max(0, stop - end)
+            self.missing = max(0, stop - end)
             self._skipping = stop > end
             return stop
         self._check(flags, size)
         if not flags & COMMAND:
             self._taken += stop - pos
-            self._carried += stop - pos
+            self.carried += stop - pos
         if stop > end:
             self._body.append(data[start:])
             self._body_flags = flags
-            self._missing = stop - end
+            self._body_size = size
+            self.missing = stop - end
         else:
             self._add(flags, data[start:stop])
         return stop
@@ -416,7 +445,7 @@ class Assembler(_BatchBuilder):
                     size = len(body) + self.overhead
                     size += 2 if size < 256 else 9
                     self._taken += size
-                    self._carried += size
+                    self.carried += size
                 self._add(flag, body)
         except ProtocolError as error:
             self.failure = error

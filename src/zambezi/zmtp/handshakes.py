@@ -1,51 +1,101 @@
-"""The unfinished handshakes of a socket, and the one timer that ends those that take too long.
+"""The unfinished handshakes of a socket: how long they can take, and how many of them there can be.
 
-All handshakes have the same time limit, so they are due in the order in which they began. A timer for each would have
-to be created and cancelled for every connection, and a mesh makes thousands of connections at once.
+A stranger that connects and says nothing holds a descriptor, and has proved nothing. So accepted connections have less
+time for the handshake than those that this side made, and their number is bounded: in total, for each address, and by
+the descriptors of the process. Beyond a bound the oldest one is closed, not the new one: an honest peer needs
+milliseconds, so it succeeds even while a stranger opens connections all the time.
+
+All handshakes of one kind have the same time limit, so they are due in the order in which they began, and one timer
+serves all. A timer for each would have to be created and cancelled for every connection, and a mesh makes thousands of
+connections at once.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from zambezi.zmtp.reactor import Reactor, Timer
+from zambezi.zmtp import descriptors
+from zambezi.zmtp.alarm import Alarm
+from zambezi.zmtp.connection import Limits
+from zambezi.zmtp.reactor import Reactor
 
 if TYPE_CHECKING:
     from zambezi.zmtp.stream import StreamLink
+
+_SHARE: Final = 4  # half-open connections of a socket take one of so many parts of the descriptors, at most
 
 
 class Handshakes:
     """The links whose handshake is not complete, with the time at which each is due."""
 
-    __slots__ = ("_due", "_reactor", "_timer")
+    __slots__ = ("_accepted", "_alarm", "_limits", "_made", "_of_address")
 
-    def __init__(self, reactor: Reactor) -> None:
-        self._reactor = reactor
-        self._due: dict[StreamLink, float] = {}
-        self._timer: Timer | None = None
+    def __init__(self, reactor: Reactor, limits: Limits) -> None:
+        self._limits = limits
+        self._alarm = Alarm(reactor, lambda: self._tick(reactor.time()))
+        self._made: dict[StreamLink, float] = {}
+        self._accepted: dict[StreamLink, float] = {}
+        self._of_address: dict[str, dict[StreamLink, None]] = {}  # those accepted, by the peer's address
 
-    def begin(self, link: StreamLink) -> None:
-        """Limit the time of a link's handshake."""
+    def begin(self, link: StreamLink, accepted: bool) -> None:
+        """Limit the time of a link's handshake; if this side accepted the connection, the number of links, too."""
         due = link.connection.deadline
         if due is None:
             return
-        self._due[link] = due
-        if self._timer is None:
-            self._timer = self._reactor.call_at(due, self._tick)
+        if accepted:
+            self._make_room(link.address)
+            self._accepted[link] = due
+            self._of_address.setdefault(link.address, {})[link] = None
+        else:
+            self._made[link] = due
+        self._alarm.set(due)
 
     def end(self, link: StreamLink) -> None:
         """Forget a link: its handshake is complete, or its connection is gone."""
-        self._due.pop(link, None)
+        self._made.pop(link, None)
+        if self._accepted.pop(link, None) is not None:
+            theirs = self._of_address[link.address]
+            del theirs[link]
+            if not theirs:
+                del self._of_address[link.address]
 
-    def _tick(self) -> None:
-        now = self._reactor.time()
-        for link in [link for link, due in self._due.items() if due <= now]:
-            link.tick()
-        first = next(iter(self._due.values()), None)
-        self._timer = None if first is None else self._reactor.call_at(first, self._tick)
+    def _make_room(self, address: str) -> None:
+        """Close the oldest half-open connection if there are too many, of this address or of all."""
+        limits = self._limits
+        theirs = self._of_address.get(address, {})
+        if len(theirs) >= limits.half_open_of_address and not _local(address):
+            next(iter(theirs)).abort(
+                f"its address has {len(theirs)} unfinished handshakes, which is the limit, and this is the oldest"
+            )
+            return
+        most = min(limits.half_open, max(1, descriptors.usable() // _SHARE))
+        if len(self._accepted) >= most:
+            self.sacrifice(f"the socket has {most} unfinished handshakes, which is its limit, and this is the oldest")
+
+    def sacrifice(self, reason: str) -> bool:
+        """Close the oldest half-open connection; return False if there is none."""
+        oldest = next(iter(self._accepted), None)
+        if oldest is None:
+            return False
+        oldest.abort(reason)
+        return True
+
+    def _tick(self, now: float) -> None:
+        kinds = (self._made, self._accepted)
+        try:
+            for link in [link for kind in kinds for link, due in kind.items() if due <= now]:
+                link.tick()
+        finally:
+            for kind in kinds:
+                for due in kind.values():
+                    self._alarm.set(due)
+                    break
 
     def close(self) -> None:
         """Cancel the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.end()
+
+
+def _local(address: str) -> bool:
+    """Return whether a peer is on this machine, where all clients have the same address, or none."""
+    return address in ("", "::1") or address.startswith(("127.", "::ffff:127."))

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from zambezi.zmtp import descriptors
 from zambezi.zmtp.endpoint import Ipc, Tcp
 from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.peer import Peer
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _BACKLOG: Final = 1024
 _AT_ONCE: Final = 64
 _PAUSE: Final = 0.2
+_SCARCE: Final = "the process has few descriptors left, and keeps them in reserve"
 
 
 class StreamListener:
@@ -48,21 +50,31 @@ class StreamListener:
                 if self._closed:
                     return
                 self._transport.refused(self.endpoint, "", f"cannot accept: {error.strerror}")
-                self._transport.reactor.remove_reader(self._sock)
-                self._pause = self._transport.reactor.call_at(self._transport.reactor.time() + _PAUSE, self._go_on)
+                self._rest()
                 return
             address = str(name[0]) if isinstance(name, tuple) else ""
             self._accept(sock, address)
 
+    def _rest(self) -> None:
+        reactor = self._transport.reactor
+        reactor.remove_reader(self._sock)
+        self._pause = reactor.call_at(reactor.time() + _PAUSE, self._go_on)
+
     def _go_on(self) -> None:
         self._pause = None
-        if not self._closed:
+        if self._closed:
+            return
+        try:
             self._transport.reactor.add_reader(self._sock, self._acceptable)
+        except OSError:  # the kernel has no memory for it now
+            self._rest()
 
     def _accept(self, sock: socket.socket, address: str) -> None:
         transport = self._transport
         reason = ""
-        if len(transport.links) >= transport.options.limits.connections:
+        if sock.fileno() >= descriptors.usable() and not transport.handshakes.sacrifice(_SCARCE):
+            reason = _SCARCE
+        elif len(transport.links) >= transport.options.limits.connections:
             reason = f"the socket has {len(transport.links)} connections, which is its limit"
         elif transport.options.authenticator is not None:
             verdict = transport.options.authenticator.judge_address(address)
@@ -71,8 +83,13 @@ class StreamListener:
             sock.close()
             transport.refused(self.endpoint, address, reason)
             return
-        prepare(sock, tcp=bool(address))
-        connection = transport.connection(address)
+        try:
+            prepare(sock, tcp=bool(address))
+        except OSError as error:  # the peer has gone already
+            sock.close()
+            transport.refused(self.endpoint, address, f"cannot use the connection: {error.strerror}")
+            return
+        connection = transport.connection(address, accepted=True)
         StreamLink(transport, sock, connection, self.endpoint, address, Peer(transport, self.endpoint)).answer()
 
     def close(self) -> None:
@@ -114,7 +131,7 @@ def _bind_tcp(transport: Transport, endpoint: Tcp) -> tuple[socket.socket, str, 
     start = transport.chance.randrange(count)
     for attempt in range(count):
         port = endpoint.first + (start + attempt) % count
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock = _new_socket(family, endpoint)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
@@ -133,13 +150,20 @@ def _bind_tcp(transport: Transport, endpoint: Tcp) -> tuple[socket.socket, str, 
     raise EndpointError(f"cannot bind {endpoint}: every port of the range is in use")
 
 
+def _new_socket(family: int, endpoint: Tcp | Ipc) -> socket.socket:
+    try:
+        return socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:  # out of descriptors
+        raise EndpointError(f"cannot bind {endpoint}: {error.strerror}") from error
+
+
 def _bind_ipc(endpoint: Ipc) -> tuple[socket.socket, str, Path | None]:
     if endpoint.path == "*":
         endpoint = Ipc(str(Path(tempfile.mkdtemp(prefix=_TEMPORARY)) / "socket"))
     path = None if endpoint.path.startswith("@") else Path(endpoint.path)
     if path is not None:
         _remove_stale(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = _new_socket(socket.AF_UNIX, endpoint)
     try:
         sock.bind(endpoint.address)
         sock.listen(_BACKLOG)

@@ -17,7 +17,7 @@ from typing import ClassVar
 from zambezi.zmtp import commands, frames
 from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.errors import ProtocolError
-from zambezi.zmtp.frames import Item, Message
+from zambezi.zmtp.frames import Assembler, Item, Message
 
 # The status of a refused peer. libzmq's ZAP handlers send it, and its monitors understand it.
 NOT_ALLOWED = "400"
@@ -67,6 +67,7 @@ class Mechanism:
         self.claim: Claim | None = None
         self.user = ""
         self.failure: ProtocolError | None = None
+        self.assembler: Assembler | None = None  # of the messages, if the decoder does not see their frames
         self.check: Callable[[Mapping[str, bytes]], None] = lambda _: None
 
     @property

@@ -308,7 +308,30 @@ class XPub(Pattern):
         if change(prefix, peer):
             self._report(peer, [(b"\x00" if cancel else b"\x01") + prefix])
         if not cancel:
-            self.on_subscribed(peer, prefix)
+            self._bound(peer, prefix)
+            if peer.connected:
+                self.on_subscribed(peer, prefix)
+
+    def _bound(self, peer: Peer, prefix: bytes) -> None:
+        """Cut off a peer with too many prefixes; if all peers together have too many, the one with the most.
+
+        To ignore a subscription would be worse: the peer would miss messages, and not know that.
+        """
+        limits = self.transport.options.limits
+        table = self.subscriptions
+        if len(prefix) > limits.prefix:
+            reason = f"it subscribed to a prefix of {len(prefix)} bytes; the limit is {limits.prefix}"
+        elif table.count(peer) > limits.prefixes:
+            reason = f"it subscribed to more than {limits.prefixes} prefixes, the limit of a peer"
+        elif table.size > limits.all_prefixes:
+            peer = table.busiest() or peer
+            reason = (
+                f"all peers together subscribed to more than {limits.all_prefixes} prefixes, the limit of the socket, "
+                f"and this one to {table.count(peer)}, the most"
+            )
+        else:
+            return
+        self.transport.cut_off(peer, reason)
 
     def _report(self, peer: Peer, changes: list[bytes]) -> None:
         if changes and self.reports_subscriptions:

@@ -12,10 +12,13 @@ from a source or an offer are not put back: their owner can read them again.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import socket
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from zambezi.zmtp import intake
 from zambezi.zmtp.connection import Closed, Connection, Event, Failed, Ready, Subscription
 from zambezi.zmtp.frames import Batch, Message
 from zambezi.zmtp.peer import Peer
@@ -33,6 +36,7 @@ FLUSH: Final = 64 * 1024  # queued bytes that are written without waiting for th
 QUIET: Final = 50e-6  # seconds without a write after which a message is written at once
 TURNS: Final = 16  # writes before other links get their turn
 PULLS: Final = 2  # questions to a source before other links get their turn: a source may have to read from a disk
+KEEPALIVES: Final = 3  # unanswered probes after which the kernel ends a connection
 FAREWELL: Final = 1.0  # seconds that a peer has to close its side
 
 
@@ -42,6 +46,7 @@ class StreamLink:
     __slots__ = (
         "_blocked",
         "_gone",
+        "_incoming",
         "_inflight",
         "_last_flush",
         "_paused",
@@ -76,11 +81,12 @@ class StreamLink:
         self._paused = False
         self._read = READ_LEAST
         self._gone = False
+        self._incoming = 0  # bytes of a message that is not whole yet, as the intake knows them
         self._timer: Timer | None = None
 
     def call(self) -> None:
         """Begin the handshake of a connection that we made."""
-        self._begin()
+        self._begin(accepted=False)
         self.flush()
 
     def answer(self) -> None:
@@ -88,14 +94,14 @@ class StreamLink:
 
         Often the peer's greeting has arrived already: then our greeting and the next command go out in one write.
         """
-        self._begin()
+        self._begin(accepted=True)
         self._readable()
         if self.connection.has_output and not self._blocked:
             self.flush()
 
-    def _begin(self) -> None:
+    def _begin(self, accepted: bool) -> None:
         self._transport.links.add(self)
-        self._transport.handshakes.begin(self)
+        self._transport.handshakes.begin(self, accepted)
         self._transport.reactor.add_reader(self._sock, self._readable)
 
     @property
@@ -139,10 +145,28 @@ class StreamLink:
             self.peer._deliver(events[0])
         else:
             self._handle(events)
+        if connection.partial or self._incoming:
+            self._note_unfinished(bool(events))
         if connection.has_output and not self._blocked:
             self.flush()
             if self.ready:
                 self._arm()  # a PING may have set a time to live
+
+    def _note_unfinished(self, began: bool) -> None:
+        """Count the bytes of an unfinished message, and limit the time for which the peer can be silent in it."""
+        if self._gone:
+            return
+        self._incoming = self.connection.unfinished
+        intake.PROCESS.note(self, self._incoming, self._transport.reactor.time(), began)
+        if self._incoming and self._timer is None:
+            self._arm()
+
+    def cut_off_soon(self, reason: str) -> None:
+        self._transport.reactor.call_soon(self._cut_off, reason)
+
+    def _cut_off(self, reason: str) -> None:
+        if self.ready:
+            self._transport.cut_off(self.peer, reason)
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
@@ -152,6 +176,7 @@ class StreamLink:
                 self._transport.handshakes.end(self)
                 self._transport.link_ready(self, event)
                 self._arm()
+                self._keep_alive(event.version)
                 if not self._blocked:
                     self.flush()  # the messages that waited for the handshake go out with our last command
             elif isinstance(event, Subscription):
@@ -162,6 +187,19 @@ class StreamLink:
                 self._lost(event.reason)
             if self._gone:
                 return
+
+    def _keep_alive(self, version: tuple[int, int]) -> None:
+        """Let the kernel find out whether the peer's host is alive, if heartbeats are wanted and ZMTP has none."""
+        beat = self._transport.options.heartbeat
+        if beat is not None and version < (3, 1) and self.address and not self._gone:
+            with contextlib.suppress(OSError):  # the connection has ended already: the next read says so
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for option, value in (
+                    (socket.TCP_KEEPIDLE, math.ceil(beat.interval)),
+                    (socket.TCP_KEEPINTVL, math.ceil(beat.timeout / KEEPALIVES)),
+                    (socket.TCP_KEEPCNT, KEEPALIVES),
+                ):
+                    self._sock.setsockopt(socket.IPPROTO_TCP, option, min(value, 32767))
 
     def pause(self) -> None:
         if not self._paused:
@@ -338,11 +376,13 @@ class StreamLink:
             return
         # A congested peer does not read our PING either. With a source we tolerate that: no queue grows on this side.
         congested = self._blocked and self.source is not None
-        self._handle(self.connection.tick(self._transport.reactor.time(), not (self._paused or congested)))
-        if not self._blocked:
-            self.flush()
-        if self.ready:
-            self._arm()
+        try:
+            self._handle(self.connection.tick(self._transport.reactor.time(), not (self._paused or congested)))
+            if not self._blocked:
+                self.flush()
+        finally:
+            if self.ready:
+                self._arm()
 
     # The end
 
@@ -381,6 +421,9 @@ class StreamLink:
     def _unhook(self) -> None:
         transport = self._transport
         self._gone = True
+        if self._incoming:
+            self._incoming = 0
+            intake.PROCESS.note(self, 0, 0.0, began=False)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -21,6 +21,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from zambezi.zmtp import endpoint as endpoints
@@ -44,6 +45,7 @@ from zambezi.zmtp.memory import MemoryLink, MemoryListener
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor, Timer
+from zambezi.zmtp.refusals import RefusalLog
 from zambezi.zmtp.stream import Farewell, StreamLink
 
 AnyLink: TypeAlias = StreamLink | MemoryLink
@@ -79,6 +81,7 @@ class Counters:
     abandoned: int = 0  # queued, but the peer left, or the linger time was over
     refused: int = 0  # connections that were closed before the handshake
     handshakes_failed: int = 0
+    cut_off: int = 0  # connections that were closed because the peer exceeded a bound
 
 
 class Transport:
@@ -127,7 +130,7 @@ class Transport:
         self.listeners: dict[str, StreamListener | MemoryListener] = {}
         self.connectors: dict[Peer, Connector] = {}
         self.links: set[AnyLink] = set()
-        self.handshakes = Handshakes(reactor)
+        self.handshakes = Handshakes(reactor, options.limits)
         self.farewells: set[Farewell] = set()
         self._multipart = multipart
         self._admit = admit
@@ -137,6 +140,9 @@ class Transport:
         self._linger: Timer | None = None
         self._review: Timer | None = None
         self._generation = 0
+        self._refusals: RefusalLog | None = (
+            None  # most sockets refuse no peer, and a process can have very many sockets
+        )
         if options.authenticator is not None:
             self._generation = options.authenticator.generation
             self._review = reactor.call_at(reactor.time() + _REVIEW, self._review_due)
@@ -197,8 +203,23 @@ class Transport:
 
     def tell(self, event: SocketEvent) -> None:
         """Pass an event to the log and to `on_event`. Events carry no secrets."""
-        _log.log(logging.INFO if isinstance(event, HandshakeFailed | Refused) else logging.DEBUG, "%s", event)
+        if isinstance(event, HandshakeFailed | Refused):
+            self.log_refusal(str(event))
+        else:
+            _log.debug("%s", event)
         self.on_event(event)
+
+    def log_refusal(self, text: str) -> None:
+        """Log that a peer was refused or closed: at once, or in sum if there are many."""
+        if self._refusals is None:
+            self._refusals = RefusalLog(self.reactor, partial(_log.info, "%s"))
+        self._refusals.add(text)
+
+    def cut_off(self, peer: Peer, reason: str) -> None:
+        """Close the connection of a peer that exceeded a bound; count and log that."""
+        self.counters.cut_off += 1
+        self.log_refusal(f"{peer!r} is cut off: {reason}")
+        peer.abort(reason)
 
     def apply_policy(self, what: str) -> bool:
         """Apply `on_full` to a message for a full queue: return True if it is dropped, and False if it must wait."""
@@ -212,8 +233,8 @@ class Transport:
 
     # For links, listeners and connectors
 
-    def connection(self, address: str) -> Connection:
-        """Return a new engine for one connection."""
+    def connection(self, address: str, accepted: bool = False) -> Connection:
+        """Return a new engine for one connection, which this side accepted or made."""
         options = self.options
         return Connection(
             self.socket_type,
@@ -226,6 +247,7 @@ class Transport:
             heartbeat=options.heartbeat,
             admit=self._admit,
             multipart=self._multipart,
+            accepted=accepted,
         )
 
     def link_ready(self, link: AnyLink, ready: Ready) -> None:
@@ -307,9 +329,12 @@ class Transport:
         authenticator = self.options.authenticator
         if authenticator is None or self.closing:
             return
-        authenticator.refresh()
-        self.review()
-        self._review = self.reactor.call_at(self.reactor.time() + _REVIEW, self._review_due)
+        try:
+            authenticator.refresh()
+            self.review()
+        finally:
+            if not self.closing:
+                self._review = self.reactor.call_at(self.reactor.time() + _REVIEW, self._review_due)
 
     def review(self) -> None:
         """Judge the peers again if the rules have changed, and disconnect those that are no longer allowed."""
@@ -369,6 +394,8 @@ class Transport:
         if self.closing and not (self.closed or self._leaving or self.links or self.farewells):
             self.closed = True
             self.handshakes.close()
+            if self._refusals is not None:
+                self._refusals.close()
             if self._linger is not None:
                 self._linger.cancel()
             self.on_closed()

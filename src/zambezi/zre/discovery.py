@@ -38,8 +38,9 @@ class Broadcast:
     def start(self, reactor: Reactor, receive: Receive) -> None:
         self._reactor = reactor
         self._receive = receive
-        listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        listener = None
         try:
+            listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             listener.setblocking(False)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -47,7 +48,8 @@ class Broadcast:
             for interface in self._interfaces:
                 self._senders.append((_sender(interface), (interface.broadcast, self._port)))
         except OSError as error:
-            listener.close()
+            if listener is not None:
+                listener.close()
             self.close()
             raise ZreError(f"cannot use UDP port {self._port} for beacons: {error.strerror}") from error
         self._listener = listener

@@ -321,10 +321,12 @@ class NodeShell:
     def _tick(self) -> None:
         if not self.stopping:
             now = self.reactor.time()
-            if now >= self._next_look:
-                self._look_at_interfaces(now)
-            self.engine.tick(now)
-            self._pump()
+            try:
+                if now >= self._next_look:
+                    self._look_at_interfaces(now)
+            finally:
+                self.engine.tick(now)
+                self._pump()
 
     def _reached(self, peer: Peer) -> None:
         if peer.endpoint in self._seeds and not self.stopping:
@@ -390,7 +392,10 @@ class NodeShell:
                     return interface.address
             if interfaces.several(self.options.interface):
                 # The mailbox is bound to all addresses, so the peer can use the one from which we reach the peer.
-                found = interfaces.local_address_for(address)
+                try:
+                    found = interfaces.local_address_for(address)
+                except OSError:  # the process is out of descriptors
+                    found = ""
                 if found and interfaces.fit_to_tell(found):
                     return found
         return self._interfaces[0].address
@@ -402,7 +407,12 @@ class NodeShell:
     def _look_at_interfaces(self, now: float) -> None:
         """Move to the interfaces that are up now, if they are not the same as before."""
         self._next_look = now + LOOKS * self.options.interval
-        chosen = interfaces.follow(self.options.interface, self._interfaces, interfaces.interfaces())
+        try:
+            found = interfaces.interfaces()
+        except OSError as error:  # the process is out of descriptors
+            _log.warning("cannot look at the network interfaces, will try again: %s", error)
+            return
+        chosen = interfaces.follow(self.options.interface, self._interfaces, found)
         if chosen == self._interfaces:
             return
         interfaces.routes_changed()

@@ -155,8 +155,9 @@ function troubles() {
   const kinds = {
     zeps: { ...Object.fromEntries(Object.entries(zeps?.invalid || {}).map(([kind, count]) => [`refused: ${kind}`, count])),
       "connections refused": zeps?.refused, "handshakes failed": zeps?.handshakes_failed,
+      "connections cut off": zeps?.cut_off,
       "streams that cannot be written": (zeps?.streams || []).filter((one) => one.held).length },
-    mcollective: Object.fromEntries(["errors", "malformed", "denied", "absent", "expired", "missed", "dropped", "lost", "refused", "handshakes_failed"]
+    mcollective: Object.fromEntries(["errors", "malformed", "denied", "absent", "expired", "missed", "dropped", "lost", "refused", "handshakes_failed", "cut_off"]
       .map((kind) => [spoken(kind), mcollective?.counters[kind]])),
     zre: Object.fromEntries(Object.entries(zre?.counters || {}).map(([kind, count]) => [spoken(kind), count])),
     log: { lost: log?.lost, discarded: log?.discarded },

@@ -24,6 +24,7 @@ _LONGEST: Final = 255  # bytes of a stream's name
 def contradictions(config: Config) -> Iterator[Mistake]:
     """Yield every mistake: its key, and a text that says what to write instead."""
     yield from _paths(config)
+    yield from _sizes(config)
     yield from _endpoints(config)
     yield from _streams(config)
     yield from _needs(config)
@@ -54,6 +55,14 @@ def _paths(config: Config) -> Iterator[Mistake]:
             yield path, "a path cannot contain a zero byte"
     if not config.server.data.strip():
         yield ("server", "data"), 'name a directory, as in data = "/var/lib/zambezi"'
+
+
+def _sizes(config: Config) -> Iterator[Mistake]:
+    if config.server.max_unfinished < config.zeps.max_message:
+        yield (
+            ("server", "max_unfinished"),
+            "one message can be larger than all unfinished messages together; write at least max_message of [zeps]",
+        )
 
 
 def _endpoints(config: Config) -> Iterator[Mistake]:

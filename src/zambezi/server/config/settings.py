@@ -63,6 +63,9 @@ class ServerConfig:
     keys: str = _note("the key directory (server.key, allowed/); if set, every service uses CURVE", "")
     log: Literal["auto", "text", "json"] = _note("the log format; auto: text on a terminal, else JSON lines", "auto")
     level: Literal["debug", "info", "warning", "error"] = _note("the lowest level that is logged", "info")
+    max_unfinished: int = _note(
+        "the maximum size of all messages together that have arrived in part only", 128 << 20, "octets", _LARGE
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from typing import Final
 from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
 from zambezi.zeps.client.publisher import PARCEL, PING, POSTS, Barrier, Key, Outgoing, Publisher
 from zambezi.zeps.errors import BrokerError, QueueFull
-from zambezi.zmtp.reactor import Reactor, Timer
+from zambezi.zmtp.alarm import Alarm
+from zambezi.zmtp.reactor import Reactor
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
@@ -32,7 +33,7 @@ class PublisherConnection(BrokerConnection):
         self._scheduled = False
         self._sent_at = 0.0
         self._offering = False
-        self._timer: Timer | None = None
+        self._alarm = Alarm(reactor, self.send_pending)
 
     def check_open(self) -> None:
         super().check_open()
@@ -134,12 +135,8 @@ class PublisherConnection(BrokerConnection):
 
     def _set_timer(self) -> None:
         deadline = self.engine.deadline
-        if deadline is not None and self._timer is None:
-            self._timer = self.reactor.call_at(deadline, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self.send_pending()
+        if deadline is not None:
+            self._alarm.set(deadline)
 
     def stream_granted(self) -> None:
         self.failure = ""
@@ -185,8 +182,7 @@ class PublisherConnection(BrokerConnection):
             self.engine.posting = False
             self.engine.collect()
             self.engine.counters.unconfirmed = self.engine.unconfirmed
-            if self._timer is not None:
-                self._timer.cancel()
+            self._alarm.end()
             if self._peer is not None:
                 self._peer.feed_from(None)
         super().close(linger)

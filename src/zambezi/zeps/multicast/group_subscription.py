@@ -20,7 +20,8 @@ from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.interface import address_of
 from zambezi.zeps.multicast.receiver import GroupReceiver, join_group
 from zambezi.zeps.multicast.reception import Phase, Reception, ReceptionCounters
-from zambezi.zmtp.reactor import Reactor, Timer
+from zambezi.zmtp.alarm import Alarm
+from zambezi.zmtp.reactor import Reactor
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
@@ -63,10 +64,8 @@ class GroupSubscription:
         self.reception = reception
         self._reactor = reactor
         self._on_change = on_change  # called after datagrams were received, or a timer has fired
-        self._timer: Timer | None = None
-        self._timer_at = 0.0  # when the timer fires
+        self._alarm = Alarm(reactor, self._tick)
         self._held = False
-        self._closed = False
         self._receiver: GroupReceiver = join_group(reactor, group, self._receive)
 
     @classmethod
@@ -128,23 +127,14 @@ class GroupSubscription:
         self._set_timer()
 
     def _set_timer(self) -> None:
-        """Set a timer for the deadline of the reception. A timer that fires earlier does no harm."""
         deadline = self.reception.deadline
-        if self._closed or deadline is None or (self._timer is not None and self._timer_at <= deadline):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = deadline
-        self._timer = self._reactor.call_at(deadline, self._on_timer)
+        if deadline is not None:
+            self._alarm.set(deadline)
 
-    def _on_timer(self) -> None:
-        self._timer = None
+    def _tick(self) -> None:
         self.reception.tick(self._reactor.time())
         self._changed()
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
-        self._closed = True
+        self._alarm.end()
         self._receiver.close()

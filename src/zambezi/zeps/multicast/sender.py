@@ -23,7 +23,8 @@ from zambezi.zeps.multicast import libzmq
 from zambezi.zeps.multicast.feed import MARKS, DatagramFeed, FeedCounters, Pieces
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.interface import address_of, mtu_of
-from zambezi.zmtp.reactor import Reactor, Timer
+from zambezi.zmtp.alarm import Alarm
+from zambezi.zmtp.reactor import Reactor
 
 SEGMENTS: Final = 64  # datagrams of one call, at most
 MOST: Final = 65_000  # bytes of one call, at most
@@ -53,8 +54,7 @@ class GroupSender:
         self._feed = DatagramFeed(
             dataclasses.replace(group, mtu=mtu), incarnation, last, reactor.time(), key, os.urandom
         )
-        self._timer: Timer | None = None
-        self._timer_at = 0.0  # when the timer fires
+        self._alarm = Alarm(reactor, self._send_due)
         self._send_due()
 
     @property
@@ -71,8 +71,8 @@ class GroupSender:
             self._send_due()
             return
         feed.counters.failed += self._datagram_sender.send((datagram,))
-        if now + MARKS[0] < self._timer_at:
-            self._set_timer()
+        if now + MARKS[0] < self._alarm.at:
+            self._alarm.set(feed.deadline)
 
     def _send_due(self) -> None:
         feed = self._feed
@@ -80,25 +80,10 @@ class GroupSender:
         if datagrams:
             # If the queue is full or the network is down, the datagrams are lost and repaired like any others.
             feed.counters.failed += self._datagram_sender.send(datagrams)
-        self._set_timer()
-
-    def _set_timer(self) -> None:
-        """Set a timer for the next datagrams. One that fires early does no harm, so a new block does not move it."""
-        deadline = self._feed.deadline
-        if self._timer is None or deadline < self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = deadline
-            self._timer = self._reactor.call_at(deadline, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._send_due()
+        self._alarm.set(feed.deadline)
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.end()
         self._datagram_sender.close()
 
 

@@ -1,0 +1,57 @@
+"""A log of refused peers that an attack cannot fill.
+
+The first refusals are logged at once, each with its reason. While more of them come, the log has one line per interval,
+with their number and the last reason. After an interval without a refusal, the next ones are logged at once again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from zambezi.zmtp.alarm import Alarm
+from zambezi.zmtp.reactor import Reactor
+
+FIRST: Final = 10  # lines that are written at once
+INTERVAL: Final = 10.0  # seconds
+
+
+class RefusalLog:
+    """The lines about the refusals of one socket. `write` logs one line."""
+
+    __slots__ = ("_alarm", "_count", "_last", "_left", "_reactor", "_write")
+
+    def __init__(self, reactor: Reactor, write: Callable[[str], object]) -> None:
+        self._reactor = reactor
+        self._write = write
+        self._alarm = Alarm(reactor, self._interval_over)
+        self._left = FIRST  # lines that can be written at once
+        self._count = 0  # refusals in this interval that were not logged,
+        self._last = ""  # and the reason of the last one
+
+    def add(self, text: str) -> None:
+        """Log a refusal, now or in the next sum."""
+        self._alarm.set(self._reactor.time() + INTERVAL)
+        if self._left:
+            self._left -= 1
+            self._write(text)
+        else:
+            self._count += 1
+            self._last = text
+
+    def _interval_over(self) -> None:
+        if self._count:
+            self._write_sum()
+            self._alarm.set(self._reactor.time() + INTERVAL)
+        else:
+            self._left = FIRST
+
+    def _write_sum(self) -> None:
+        count, self._count = self._count, 0
+        self._write(f"{count} more like these; the last: {self._last}")
+
+    def close(self) -> None:
+        """Log the refusals that no line has told yet, and stop the timer."""
+        self._alarm.end()
+        if self._count:
+            self._write_sum()
