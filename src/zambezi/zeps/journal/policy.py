@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zambezi.zeps.errors import JournalError
+from zambezi.zeps.journal.entry import LARGEST_BATCH
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -37,6 +38,8 @@ class Policy:
             value = getattr(self, name)
             if not value > 0:
                 raise JournalError(f"{name} is {value!r}: it must be more than 0")
+        if self.batch > LARGEST_BATCH:
+            raise JournalError(f"batch is {self.batch!r}: it must be at most {LARGEST_BATCH}")
         for name in ("keep_bytes", "keep_seconds"):
             value = getattr(self, name)
             if value is not None and not value >= 0:

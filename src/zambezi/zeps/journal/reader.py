@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError, OutOfRange
-from zambezi.zeps.journal.entry import IndexWindow
+from zambezi.zeps.journal.entry import LARGEST_BATCH, IndexWindow
 from zambezi.zeps.journal.segment import Files, Segment
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _LEAST, _MOST = 64, 2048  # entries of the index that are read at once: more with each read of a reader
 _PIECE: Final = 256 * 1024
+_SEE: Final = "see `zambezi journal verify`"
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 
 
@@ -46,15 +47,13 @@ class Span:
 
     def read(self) -> Block:
         """Return the messages. Blocks if they are not in the page cache."""
-        octets = os.pread(self.fd, self.length, self.offset)
-        while len(octets) < self.length:
-            more = os.pread(self.fd, self.length - len(octets), self.offset + len(octets))
-            if not more:
-                raise JournalError(
-                    f"the log ends before sequence {self.last}: it was truncated while it was read; start again, and "
-                    "see `zambezi journal verify`"
-                )
-            octets += more
+        if self.count == 1 and self.length > LARGEST_BATCH and not self._files.has_message(self.offset, self.length):
+            raise JournalError(f"the log has no message of {self.length} bytes at {self.offset}: {_SEE}")
+        octets = self._files.read_log(self.offset, self.length)
+        if len(octets) < self.length:
+            raise JournalError(
+                f"the log ends before sequence {self.last}: it was truncated while it was read; start again, and {_SEE}"
+            )
         return Block(self.first, self.last, self.count, octets, self.credit)
 
     def is_resident(self) -> bool:
