@@ -150,6 +150,10 @@ def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
         "zambezi_dismissed", "publishers disconnected because too much waited for the disk", value=zeps["dismissed"]
     )
     yield CounterMetricFamily("zambezi_unread", "clients that did not read their answers", value=zeps["unread"])
+    yield CounterMetricFamily(
+        "zambezi_streams_refused", "new streams that a limit refused", value=zeps["streams_refused"]
+    )
+    yield from _scrub(zeps["scrub"])
     yield CounterMetricFamily("zambezi_refused", "connections refused", value=zeps["refused"])
     yield CounterMetricFamily("zambezi_handshakes_failed", "handshakes that failed", value=zeps["handshakes_failed"])
     yield CounterMetricFamily("zambezi_journal_syncs", "fsyncs of journals", value=zeps["syncs"])
@@ -159,6 +163,14 @@ def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "zambezi_journal_sync_latency_seconds", "mean time of the latest fsyncs", value=zeps["sync_latency"]
     )
+
+
+def _scrub(scrub: Mapping[str, int]) -> Iterator[Metric]:
+    segments, size = scrub["segments"], scrub["octets"]
+    yield CounterMetricFamily("zambezi_scrub_segments", "closed segments that the scrub has checked", value=segments)
+    yield CounterMetricFamily("zambezi_scrub_bytes", "bytes of logs that the scrub has checked", value=size)
+    yield CounterMetricFamily("zambezi_scrub_passes", "passes over all streams", value=scrub["passes"])
+    yield GaugeMetricFamily("zambezi_scrub_damaged", "closed segments that are damaged", value=scrub["damaged"])
 
 
 def _mcollective(mcollective: Mapping[str, Any]) -> Iterator[Metric]:

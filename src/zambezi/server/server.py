@@ -105,7 +105,10 @@ class Server:
                 subscriptions=zeps.max_subscriptions,
                 connections=zeps.max_connections,
                 message=zeps.max_message,
+                user_streams=zeps.max_user_streams,
+                address_streams=zeps.max_address_streams,
             ),
+            scrub=zeps.scrub,
             allow=self.rules.allow,
             multicast={name: one.multicast for name, one in zeps.streams.items() if one.multicast},
             group_key=keys.group_key if keys else b"",
@@ -118,7 +121,8 @@ class Server:
         mcollective = self.config.mcollective
         archive = None
         if mcollective.journal:
-            archive = StreamArchive(self._stream("mcollective", "mcollective.journal"), mcollective.journal)
+            stream = self._stream("mcollective", "mcollective.journal")
+            archive = StreamArchive(stream, mcollective.journal) if stream is not None else None
         middleware = Middleware(
             rules=self.rules.topics,
             archive=archive,
@@ -156,6 +160,8 @@ class Server:
     async def _start_log(self, stack: AsyncExitStack) -> None:
         assert self.node is not None
         stream = self._stream(self.config.log.stream, "log.stream")
+        if stream is None:
+            return
         service = await stack.enter_async_context(LogService(self.node))
         self.endpoints["log"] = service.endpoint
         self.logs = LogJournal(service, stream)
@@ -190,11 +196,12 @@ class Server:
         """The reasons why a service cannot do its work now; empty if all services can."""
         if self.broker is None:
             return []
-        return [
+        held = [
             f"stream {stream.name}: {(stream.held or stream.journal.failed).removeprefix(f'stream {stream.name!a}: ')}"
             for stream in self.broker.engine.streams
             if stream.held or stream.journal.failed
         ]
+        return [*held, *self.broker.problems]
 
     def _look(self) -> list[str]:
         """Measure the disk, and return the troubles for the log: services that cannot do their work, and ignored keys.
@@ -214,7 +221,7 @@ class Server:
         """Return the directory of the journals; create it if it is missing."""
         data = Path(self.config.server.data)
         try:
-            data.mkdir(parents=True, exist_ok=True)
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
         except FileExistsError:
             raise SettingError(("server", "data"), f"{data} is not a directory; name another one") from None
         except OSError as error:
@@ -223,12 +230,15 @@ class Server:
             ) from None
         return data
 
-    def _stream(self, name: str, setting: str) -> BrokerStream:
-        """Return a stream of this server's broker for the service that a setting configures."""
-        stream = self.broker.engine.find_or_make(name) if self.broker is not None else None
-        if stream is None:
+    def _stream(self, name: str, setting: str) -> BrokerStream | None:
+        """Return a stream of this server's broker for the service that a setting configures.
+
+        Return None if the stream is damaged: `problems` says so, and the other services must run.
+        """
+        if self.broker is None:
             raise ServerError(f"{setting} needs the broker: set enabled = true in [zeps], or remove {setting}")
-        return stream
+        engine = self.broker.engine
+        return None if name in engine.unusable else engine.find_or_make(name)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -51,6 +51,8 @@ def _zeps(server: Server) -> dict[str, Any] | None:
         "published": counters.published,
         "fell_behind": counters.fell_behind,
         "unread": counters.unread,
+        "streams_refused": counters.streams_refused,
+        "scrub": {**dataclasses.asdict(broker.scrub.counters), "damaged": len(broker.scrub.problems)},
         "dismissed": counters.dismissed,
         "invalid": dict(counters.invalid),
         "refused": broker.socket_counters.refused,

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.zeps.journal.streams import block, pieces
-from zambezi.zeps.journal.entry import LARGEST_BATCH, SIZE, Cuts, IndexEntry, IndexWindow, count_before, split_block, unpack
+from zambezi.zeps.journal.entry import (
+    LARGEST_BATCH,
+    SIZE,
+    Cuts,
+    IndexEntry,
+    IndexWindow,
+    count_before,
+    split_block,
+    unpack,
+)
 from zambezi.zeps.layout import ENTRY
 
 numbers_8 = st.integers(0, 2**64 - 1)

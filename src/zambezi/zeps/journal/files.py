@@ -88,7 +88,7 @@ def make_private(directory: Path) -> int:
 
     Names that this user may not change are left as they are.
     """
-    changed = _restrict(directory, PRIVATE_DIRECTORY)
+    changed = int(_restrict(directory, PRIVATE_DIRECTORY))
     for stream in _directories(directory):
         changed += _restrict(stream, PRIVATE_DIRECTORY)
         with suppress(OSError), os.scandir(stream) as entries:

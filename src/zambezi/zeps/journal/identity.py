@@ -52,8 +52,8 @@ def read_identity(directory: Path) -> Identity:
         version = content["format"]
         if version != FORMAT:
             raise JournalError(
-                f"{path}: unknown format {version!r:.40}; this release reads {FORMAT}: use the release that wrote it, or a "
-                "newer one"
+                f"{path}: unknown format {version!r:.40}; this release reads {FORMAT}: use the release that wrote it, "
+                "or a newer one"
             )
         name = content["name"]
         if not isinstance(name, str):

@@ -20,11 +20,11 @@ class Policy:
     `interval` and `never` it waits for the operating system only; `interval` also syncs the disk every `interval`
     seconds. A killed process loses nothing under any of them.
 
-    >>> Policy(sync="always", keep_seconds=7 * 24 * 3600).keep_bytes is None
-    True
+    >>> Policy(keep_seconds=7 * 24 * 3600).sync
+    'always'
     """
 
-    sync: Literal["always", "interval", "never"] = "interval"
+    sync: Literal["always", "interval", "never"] = "always"
     interval: float = 1.0
     segment: int = 256 * MIB  # bytes of a log, after which a new segment begins
     batch: int = MIB  # bytes that one entry of the index covers at most, unless one message is larger

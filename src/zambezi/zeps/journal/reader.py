@@ -58,17 +58,7 @@ class Span:
 
     def is_resident(self) -> bool:
         """Return whether `read` would not wait for the disk, judged by the first and the last byte."""
-        return self._is_cached(self.offset) and self._is_cached(self.offset + self.length - 1)
-
-    def _is_cached(self, offset: int) -> bool:
-        try:
-            os.preadv(self.fd, [bytearray(1)], offset, _NOWAIT)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                raise
-        return True
+        return is_cached(self.fd, self.offset) and is_cached(self.fd, self.offset + self.length - 1)
 
     def warm(self) -> None:
         """Load the messages into the page cache. Blocks."""
@@ -79,6 +69,18 @@ class Span:
 
     def __repr__(self) -> str:
         return f"<Span of {self.first} to {self.last}, {self.length} bytes at {self.offset}>"
+
+
+def is_cached(descriptor: int, offset: int) -> bool:
+    """Return whether a byte of a file is in the page cache; True if the file system cannot tell."""
+    try:
+        os.preadv(descriptor, [bytearray(1)], offset, _NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+    return True
 
 
 class Reader:

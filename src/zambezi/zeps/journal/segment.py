@@ -250,9 +250,11 @@ class Segment:
             )
             with contextlib.suppress(ValueError, IndexError, OverflowError, struct.error):
                 cuts = Cuts.of(block)
-                if len(block.octets) == entry.length and len(cuts.starts) == entry.count + 1:
-                    if cuts.spent[-1] == entry.credit:
-                        return cuts
+                if len(cuts.starts) == entry.count + 1 and (cuts.starts[-1], cuts.spent[-1]) == (
+                    entry.length,
+                    entry.credit,
+                ):
+                    return cuts
         raise JournalError(
             f"{self.path}{LOG} is damaged between {entry.offset} and {entry.end}: `zambezi journal verify` says more"
         )

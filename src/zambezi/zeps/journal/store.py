@@ -205,6 +205,10 @@ class Store:
             journal.abandon()
         shutil.rmtree(doomed)
 
+    def journals(self) -> list[Journal]:
+        """Return the journals that are open."""
+        return list(self._journals.values())
+
     def close(self) -> None:
         """Close all journals, and unlock the directory."""
         problem = self._close_journals()

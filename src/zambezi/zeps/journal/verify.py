@@ -72,7 +72,7 @@ def verify(journal: Journal) -> Iterator[Checked | Damage | Unfinished]:
         except JournalError as problem:
             yield Damage(segment.path + LOG, 0, str(problem))
             continue
-        check = _SegmentCheck(segment, time)
+        check = SegmentCheck(segment, time)
         yield from check.check_entries(files)
         yield from check.check_tail(files, is_last)
         time = check.time
@@ -87,11 +87,15 @@ def crc_of(files: Files, entry: IndexEntry) -> int:
     return crc
 
 
-class _SegmentCheck:
-    """The check of one segment, with the values that its next entry must have."""
+class SegmentCheck:
+    """The check of one segment, with the values that its next entry must have.
 
-    def __init__(self, segment: Segment, time: int) -> None:
+    With `is_parsed` the messages of each batch are parsed, too. That finds mistakes of the program that wrote them.
+    """
+
+    def __init__(self, segment: Segment, time: int, *, is_parsed: bool = True) -> None:
         self.segment = segment
+        self._is_parsed = is_parsed
         self.first = segment.first
         self.offset = 0
         self.time = time
@@ -133,6 +137,9 @@ class _SegmentCheck:
             return f"the log ends inside {batch}"
         if crc_of(files, entry) != entry.crc:
             return f"{batch} does not have its CRC"
+        return self._message_problem(files, entry, batch) if self._is_parsed else ""
+
+    def _message_problem(self, files: Files, entry: IndexEntry, batch: str) -> str:
         if entry.length > LARGEST_BATCH and not files.has_message(entry.offset, entry.length):
             return f"{batch} has no valid message after sequence {entry.first - 1}"
         octets = files.read_log(entry.offset, entry.length)
@@ -155,8 +162,12 @@ class _SegmentCheck:
             yield Damage(segment.path + LOG, log, problem)
         elif entry is not None and is_last:
             return  # the stream has grown since the check began
+        index = os.fstat(files.index).st_size
+        if index < segment.entries * SIZE:
+            missing = f"{self.first} to {segment.last}"
+            yield Damage(segment.path + INDEX, index, f"the entries of sequences {missing} are missing")
         for path, end, size in (
-            (segment.path + INDEX, segment.entries * SIZE, os.fstat(files.index).st_size),
+            (segment.path + INDEX, segment.entries * SIZE, index),
             (segment.path + LOG, segment.size, log),
         ):
             if size > end and entry is None:
