@@ -53,7 +53,7 @@ def first_sequences(directory: Path, suffix: str = LOG) -> list[int]:
         raise JournalError(f"{directory} cannot be read: {error.strerror or error}") from error
 
 
-def _write_all(descriptor: int, octets: bytes, offset: int) -> None:
+def write_all(descriptor: int, octets: bytes, offset: int) -> None:
     """Write all bytes, even if the system takes them in pieces. After a short write the next one raises the error."""
     view = memoryview(octets)
     while view:
@@ -137,12 +137,12 @@ class Segment:
         place = self.entries * SIZE
         try:
             if os.pwrite(files.log, octets, self.size) != len(octets):
-                _write_all(files.log, octets, self.size)
+                write_all(files.log, octets, self.size)
             if len(index) > SIZE:
                 # Reserve the room first: entries that readers have seen must not be removed if the rest does not fit.
-                _write_all(files.index, bytes(len(index)), place)
+                write_all(files.index, bytes(len(index)), place)
             if os.pwrite(files.index, index, place) != len(index):
-                _write_all(files.index, index, place)
+                write_all(files.index, index, place)
         except BaseException:
             try:
                 os.ftruncate(files.index, place)

@@ -117,8 +117,18 @@ class SegmentCheck:
                     yield Damage(self.segment.path + LOG, entry.offset, problem)
                 else:
                     yield Checked(entry)
-                self.first, self.offset, self.time = entry.last + 1, entry.end, max(self.time, entry.time)
+                self._pass(entry)
             number += len(octets) // SIZE
+
+    def passes(self, entry: IndexEntry | None) -> bool:
+        """Return whether an entry follows from the one before; then the next one must follow from it."""
+        if entry is None or self._index_problem(entry):
+            return False
+        self._pass(entry)
+        return True
+
+    def _pass(self, entry: IndexEntry) -> None:
+        self.first, self.offset, self.time = entry.last + 1, entry.end, max(self.time, entry.time)
 
     def _index_problem(self, entry: IndexEntry | None) -> str:
         if entry is None:
