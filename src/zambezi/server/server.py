@@ -28,6 +28,7 @@ from zambezi.server.watch import Watch
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.broker.stream import BrokerStream
+from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zeps.journal import Policy
 from zambezi.zmtp.keys import read_pair
 from zambezi.zmtp.security import Null
@@ -233,12 +234,14 @@ class Server:
     def _stream(self, name: str, setting: str) -> BrokerStream | None:
         """Return a stream of this server's broker for the service that a setting configures.
 
-        Return None if the stream is damaged: `problems` says so, and the other services must run.
+        Return None if the stream cannot be used: `problems` says why, and the other services must run.
         """
         if self.broker is None:
             raise ServerError(f"{setting} needs the broker: set enabled = true in [zeps], or remove {setting}")
-        engine = self.broker.engine
-        return None if name in engine.unusable else engine.find_or_make(name)
+        try:
+            return self.broker.engine.find_or_make(name)
+        except (BrokerError, JournalError):
+            return None
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -27,7 +27,7 @@ from zambezi.zeps.block import Block
 from zambezi.zeps.broker.engine import BrokerArguments, BrokerCounters, BrokerOptions, Engine
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.stream import WAITING, BrokerStream
-from zambezi.zeps.errors import GroupError, JournalError, ZepsError
+from zambezi.zeps.errors import BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.scrub import RATE, Scrub
 from zambezi.zeps.multicast.feed import FeedCounters
@@ -133,9 +133,10 @@ class Broker:
             raise GroupError(
                 f"the stream {name} is encrypted, and {group} would carry it in clear; give a group key, or no group"
             )
-        if name in self._engine.unusable:
-            return
-        stream = self._engine.find_or_make(name)
+        try:
+            stream = self._engine.find_or_make(name)
+        except (BrokerError, JournalError):
+            return  # `problems` says why
         journal = stream.journal
         sender = self._senders[name] = GroupSender(self._reactor, group, journal.incarnation, journal.last, key)
         stream.multicast = sender
@@ -195,7 +196,8 @@ class Broker:
         """The problems with journals that an operator must solve: streams that cannot be used, and damage."""
         engine = self._engine
         unusable = [f"stream {name}: {problem}" for name, problem in engine.unusable.items()]
-        return [*engine.problems, *unusable, *self.scrub.problems]
+        others = [problem for problem in engine.problems if problem not in engine.unusable.values()]
+        return [*others, *unusable, *self.scrub.problems]
 
     @property
     def engine(self) -> Engine:

@@ -169,8 +169,14 @@ class Engine:
         stream = self._streams.get(name)
         if stream is None:
             self._refuse_unusable(name)
-            self._store.make(name)  # even if another thread is creating it: it must be on the disk before it is opened
-            stream = self._open_stream(name)
+            try:
+                self._store.make(
+                    name
+                )  # even if another thread is creating it: it must be on the disk before it is opened
+                stream = self._open_stream(name)
+            except JournalError as error:
+                self.unusable[name] = str(error)
+                raise
         return stream
 
     def _open_stream(self, name: str) -> BrokerStream:

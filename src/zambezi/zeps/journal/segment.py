@@ -27,6 +27,7 @@ _NUMBER: Final = struct.Struct(">Q")
 _FIRST: Final = 0  # the offset of the first sequence in an entry
 _TIME: Final = 16  # and that of the time
 _TAIL: Final = 64  # entries that are read at once, from the end
+_TAILS: Final = 64  # how many times
 
 
 def stem_of(first: int) -> str:
@@ -175,19 +176,38 @@ class Segment:
         self.reset()
         log = os.fstat(files.log).st_size
         stop = os.fstat(files.index).st_size // SIZE
-        while stop > 0:
+        found = self._last_entry(files, stop, log)
+        if found is None and stop > _TAIL * _TAILS:
+            # A longer tail than a crash leaves behind, such as a hole in the file: look for its beginning.
+            stop = count_before(
+                stop, lambda number: self._good_entry(files.read_entries(number, 1), number, log) is not None
+            )
+            found = self._last_entry(files, stop, log)
+        head = unpack(files.read_entries(0, 1))
+        if found is None or head is None or head.first != self.first or head.offset:
+            return  # it is empty, or the index is of another segment
+        number, entry = found
+        self.note_append(entry.last, entry.end, entry.time, number + 1)
+        self.first_time = head.time
+
+    def _last_entry(self, files: Files, stop: int, log: int) -> tuple[int, IndexEntry] | None:
+        """Return the last good entry before the entry `stop`, with its number; look at some thousand entries only."""
+        for _ in range(_TAILS):
             start = max(0, stop - _TAIL)
             octets = files.read_entries(start, stop - start)
             for number in range(len(octets) // SIZE - 1, -1, -1):
-                entry = unpack(octets, number * SIZE)
-                if entry is not None and entry.end <= log and entry.last >= self.first:
-                    head = unpack(files.read_entries(0, 1))
-                    if head is None or head.first != self.first or head.offset:
-                        return  # the index of another segment
-                    self.note_append(entry.last, entry.end, entry.time, start + number + 1)
-                    self.first_time = head.time
-                    return
+                entry = self._good_entry(octets[number * SIZE :], start + number, log)
+                if entry is not None:
+                    return start + number, entry
             stop = start
+        return None
+
+    def _good_entry(self, octets: bytes, number: int, log: int) -> IndexEntry | None:
+        """Return an entry if its batch is in the log, and so many entries can be before it; else None."""
+        entry = unpack(octets)
+        if entry is None or entry.end > log or entry.last < self.first + number:
+            return None
+        return entry
 
     def load_window(self, files: Files, number: int, limit: int) -> IndexWindow:
         """Return up to `limit` entries from `number` on. At least one must exist."""
