@@ -145,13 +145,14 @@ class SegmentCheck:
         batch = f"the batch of {entry.first} to {entry.last}"
         if entry.end > os.fstat(files.log).st_size:
             return f"the log ends inside {batch}"
+        # First the header of a large message: to read gigabytes of a hole in the file would take long.
+        if entry.length > LARGEST_BATCH and not files.has_message(entry.offset, entry.length):
+            return f"{batch} has no valid message after sequence {entry.first - 1}"
         if crc_of(files, entry) != entry.crc:
             return f"{batch} does not have its CRC"
         return self._message_problem(files, entry, batch) if self._is_parsed else ""
 
     def _message_problem(self, files: Files, entry: IndexEntry, batch: str) -> str:
-        if entry.length > LARGEST_BATCH and not files.has_message(entry.offset, entry.length):
-            return f"{batch} has no valid message after sequence {entry.first - 1}"
         octets = files.read_log(entry.offset, entry.length)
         sequence, end = entry.first, 0
         for place in walk_messages(octets):
