@@ -1,9 +1,10 @@
-"""`zambezi journal`: info, verify, dump, export and truncate."""
+"""`zambezi journal`: info, verify, repair, dump, export and truncate."""
 
 import io
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -354,3 +355,38 @@ def test_truncate_creates_no_directory(tmp_path: Path, capsys: pytest.CaptureFix
     assert run(nothing, "truncate", "a", "--after", "1", "--yes") == 1
     assert capsys.readouterr().err == f"zambezi: {nothing} does not exist; name the data directory with --data DIR\n"
     assert not nothing.exists()
+
+
+# repair
+
+
+def test_repair_restores_a_damaged_batch_from_a_copy(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = data.parent / "copy"
+    shutil.copytree(data, copy)
+    log = min((data / "prices").glob("*.log"))
+    good = log.read_bytes()
+    log.write_bytes(good[:-1] + bytes((good[-1] ^ 1,)))
+    assert run(data, "repair", "prices") == 1
+    assert "is not repaired: no copy has its bytes" in capsys.readouterr().out
+    assert run(data, "repair", "prices", "--from", str(copy)) == 0
+    output = capsys.readouterr().out
+    assert "is restored" in output
+    assert output.endswith("no damage\n")
+    assert log.read_bytes() == good
+
+
+def test_repair_without_damage_changes_nothing(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(data, "repair", "prices") == 0
+    (only,) = lines(capsys)
+    assert only.endswith("no damage")
+
+
+def test_repair_while_a_broker_runs_is_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store(data):
+        assert run(data, "repair", "prices") == 1
+    assert "is in use by process" in capsys.readouterr().err
+
+
+def test_repair_needs_a_data_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path / "nothing", "repair", "prices") == 1
+    assert "does not exist; name the data directory" in capsys.readouterr().err

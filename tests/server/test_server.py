@@ -1,17 +1,22 @@
 """A server that runs the services of its configuration."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.zmtp.waiting import in_loop
+from tests.zmtp.waiting import eventually, in_loop
+from zambezi.console.metrics import exposition
 from zambezi.server import Config, Server
 from zambezi.server.config import JournalConfig, Rule
+from zambezi.server.state import state_of
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zmtp.keys import KeyPair, read_public, write_pair
 from zambezi.zmtp.security import CurveClient
+
+TCP = "tcp://127.0.0.1:*"
 
 
 def config_for(path: Path, **zeps: object) -> Config:
@@ -88,3 +93,55 @@ async def test_rules_use_the_name_of_the_clients_key(tmp_path: Path) -> None:
             await stream.publish("k", b"of bob")
             with pytest.raises(BrokerError, match="bob may not publish"):
                 await stream.flush()
+
+
+@in_loop
+async def test_a_damaged_stream_does_not_keep_the_server_from_starting(tmp_path: Path) -> None:
+    """Nor does a damaged stream of the server's own services: they run without it, and the problem is reported."""
+    config = config_for(tmp_path)
+    config = dataclasses.replace(
+        config, mcollective=dataclasses.replace(config.mcollective, enabled=True, endpoint=TCP, journal=["*"])
+    )
+    async with Server(config) as server:
+        assert server.problems == []
+    for name in ("prices", "mcollective"):
+        directory = tmp_path / "data" / name
+        directory.mkdir(exist_ok=True)
+        (directory / "stream.json").unlink(missing_ok=True)
+        os.mkfifo(directory / "stream.json")
+    async with Server(config) as server, Client.connect(server.endpoints["zeps"]) as client:
+        assert len(server.problems) == 2
+        assert all("stream.json cannot be read: it is not a regular file" in problem for problem in server.problems)
+        bad = client.stream("prices").subscribe()
+        with pytest.raises(BrokerError, match=r"stream.json cannot be read"):
+            await bad.recv()
+        stream = client.stream("good")
+        await stream.publish("k", b"x")
+        await stream.flush(timeout=10)
+
+
+@in_loop
+async def test_the_scrub_reports_damage_as_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zambezi.zeps.broker.broker.TICK", 0.01)
+    config = config_for(tmp_path, journal=JournalConfig(segment=64 << 10), scrub=1 << 20)
+    async with Server(config) as server, Client.connect(server.endpoints["zeps"]) as client:
+        for _ in range(3):
+            await client.stream("prices").publish("k", bytes(60_000))
+            await client.stream("prices").flush(timeout=10)
+    log = min((tmp_path / "data" / "prices").glob("*.log"))
+    content = bytearray(log.read_bytes())
+    content[1000] = 1
+    log.write_bytes(content)
+    async with Server(config) as server:
+        await eventually(lambda: bool(server.problems))
+        (problem,) = server.problems
+        assert "does not have its CRC" in problem
+        assert "zambezi journal repair prices" in problem
+        zeps = state_of(server)["zeps"]
+        assert (zeps["scrub"]["damaged"], state_of(server)["problems"]) == (1, [problem])
+        assert b"zambezi_scrub_damaged 1.0" in exposition(server)
+    config = dataclasses.replace(config, zeps=dataclasses.replace(config.zeps, scrub=0))
+    async with Server(config) as server, Client.connect(server.endpoints["zeps"]) as client:
+        await client.stream("prices").publish("k", b"x")
+        await client.stream("prices").flush(timeout=10)
+        assert state_of(server)["zeps"]["scrub"]["passes"] == 0

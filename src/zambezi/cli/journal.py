@@ -1,6 +1,6 @@
-"""`zambezi journal`: inspect the journals of a data directory, verify them, and export messages.
+"""`zambezi journal`: inspect the journals of a data directory, verify them, repair them, and export messages.
 
-All commands except `truncate` only read, and work while a broker runs.
+All commands except `repair` and `truncate` only read, and work while a broker runs.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import Journal, Store
 from zambezi.zeps.journal.extract import JournalMessage, batches, messages
 from zambezi.zeps.journal.identity import DamagedIdentity
+from zambezi.zeps.journal.restore import restore, restore_missing
 from zambezi.zeps.journal.verify import Checked, Damage, verify
 
 if TYPE_CHECKING:
@@ -45,12 +46,14 @@ def add_parser(subparsers: Subparsers) -> None:
         "journal",
         help="inspect and verify journals, and export messages",
         description=(
-            "Work with the journals of a data directory. All commands except truncate can be used while a broker runs."
+            "Work with the journals of a data directory. All commands except repair and truncate can be used while a "
+            "broker runs."
         ),
     )
     commands = journal.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_info(commands)
     _add_verify(commands)
+    _add_repair(commands)
     _add_dump(commands)
     _add_export(commands)
     _add_truncate(commands)
@@ -292,6 +295,50 @@ def _progress() -> Progress:
         disable=not sys.stderr.isatty(),
         redirect_stdout=sys.stdout.isatty(),  # print lines above the bar if both are on the same screen
     )
+
+
+# repair
+
+
+def _add_repair(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "repair",
+        help="restore damaged parts of a stream from a copy",
+        description=(
+            "Restore the damaged parts of a stream from a copy of the data directory, such as a backup. A batch is "
+            "restored only if the bytes of the copy have its CRC. Without a copy, only indexes are created again. The "
+            "broker must not be running. The exit status is 1 if damage is left."
+        ),
+    )
+    parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
+    parser.add_argument("--from", metavar="COPY", dest="copy", type=Path, help="a copy of the data directory")
+    _add_data(parser)
+    parser.set_defaults(run=run_repair)
+
+
+def run_repair(arguments: argparse.Namespace) -> int:
+    if not arguments.data.is_dir():
+        raise JournalError(f"{arguments.data} does not exist; name the data directory with --data DIR")
+    with ExitStack() as stack:
+        copy = None
+        if arguments.copy is not None:
+            (copy,) = _journals(stack.enter_context(Store(arguments.copy, write=False)), [arguments.stream])
+            with Store(arguments.data) as store:
+                (journal,) = _journals(store, [arguments.stream])
+                _say_all(restore_missing(journal, copy))
+        with Store(arguments.data) as store:
+            (journal,) = _journals(store, [arguments.stream])
+            for problem in journal.problems:
+                say(printable(problem))
+            _say_all(restore(journal, copy))
+    with Store(arguments.data, write=False) as store:
+        (journal,) = _journals(store, [arguments.stream])
+        return 1 if _verify(journal, lambda _: None) else 0
+
+
+def _say_all(lines: Iterator[str]) -> None:
+    for line in lines:
+        say(printable(line))
 
 
 # dump and export

@@ -153,6 +153,10 @@ def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "zambezi_expelled", "clients disconnected because they sent messages that are not ZEPS", value=zeps["expelled"]
     )
+    yield CounterMetricFamily(
+        "zambezi_streams_refused", "new streams that a limit refused", value=zeps["streams_refused"]
+    )
+    yield from _scrub(zeps["scrub"])
     yield CounterMetricFamily("zambezi_refused", "connections refused", value=zeps["refused"])
     yield CounterMetricFamily("zambezi_handshakes_failed", "handshakes that failed", value=zeps["handshakes_failed"])
     yield CounterMetricFamily("zambezi_cut_off", "connections closed because of a bound", value=zeps["cut_off"])
@@ -163,6 +167,14 @@ def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "zambezi_journal_sync_latency_seconds", "mean time of the latest fsyncs", value=zeps["sync_latency"]
     )
+
+
+def _scrub(scrub: Mapping[str, int]) -> Iterator[Metric]:
+    segments, size = scrub["segments"], scrub["octets"]
+    yield CounterMetricFamily("zambezi_scrub_segments", "closed segments that the scrub has checked", value=segments)
+    yield CounterMetricFamily("zambezi_scrub_bytes", "bytes of logs that the scrub has checked", value=size)
+    yield CounterMetricFamily("zambezi_scrub_passes", "passes over all streams", value=scrub["passes"])
+    yield GaugeMetricFamily("zambezi_scrub_damaged", "closed segments that are damaged", value=scrub["damaged"])
 
 
 def _mcollective(mcollective: Mapping[str, Any]) -> Iterator[Metric]:

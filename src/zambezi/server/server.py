@@ -28,6 +28,7 @@ from zambezi.server.watch import Watch
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.broker.stream import BrokerStream
+from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zeps.journal import Policy
 from zambezi.zmtp import intake
 from zambezi.zmtp.keys import read_pair
@@ -107,7 +108,10 @@ class Server:
                 subscriptions=zeps.max_subscriptions,
                 connections=zeps.max_connections,
                 message=zeps.max_message,
+                user_streams=zeps.max_user_streams,
+                address_streams=zeps.max_address_streams,
             ),
+            scrub=zeps.scrub,
             allow=self.rules.allow,
             multicast={name: one.multicast for name, one in zeps.streams.items() if one.multicast},
             group_key=keys.group_key if keys else b"",
@@ -120,7 +124,8 @@ class Server:
         mcollective = self.config.mcollective
         archive = None
         if mcollective.journal:
-            archive = StreamArchive(self._stream("mcollective", "mcollective.journal"), mcollective.journal)
+            stream = self._stream("mcollective", "mcollective.journal")
+            archive = StreamArchive(stream, mcollective.journal) if stream is not None else None
         middleware = Middleware(
             rules=self.rules.topics,
             archive=archive,
@@ -158,6 +163,8 @@ class Server:
     async def _start_log(self, stack: AsyncExitStack) -> None:
         assert self.node is not None
         stream = self._stream(self.config.log.stream, "log.stream")
+        if stream is None:
+            return
         service = await stack.enter_async_context(LogService(self.node))
         self.endpoints["log"] = service.endpoint
         self.logs = LogJournal(service, stream)
@@ -192,11 +199,12 @@ class Server:
         """The reasons why a service cannot do its work now; empty if all services can."""
         if self.broker is None:
             return []
-        return [
+        held = [
             f"stream {stream.name}: {(stream.held or stream.journal.failed).removeprefix(f'stream {stream.name!a}: ')}"
             for stream in self.broker.engine.streams
             if stream.held or stream.journal.failed
         ]
+        return [*held, *self.broker.problems]
 
     def _look(self) -> list[str]:
         """Measure the disk, and return the troubles for the log: services that cannot do their work, and ignored keys.
@@ -216,7 +224,7 @@ class Server:
         """Return the directory of the journals; create it if it is missing."""
         data = Path(self.config.server.data)
         try:
-            data.mkdir(parents=True, exist_ok=True)
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
         except FileExistsError:
             raise SettingError(("server", "data"), f"{data} is not a directory; name another one") from None
         except OSError as error:
@@ -225,12 +233,17 @@ class Server:
             ) from None
         return data
 
-    def _stream(self, name: str, setting: str) -> BrokerStream:
-        """Return a stream of this server's broker for the service that a setting configures."""
-        stream = self.broker.engine.find_or_make(name) if self.broker is not None else None
-        if stream is None:
+    def _stream(self, name: str, setting: str) -> BrokerStream | None:
+        """Return a stream of this server's broker for the service that a setting configures.
+
+        Return None if the stream cannot be used: `problems` says why, and the other services must run.
+        """
+        if self.broker is None:
             raise ServerError(f"{setting} needs the broker: set enabled = true in [zeps], or remove {setting}")
-        return stream
+        try:
+            return self.broker.engine.find_or_make(name)
+        except (BrokerError, JournalError):
+            return None
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -52,6 +52,8 @@ def _zeps(server: Server) -> dict[str, Any] | None:
         "fell_behind": counters.fell_behind,
         "unread": counters.unread,
         "expelled": counters.expelled,
+        "streams_refused": counters.streams_refused,
+        "scrub": {**dataclasses.asdict(broker.scrub.counters), "damaged": len(broker.scrub.problems)},
         "dismissed": counters.dismissed,
         "invalid": dict(counters.invalid),
         "refused": broker.socket_counters.refused,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.broker import cursor as cursors
 from zambezi.zeps.broker import engine as engines
-from zambezi.zeps.errors import JournalError
+from zambezi.zeps.broker.engine import Limits
+from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zeps.journal import Journal, Policy
 from zambezi.zeps.matchers import Matchers
 from zambezi.zeps.messages import LATEST, TIME, Attach, Deliver, Ping, Publish, Subscribe
@@ -425,3 +427,81 @@ def test_nothing_that_clients_say_is_too_much(tmp_path_factory: pytest.TempPathF
                 set(),
                 0,
             )
+
+
+# Damaged streams, and quotas
+
+
+def test_one_bad_stream_does_not_stop_the_others(tmp_path: Path) -> None:
+    """The other streams are served; the name of the bad one refuses clients, and the problem is reported."""
+    for name in ("bad", "good", "worse"):
+        with Stage(tmp_path) as stage:
+            stage.client(name).publish("k")
+    (tmp_path / "bad" / "00000000000000000001.log").unlink()
+    (tmp_path / "bad" / "00000000000000000001.log").mkdir()
+    (tmp_path / "worse" / "stream.json").write_text('{"format": 2, "name": "worse"}')
+    (tmp_path / os.fsdecode(b"\xff")).mkdir()
+    with Stage(tmp_path, streams=["bad", "new"]) as stage:
+        engine = stage.engine
+        assert engine.names() == ["good", "new"]
+        assert list(engine.unusable) == ["bad"]
+        assert "not a regular file" in engine.unusable["bad"]
+        assert len(engine.problems) == 2
+        assert any("unknown format 2" in problem for problem in engine.problems)
+        client = stage.client("bad")
+        assert client.said == ["Invalid"]
+        assert "stream bad cannot be used until the operator has repaired it" in client.reasons[0]
+        with pytest.raises(BrokerError, match="stream bad cannot be used"):
+            engine.find_or_make("bad")
+        assert stage.client("worse").said == ["Invalid"]
+        good = stage.client("good", credit=100)
+        good.publish("k")
+        good.subscribe()
+        assert good.sequences == [1, 2]
+
+
+def test_a_stream_that_was_repaired_at_the_start_is_no_problem(tmp_path: Path) -> None:
+    with Stage(tmp_path) as stage:
+        stage.client("a").publish("k")
+    (tmp_path / "a" / "stream.json").write_text("{")
+    with Stage(tmp_path) as stage:
+        assert (stage.engine.names(), stage.engine.problems, stage.engine.unusable) == (["a"], [], {})
+
+
+def test_new_streams_of_a_user_are_limited(tmp_path: Path) -> None:
+    with Stage(tmp_path, streams=["config"], limits=Limits(user_streams=2, address_streams=100)) as stage:
+        for name in ("a", "b", "a", "config"):
+            assert stage.client(name, user="ann").said == ["AttachOk"]
+        refused = stage.client("c", user="ann")
+        assert refused.reasons == [
+            "ann has created 2 streams within an hour, the limit; try again later: c was not created"
+        ]
+        assert stage.engine.counters.streams_refused == 1
+        assert stage.client("c", user="bob").said == ["AttachOk"]
+        assert stage.client("c", user="ann").said == ["AttachOk"]  # it exists now
+        stage.now += 3600
+        assert stage.client("d", user="ann").said == ["AttachOk"]
+
+
+def test_new_streams_of_an_address_are_limited(tmp_path: Path) -> None:
+    """All clients of the stage have one address. The server's own sessions are not counted."""
+    with Stage(tmp_path, limits=Limits(user_streams=100, address_streams=3)) as stage:
+        for number in range(3):
+            assert stage.client(f"{number}", user=f"user-{number}").said == ["AttachOk"]
+        refused = stage.client("more", user="another")
+        assert "test has created 3 streams within an hour, the limit" in refused.reasons[0]
+        own = stage.client()
+        own.session.trusted = True
+        own.send(Attach("own"))
+        assert own.said == ["AttachOk"]
+
+
+def test_a_storm_of_new_streams_makes_no_more_than_the_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    never_wait_for_the_disk(monkeypatch)
+    with Stage(tmp_path, limits=Limits(address_streams=50)) as stage:
+        client = stage.client()
+        for number in range(500):
+            client = stage.client(f"{number}")
+        assert client.said == ["Invalid"]
+        assert len(stage.engine.names()) == 50
+        assert stage.engine.counters.streams_refused == 450

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.zeps.journal.streams import block, pieces
-from zambezi.zeps.journal.entry import SIZE, Cuts, IndexEntry, IndexWindow, count_before, split_block, unpack
+from zambezi.zeps.journal.entry import (
+    LARGEST_BATCH,
+    SIZE,
+    Cuts,
+    IndexEntry,
+    IndexWindow,
+    count_before,
+    split_block,
+    unpack,
+)
 from zambezi.zeps.layout import ENTRY
 
 numbers_8 = st.integers(0, 2**64 - 1)
@@ -29,8 +38,8 @@ def test_the_format() -> None:
 
 
 @given(entries)
-def test_round_trip(entry: IndexEntry) -> None:
-    assert unpack(b"before" + entry.pack(), 6) == entry
+def test_only_possible_values_come_back(entry: IndexEntry) -> None:
+    assert unpack(b"before" + entry.pack(), 6) == (entry if entry.is_possible else None)
     assert (entry.last, entry.end) == (entry.first + entry.count - 1, entry.offset + entry.length)
 
 
@@ -39,6 +48,28 @@ def test_one_wrong_bit_is_noticed(entry: IndexEntry, bit: int) -> None:
     octets = bytearray(entry.pack())
     octets[bit // 8] ^= 1 << bit % 8
     assert unpack(bytes(octets)) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"first": 0},
+        {"first": 1 << 63},
+        {"first": (1 << 63) - 1},
+        {"offset": (1 << 63) - 1},
+        {"time": 1 << 63},
+        {"count": 0},
+        {"count": 97},
+        {"credit": 101},
+        {"length": LARGEST_BATCH + 1},
+    ],
+)
+def test_an_entry_that_no_broker_writes_is_none(change: dict[str, int]) -> None:
+    """Each of these has a valid CRC, and used to lead to an exception, or to gigabytes of memory."""
+    entry = IndexEntry(1, 0, 0, 2, 100, 96, 0)
+    assert unpack(entry.pack()) == entry
+    assert unpack(entry._replace(**change).pack()) is None
+    assert unpack(entry._replace(count=1, length=LARGEST_BATCH + 1).pack()) is not None  # one large message is possible
 
 
 def test_short_or_blank_bytes_are_no_entry() -> None:

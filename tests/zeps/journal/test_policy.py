@@ -10,7 +10,15 @@ from zambezi.zeps.journal import Policy
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"sync": "sometimes"}, {"interval": 0}, {"segment": 0}, {"batch": -1}, {"keep_bytes": -1}, {"keep_seconds": -1}],
+    [
+        {"sync": "sometimes"},
+        {"interval": 0},
+        {"segment": 0},
+        {"batch": -1},
+        {"batch": 1 << 30},
+        {"keep_bytes": -1},
+        {"keep_seconds": -1},
+    ],
 )
 def test_a_wrong_value_is_an_error_that_names_it(wrong: dict[str, object]) -> None:
     ((name, value),) = wrong.items()
@@ -20,7 +28,7 @@ def test_a_wrong_value_is_an_error_that_names_it(wrong: dict[str, object]) -> No
 
 def test_by_default_all_is_kept() -> None:
     policy = Policy()
-    assert (policy.sync, policy.keep_bytes, policy.keep_seconds) == ("interval", None, None)
+    assert (policy.sync, policy.keep_bytes, policy.keep_seconds) == ("always", None, None)
 
 
 def test_keeping_nothing_is_allowed() -> None:

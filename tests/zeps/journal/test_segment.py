@@ -1,4 +1,4 @@
-"""zambezi.zeps.journal.segment: the files of a segment, and the cache of those that are open."""
+"""zambezi.zeps.journal.segment: the files of a segment."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,6 @@ from zambezi.zeps.journal.entry import SIZE, split_block
 from zambezi.zeps.journal.segment import (
     INDEX,
     LOG,
-    FileCache,
     Files,
     PartialWrite,
     Segment,
@@ -111,25 +110,3 @@ def test_a_failed_write_that_cannot_be_cut_off_says_so(tmp_path: Path) -> None:
     with pytest.raises(PartialWrite, match="could not be cut off"):
         segment.write(Files(segment.path), made.octets, entry.pack())  # these files are open for reading only
     assert segment.is_whole(files, segment.last + 1)
-
-
-def test_the_cache_keeps_the_files_that_were_used_last(tmp_path: Path) -> None:
-    segments = [Segment(str(tmp_path), first) for first in (1, 2, 3)]
-    for segment in segments:
-        segment.create()
-    cache = FileCache(2)
-    first = cache.files(segments[0])
-    second = cache.files(segments[1])
-    assert cache.files(segments[0]) is first
-    cache.files(segments[2])
-    assert cache.files(segments[0]) is first
-    assert cache.files(segments[1]) is not second
-    os.fstat(second.log)  # it is open as long as the caller has it
-    kept = cache.files(segments[1])
-    cache.drop(segments[1])
-    assert cache.files(segments[1]) is not kept
-    descriptor = first.log
-    cache.clear()
-    del first
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(descriptor)

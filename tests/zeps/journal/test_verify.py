@@ -171,5 +171,5 @@ def test_a_batch_that_was_written_wrong(octets: bytes, problem: str, tmp_path: P
     with Store(tmp_path) as store:
         path = store.open("a").directory / "00000000000000000001"
     path.with_suffix(".log").write_bytes(octets)
-    path.with_suffix(".idx").write_bytes(IndexEntry(1, 0, 1, 2, len(octets), 40, crc32(octets)).pack())
+    path.with_suffix(".idx").write_bytes(IndexEntry(1, 0, 1, 2, len(octets), 20, crc32(octets)).pack())
     assert wrong(tmp_path) == [f"{path}.log, byte 0: the batch of 1 to 2 {problem}"]

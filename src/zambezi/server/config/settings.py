@@ -45,7 +45,7 @@ class JournalConfig:
     """[zeps.journal], [zeps.streams.NAME]: the storage and the retention of streams."""
 
     sync: Literal["always", "interval", "never"] = _note(
-        "fsync before each confirmation (always), every second (interval) or never", "interval"
+        "fsync before each confirmation (always), every second (interval) or never", "always"
     )
     keep: float | None = _note("remove messages older than this, such as 7d; unset: never", None, "seconds", _LONG)
     keep_bytes: int | None = _note(
@@ -81,9 +81,16 @@ class ZepsConfig:
     journal: JournalConfig = field(default_factory=JournalConfig, metadata={"note": "the default for all streams"})
     streams: dict[str, JournalConfig] = _note("settings of single streams, which the server creates at its start", {})
     max_streams: int = _note("the maximum number of streams", 10_000, bounds=_MANY)
+    max_user_streams: int = _note("the maximum number of streams that a user creates in an hour", 1000, bounds=_MANY)
+    max_address_streams: int = _note(
+        "the maximum number of streams that an address creates in an hour", 1000, bounds=_MANY
+    )
     max_connections: int = _note("the maximum number of connections", 10_000, bounds=_MANY)
     max_subscriptions: int = _note("the maximum number of subscriptions of a connection", 100, bounds=_MANY)
     max_message: int = _note("the maximum size of a message", 16 << 20, "octets", (1024, 1 << 30))
+    scrub: int = _note(
+        "bytes per second of closed segments that are checked; 0: none", 10 << 20, "octets", (0, 1 << 34)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +275,7 @@ class _Reader:
         return self._plain(hint, value, path)
 
     def _quantity(self, kind: str, value: object, path: KeyPath) -> Any:
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0:
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
             return int(value) if kind == "octets" else float(value)
         if isinstance(value, str):
             read: Callable[[str], float] = octets if kind == "octets" else seconds

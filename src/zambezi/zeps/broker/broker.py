@@ -27,8 +27,9 @@ from zambezi.zeps.block import Block
 from zambezi.zeps.broker.engine import BrokerArguments, BrokerCounters, BrokerOptions, Engine
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.stream import WAITING, BrokerStream
-from zambezi.zeps.errors import GroupError, JournalError, ZepsError
+from zambezi.zeps.errors import BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
+from zambezi.zeps.journal.scrub import RATE, Scrub
 from zambezi.zeps.multicast.feed import FeedCounters
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.sender import GroupSender
@@ -71,6 +72,7 @@ class Broker:
         heartbeat: Heartbeat | None = HEARTBEAT,
         multicast: Mapping[str, str] | None = None,
         group_key: bytes = b"",
+        scrub: int = RATE,
         **options: Unpack[BrokerArguments],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -82,8 +84,13 @@ class Broker:
         self.syncs = 0  # how many syncs of a journal were done
         self.sync_seconds = 0.0  # how long they took, in total
         self._closing = False
+        # Bytes per second that the scrub reads, on a thread of its own; 0: it does not run.
+        self._scrub_rate = scrub
+        self._scrubber = ThreadPoolExecutor(1, "zambezi-scrub")
+        self._scrubbing = False
         self._storage_closing = False  # no thread may sync or wake a journal any more
         self._store = Store(path, policy=policy or Policy())
+        self.scrub = Scrub(self._store.journals)
         try:
             self._engine = Engine(self._store, BrokerOptions(**options), self)
         except BaseException:
@@ -128,7 +135,10 @@ class Broker:
             raise GroupError(
                 f"the stream {name} is encrypted, and {group} would carry it in clear; give a group key, or no group"
             )
-        stream = self._engine.find_or_make(name)
+        try:
+            stream = self._engine.find_or_make(name)
+        except (BrokerError, JournalError):
+            return  # `problems` says why
         journal = stream.journal
         sender = self._senders[name] = GroupSender(self._reactor, group, journal.incarnation, journal.last, key)
         stream.multicast = sender
@@ -137,8 +147,9 @@ class Broker:
         """Close the groups, the threads and the journals. Blocks."""
         for sender in self._senders.values():
             sender.close()
-        self._pool.shutdown()
-        self._maker.shutdown()
+        self.scrub.stop()
+        for pool in (self._pool, self._maker, self._scrubber):
+            pool.shutdown()
         self._engine.close()
 
     def bind(self, endpoint: str) -> str:
@@ -181,6 +192,14 @@ class Broker:
             ("octets that wait for the disk, of a stream", waiting, WAITING),
             ("octets of answers, to a client", self._transport.longest_queue, self._transport.send_bytes),
         ]
+
+    @property
+    def problems(self) -> list[str]:
+        """The problems with journals that an operator must solve: streams that cannot be used, and damage."""
+        engine = self._engine
+        unusable = [f"stream {name}: {problem}" for name, problem in engine.unusable.items()]
+        others = [problem for problem in engine.problems if problem not in engine.unusable.values()]
+        return [*others, *unusable, *self.scrub.problems]
 
     @property
     def engine(self) -> Engine:
@@ -286,6 +305,20 @@ class Broker:
     def _tick(self) -> None:
         self._timer = self._reactor.call_at(self._reactor.time() + TICK, self._tick)
         self._engine.tick()
+        self._scrub_some()
+
+    def _scrub_some(self) -> None:
+        """Check a part of the journals on another thread, unless the part before is still being checked."""
+        if self._scrub_rate and not self._scrubbing:
+            self._scrubbing = True
+            octets = int(self._scrub_rate * TICK)
+            step = self._loop.run_in_executor(self._scrubber, self.scrub.step, octets, self._loop.time())
+            step.add_done_callback(self._on_scrubbed)
+
+    def _on_scrubbed(self, done: asyncio.Future[None]) -> None:
+        self._scrubbing = False
+        if not done.cancelled() and (error := done.exception()) is not None:
+            _log.error("the scrub of journals failed, and begins again: %r", error)
 
     # The end
 
@@ -308,7 +341,9 @@ class Broker:
         if self._making:
             await asyncio.wait(self._making)  # messages for streams that are being created must not be lost
         self._storage_closing = True
+        self.scrub.stop()
         await asyncio.to_thread(self._pool.shutdown)
+        await asyncio.to_thread(self._scrubber.shutdown)
         self._close_storage()
 
     async def __aenter__(self) -> Self:

@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal, Protocol, TypeAlias, TypedDict
 
+from zambezi.wire.text import printable
+from zambezi.zeps.broker.quota import Quota, site_of
 from zambezi.zeps.broker.reports import Reports
 from zambezi.zeps.broker.session import Connection, Session
 from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.broker.turns import Turns
 from zambezi.zeps.errors import BrokerError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
+from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.matchers import Matchers
 
 _log: Final = logging.getLogger("zambezi.zeps")
@@ -45,6 +48,8 @@ class Limits:
     subscriptions: int = 100  # of one connection
     connections: int = 10_000
     message: int = 16 * 1024 * 1024  # bytes of a PUBLISH
+    user_streams: int = 1000  # that one user can create in an hour
+    address_streams: int = 1000  # that one address can create in an hour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +84,7 @@ class BrokerCounters:
     published: int = 0  # messages
     fell_behind: int = 0  # subscriptions whose next message was removed by retention
     dismissed: int = 0  # publishers that were disconnected because too many messages waited for room on the disk
+    streams_refused: int = 0  # requests for a new stream that a limit refused
     unread: int = 0  # connections that were closed because the client did not read its answers
     expelled: int = 0  # connections that were closed because the client sent too many messages that are not ZEPS
     invalid: Counter[str] = field(default_factory=Counter)  # INVALID answers, by kind
@@ -126,8 +132,27 @@ class Engine:
         self._numbers = 0
         self._streams: dict[str, BrokerStream] = {}
         self._making: dict[str, list[Session]] = {}  # streams that are being created, and the sessions that wait
-        for name in [*store.names(), *options.streams]:
-            self._open_stream(name)
+        self._by_user = Quota(self.limits.user_streams)
+        self._by_address = Quota(self.limits.address_streams)
+        self.unusable: dict[str, str] = {}  # streams that could not be opened at the start, and why
+        for name in options.streams:
+            directory_of(name)  # raises JournalError for a name that no stream can have
+        for name in dict.fromkeys([*store.names(), *options.streams]):
+            self._open_at_start(name)
+        if store.problems:
+            store.names()  # again: those that could be repaired are no problems any more
+        self.problems = list(store.problems)  # directories that are not valid streams
+
+    def _open_at_start(self, name: str) -> None:
+        """Open a stream. If it is damaged or cannot be read, report that: the other streams must work."""
+        try:
+            stream = self._open_stream(name)
+        except (ZepsError, OSError) as error:
+            self.unusable[name] = str(error)
+            _log.error("stream %s cannot be used: %s", printable(name), error)
+        else:
+            for problem in stream.journal.problems:
+                _log.warning("stream %s: %s", printable(name), problem)
 
     # Streams
 
@@ -148,8 +173,15 @@ class Engine:
         """Return the stream of that name; create it if it does not exist. Blocks: call it before clients connect."""
         stream = self._streams.get(name)
         if stream is None:
-            self._store.make(name)  # even if another thread is creating it: it must be on the disk before it is opened
-            stream = self._open_stream(name)
+            self._refuse_unusable(name)
+            try:
+                self._store.make(
+                    name
+                )  # even if another thread is creating it: it must be on the disk before it is opened
+                stream = self._open_stream(name)
+            except JournalError as error:
+                self.unusable[name] = str(error)
+                raise
         return stream
 
     def _open_stream(self, name: str) -> BrokerStream:
@@ -176,6 +208,7 @@ class Engine:
         stream = self._streams.get(name)
         if stream is not None:
             return stream
+        self._refuse_unusable(name)
         if name in self._making:
             self._making[name].append(session)
             return None
@@ -183,11 +216,34 @@ class Engine:
             raise BrokerError(f"there is no stream {name}, and this broker does not create streams for clients")
         if not self.allows(session, "create", name):
             raise BrokerError(f"there is no stream {name}, and {session.user or 'anybody'} may not create it")
-        if len(self._streams) + len(self._making) >= self.limits.streams:
-            raise BrokerError(f"there are {self.limits.streams} streams already, the limit: {name} was not created")
+        self._count_new_stream(session, name)
         self._making[name] = [session]
         self._shell.make_stream(name, partial(self._on_stream_made, name))
         return None
+
+    def _refuse_unusable(self, name: str) -> None:
+        if name in self.unusable:
+            raise BrokerError(f"stream {name} cannot be used until the operator has repaired it: {self.unusable[name]}")
+
+    def _count_new_stream(self, session: Session, name: str) -> None:
+        """Count a stream that a client creates, or raise `BrokerError` if a limit does not allow it."""
+        limits = self.limits
+        now = self._shell.clock()
+        user, address = ("", "") if session.trusted else (session.user, site_of(session.address))
+        problem = ""
+        if len(self._streams) + len(self._making) >= limits.streams:
+            problem = f"there are {limits.streams} streams already, the limit"
+        elif user and not self._by_user.allows(user, now):
+            problem = f"{user} has created {limits.user_streams} streams within an hour, the limit; try again later"
+        elif address and not self._by_address.take(address, now):
+            problem = (
+                f"{address} has created {limits.address_streams} streams within an hour, the limit; try again later"
+            )
+        elif user:
+            self._by_user.take(user, now)
+        if problem:
+            self.counters.streams_refused += 1
+            raise BrokerError(f"{problem}: {name} was not created")
 
     def _on_stream_made(self, name: str, problem: ZepsError | None) -> None:
         sessions = self._making.pop(name)

@@ -1,6 +1,7 @@
 """The entries of an index: one for each batch that was appended to the log, in the layout of `zambezi.zeps.layout`.
 
-An entry whose own CRC is wrong is not an entry: the write was interrupted, or is still going on.
+An entry whose own CRC is wrong is not an entry: the write was interrupted, or is still going on. An entry with values
+that no broker writes is none either, whatever its CRC: other modules need not expect such values.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from zambezi.zeps.layout import ENTRY, ENTRY_FIELDS, LONG, SHORT, frame_header
 
 SIZE: Final = ENTRY.size
 LONGEST: Final = 0xFFFFFFFF  # bytes of a batch, and so of a message
+LARGEST_BATCH: Final = 16 * 1024 * 1024  # bytes of a batch with several messages: it is read and parsed as a whole
+HIGHEST: Final = (1 << 63) - 1  # the highest sequence, offset and time
 
 _BODY: Final = Struct(ENTRY.format[:-1])  # without the check
 _CHECK: Final = Struct(">I")
@@ -47,6 +50,17 @@ class IndexEntry(NamedTuple):
         """The offset in the log where the batch ends."""
         return self.offset + self.length
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether a broker can have written the entry: its values fit together, and no number is too high."""
+        return (
+            0 < self.first <= self.last <= HIGHEST
+            and self.end <= HIGHEST
+            and self.time <= HIGHEST
+            and self.count <= self.credit <= self.length
+            and (self.count == 1 or self.length <= LARGEST_BATCH)
+        )
+
     def pack(self) -> bytes:
         """Return the 48 bytes of the entry."""
         return pack(*self)
@@ -59,11 +73,12 @@ def pack(first: int, offset: int, time: int, count: int, length: int, credit: in
 
 
 def unpack(octets: bytes, position: int = 0) -> IndexEntry | None:
-    """Return the entry at a position, or None if the bytes there are not an entry with a valid check."""
+    """Return the entry at a position, or None if the bytes there are not a possible entry with a valid check."""
     body = octets[position : position + _BODY.size]
     if len(octets) < position + SIZE or _CHECK.unpack_from(octets, position + _BODY.size)[0] != crc32(body):
         return None
-    return IndexEntry(*_BODY.unpack(body)[:7])
+    entry = IndexEntry(*_BODY.unpack(body)[:7])
+    return entry if entry.is_possible else None
 
 
 def split_block(block: Block, offset: int, time: int, batch: int) -> Iterator[IndexEntry]:
@@ -137,6 +152,12 @@ class IndexWindow:
 
     def __len__(self) -> int:
         return len(self.firsts) - 1
+
+    def entry(self, number: int) -> IndexEntry:
+        """Return an entry, without its CRC."""
+        first, start, spent = self.firsts[number], self.starts[number], self.spent[number]
+        count, length = self.firsts[number + 1] - first, self.starts[number + 1] - start
+        return IndexEntry(first, start, self.time(number), count, length, self.spent[number + 1] - spent, 0)
 
     def time(self, number: int) -> int:
         """Return the time of an entry, in microseconds since 1970."""

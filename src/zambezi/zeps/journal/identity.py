@@ -11,7 +11,6 @@ its writes. A mark with another boot id means that the system went down with mes
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from zambezi.zeps.errors import JournalError
+from zambezi.zeps.journal.files import read_small, write_small
 
 FORMAT: Final = 1
 STREAM: Final = "stream.json"
@@ -48,12 +48,12 @@ def read_identity(directory: Path) -> Identity:
     """Return the identity of the stream in a directory, or raise `JournalError`."""
     path = directory / STREAM
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_small(path))
         version = content["format"]
         if version != FORMAT:
             raise JournalError(
-                f"{path}: unknown format {version!r}; this release reads {FORMAT}: use the release that wrote it, or a "
-                "newer one"
+                f"{path}: unknown format {version!r:.40}; this release reads {FORMAT}: use the release that wrote it, "
+                "or a newer one"
             )
         name = content["name"]
         if not isinstance(name, str):
@@ -61,6 +61,10 @@ def read_identity(directory: Path) -> Identity:
         return Identity(name, UUID(content["incarnation"]))
     except FileNotFoundError:
         raise DamagedIdentity(f"{path} is missing") from None
+    except OSError as error:
+        raise JournalError(f"{path} cannot be read: {error.strerror or error}") from error
+    except RecursionError:
+        raise DamagedIdentity(f"{path} is damaged (its values are nested too deep)") from None
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise DamagedIdentity(f"{path} is damaged ({problem})") from None
 
@@ -74,13 +78,7 @@ def write_identity(directory: Path, identity: Identity) -> None:
 def replace_file(path: Path, octets: bytes) -> None:
     """Replace the content of a file: after a crash it has the old content or the new one."""
     fresh = path.with_name(f".{path.name}.new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        if os.write(descriptor, octets) < len(octets):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(fresh))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    write_small(fresh, octets, sync=True)
     fresh.rename(path)
     sync_directory(path.parent)
 
@@ -105,15 +103,17 @@ def boot_id() -> str:
 def read_mark(directory: Path) -> str | None:
     """Return the content of the mark, a boot id or FAILED; None if the mark does not exist."""
     try:
-        return (directory / MARK).read_text(errors="replace").strip()
+        return read_small(directory / MARK).decode(errors="replace").strip()
     except FileNotFoundError:
         return None
+    except ValueError:
+        return ""  # no boot id is so long: the mark is of another start of the system
 
 
 def write_mark(directory: Path) -> None:
     """Create the mark, and sync its name to the disk. That is enough: after a crash any content is another boot's."""
     try:
-        (directory / MARK).write_text(boot_id() + "\n")
+        write_small(directory / MARK, f"{boot_id()}\n".encode(), sync=False)
         sync_directory(directory)
     except OSError:
         with contextlib.suppress(OSError):
@@ -123,7 +123,7 @@ def write_mark(directory: Path) -> None:
 
 def mark_failed(directory: Path) -> None:
     """Write into the mark that the disk failed."""
-    (directory / MARK).write_text(FAILED + "\n")
+    write_small(directory / MARK, f"{FAILED}\n".encode(), sync=False)
 
 
 def remove_mark(directory: Path) -> None:

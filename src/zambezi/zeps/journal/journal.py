@@ -26,10 +26,10 @@ from __future__ import annotations
 
 import errno
 import os
-import struct
 import threading
 from collections import OrderedDict
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -39,17 +39,18 @@ from zambezi.zeps.block import Block
 from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
 from zambezi.zeps.journal import identity as identities
 from zambezi.zeps.journal.entry import LONGEST, SIZE, Cuts, IndexEntry, IndexWindow, pack, split_block, unpack
+from zambezi.zeps.journal.file_cache import FileCache
+from zambezi.zeps.journal.files import EXHAUSTED
 from zambezi.zeps.journal.identity import Identity
 from zambezi.zeps.journal.policy import Policy
-from zambezi.zeps.journal.reader import Reader, Span
+from zambezi.zeps.journal.reader import Reader
 from zambezi.zeps.journal.recovery import recover
-from zambezi.zeps.journal.segment import INDEX, LOG, FileCache, Files, PartialWrite, Segment, first_sequences
+from zambezi.zeps.journal.segment import INDEX, LOG, Files, PartialWrite, Segment, first_sequences
 
 _CUTS: Final = 32  # batches whose cuts are cached
 _IDLE: Final = 10  # consecutive syncs without new messages, after which the mark is removed
 _MICRO: Final = 1_000_000
-_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE})
-_FULL: Final = _EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FULL: Final = EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Journal:
@@ -84,7 +85,7 @@ class Journal:
         self._lock = threading.Lock()
         self._syncing = threading.Lock()  # held during a sync, so that `close` waits for it
         self._cuts: OrderedDict[tuple[int, int], Cuts] = OrderedDict()
-        self._active: tuple[Segment, Files] | None = None  # the segment to write to; None if the journal is read-only
+        self._active: Segment | None = None  # the segment to write to; None if the journal is read-only
         self._unsynced: dict[int, Segment] = {}
         self._is_marked = False
         self._names_unsynced = False
@@ -117,7 +118,7 @@ class Journal:
                 raise self._unwritable_error()
             if not self._is_marked:
                 raise Asleep(f"stream {self.name!a} is idle: call wake() first")
-            segment, files = self._active
+            segment = self._active
             first = block.first
             octets = block.octets
             length = len(octets)
@@ -127,7 +128,8 @@ class Journal:
                 )
             try:
                 if segment.size + length > self.policy.segment and segment.entries:
-                    segment, files = self._rotate(files)
+                    segment = self._rotate()
+                files = self._file_cache.files(segment, os.O_RDWR)
                 time = max(int(now * _MICRO), self.last_time)
                 if length <= self.policy.batch and length <= LONGEST:
                     index = pack(first, segment.size, time, block.count, length, block.credit, crc32(octets))
@@ -170,17 +172,15 @@ class Journal:
             return JournalError(f"stream {self.name!a} was opened for reading only")
         return JournalError(f"the journal of stream {self.name!a} is closed")
 
-    def _rotate(self, files: Files) -> tuple[Segment, Files]:
-        """Begin a new segment after the active one, whose files stay open for readers."""
-        before = self.segments[-1]
+    def _rotate(self) -> Segment:
+        """Begin a new segment after the active one."""
         segment = Segment(self._path, self.last + 1)
-        active = (segment, segment.create())
-        self._file_cache.put(before, files)
-        self._active = active
+        self._file_cache.create(segment)
+        self._active = segment
         self._unsynced[segment.first] = segment
         self._names_unsynced = True
         self.segments = [*self.segments, segment]
-        return active
+        return segment
 
     # The disk
 
@@ -202,7 +202,7 @@ class Journal:
             if self.failed or self._active is None:
                 raise self._unwritable_error()
             last = self.last
-            active = self._active[0]
+            active = self._active
             segments = list(self._unsynced.values())
             names = self._names_unsynced
             self._names_unsynced = False
@@ -212,7 +212,7 @@ class Journal:
         except OSError as error:
             with self._lock:
                 self._names_unsynced |= names
-                if error.errno not in _EXHAUSTED:
+                if error.errno not in EXHAUSTED:
                     self._stop(f"the disk does not have the messages after sequence {self.synced}: {_why(error)}")
             raise JournalError(f"stream {self.name!a} could not be synced to the disk: {_why(error)}") from error
         with self._lock:
@@ -234,10 +234,12 @@ class Journal:
             try:
                 files = self._files_of(segment)
             except FileNotFoundError:
+                if segment in self.segments:
+                    raise
                 continue  # retention removed it
             files.sync()
         if names:
-            identities.sync_directory(self.directory)
+            self._file_cache.with_descriptors(partial(identities.sync_directory, self.directory))
 
     def wake(self) -> None:
         """Let an idle stream accept messages again; do nothing if it is not idle. Blocks, but not the readers.
@@ -251,7 +253,8 @@ class Journal:
             if self.failed or self._active is None:
                 raise self._unwritable_error()
             try:
-                identities.write_mark(self.directory)
+                self._file_cache.with_descriptors(partial(identities.write_mark, self.directory))
+                self._file_cache.files(self._active, os.O_RDWR)  # here, so that the append need not wait for the disk
             except OSError as error:
                 raise self._write_error(error) from error
             with self._lock:
@@ -294,12 +297,9 @@ class Journal:
             raise JournalError(f"{segment.path}{LOG} cannot be opened: {_why(error)}") from error
 
     def _files_of(self, segment: Segment) -> Files:
-        active = self._active
-        if active is not None and active[0] is segment:
-            return active[1]
         if not self._is_open:
             raise self._unwritable_error()
-        return self._file_cache.files(segment)
+        return self._file_cache.files(segment, os.O_RDWR if segment is self._active else os.O_RDONLY)
 
     def cuts(self, segment: Segment, number: int, window: IndexWindow, place: int) -> Cuts:
         """Return the cuts of entry `number` of a segment; the entry is at `place` in the window."""
@@ -309,21 +309,7 @@ class Journal:
             if known is not None:
                 self._cuts.move_to_end(key)
                 return known
-        files = self.files(segment)
-        first, after = window.firsts[place], window.firsts[place + 1]
-        start, end = window.starts[place], window.starts[place + 1]
-        block = Span(files, start, end - start, first, after - 1, 0, 0).read()
-        try:
-            cuts = Cuts.of(block)
-            is_whole = len(cuts.starts) - 1 == block.count and cuts.spent[-1] == (
-                window.spent[place + 1] - window.spent[place]
-            )
-        except (ValueError, IndexError, OverflowError, struct.error):
-            is_whole = False
-        if not is_whole:
-            raise JournalError(
-                f"{segment.path}{LOG} is damaged between {start} and {end}: `zambezi journal verify` says more"
-            )
+        cuts = segment.read_cuts(self.files(segment), window.entry(place))
         with self._lock:
             self._cuts[key] = cuts
             if len(self._cuts) > _CUTS:
@@ -392,6 +378,9 @@ class Journal:
                         self.problems.append(
                             f"{segment.path}{INDEX} is missing: a broker creates it again when it starts"
                         )
+                    continue
+                except OSError as error:
+                    self.problems.append(f"{error.filename or segment.path} cannot be read: {_why(error)}")
                     continue
                 if following is not None and segment.last + 1 != following:
                     self.problems.append(segment.describe_gap(following))
@@ -477,8 +466,8 @@ class Journal:
             self._unsynced.pop(segment.first, None)
         self._drop_segments()
         self.segments = kept
-        files = Files(kept[-1].path, os.O_RDWR)
-        self._active = (kept[-1], files)
+        self._active = kept[-1]
+        files = self._files_of(kept[-1])
         kept[-1].cut_after(files, last)
         files.sync()
         self._unsynced[kept[-1].first] = kept[-1]
@@ -514,11 +503,11 @@ class Journal:
 
     def _recover(self) -> None:
         """Repair the files, and continue after the last message. (ZEP-17)"""
-        recovered = recover(self.directory, self.policy.batch)
+        recovered = self._file_cache.with_descriptors(partial(recover, self.directory, self.policy.batch))
         self._set_identity(recovered.identity)
         self.problems = recovered.problems
         self.segments = recovered.segments
-        self._active = (recovered.segments[-1], recovered.files)
+        self._active = recovered.segments[-1]
         self._recount()
 
     def _set_identity(self, identity: Identity) -> None:

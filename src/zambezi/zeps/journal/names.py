@@ -21,6 +21,8 @@ _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ
 
 def name_of(directory: str) -> str | None:
     """Return the name of the stream in a directory, or None if the directory's name does not contain all of it."""
+    if not directory.isascii():
+        return None  # no stream has such a directory
     name = as_text(unquote_to_bytes(directory))
     return name if name and directory_of(name) == directory else None
 

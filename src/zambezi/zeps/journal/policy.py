@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zambezi.zeps.errors import JournalError
+from zambezi.zeps.journal.entry import LARGEST_BATCH
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -19,11 +20,11 @@ class Policy:
     `interval` and `never` it waits for the operating system only; `interval` also syncs the disk every `interval`
     seconds. A killed process loses nothing under any of them.
 
-    >>> Policy(sync="always", keep_seconds=7 * 24 * 3600).keep_bytes is None
-    True
+    >>> Policy(keep_seconds=7 * 24 * 3600).sync
+    'always'
     """
 
-    sync: Literal["always", "interval", "never"] = "interval"
+    sync: Literal["always", "interval", "never"] = "always"
     interval: float = 1.0
     segment: int = 256 * MIB  # bytes of a log, after which a new segment begins
     batch: int = MIB  # bytes that one entry of the index covers at most, unless one message is larger
@@ -37,6 +38,8 @@ class Policy:
             value = getattr(self, name)
             if not value > 0:
                 raise JournalError(f"{name} is {value!r}: it must be more than 0")
+        if self.batch > LARGEST_BATCH:
+            raise JournalError(f"batch is {self.batch!r}: it must be at most {LARGEST_BATCH}")
         for name in ("keep_bytes", "keep_seconds"):
             value = getattr(self, name)
             if value is not None and not value >= 0:

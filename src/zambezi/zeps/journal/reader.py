@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError, OutOfRange
-from zambezi.zeps.journal.entry import IndexWindow
+from zambezi.zeps.journal.entry import LARGEST_BATCH, IndexWindow
 from zambezi.zeps.journal.segment import Files, Segment
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _LEAST, _MOST = 64, 2048  # entries of the index that are read at once: more with each read of a reader
 _PIECE: Final = 256 * 1024
+_SEE: Final = "see `zambezi journal verify`"
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 
 
@@ -46,30 +47,18 @@ class Span:
 
     def read(self) -> Block:
         """Return the messages. Blocks if they are not in the page cache."""
-        octets = os.pread(self.fd, self.length, self.offset)
-        while len(octets) < self.length:
-            more = os.pread(self.fd, self.length - len(octets), self.offset + len(octets))
-            if not more:
-                raise JournalError(
-                    f"the log ends before sequence {self.last}: it was truncated while it was read; start again, and "
-                    "see `zambezi journal verify`"
-                )
-            octets += more
+        if self.count == 1 and self.length > LARGEST_BATCH and not self._files.has_message(self.offset, self.length):
+            raise JournalError(f"the log has no message of {self.length} bytes at {self.offset}: {_SEE}")
+        octets = self._files.read_log(self.offset, self.length)
+        if len(octets) < self.length:
+            raise JournalError(
+                f"the log ends before sequence {self.last}: it was truncated while it was read; start again, and {_SEE}"
+            )
         return Block(self.first, self.last, self.count, octets, self.credit)
 
     def is_resident(self) -> bool:
         """Return whether `read` would not wait for the disk, judged by the first and the last byte."""
-        return self._is_cached(self.offset) and self._is_cached(self.offset + self.length - 1)
-
-    def _is_cached(self, offset: int) -> bool:
-        try:
-            os.preadv(self.fd, [bytearray(1)], offset, _NOWAIT)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                raise
-        return True
+        return is_cached(self.fd, self.offset) and is_cached(self.fd, self.offset + self.length - 1)
 
     def warm(self) -> None:
         """Load the messages into the page cache. Blocks."""
@@ -80,6 +69,18 @@ class Span:
 
     def __repr__(self) -> str:
         return f"<Span of {self.first} to {self.last}, {self.length} bytes at {self.offset}>"
+
+
+def is_cached(descriptor: int, offset: int) -> bool:
+    """Return whether a byte of a file is in the page cache; True if the file system cannot tell."""
+    try:
+        os.preadv(descriptor, [bytearray(1)], offset, _NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+    return True
 
 
 class Reader:

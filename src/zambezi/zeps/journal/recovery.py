@@ -42,7 +42,6 @@ class Recovered:
 
     identity: Identity
     segments: list[Segment]
-    files: Files  # of the last segment
     problems: list[str] = field(default_factory=list)
 
 
@@ -95,7 +94,7 @@ def recover(directory: Path, batch: int) -> Recovered:
     if mark is not None:
         remove_mark(directory)
         sync_directory(directory)
-    return Recovered(identity, segments, files, problems)
+    return Recovered(identity, segments, problems)
 
 
 def _read_identity(directory: Path, problems: list[str]) -> tuple[Identity, bool]:

@@ -34,6 +34,7 @@ from zambezi.zeps.journal.segment import Files, Segment
 from zambezi.zeps.layout import LONG, SHORT
 
 _CHUNK = 4096  # entries that are read at once
+_HOLE = 16 * _CHUNK  # entries in a row that are not valid, after which an index ends
 
 
 @contextmanager
@@ -147,9 +148,12 @@ def _check_all(segment: Segment, files: Files, log: memoryview, check_log: bool)
 
 def _entries(files: Files) -> Iterator[IndexEntry | None]:
     number = 0
-    while octets := files.read_entries(number, _CHUNK):
+    bad = 0  # entries in a row that are not valid: a hole in the file can have billions
+    while bad < _HOLE and (octets := files.read_entries(number, _CHUNK)):
         for position in range(0, len(octets), SIZE):
-            yield unpack(octets, position)
+            entry = unpack(octets, position)
+            bad = bad + 1 if entry is None else 0
+            yield entry
         number += len(octets) // SIZE
 
 

@@ -10,23 +10,24 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import threading
-from collections import OrderedDict
+import struct
 from pathlib import Path
-from struct import Struct
 from typing import Final
 from zlib import crc32
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError
-from zambezi.zeps.journal.entry import SIZE, Cuts, IndexWindow, count_before, unpack
+from zambezi.zeps.journal.entry import HIGHEST, SIZE, Cuts, IndexEntry, IndexWindow, count_before, unpack
+from zambezi.zeps.journal.files import open_file
+from zambezi.zeps.layout import LONG, frame_header
 
 LOG: Final = ".log"
 INDEX: Final = ".idx"
-OPEN: Final = 64  # segments that stay open for readers, of all streams of a store
-_NUMBER: Final = Struct(">Q")
-_TIME: Final = 16  # the offset of the time in an entry
+_NUMBER: Final = struct.Struct(">Q")
+_FIRST: Final = 0  # the offset of the first sequence in an entry
+_TIME: Final = 16  # and that of the time
 _TAIL: Final = 64  # entries that are read at once, from the end
+_TAILS: Final = 64  # how many times
 
 
 def stem_of(first: int) -> str:
@@ -39,7 +40,8 @@ def first_of(name: str, suffix: str = LOG) -> int | None:
     stem, dot, rest = name.partition(".")
     if dot + rest != suffix or len(stem) != 20 or not (stem.isascii() and stem.isdigit()):
         return None
-    return int(stem) or None
+    first = int(stem)
+    return first if 0 < first <= HIGHEST else None
 
 
 def first_sequences(directory: Path, suffix: str = LOG) -> list[int]:
@@ -48,9 +50,11 @@ def first_sequences(directory: Path, suffix: str = LOG) -> list[int]:
         return sorted([first for path in directory.iterdir() if (first := first_of(path.name, suffix)) is not None])
     except FileNotFoundError:
         raise JournalError(f"{directory} is gone: the stream was deleted") from None
+    except OSError as error:
+        raise JournalError(f"{directory} cannot be read: {error.strerror or error}") from error
 
 
-def _write_all(descriptor: int, octets: bytes, offset: int) -> None:
+def write_all(descriptor: int, octets: bytes, offset: int) -> None:
     """Write all bytes, even if the system takes them in pieces. After a short write the next one raises the error."""
     view = memoryview(octets)
     while view:
@@ -72,8 +76,8 @@ class Files:
 
     def __init__(self, path: str, flags: int = os.O_RDONLY) -> None:
         self.log = self.index = -1
-        self.log = os.open(path + LOG, flags, 0o644)
-        self.index = os.open(path + INDEX, flags, 0o644)
+        self.log = open_file(path + LOG, flags)
+        self.index = open_file(path + INDEX, flags)
 
     def __del__(self, close=os.close) -> None:  # type: ignore[no-untyped-def]
         for descriptor in (self.log, self.index):
@@ -85,6 +89,18 @@ class Files:
         """Write both files to the disk. The log goes first: the index must not refer to missing messages."""
         os.fdatasync(self.log)
         os.fdatasync(self.index)
+
+    def read_log(self, offset: int, length: int) -> bytes:
+        """Return bytes of the log: fewer than `length` if the log ends before. No more memory is used than it has."""
+        length = min(length, os.fstat(self.log).st_size - offset)
+        octets = os.pread(self.log, length, offset) if length > 0 else b""
+        while 0 < len(octets) < length and (more := os.pread(self.log, length - len(octets), offset + len(octets))):
+            octets += more
+        return octets
+
+    def has_message(self, offset: int, length: int) -> bool:
+        """Return whether the header of a large message is in the log: a check before its memory is allocated."""
+        return os.pread(self.log, LONG, offset) == frame_header(length - LONG)
 
     def read_entries(self, number: int, limit: int) -> bytes:
         """Return the bytes of up to `limit` entries, from `number` on."""
@@ -122,12 +138,12 @@ class Segment:
         place = self.entries * SIZE
         try:
             if os.pwrite(files.log, octets, self.size) != len(octets):
-                _write_all(files.log, octets, self.size)
+                write_all(files.log, octets, self.size)
             if len(index) > SIZE:
                 # Reserve the room first: entries that readers have seen must not be removed if the rest does not fit.
-                _write_all(files.index, bytes(len(index)), place)
+                write_all(files.index, bytes(len(index)), place)
             if os.pwrite(files.index, index, place) != len(index):
-                _write_all(files.index, index, place)
+                write_all(files.index, index, place)
         except BaseException:
             try:
                 os.ftruncate(files.index, place)
@@ -160,28 +176,49 @@ class Segment:
         self.reset()
         log = os.fstat(files.log).st_size
         stop = os.fstat(files.index).st_size // SIZE
-        while stop > 0:
+        found = self._last_entry(files, stop, log)
+        if found is None and stop > _TAIL * _TAILS:
+            # A longer tail than a crash leaves behind, such as a hole in the file: look for its beginning.
+            stop = count_before(
+                stop, lambda number: self._good_entry(files.read_entries(number, 1), number, log) is not None
+            )
+            found = self._last_entry(files, stop, log)
+        head = unpack(files.read_entries(0, 1))
+        if found is None or head is None or head.first != self.first or head.offset:
+            return  # it is empty, or the index is of another segment
+        number, entry = found
+        self.note_append(entry.last, entry.end, entry.time, number + 1)
+        self.first_time = head.time
+
+    def _last_entry(self, files: Files, stop: int, log: int) -> tuple[int, IndexEntry] | None:
+        """Return the last good entry before the entry `stop`, with its number; look at some thousand entries only."""
+        for _ in range(_TAILS):
             start = max(0, stop - _TAIL)
             octets = files.read_entries(start, stop - start)
             for number in range(len(octets) // SIZE - 1, -1, -1):
-                entry = unpack(octets, number * SIZE)
-                if entry is not None and entry.end <= log and entry.last >= self.first:
-                    head = unpack(files.read_entries(0, 1))
-                    if head is None or head.first != self.first or head.offset:
-                        return  # the index of another segment
-                    self.note_append(entry.last, entry.end, entry.time, start + number + 1)
-                    self.first_time = head.time
-                    return
+                entry = self._good_entry(octets[number * SIZE :], start + number, log)
+                if entry is not None:
+                    return start + number, entry
             stop = start
+        return None
+
+    def _good_entry(self, octets: bytes, number: int, log: int) -> IndexEntry | None:
+        """Return an entry if its batch is in the log, and so many entries can be before it; else None."""
+        entry = unpack(octets)
+        if entry is None or entry.end > log or entry.last < self.first + number:
+            return None
+        return entry
 
     def load_window(self, files: Files, number: int, limit: int) -> IndexWindow:
         """Return up to `limit` entries from `number` on. At least one must exist."""
-        octets = files.read_entries(number, min(limit, self.entries - number))
-        if octets:
-            window = IndexWindow(octets)
-            if window.is_chain:
-                return window
-        raise self.damage_error(number)
+        octets = files.read_entries(number, min(limit, self.entries - number)) if number >= 0 else b""
+        # If the last entry is good and follows from the sums of all others, all of them are taken for good.
+        if octets and unpack(octets, len(octets) - SIZE) is not None:
+            with contextlib.suppress(OverflowError):
+                window = IndexWindow(octets)
+                if window.is_chain:
+                    return window
+        raise self.damage_error(max(0, number))
 
     def damage_error(self, number: int) -> JournalError:
         """Return the error for an index that is damaged near an entry."""
@@ -207,73 +244,57 @@ class Segment:
     def cut_after(self, files: Files, last: int) -> None:
         """Remove all messages after a sequence. The index is cut first: a message without an entry does not exist."""
         number = self.locate(files, last + 1) if last < self.last else self.entries
-        entry = unpack(files.read_entries(number, 1)) if number < self.entries else None
-        if number < self.entries and entry is None:
-            raise self.damage_error(number)
-        os.ftruncate(files.index, number * SIZE)
+        entry = unpack(files.read_entries(number, 1)) if 0 <= number < self.entries else None
+        if number < self.entries and (entry is None or not entry.first <= last + 1 <= entry.last):
+            raise self.damage_error(max(0, number))
         if entry is not None:
             kept = last - entry.first + 1
-            octets = os.pread(files.log, entry.length, entry.offset)
-            cuts = Cuts.of(Block(entry.first, entry.last, entry.count, octets, entry.credit))
+            cuts = self.read_cuts(files, entry)
+        os.ftruncate(files.index, number * SIZE)
+        if entry is not None:
             length = cuts.starts[kept]
             os.ftruncate(files.log, entry.offset + length)
             if kept:
-                part = entry._replace(count=kept, length=length, credit=cuts.spent[kept], crc=crc32(octets[:length]))
+                crc = crc32(files.read_log(entry.offset, length))
+                part = entry._replace(count=kept, length=length, credit=cuts.spent[kept], crc=crc)
                 os.pwrite(files.index, part.pack(), number * SIZE)
         self.read_extent(files)
+
+    def read_cuts(self, files: Files, entry: IndexEntry) -> Cuts:
+        """Return the places where the batch of an entry can be cut; raise `JournalError` if the batch is damaged."""
+        if entry.count == 1:
+            return Cuts((0, entry.length), (0, entry.credit))
+        if entry.is_possible:
+            block = Block(
+                entry.first, entry.last, entry.count, files.read_log(entry.offset, entry.length), entry.credit
+            )
+            with contextlib.suppress(ValueError, IndexError, OverflowError, struct.error):
+                cuts = Cuts.of(block)
+                if len(cuts.starts) == entry.count + 1 and (cuts.starts[-1], cuts.spent[-1]) == (
+                    entry.length,
+                    entry.credit,
+                ):
+                    return cuts
+        raise JournalError(
+            f"{self.path}{LOG} is damaged between {entry.offset} and {entry.end}: `zambezi journal verify` says more"
+        )
 
     def locate(self, files: Files, sequence: int) -> int:
         """Return the number of the entry whose batch contains a sequence."""
 
-        def is_before(number: int) -> bool:
-            return bool(_NUMBER.unpack(os.pread(files.index, 8, number * SIZE))[0] <= sequence)
-
-        return count_before(self.entries, is_before) - 1
+        return count_before(self.entries, lambda number: self._field(files, number, _FIRST) <= sequence) - 1
 
     def locate_time(self, files: Files, time: int) -> int:
         """Return the number of the first entry at or after a time."""
 
-        def is_before(number: int) -> bool:
-            return bool(_NUMBER.unpack(os.pread(files.index, 8, number * SIZE + _TIME))[0] < time)
+        return count_before(self.entries, lambda number: self._field(files, number, _TIME) < time)
 
-        return count_before(self.entries, is_before)
+    def _field(self, files: Files, number: int, offset: int) -> int:
+        """Return a field of eight bytes of an entry."""
+        octets = os.pread(files.index, _NUMBER.size, number * SIZE + offset)
+        if len(octets) < _NUMBER.size:
+            raise self.damage_error(number)  # the file was truncated
+        return int(_NUMBER.unpack(octets)[0])
 
     def __repr__(self) -> str:
         return f"<Segment of {self.first} to {self.last}, {self.size} bytes>"
-
-
-class FileCache:
-    """The files that are open for reading: those of the segments that were used last, up to a limit."""
-
-    def __init__(self, limit: int = OPEN) -> None:
-        self._limit = limit
-        self._open: OrderedDict[str, Files] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def files(self, segment: Segment) -> Files:
-        """Return the files of a segment. They stay open as long as the caller keeps them."""
-        with self._lock:
-            files = self._open.get(segment.path)
-            if files is not None:
-                self._open.move_to_end(segment.path)
-                return files
-            files = self._open[segment.path] = Files(segment.path)
-            if len(self._open) > self._limit:
-                self._open.popitem(last=False)
-            return files
-
-    def put(self, segment: Segment, files: Files) -> None:
-        """Add the open files of a segment that the journal no longer writes to."""
-        with self._lock:
-            self._open[segment.path] = files
-            if len(self._open) > self._limit:
-                self._open.popitem(last=False)
-
-    def drop(self, segment: Segment) -> None:
-        """Remove a segment: its files were removed or replaced."""
-        with self._lock:
-            self._open.pop(segment.path, None)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._open.clear()

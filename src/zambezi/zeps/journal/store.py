@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 from uuid import uuid4
 
 from zambezi.zeps.errors import JournalError
+from zambezi.zeps.journal.file_cache import FileCache
+from zambezi.zeps.journal.files import make_directory, make_private, open_file
 from zambezi.zeps.journal.identity import DamagedIdentity, Identity, read_identity, sync_directory, write_identity
 from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.names import directory_of, name_of
 from zambezi.zeps.journal.policy import Policy
-from zambezi.zeps.journal.segment import FileCache, Segment, first_sequences
+from zambezi.zeps.journal.segment import Segment, first_sequences
+
+_log: Final = logging.getLogger("zambezi.zeps")
 
 LOCK: Final = "lock"
 _NEW: Final = ".new-"
 _DELETED: Final = ".deleted-"
 _DEFAULT_POLICY: Final = Policy()
+_CLOSERS: Final = 16  # threads that sync journals when the store closes: a disk combines syncs that wait together
 
 
 class Store:
@@ -49,15 +57,31 @@ class Store:
         self._making = threading.Lock()
         self._lock = -1
         if write:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = self._lock_directory()
-            self._remove_leftovers()
+            self._prepare_directory()
         elif not self.path.is_dir():
             raise JournalError(f"{self.path} is no data directory: there is no such directory")
 
+    def _prepare_directory(self) -> None:
+        """Create the data directory if it is missing, lock it, and make it private."""
+        try:
+            if not self.path.is_dir():
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                make_directory(self.path)
+            self._lock = self._lock_directory()
+        except OSError as error:
+            raise JournalError(f"{error.filename or self.path} cannot be used: {error.strerror or error}") from error
+        self._remove_leftovers()
+        exposed = make_private(self.path)
+        if exposed:
+            _log.info(
+                "%s: other users could read %d files and directories; now only the user of this process can",
+                self.path,
+                exposed,
+            )
+
     def _lock_directory(self) -> int:
         """Lock the data directory, write our process id into the lock file, and return its descriptor."""
-        descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = open_file(self.path / LOCK, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -77,30 +101,41 @@ class Store:
         """Remove the directories of streams whose creation or deletion was interrupted by a crash."""
         for path in self.path.iterdir():
             if path.name.startswith((_NEW, _DELETED)):
-                shutil.rmtree(path)
+                shutil.rmtree(path, ignore_errors=True)
 
     def names(self) -> list[str]:
         """Return the names of all streams, in order."""
         names = []
         self.problems = []
-        for path in self.path.iterdir():
+        try:
+            paths = list(self.path.iterdir())
+        except OSError as error:
+            raise JournalError(f"{self.path} cannot be read: {error.strerror or error}") from error
+        for path in paths:
             if path.name.startswith(".") or not path.is_dir():
                 continue
-            name: str | None
             try:
-                name = read_identity(path).name
-                if directory_of(name) != path.name:
-                    raise JournalError(
-                        f"{path} says that it is stream {name!a}, which has another directory: move it away"
-                    )
+                name = self._name_of(path)
             except JournalError as problem:
-                if not path.exists():
-                    continue  # another process has just deleted it
-                self.problems.append(str(problem))
-                name = name_of(path.name) if isinstance(problem, DamagedIdentity) and first_sequences(path) else None
-            if name is not None:
+                if path.exists():  # if not, another process has just deleted it
+                    self.problems.append(str(problem))
+            else:
                 names.append(name)
         return sorted(names)
+
+    def _name_of(self, path: Path) -> str:
+        """Return the name of the stream in a directory, or raise `JournalError`."""
+        try:
+            name = read_identity(path).name
+        except DamagedIdentity as problem:
+            guessed = name_of(path.name)
+            if guessed is None or not first_sequences(path):
+                raise
+            self.problems.append(str(problem))
+            return guessed
+        if directory_of(name) != path.name:
+            raise JournalError(f"{path} says that it is stream {name!a}, which has another directory: move it away")
+        return name
 
     def open(self, name: str, policy: Policy | None = None, create: bool = True) -> Journal:
         """Return the journal of a stream; create it if it is new, and repair it after a crash. (ZEP-12, ZEP-17)"""
@@ -119,7 +154,9 @@ class Store:
                 self.make(name)
             journal = Journal(directory, policy or self.policy, self._file_cache, write=self._write)
         except OSError as error:
-            raise JournalError(f"stream {name!a} cannot be opened: {directory}: {error.strerror or error}") from error
+            raise JournalError(
+                f"stream {name!a} cannot be opened: {error.filename or directory}: {error.strerror or error}"
+            ) from error
         if journal.name != name:
             journal.close()
             raise JournalError(f"{directory} should be stream {name!a}, but says that it is {journal.name!a}")
@@ -132,14 +169,14 @@ class Store:
         try:
             with self._making:
                 if not directory.is_dir():
-                    self._make_directory(name, directory)
+                    self._file_cache.with_descriptors(partial(self._make_directory, name, directory))
         except OSError as error:
             raise JournalError(f"stream {name!a} cannot be created: {directory}: {error.strerror or error}") from error
 
     def _make_directory(self, name: str, directory: Path) -> None:
         """Create the directory of a stream: after a crash it exists complete, or not at all."""
         fresh = self.path / f"{_NEW}{uuid4().hex}"
-        fresh.mkdir()
+        make_directory(fresh)
         try:
             Segment(str(fresh), 1).create()
             write_identity(fresh, Identity(name, uuid4()))
@@ -168,14 +205,13 @@ class Store:
             journal.abandon()
         shutil.rmtree(doomed)
 
+    def journals(self) -> list[Journal]:
+        """Return the journals that are open."""
+        return list(self._journals.values())
+
     def close(self) -> None:
         """Close all journals, and unlock the directory."""
-        problem: JournalError | None = None
-        for journal in self._journals.values():
-            try:
-                journal.close()
-            except JournalError as error:
-                problem = error
+        problem = self._close_journals()
         self._journals.clear()
         self._file_cache.clear()
         if self._lock >= 0:
@@ -185,6 +221,18 @@ class Store:
             self._lock = -1
         if problem is not None:
             raise problem
+
+    def _close_journals(self) -> JournalError | None:
+        """Close all journals; return the error of one whose messages could not be synced to the disk."""
+        dirty = [journal for journal in self._journals.values() if journal.is_dirty]
+        problems = []
+        if dirty:
+            with ThreadPoolExecutor(min(_CLOSERS, len(dirty)), "zambezi-close") as pool:
+                problems = [problem for problem in pool.map(_close, dirty) if problem is not None]
+        for journal in self._journals.values():
+            problem = _close(journal)
+            problems += [problem] if problem is not None else []
+        return problems[-1] if problems else None
 
     def __enter__(self) -> Store:
         return self
@@ -196,3 +244,11 @@ class Store:
 
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r})"
+
+
+def _close(journal: Journal) -> JournalError | None:
+    try:
+        journal.close()
+    except JournalError as error:
+        return error
+    return None

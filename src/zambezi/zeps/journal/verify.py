@@ -13,10 +13,11 @@ from zlib import crc32
 
 from zambezi.zeps.block import walk_messages
 from zambezi.zeps.errors import JournalError, OutOfRange
-from zambezi.zeps.journal.entry import SIZE, IndexEntry, unpack
+from zambezi.zeps.journal.entry import LARGEST_BATCH, SIZE, IndexEntry, unpack
 from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment
 
+_PIECE: Final = 1 << 20  # bytes of the log that are read at once
 _ENTRIES: Final = 1024  # entries that are read at once
 
 
@@ -71,18 +72,30 @@ def verify(journal: Journal) -> Iterator[Checked | Damage | Unfinished]:
         except JournalError as problem:
             yield Damage(segment.path + LOG, 0, str(problem))
             continue
-        check = _SegmentCheck(segment, time)
+        check = SegmentCheck(segment, time)
         yield from check.check_entries(files)
         yield from check.check_tail(files, is_last)
         time = check.time
         expected = segment.last + 1
 
 
-class _SegmentCheck:
-    """The check of one segment, with the values that its next entry must have."""
+def crc_of(files: Files, entry: IndexEntry) -> int:
+    """Return the CRC of a batch in the log. It is read in pieces: a damaged entry can claim gigabytes."""
+    crc = 0
+    for offset in range(entry.offset, entry.end, _PIECE):
+        crc = crc32(files.read_log(offset, min(_PIECE, entry.end - offset)), crc)
+    return crc
 
-    def __init__(self, segment: Segment, time: int) -> None:
+
+class SegmentCheck:
+    """The check of one segment, with the values that its next entry must have.
+
+    With `is_parsed` the messages of each batch are parsed, too. That finds mistakes of the program that wrote them.
+    """
+
+    def __init__(self, segment: Segment, time: int, *, is_parsed: bool = True) -> None:
         self.segment = segment
+        self._is_parsed = is_parsed
         self.first = segment.first
         self.offset = 0
         self.time = time
@@ -104,8 +117,18 @@ class _SegmentCheck:
                     yield Damage(self.segment.path + LOG, entry.offset, problem)
                 else:
                     yield Checked(entry)
-                self.first, self.offset, self.time = entry.last + 1, entry.end, max(self.time, entry.time)
+                self._pass(entry)
             number += len(octets) // SIZE
+
+    def passes(self, entry: IndexEntry | None) -> bool:
+        """Return whether an entry follows from the one before; then the next one must follow from it."""
+        if entry is None or self._index_problem(entry):
+            return False
+        self._pass(entry)
+        return True
+
+    def _pass(self, entry: IndexEntry) -> None:
+        self.first, self.offset, self.time = entry.last + 1, entry.end, max(self.time, entry.time)
 
     def _index_problem(self, entry: IndexEntry | None) -> str:
         if entry is None:
@@ -120,11 +143,17 @@ class _SegmentCheck:
 
     def _log_problem(self, files: Files, entry: IndexEntry) -> str:
         batch = f"the batch of {entry.first} to {entry.last}"
-        octets = os.pread(files.log, entry.length, entry.offset)
-        if len(octets) < entry.length:
+        if entry.end > os.fstat(files.log).st_size:
             return f"the log ends inside {batch}"
-        if crc32(octets) != entry.crc:
+        # First the header of a large message: to read gigabytes of a hole in the file would take long.
+        if entry.length > LARGEST_BATCH and not files.has_message(entry.offset, entry.length):
+            return f"{batch} has no valid message after sequence {entry.first - 1}"
+        if crc_of(files, entry) != entry.crc:
             return f"{batch} does not have its CRC"
+        return self._message_problem(files, entry, batch) if self._is_parsed else ""
+
+    def _message_problem(self, files: Files, entry: IndexEntry, batch: str) -> str:
+        octets = files.read_log(entry.offset, entry.length)
         sequence, end = entry.first, 0
         for place in walk_messages(octets):
             if place.sequence != sequence:
@@ -144,8 +173,12 @@ class _SegmentCheck:
             yield Damage(segment.path + LOG, log, problem)
         elif entry is not None and is_last:
             return  # the stream has grown since the check began
+        index = os.fstat(files.index).st_size
+        if index < segment.entries * SIZE:
+            missing = f"{self.first} to {segment.last}"
+            yield Damage(segment.path + INDEX, index, f"the entries of sequences {missing} are missing")
         for path, end, size in (
-            (segment.path + INDEX, segment.entries * SIZE, os.fstat(files.index).st_size),
+            (segment.path + INDEX, segment.entries * SIZE, index),
             (segment.path + LOG, segment.size, log),
         ):
             if size > end and entry is None:
