@@ -102,7 +102,7 @@ class ZreConfig:
     seeds: list[str] = _note("mailbox endpoints of peers, for networks without broadcast", [])
     beacon_port: int = _note("the UDP port of the beacons", 5670, bounds=(1, 65535))
     key: str = _note("the key file that encrypts the mesh; empty: mesh.key of [server] keys, if it exists", "")
-    clear: bool = _note("allow a mesh without encryption on a real network although [server] has keys", False)
+    clear: bool = _note("allow a mesh without encryption although [server] has keys", False)
 
 
 @dataclass(frozen=True, slots=True)
