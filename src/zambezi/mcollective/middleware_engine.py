@@ -158,13 +158,13 @@ class Engine:
         count = 0
         name, run = b"", None
         user = session.user_bytes
-        head = (b"", MESSAGE, USER, user) if user else (b"", MESSAGE)
+        head: Frames = (b"", MESSAGE, USER, user) if user else (b"", MESSAGE)
         for frames in batch:
             count += 1
             # A PUT to the topic of the run, as connectors send it: everything was checked when the run began, and the
             # MESSAGE is the PUT with another verb.
             if run is not None and quick_topic(frames) == name:
-                run.messages.append((*head, *frames[2:]))
+                run.messages.append(head + tuple(frames[2:]))
                 continue
             self._receive_one(session, frames, now)
             run = self._run
