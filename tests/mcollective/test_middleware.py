@@ -349,17 +349,56 @@ async def test_only_the_keys_that_are_allowed_get_in_and_each_may_do_what_the_ru
             await Raw.join(endpoint, b"eve", security=CurveClient(SERVER.public, EVE))
         with pytest.raises(ConnectionError):
             await Raw.join(endpoint, b"plain")
-        # No client gets the identity of another one.
-        with pytest.raises(ConnectionError):
-            await (await Raw.join(endpoint, b"ann", security=CurveClient(SERVER.public, BOB))).recv()
         assert (await bob.ask(E, b"SUB", b"ID", b"1", E, b"jobs", b"nodes bob"))[1] == b"OK"
         assert (await bob.ask(E, b"SUB", b"ID", b"2", E, b"nodes ann"))[1] == b"ERROR"
         assert (await bob.ask(E, b"PUT", b"ID", b"3", b"TOPIC", b"jobs", E, b"x"))[1] == b"ERROR"
         assert (await ann.ask(E, b"PUT", b"ID", b"4", b"TOPIC", b"jobs", E, b"paint"))[1] == b"OK"
-        assert await bob.recv() == message(b"jobs", b"paint")
+        assert await bob.recv() == [E, b"MESSAGE", b"X-ZAMBEZI-USER", b"ann", b"TOPIC", b"jobs", E, b"paint"]
         assert middleware.counters.denied == 2
         ann.close()
         bob.close()
+
+
+@in_loop
+async def test_an_identity_belongs_to_the_user_that_has_it() -> None:
+    guard = Authenticator(keys={"ann": ANN.public, "bob": BOB.public})
+    async with Middleware(security=CurveServer(SERVER), authenticator=guard, linger=0) as middleware:
+        endpoint = middleware.bind("tcp://127.0.0.1:*")
+        bob = await Raw.join(endpoint, b"desk", security=CurveClient(SERVER.public, BOB))
+        # Bob was first with this identity, and does not keep ann out; nor does ann take it over, or get his messages.
+        ann = await Raw.join(endpoint, b"desk", security=CurveClient(SERVER.public, ANN))
+        for client, topic in ((ann, b"reply ann"), (bob, b"reply bob")):
+            assert (await client.ask(E, b"SUB", b"ID", b"1", E, topic))[1] == b"OK"
+        assert [report.subscribers for report in middleware.topics()] == [((b"desk", "ann"),), ((b"desk", "bob"),)]
+        await bob.ask(E, b"PUT", b"ID", b"2", b"TOPIC", b"reply ann", E, b"for ann")
+        assert await ann.recv() == [E, b"MESSAGE", b"X-ZAMBEZI-USER", b"bob", b"TOPIC", b"reply ann", E, b"for ann"]
+        assert await bob.ask(E, b"NOOP", b"ID", b"3") == [E, b"OK", b"ID", b"3"]
+        # Ann's own next connection takes over from her old one, and from no other.
+        again = await Raw.join(endpoint, b"desk", security=CurveClient(SERVER.public, ANN))
+        assert await again.ask(E, b"NOOP", b"ID", b"4") == [E, b"OK", b"ID", b"4"]
+        with pytest.raises(ConnectionError):
+            await ann.recv()
+        assert await bob.ask(E, b"NOOP", b"ID", b"5") == [E, b"OK", b"ID", b"5"]
+        for client in (ann, bob, again):
+            client.close()
+
+
+@in_loop
+async def test_a_key_with_another_name_is_cut_off_and_comes_back_under_that_name() -> None:
+    guard = Authenticator(keys={"admin": ANN.public})
+    rules = [{"user": "admin", "put": ["*"], "sub": ["*"]}]
+    async with Middleware(security=CurveServer(SERVER), authenticator=guard, rules=rules, linger=0) as middleware:
+        endpoint = middleware.bind("tcp://127.0.0.1:*")
+        ann = await Raw.join(endpoint, security=CurveClient(SERVER.public, ANN))
+        assert (await ann.ask(E, b"SUB", b"ID", b"1", E, b"a"))[1] == b"OK"
+        guard.update(keys={"guest": ANN.public})
+        with pytest.raises(ConnectionError):
+            await ann.recv()
+        assert middleware.topics() == []
+        again = await Raw.join(endpoint, security=CurveClient(SERVER.public, ANN))
+        assert (await again.ask(E, b"SUB", b"ID", b"1", E, b"a"))[1] == b"ERROR"
+        ann.close()
+        again.close()
 
 
 @in_loop

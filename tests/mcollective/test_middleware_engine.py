@@ -437,6 +437,36 @@ def test_one_topic_too_many_is_refused_and_none_of_the_command_is_done() -> None
     client.sub(b"a", b"b", b"c")
     assert "no room" in error_of(other.say(E, b"SUB", E, b"d", b"e")[0])
     other.sub(b"d", b"a")
+    assert (stage.engine.counters.over_quota, stage.engine.counters.malformed) == (2, 0)
+
+
+# Users
+
+
+def test_a_message_says_which_user_put_it_and_no_client_can_say_so_itself() -> None:
+    archive = MemoryArchive(lambda topic: topic == b"kept")
+    stage = Stage(archive=archive)
+    ann, bob, anonymous = stage.client(b"desk", "ann"), stage.client(b"desk", "bob"), stage.client(b"desk")
+    stamp = (b"X-ZAMBEZI-USER", b"ann")
+    bob.sub(b"a", b"kept")
+    quick = [E, b"PUT", b"TOPIC", b"a", b"X-REPLY-TO", b"r", E, b"1"]
+    forged = [E, b"PUT", b"X-ZAMBEZI-USER", b"bob", b"TOPIC", b"a", b"X-COLOUR", b"red", E, b"2"]
+    ann.say_all([quick, quick, forged, put(b"kept", b"3")])
+    assert bob.take() == [
+        (E, b"MESSAGE", *stamp, b"TOPIC", b"a", b"X-REPLY-TO", b"r", E, b"1"),
+        (E, b"MESSAGE", *stamp, b"TOPIC", b"a", b"X-REPLY-TO", b"r", E, b"1"),
+        (E, b"MESSAGE", *stamp, b"TOPIC", b"a", b"X-COLOUR", b"red", E, b"2"),
+        (E, b"MESSAGE", *stamp, b"TOPIC", b"kept", b"X-SEQUENCE", b"1", E, b"3"),
+    ]
+    anonymous.say_all([forged, put(b"a", b"4")])
+    assert bob.take() == [
+        (E, b"MESSAGE", b"TOPIC", b"a", b"X-COLOUR", b"red", E, b"2"),
+        (E, b"MESSAGE", b"TOPIC", b"a", E, b"4"),
+    ]
+    # The archive keeps the user, and a replay tells it.
+    late = stage.client(b"late")
+    late.say(E, b"SUB", b"X-SINCE", b"0", E, b"kept")
+    assert play(late) == [(E, b"MESSAGE", *stamp, b"TOPIC", b"kept", b"X-SEQUENCE", b"1", E, b"3")]
 
 
 # Reads with many messages
@@ -532,7 +562,7 @@ def test_a_command_that_no_rule_allows_gets_an_error_and_is_counted_and_told() -
         CommandDenied("", b"2", "bob", "SUB", b"other"),
     ]
     ann.say(E, b"PUT", b"TOPIC", b"news", E, b"x")
-    assert bob.take() == [message(b"news", b"x")]
+    assert bob.take() == [(E, b"MESSAGE", b"X-ZAMBEZI-USER", b"ann", *message(b"news", b"x")[2:])]
 
 
 def test_the_rules_are_checked_for_each_topic_of_a_read() -> None:
@@ -555,7 +585,7 @@ def test_a_client_that_loses_a_subscription_by_new_rules_is_told() -> None:
     (told,) = bob.take()
     assert "no longer subscribed to 'a' and 2 more" in error_of(told)
     ann.say_all([put(b"a", b"1"), put(b"b", b"2"), put(b"kept", b"3")])
-    assert bob.take() == [message(b"b", b"2")]
+    assert bob.take() == [(E, b"MESSAGE", b"X-ZAMBEZI-USER", b"ann", *message(b"b", b"2")[2:])]
     assert play(bob) == []
 
 

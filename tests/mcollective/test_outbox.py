@@ -32,7 +32,8 @@ def taken(out: Outbox) -> list[tuple[bytes, object]]:
 
 def test_answers_and_events_go_before_deliveries() -> None:
     out, _ = outbox()
-    client, topic = session(), Topic(b"a", kept=False)
+    client = session()
+    topic = Topic(b"a", kept=False, payer=client)
     out.deliver([client], [(b"x",)], topic)
     out.answer(client, OK[1], b"1")
     out.add(Drop(client, "gone"))

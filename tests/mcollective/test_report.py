@@ -16,7 +16,7 @@ ASK = Command(b"PUT", {b"TOPIC": b"$topics", b"X-REPLY-TO": b"reply"})
 
 
 def topics(*names: bytes, clients: int = 1) -> dict[bytes, Topic]:
-    made = {name: Topic(name, kept=name == b"kept") for name in names}
+    made = {name: Topic(name, name == b"kept", Session(None, b"", "", "", 0.0)) for name in names}
     for topic in made.values():
         topic.subscribers = {Session(None, b"c%d" % number, "ann", "", 0.0): None for number in range(clients)}
         topic.messages, topic.deliveries = 2, 3

@@ -11,7 +11,8 @@ from zambezi.mcollective.session import Session, Topic
 
 
 def test_a_new_run_is_empty() -> None:
-    session, topic = Session(None, b"c", "", "", 0.0), Topic(b"a", kept=True)
+    session = Session(None, b"c", "", "", 0.0)
+    topic = Topic(b"a", kept=True, payer=session)
     run = Run(session, b"a", topic, kept=True)
     assert (run.session, run.name, run.topic, run.kept) == (session, b"a", topic, True)
     assert (run.messages, run.answers) == ([], [])

@@ -22,7 +22,11 @@ def test_held_messages_can_be_dropped() -> None:
 
 
 def test_there_can_be_many_of_them() -> None:
-    for each in (Session(None, b"", "", "", 0.0), Topic(b"a", kept=False), PendingAnswer(b"1")):
+    for each in (
+        Session(None, b"", "", "", 0.0),
+        Topic(b"a", False, Session(None, b"", "", "", 0.0)),
+        PendingAnswer(b"1"),
+    ):
         assert not hasattr(each, "__dict__")
 
 

@@ -107,6 +107,32 @@ async def test_removing_a_key_ends_its_connections(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_renaming_a_key_ends_its_connections_and_its_old_rights(tmp_path: Path) -> None:
+    keys, ann = tmp_path / "keys", KeyPair.generate()
+    write_pair(keys, "server", KeyPair.generate())
+    write_pair(keys / "allowed", "ann", ann)
+    config = config_for(tmp_path)
+    config = dataclasses.replace(
+        config,
+        server=dataclasses.replace(config.server, keys=str(keys)),
+        rules=[Rule(keys=["ann"], publish=["*"], create=["*"])],
+    )
+    security = CurveClient(read_public(keys / "server.pub"), ann)
+    async with Server(config) as server, Client.connect(server.endpoints["zeps"], security=security) as client:
+        stream = client.stream("prices")
+        await stream.publish("k", b"x")
+        await stream.flush(timeout=PATIENCE)
+        (keys / "allowed" / "ann.pub").rename(keys / "allowed" / "guest.pub")
+        server.reload(config)
+        assert server.broker is not None
+        sessions = server.broker.engine.sessions
+        await eventually(lambda: [session.user for session in sessions] == ["guest"])
+        await stream.publish("k", b"y")
+        with pytest.raises(BrokerError, match="guest may not publish"):
+            await stream.flush(timeout=PATIENCE)
+
+
+@in_loop
 async def test_the_mesh_uses_the_mesh_key_of_the_key_directory(tmp_path: Path) -> None:
     keys, mesh = tmp_path / "keys", KeyPair.generate()
     write_pair(keys, "server", KeyPair.generate())

@@ -15,6 +15,7 @@ def test_the_public_names() -> None:
         *("string", "longstr", "strings", "dictionary", "chunk", "msg", "choice"),
         *(
             "WireError",
+            "TooMany",
             "Truncated",
             "TrailingOctets",
             "BadSignature",

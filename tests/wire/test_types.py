@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from zambezi.wire import (
     BadValue,
     Dictionary,
+    TooMany,
     Truncated,
     Unencodable,
     choice,
@@ -211,3 +212,14 @@ def test_a_dictionary_keeps_its_order_and_compares_without_it() -> None:
 def test_a_type_shows_the_name_in_the_specification() -> None:
     assert repr(number_8) == "<number-8>"
     assert repr(msg) == "<msg>"
+
+
+def test_a_count_above_the_bound_is_refused_before_any_element_is_read() -> None:
+    few, pairs = strings.at_most(2), dictionary.at_most(1)
+    assert few.read(strings.encode(["a", "b"]), 0)[0] == ("a", "b")
+    assert pairs.read(dictionary.encode({"a": "b"}), 0)[0] == {"a": "b"}
+    # The elements are malformed, and nobody notices.
+    with pytest.raises(TooMany, match="the declared count is 3, but at most 2 are allowed"):
+        few.read(number_4.encode(3) + b"\xff" * 20, 0)
+    with pytest.raises(TooMany, match="the declared count is 6000000, but at most 1 are allowed"):
+        pairs.read(number_4.encode(6_000_000) + b"\xff" * 20, 0)

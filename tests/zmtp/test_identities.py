@@ -51,15 +51,21 @@ def test_an_identity_in_use_is_refused_in_the_handshake_and_after_it() -> None:
     assert not identities.identify(peer(), b"ann")
 
 
-def test_a_handover_can_depend_on_the_peers() -> None:
-    identities = Identities(random.Random(1), handover=True, may_take=lambda old, new: old.user == new.user)
+def test_an_identity_belongs_to_a_user() -> None:
+    identities = Identities(random.Random(1), handover=True, by_user=True)
     ann = peer("ann")
     assert identities.identify(ann, b"desk")
     identities.add(ann)
     identities.admit({"identity": b"desk"})
-    assert not identities.identify(peer("eve"), b"desk")
+    eve = peer("eve")
+    assert identities.identify(eve, b"desk")  # her own desk: ann keeps hers
+    identities.add(eve)
+    assert ann.open
     again = peer("ann")
     assert identities.identify(again, b"desk")
     identities.add(again)
     identities.remove(ann)  # the end of the older connection does not remove the newer peer
-    assert identities.peers == {b"desk": again}
+    assert (identities.of("ann"), identities.of("eve"), identities.peers) == ({b"desk": again}, {b"desk": eve}, {})
+    for one in (again, eve):
+        identities.remove(one)
+    assert not identities._users

@@ -298,6 +298,12 @@ def test_an_added_key_is_accepted_and_a_removed_one_disconnected(sim: Simulation
     assert "no longer allowed" in cut[0].reason
     sim.advance(30)
     assert list(hub.peers) == [b"bob"]
+    # A key with another name comes back under that name: protocols know peers by the name.
+    (tmp_path / "bob.pub").rename(tmp_path / "bert.pub")
+    sim.advance(1.1)
+    assert of(Disconnected, ours)[-1].reason == "its user is now called 'bert'"
+    sim.advance(5)
+    sim.until(lambda: [peer.user for peer in hub.peers.values()] == ["bert"])
     for client in clients:
         client.close(0)
     hub.close(0)

@@ -31,7 +31,7 @@ def address_of(number: int) -> str:
 class Member:
     """A node of a mesh: its engine, its connections, and the events of its program."""
 
-    def __init__(self, number: int, port: int, now: float, **options: Any) -> None:
+    def __init__(self, number: int, port: int, now: float, encrypted: bool = False, **options: Any) -> None:
         self.number = number
         self.port = port
         self.address = address_of(number)
@@ -47,8 +47,14 @@ class Member:
             f"node{number}",
             lambda _: self.endpoint,
             source_of=lambda key: address_of(int.from_bytes(key, "big")),
+            proves=self.proves if encrypted else None,
             **options,
         )
+
+    def proves(self, key: bytes) -> bool:
+        """Return whether our connection to a peer has reached that peer, in a mesh with keys."""
+        connection = self.connections.get(key)
+        return connection is not None and connection.reached == b"\x01" + key
 
     @property
     def ready(self) -> dict[UUID, set[str]]:
@@ -65,7 +71,7 @@ class Connection:
         self.endpoint = endpoint
         self.queue: deque[Frames] = deque()
         self.open = True
-        self.reached = False
+        self.reached = b""  # the identity of the member at the other end
 
 
 class Mesh:
@@ -161,7 +167,7 @@ class Mesh:
     def deliver(self, connection: Connection) -> None:
         target = self.members[connection.endpoint]
         if connection.open and not connection.reached:
-            connection.reached = True
+            connection.reached = target.identity
             identity = target.identity if self.identities else b""
             connection.owner.engine.rendezvous.reached(connection.endpoint, identity, target.address)
             self.pump(connection.owner)

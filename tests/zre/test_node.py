@@ -1,6 +1,7 @@
 """zambezi.zre.node: a node with its sockets, on a clock that the test moves, in memory and over loopback."""
 
 import contextlib
+import errno
 import logging
 import socket
 from functools import partial
@@ -128,7 +129,7 @@ def test_unread_events_stop_the_node_from_reading_until_there_is_room(
 
 def was_heard(node: NodeShell, number: int) -> bool:
     """Return whether a HELLO was handled: it was refused, or its sender has entered."""
-    return node.engine.counters.bad_messages + len(told(node, events.Enter)) > number
+    return node.engine.counters.refused_endpoints + len(told(node, events.Enter)) > number
 
 
 def test_a_peer_with_a_malformed_endpoint_does_not_enter(sim: Simulation) -> None:
@@ -499,3 +500,64 @@ def test_a_log_service_goes_with_its_node(sim: Simulation, machine: Machine) -> 
         node.stop(0)
     sim.run()
     assert not sim.watched
+
+
+# Timers and logs
+
+
+def test_a_node_whose_descriptors_have_run_out_looks_again(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = start(sim, "ann", interface="lo", beacon_port=free_port())
+    looks = []
+
+    def exhausted() -> list[Interface]:
+        looks.append(sim.time())
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(interfaces, "interfaces", exhausted)
+        sim.advance(10)
+    assert len(looks) == 3
+    assert "cannot list the interfaces of this machine, will try again" in caplog.text
+    beacons: list[bytes] = []
+    monkeypatch.setattr(node._discovery, "send", beacons.append)
+    sim.advance(10)
+    assert len(beacons) == 10
+    node.stop(0)
+    sim.run()
+
+
+def test_a_tick_that_fails_is_not_the_last_one(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = start(sim, "ann", interface="lo", beacon_port=free_port())
+    sent: list[bytes] = []
+    failures = iter([OSError("no"), RuntimeError("no")])
+
+    def send(octets: bytes) -> None:
+        for failure in failures:
+            raise failure
+        sent.append(octets)
+
+    monkeypatch.setattr(node._discovery, "send", send)
+    for _ in range(2):
+        with pytest.raises((OSError, RuntimeError), match="no"):
+            sim.advance(1.5)
+    sim.advance(3)
+    assert sent
+    node.stop(0)
+    sim.run()
+
+
+def test_refusals_are_logged_in_sum(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+    node = start(sim, "ann", interface="lo", beacon_port=free_port())
+    eve = Puppet(sim, "tcp://127.0.0.1:*", node.endpoint)
+    for _ in range(500):
+        eve.greet(endpoint="ipc:///run/docker.sock")
+    sim.until(lambda: node.engine.counters.refused_endpoints == 500)
+    sim.advance(61)
+    lines = [record.message for record in caplog.records if "refused endpoints" in record.message]
+    assert 1 <= len(lines) <= 2
+    assert sum(int(line.split()[1]) for line in lines) == 500
+    eve.close()
+    node.stop(0)
+    sim.run()

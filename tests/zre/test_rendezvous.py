@@ -34,8 +34,10 @@ class Stage:
             self.peers,
             self.out,
             asks=asks,
+            encrypted=False,
             period=30.0,
             greet=lambda peer, _: self.greeted.append(peer.key),
+            accepts=lambda _, endpoint: endpoint.startswith("tcp://"),
             discover=lambda uuid, _, __: self.discovered.append(uuid),
             let_go=lambda peer: self.gone.append(peer.key),
         )

@@ -326,7 +326,13 @@ def _answer(reply: Reply) -> str:
 def _as_json(outcome: Outcome) -> dict[str, Any]:
     return {
         "replies": {
-            node: {"status": reply.status, "result": reply.result, "error": reply.error, "took": reply.took}
+            node: {
+                "status": reply.status,
+                "result": reply.result,
+                "error": reply.error,
+                "took": reply.took,
+                "user": reply.user,
+            }
             for node, reply in outcome.replies.items()
         },
         "silent": list(outcome.silent),

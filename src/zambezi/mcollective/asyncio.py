@@ -288,7 +288,7 @@ class Fleet:
         try:
             while not call.complete:
                 message = await self._connector.recv(timeout=max(0.0, deadline - time.monotonic()))
-                reply = call.take(message.body)
+                reply = call.take(message.body, message.user)
                 if reply is not None and on_reply is not None:
                     on_reply(reply, call)
         except TimedOut:

@@ -12,7 +12,9 @@ class Bounds:
     """The bounds of what clients can ask of the middleware."""
 
     topics: int = 100_000  # with subscribers, of all clients together
-    topics_of_client: int = 10_000
+    topics_of_client: int = 1_000
+    topics_of_user: int = 10_000  # that no client of another user made first, see `quota`
+    topics_of_address: int = 10_000
     topic_bytes: int = 4096
     held_bytes: int = 1024 * 1024  # of messages that wait for a client's pending answer
     patience: float = 60.0  # seconds (or three TTLs, if longer) until the connection of a forgotten client is closed
@@ -30,6 +32,7 @@ class Counters(transport.Counters):
     errors: int = 0  # ERRORs to clients, for denied commands too
     malformed: int = 0  # messages that are not in the grammar, or have impossible values
     denied: int = 0  # commands that no rule allows
+    over_quota: int = 0  # SUBs above a bound of topics
     absent: int = 0  # commands of clients that must CONNECT again
     ignored: int = 0  # OK and ERROR from clients, which are not answered
     expired: int = 0  # clients that were silent for longer than their TTL

@@ -238,8 +238,10 @@ class ConnectorShell:
 
     def _tick(self) -> None:
         if not self.transport.closing:
-            self.engine.tick(self._reactor.time())
-            self._pump()
+            try:
+                self.engine.tick(self._reactor.time())
+            finally:
+                self._pump()  # sets the alarm again
 
     def close(self, linger: float | None) -> None:
         """Send DISCONNECT, if there is time for it, and begin to close."""

@@ -80,6 +80,11 @@ class Message:
         return self.headers.get("X-REPLY-TO")
 
     @property
+    def user(self) -> str:
+        """The user that sent the message, as the middleware has authenticated it; empty if it is anonymous."""
+        return self.headers.get("X-ZAMBEZI-USER", "")
+
+    @property
     def sequence(self) -> int | None:
         """The number of the message, if the topic is kept; None otherwise."""
         number = self.headers.get("X-SEQUENCE", "")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from zambezi.mcollective.agents import Action, Agent
@@ -48,7 +48,8 @@ class Request:
     agent: str
     action: str
     arguments: Mapping[str, object] = field(default_factory=dict)
-    caller: str = ""
+    caller: str = ""  # as the caller names itself
+    user: str = ""  # that the middleware has authenticated; it is not part of the encoded request
 
     def encode(self) -> bytes:
         return _encode(
@@ -87,6 +88,7 @@ class Reply:
     result: Any = None
     error: str = ""
     took: float = 0.0  # seconds
+    user: str = ""  # that the middleware has authenticated; `node` is only a claim, and the user is not encoded
 
     @property
     def ok(self) -> bool:
@@ -154,13 +156,16 @@ class Call:
             return [agent_topic(collective, self.request.agent)]
         return [node_topic(collective, node) for node in self.nodes]
 
-    def take(self, body: bytes) -> Reply | None:
-        """Add the reply in a message and return it; None if it is no reply to this call, or the second of a node."""
+    def take(self, body: bytes, user: str = "") -> Reply | None:
+        """Add the reply in a message of a user, and return it.
+
+        Return None if it is no reply to this call, or the second of a node.
+        """
         reply = Reply.decode(body)
         if reply is None or reply.id != self.request.id or reply.node in self.replies:
             self.strangers += 1
             return None
-        self.replies[reply.node] = reply
+        reply = self.replies[reply.node] = replace(reply, user=user)
         return reply
 
     @property

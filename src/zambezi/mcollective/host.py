@@ -28,7 +28,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -123,6 +123,7 @@ class AgentHost:
                 self.counters.strange += 1
                 continue
             self.counters.requests += 1
+            request = replace(request, user=message.user)
             task = asyncio.create_task(self._answer(request, message, len(self._running) >= self._most))
             self._running.add(task)
             task.add_done_callback(self._running.discard)

@@ -42,6 +42,7 @@ SINCE: Final = b"X-SINCE"
 SEQUENCE: Final = b"X-SEQUENCE"
 MISSED: Final = b"X-MISSED"
 EXPECTED: Final = b"X-EXPECTED"
+USER: Final = b"X-ZAMBEZI-USER"  # the user that PUT a MESSAGE, as the middleware has authenticated it
 
 # The example in the text of the protocol has the first, the real connector the second, the title of the text the third.
 VERSIONS: Final = (b"0.1", b"0.2", b"0.3")
@@ -173,6 +174,13 @@ def message_of(command: Command, extra: Mapping[bytes, bytes] | None = None) -> 
     if extra:
         headers.update(extra)
     return Command(MESSAGE, headers, command.positional).encode()
+
+
+def message_from(command: Command, user: bytes) -> Frames:
+    """Return the MESSAGE for a PUT of a user, whom X-ZAMBEZI-USER names. A client's own such header is dropped."""
+    headers = {USER: user} if user else {}
+    headers.update((key, value) for key, value in command.headers.items() if key != USER)
+    return message_of(Command(command.verb, headers, command.positional))
 
 
 def number(message: Frames, sequence: int) -> Frames:

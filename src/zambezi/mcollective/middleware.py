@@ -65,8 +65,9 @@ class MiddlewareShell:
     ) -> None:
         self.engine = Engine(rules=rules, archive=archive, bounds=bounds)
         self.engine.on_answer = self._pump
-        # A client that comes back takes its identity over from its old connection, but never from another user.
-        self._identities = Identities(chance or CHANCE, handover=True, may_take=lambda old, new: old.user == new.user)
+        # A client that comes back takes its identity over from its old connection. An identity is only a claim, so it
+        # belongs to the user that claims it: another user can have the same one, and takes over nothing.
+        self._identities = Identities(chance or CHANCE, handover=True, by_user=True)
         self.transport = Transport(
             reactor,
             "ROUTER",
@@ -192,7 +193,7 @@ class MiddlewareShell:
                         self._tell(output)
         finally:
             self._pumping = False
-        self._arm()
+            self._arm()
 
     def _send(self, output: Send, now: float) -> None:
         session, frames = output.session, output.frames
@@ -259,8 +260,10 @@ class MiddlewareShell:
 
     def _tick(self) -> None:
         if not self.transport.closing:
-            self.engine.tick(self._reactor.time())
-            self._pump()
+            try:
+                self.engine.tick(self._reactor.time())
+            finally:
+                self._pump()  # sets the alarm again
 
     def close(self, linger: float | None) -> None:
         """Begin to close, with `linger` seconds for queued messages."""

@@ -41,6 +41,7 @@ from zambezi.mcollective.messages import (
     TOPIC,
     TTL,
     UNSUB,
+    USER,
     VERSION,
     VERSIONS,
     Command,
@@ -49,6 +50,7 @@ from zambezi.mcollective.messages import (
 )
 from zambezi.mcollective.outbox import Outbox
 from zambezi.mcollective.outputs import Deliver, Drop, Happened, Output, Send
+from zambezi.mcollective.quota import Quota
 from zambezi.mcollective.report import Reporter, TopicReport, report
 from zambezi.mcollective.rules import Deed, Rules
 from zambezi.mcollective.run import Run
@@ -69,6 +71,10 @@ class _Denied(Malformed):
     """A well-formed command that no rule allows."""
 
 
+class _OverQuota(Malformed):
+    """A well-formed SUB above a bound of topics."""
+
+
 class _Absent(Malformed):
     """A well-formed command of a client that must say CONNECT first."""
 
@@ -87,6 +93,7 @@ class Engine:
         self.on_answer: Callable[[], object] = lambda: None  # a pending answer is known: call `take`
         self.outbox = Outbox(self.counters, self.bounds.held_bytes)
         self.vigil = Vigil()
+        self._quota = Quota(self.bounds)
         self._receiving = False
         self._bare: set[Session] = set()  # clients that send no empty frame first, and get none
         self._keeper = Keeper(archive, self.counters)
@@ -127,10 +134,8 @@ class Engine:
 
     def _clear(self, session: Session) -> None:
         """End everything that a client gets, except answers."""
-        for name in list(session.topics):
+        for name in [*session.topics, *session.replaying]:
             self._leave(session, name)
-        session.replays.clear()
-        session.replaying.clear()
         session.drop_held()
         session.ttl = None
 
@@ -148,12 +153,14 @@ class Engine:
     def _receive_batch(self, session: Session, batch: Iterable[Sequence[bytes]], now: float) -> None:
         count = 0
         name, run = b"", None
+        user = session.user_bytes
+        head: Frames = (b"", MESSAGE, USER, user) if user else (b"", MESSAGE)
         for frames in batch:
             count += 1
             # A PUT to the topic of the run, as connectors send it: everything was checked when the run began, and the
             # MESSAGE is the PUT with another verb.
             if run is not None and quick_topic(frames) == name:
-                run.messages.append((b"", MESSAGE, *frames[2:]))
+                run.messages.append(head + tuple(frames[2:]))
                 continue
             self._receive_one(session, frames, now)
             run = self._run
@@ -181,6 +188,9 @@ class Engine:
             self._complain(session, str(error), error.id, {EXPECTED: CONNECT})
         except _Denied as error:
             self.counters.denied += 1
+            self._complain(session, str(error), error.id)
+        except _OverQuota as error:
+            self.counters.over_quota += 1
             self._complain(session, str(error), error.id)
         except Malformed as error:
             self.counters.malformed += 1
@@ -247,6 +257,7 @@ class Engine:
                 self._leave(session, name)
                 session.replaying[name] = replay
                 session.replays[replay] = None
+                self._topic(session, name).replayers[session] = None
             elif name not in session.replaying:
                 self._join(session, name)
         self._confirm(session, command)
@@ -269,7 +280,7 @@ class Engine:
         if run.kept and len(name) > KEPT_TOPIC:
             self._end_run()
             raise Malformed(f"the name of a kept topic has at most {KEPT_TOPIC} bytes, not {len(name)}", command.id)
-        run.messages.append(messages.message_of(command))
+        run.messages.append(messages.message_from(command, session.user_bytes))
         if not run.kept:
             self._confirm(session, command)
         elif command.id is not None:
@@ -297,10 +308,9 @@ class Engine:
 
     def _check_room(self, session: Session, names: Frames, command: Command) -> None:
         new = {name for name in names if name not in session.topics and name not in session.replaying}
-        if len(session.topics) + len(session.replaying) + len(new) > self.bounds.topics_of_client:
-            raise Malformed(f"one client can subscribe to {self.bounds.topics_of_client} topics at most", command.id)
-        if len(self.topics) + sum(name not in self.topics for name in new) > self.bounds.topics:
-            raise Malformed(f"the middleware has {len(self.topics)} topics, and no room for more", command.id)
+        refusal = self._quota.refusal(session, len(new), sum(name not in self.topics for name in new))
+        if refusal:
+            raise _OverQuota(refusal, command.id)
 
     def replace_rules(self, rules: Rules) -> None:
         """Use other rules from now on. A client that loses a subscription by them is told."""
@@ -316,24 +326,36 @@ class Engine:
 
     # Topics
 
-    def _join(self, session: Session, name: bytes) -> None:
+    def _topic(self, session: Session, name: bytes) -> Topic:
+        """Return a topic; a new one is charged to the client."""
         topic = self.topics.get(name)
         if topic is None:
-            topic = self.topics[name] = Topic(name, self._keeper.keeps(name))
+            topic = self.topics[name] = Topic(name, self._keeper.keeps(name), session)
+            self._quota.charge(topic)
+        return topic
+
+    def _join(self, session: Session, name: bytes) -> None:
+        topic = self._topic(session, name)
         topic.subscribers[session] = None
         session.topics[name] = topic
 
     def _leave(self, session: Session, name: bytes) -> None:
-        topic = session.topics.pop(name, None)
-        if topic is not None:
-            del topic.subscribers[session]
-            if not topic.subscribers:
-                del self.topics[name]
+        live = session.topics.pop(name, None)
         replay = session.replaying.pop(name, None)
         if replay is not None:
             replay.topics.discard(name)
             if not replay.topics:
                 del session.replays[replay]
+        if live is None and replay is None:
+            return
+        topic = self.topics[name]
+        topic.subscribers.pop(session, None)
+        topic.replayers.pop(session, None)
+        if not topic.subscribers and not topic.replayers:
+            del self.topics[name]
+            self._quota.release(topic)
+        elif topic.payer is session:
+            self._quota.pass_on(topic)
 
     # Runs
 
@@ -355,7 +377,7 @@ class Engine:
             return
         self.counters.puts += len(found)
         topic = run.topic
-        if topic is None:
+        if topic is None or not topic.subscribers:
             self.counters.unheard += len(found)
             return
         topic.messages += len(found)

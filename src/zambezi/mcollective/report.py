@@ -40,6 +40,7 @@ def report(topics: Mapping[bytes, Topic]) -> list[TopicReport]:
             topic.kept,
         )
         for name, topic in sorted(topics.items())
+        if topic.subscribers
     ]
 
 

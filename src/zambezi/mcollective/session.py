@@ -9,6 +9,7 @@ from enum import Enum
 
 from zambezi.mcollective.archive import Kept
 from zambezi.mcollective.messages import Frames
+from zambezi.wire.text import as_bytes
 
 
 class State(Enum):
@@ -69,12 +70,14 @@ class Session:
         "topics",
         "ttl",
         "user",
+        "user_bytes",
     )
 
     def __init__(self, connection: object, identity: bytes, user: str, address: str, now: float) -> None:
         self.connection = connection
         self.identity = identity
         self.user = user
+        self.user_bytes = as_bytes(user)
         self.address = address
         self.state = State.NEW
         self.present = True  # whether all its commands are accepted: it is NEW or CONNECTED
@@ -104,13 +107,15 @@ class Session:
 
 
 class Topic:
-    """A topic that has subscribers."""
+    """A topic that has subscribers, or will have when their replays end."""
 
-    __slots__ = ("deliveries", "kept", "messages", "name", "subscribers")
+    __slots__ = ("deliveries", "kept", "messages", "name", "payer", "replayers", "subscribers")
 
-    def __init__(self, name: bytes, kept: bool) -> None:
+    def __init__(self, name: bytes, kept: bool, payer: Session) -> None:
         self.name = name
         self.kept = kept
+        self.payer = payer  # the client to whose user and address `Quota` charges it: one of those below
         self.subscribers: dict[Session, None] = {}
+        self.replayers: dict[Session, None] = {}  # clients that subscribe to it when their replay ends
         self.messages = 0  # the number of PUTs since it has subscribers,
         self.deliveries = 0  # and of the MESSAGEs that went to subscribers

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from zambezi.errors import ZambeziError
 from zambezi.mcollective.asyncio import Middleware
+from zambezi.mcollective.bounds import Bounds
 from zambezi.server.archive import StreamArchive
 from zambezi.server.config import Config, JournalConfig
 from zambezi.server.errors import ServerError, SettingError
@@ -129,6 +130,12 @@ class Server:
         middleware = Middleware(
             rules=self.rules.topics,
             archive=archive,
+            bounds=Bounds(
+                topics=mcollective.max_topics,
+                topics_of_client=mcollective.max_topics_per_client,
+                topics_of_user=mcollective.max_topics_per_user,
+                topics_of_address=mcollective.max_topics_per_address,
+            ),
             security=keys.security if keys else Null(),
             authenticator=keys.authenticator if keys else None,
         )

@@ -20,6 +20,7 @@ Say(sequence=7, text='hello')
 from zambezi.wire.errors import (
     BadSignature,
     BadValue,
+    TooMany,
     TrailingOctets,
     Truncated,
     Unencodable,
@@ -49,6 +50,7 @@ __all__ = [
     "Dictionary",
     "Message",
     "Octets",
+    "TooMany",
     "TrailingOctets",
     "Truncated",
     "Unencodable",

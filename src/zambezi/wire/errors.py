@@ -36,6 +36,10 @@ class TrailingOctets(WireError):
     """Bytes, or frames, are left after the last field of the grammar."""
 
 
+class TooMany(WireError):
+    """A count is above the bound that the declaration of the field sets."""
+
+
 class BadSignature(WireError):
     """The message does not start with the signature of the protocol."""
 

@@ -16,7 +16,7 @@ from enum import IntEnum
 from struct import Struct, error
 from typing import Generic, TypeAlias, TypeVar, final
 
-from zambezi.wire.errors import BadValue, Truncated, Unencodable, shown
+from zambezi.wire.errors import BadValue, TooMany, Truncated, Unencodable, shown
 from zambezi.wire.text import as_bytes, as_text
 
 Octets: TypeAlias = bytes | bytearray | memoryview
@@ -86,9 +86,14 @@ class Number(OctetType[int]):
             raise Truncated(f"the declared length is {length}, but {len(octets) - begin} bytes are left", offset)
         return begin, begin + length
 
-    def read_count(self, octets: bytes, offset: int, least: int) -> tuple[int, int]:
-        """Read this number as a count of elements of at least `least` bytes each; return it and where they begin."""
+    def read_count(self, octets: bytes, offset: int, least: int, most: int | None) -> tuple[int, int]:
+        """Read this number as a count of elements of at least `least` bytes each; return it and where they begin.
+
+        A count above `most` raises `TooMany`, before any element is read.
+        """
         count, begin = self.read(octets, offset)
+        if most is not None and count > most:
+            raise TooMany(f"the declared count is {count}, but at most {most} are allowed", offset)
         if count > (len(octets) - begin) // least:
             raise Truncated(
                 f"the declared count is {count}, at least {least} bytes each, but {len(octets) - begin} bytes are left",
@@ -146,12 +151,17 @@ class Chunk(OctetType[bytes]):
 
 @final
 class Strings(OctetType[Sequence[str]]):
-    """strings: a count in four bytes, then as many longstr."""
+    """strings: a count in four bytes, then as many longstr; with `most`, at most so many."""
 
-    def __init__(self, count: Number, element: Text) -> None:
+    def __init__(self, count: Number, element: Text, most: int | None = None) -> None:
         super().__init__("strings", count.least)
         self._count = count
         self._element = element
+        self._most = most
+
+    def at_most(self, most: int) -> Strings:
+        """Return the same type with a bound of the count, for messages from strangers."""
+        return Strings(self._count, self._element, most)
 
     def freeze(self, value: object) -> tuple[str, ...]:
         # A str is an iterable of str: without this, groups="CHAT" would be four groups.
@@ -163,7 +173,7 @@ class Strings(OctetType[Sequence[str]]):
         return self._count.encode(len(value)) + b"".join(map(self._element.encode, value))
 
     def read(self, octets: bytes, offset: int) -> tuple[tuple[str, ...], int]:
-        count, offset = self._count.read_count(octets, offset, self._element.least)
+        count, offset = self._count.read_count(octets, offset, self._element.least, self._most)
         elements = []
         for _ in range(count):
             element, offset = self._element.read(octets, offset)
@@ -201,13 +211,18 @@ class Dictionary(Mapping[str, str]):
 
 @final
 class DictionaryType(OctetType[Mapping[str, str]]):
-    """dictionary: a count in four bytes, then as many pairs of a string and a longstr."""
+    """dictionary: a count in four bytes, then as many pairs of a string and a longstr; with `most`, at most so many."""
 
-    def __init__(self, count: Number, key: Text, element: Text) -> None:
+    def __init__(self, count: Number, key: Text, element: Text, most: int | None = None) -> None:
         super().__init__("dictionary", count.least)
         self._count = count
         self._key = key
         self._element = element
+        self._most = most
+
+    def at_most(self, most: int) -> DictionaryType:
+        """Return the same type with a bound of the count, for messages from strangers."""
+        return DictionaryType(self._count, self._key, self._element, most)
 
     def freeze(self, value: object) -> Dictionary:
         if isinstance(value, Dictionary):
@@ -221,7 +236,8 @@ class DictionaryType(OctetType[Mapping[str, str]]):
         return self._count.encode(len(pairs)) + b"".join(pairs)
 
     def read(self, octets: bytes, offset: int) -> tuple[Dictionary, int]:
-        count, offset = self._count.read_count(octets, offset, self._key.least + self._element.least)
+        least = self._key.least + self._element.least
+        count, offset = self._count.read_count(octets, offset, least, self._most)
         items = {}
         for _ in range(count):
             name, offset = self._key.read(octets, offset)

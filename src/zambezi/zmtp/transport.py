@@ -337,7 +337,11 @@ class Transport:
                 self._review = self.reactor.call_at(self.reactor.time() + _REVIEW, self._review_due)
 
     def review(self) -> None:
-        """Judge the peers again if the rules have changed, and disconnect those that are no longer allowed."""
+        """Judge the peers again if the rules have changed.
+
+        Disconnect those that are no longer allowed, and those whose user has another name now: their protocols know
+        them by the old name, and would grant them its rights.
+        """
         authenticator = self.options.authenticator
         if authenticator is None or authenticator.generation == self._generation:
             return
@@ -349,6 +353,8 @@ class Transport:
             verdict = authenticator.judge(claim) if claim else authenticator.judge_address(link.address)
             if not verdict.allowed:
                 link.abort(f"no longer allowed: {verdict.reason}")
+            elif claim and link.connection.mechanism.user != verdict.user:
+                link.abort(f"its user is now called {verdict.user!a}")
 
     # The end
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 
 @dataclass(slots=True)
@@ -19,3 +20,50 @@ class Counters:
     not_members: int = 0  # a SHOUT to a group that we are not in, or not any more
     refused_strangers: int = 0  # a node that we found, above `max_strangers`
     refused_peers: int = 0  # a node that greeted us, above `max_peers`
+    refused_hellos: int = 0  # a HELLO that is too large, or has too many groups or headers
+    refused_endpoints: int = 0  # an endpoint in HELLO or gossip to which we do not connect
+    refused_groups: int = 0  # a JOIN of a peer that is in too many groups
+    unproved_beacons: int = 0  # the goodbye or the move of a peer by a beacon, in a mesh with keys
+
+
+class Refusals:
+    """The refusals of a node, summed up for its log: an attack makes one line in a minute, not one for each message."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._logged = Counters()
+        self._next = 0.0
+
+    def news(self, now: float) -> str:
+        """Return what was refused since the last line; empty if nothing was, or that line is less than a minute old.
+
+        >>> counters = Counters(refused_hellos=2)
+        >>> refusals = Refusals(counters)
+        >>> refusals.news(100.0)
+        '2 refused HELLOs'
+        >>> counters.refused_hellos += 1
+        >>> refusals.news(101.0), refusals.news(160.0)
+        ('', '1 refused HELLOs')
+        """
+        if now < self._next:
+            return ""
+        news = [
+            f"{count} {text}"
+            for name, text in _REFUSALS.items()
+            if (count := getattr(self._counters, name) - getattr(self._logged, name))
+        ]
+        if news:
+            self._logged = replace(self._counters)
+            self._next = now + _MINUTE
+        return ", ".join(news)
+
+
+_MINUTE: Final = 60.0
+_REFUSALS: Final = {
+    "refused_strangers": "refused nodes that we found",
+    "refused_peers": "refused nodes that greeted us",
+    "refused_hellos": "refused HELLOs",
+    "refused_endpoints": "refused endpoints",
+    "refused_groups": "refused groups",
+    "unproved_beacons": "beacons without proof that say that a peer left or moved",
+}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-from zambezi.wire import Message, WireError
-from zambezi.zre import messages
+from zambezi.wire import Message, TooMany, WireError
+from zambezi.zre import bounds, messages
 
 Frames: TypeAlias = tuple[bytes, ...]
 
@@ -25,6 +25,12 @@ class Greeting:
     status: int
     name: str
     headers: Mapping[str, str]
+
+    @property
+    def cost(self) -> int:
+        """The bytes that the groups and headers take, about: what the node keeps of this peer."""
+        text = sum(map(len, self.groups)) + sum(len(key) + len(value) for key, value in self.headers.items())
+        return text + bounds.ITEM * (len(self.groups) + len(self.headers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +121,17 @@ def greeting_of(message: Message, uuid: bytes) -> Greeting:
     return Greeting(endpoint, message.groups, message.status, uuid.hex()[:6], message.headers)
 
 
-def read_hello(frames: Sequence[bytes], uuid: bytes) -> tuple[Dialect, Greeting] | None:
-    """Return the dialect and the contents of a HELLO; None if it is malformed, or not the first of a sequence."""
+def read_hello(frames: Sequence[bytes], uuid: bytes) -> tuple[Dialect, Greeting]:
+    """Return the dialect and the contents of a HELLO.
+
+    Raises `WireError` if it is malformed or not the first of a sequence, and `TooMany` if it is above a bound.
+    """
     dialect = dialect_of_hello(frames[0])
     if dialect is None:
-        return None
-    try:
-        message = dialect.family.decode(frames)
-    except WireError:
-        return None
-    return (dialect, greeting_of(message, uuid)) if dialect.sequence_of(frames[0]) == 1 else None
+        raise WireError("a HELLO has version 2, or sequence 1 of the draft", 3)
+    if len(frames[0]) > bounds.HELLO:
+        raise TooMany(f"a HELLO has at most {bounds.HELLO} bytes, not {len(frames[0])}")
+    message = dialect.family.decode(frames)
+    if dialect.sequence_of(frames[0]) != 1:
+        raise WireError("a HELLO has the sequence 1", dialect.sequence_at)
+    return dialect, greeting_of(message, uuid)

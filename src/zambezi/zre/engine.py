@@ -18,8 +18,9 @@ other, and end it. Three rules make a mesh heal by itself:
 PING and PING-OK have their place in the sequence, so they also show that the message before them was lost. We send a
 PING whenever a connection was lost and made again.
 
-What is not a rule of 36/ZRE has its own module: `peers` bounds the number of peers, `agenda` knows when to look at
-which peer, `outbox` numbers messages, and `rendezvous` finds peers where there are no beacons.
+`lookout` has the rules of beacons. What is not a rule of 36/ZRE has its own module: `peers` bounds the number of peers,
+`agenda` knows when to look at which peer, `outbox` numbers messages, and `rendezvous` finds peers where there are no
+beacons.
 """
 
 from __future__ import annotations
@@ -29,20 +30,22 @@ from enum import Enum, auto
 from typing import Final
 from uuid import UUID
 
-from zambezi.wire import Message, WireError
+from zambezi.wire import Message, TooMany, WireError
+from zambezi.zre import bounds, events, messages
 from zambezi.zre import dialect as dialects
-from zambezi.zre import events, messages
 from zambezi.zre.agenda import NEVER, Agenda
 from zambezi.zre.beacon import Beacon
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import DIALECTS, DRAFT, STABLE, Dialect, Frames, Greeting
 from zambezi.zre.errors import NoSuchPeer, ZreError
 from zambezi.zre.gossip import MARK
+from zambezi.zre.lookout import Lookout
 from zambezi.zre.outbox import Outbox
 from zambezi.zre.outputs import Broadcast, Connect, Disconnect, Output, Send
 from zambezi.zre.peer import Peer, host_of, together
 from zambezi.zre.peers import Peers
 from zambezi.zre.profile import Profile
+from zambezi.zre.reach import Reach
 from zambezi.zre.rendezvous import Rendezvous
 
 # Zyre has further commands in its sequence (ELECT, LEADER, GOODBYE), which ZRE does not define.
@@ -69,7 +72,8 @@ class Engine:
 
     `endpoint_for` returns the endpoint of our mailbox that a peer at an address can reach; `mailbox_at` the endpoint of
     a mailbox by the address and the port of a beacon; `source_of` the address from which a peer is connected to our
-    mailbox.
+    mailbox. `accepts` decides whether we connect to an endpoint that a peer at an address named. A mesh with keys has
+    `proves`, which returns whether our encrypted connection to a peer has reached that peer.
     """
 
     def __init__(
@@ -80,6 +84,8 @@ class Engine:
         *,
         mailbox_at: Callable[[str, int], str] | None = None,
         source_of: Callable[[bytes], str] = lambda _: "",
+        accepts: Callable[[str, str], bool] | None = None,
+        proves: Callable[[bytes], bool] | None = None,
         headers: Mapping[str, str] | None = None,
         groups: Iterable[str] = (),
         dialect: str = "stable",
@@ -109,18 +115,35 @@ class Engine:
             self.peers,
             self._out,
             asks=gossip,
+            encrypted=proves is not None,
             period=expired,
             greet=self._greet,
+            accepts=self._accepts,
             discover=self.discover,
             let_go=self._let_go,
         )
         self._endpoint_for = endpoint_for
         self._mailbox_at = mailbox_at or "tcp://{}:{}".format
         self._source_of = source_of
+        self._accepts_from = accepts or Reach().accepts
+        self._proves = proves
+        self._lookout = Lookout(
+            self.key,
+            self.peers,
+            self.counters,
+            encrypted=proves is not None,
+            interval=interval,
+            evasive=evasive,
+            mailbox_at=self._mailbox_at,
+            meet=self._meet_stranger,
+            replace=self._replace,
+            regreet=self._greet_afresh,
+            let_go=self._let_go,
+        )
         self._interval = interval
         self._evasive = evasive
         self._expired = expired
-        self._without_beacons = False
+        self._silence_is_normal = False
         self._next_beacon = NEVER
 
     def take(self) -> list[Output]:
@@ -132,7 +155,7 @@ class Engine:
     def start(self, port: int, now: float, beacons: bool = True) -> None:
         """Begin to tell others that we exist. (BCN-02)"""
         self.port = port
-        self._without_beacons = not beacons
+        self._silence_is_normal = not beacons or self._proves is not None
         if beacons:
             self._next_beacon = now
         self.rendezvous.start(now)
@@ -165,7 +188,7 @@ class Engine:
                 self._end(peer, "our address changed")
                 self._meet(peer.key, peer.endpoint, now, peer.dialect)
             else:
-                self._greet_afresh(peer, now)
+                self._greet_afresh(peer, peer.endpoint, now)
         if self._next_beacon != NEVER:
             self._next_beacon = now
         self.tick(now)
@@ -197,13 +220,14 @@ class Engine:
         if unanswered and silence < self._evasive and now - peer.greeted >= self._evasive:
             if peer.beacon and not peer.ready:
                 # Its address can have changed: its beacons tell the new one.
-                peer.endpoint = self._mailbox_at(peer.address, int.from_bytes(peer.beacon[20:], "big"))
-            self._greet_afresh(peer, now)
+                peer.move(self._mailbox_at(peer.address, int.from_bytes(peer.beacon[20:], "big")))
+            self._greet_afresh(peer, peer.endpoint, now)
         if peer.ready and silence >= self._evasive * (peer.evasive + 1):
             peer.evasive += 1
             self._out.send(peer, peer.dialect.ping(0))  # PING-01
-            # A peer without beacons is silent when it has nothing to say. It is evasive if it does not answer a PING.
-            expected = self._without_beacons or self.rendezvous.gossip.has_no_beacons(peer)
+            # A peer without beacons, or whose beacons prove nothing, is silent when it has nothing to say. It is
+            # evasive if it does not answer a PING.
+            expected = self._silence_is_normal or self.rendezvous.gossip.has_no_beacons(peer)
             missed = peer.evasive - 1 if expected else peer.evasive
             if missed == 1:
                 self._out.append(events.Evasive(peer.uuid, peer.name))
@@ -219,48 +243,11 @@ class Engine:
             wanted = min(wanted, again if again > now else now + self._evasive)
         self.agenda.set(peer, max(min(wanted, peer.heard + self._expired), now + 1e-3))
 
-    # Beacons
+    # Meeting, greeting and ending
 
     def receive_beacon(self, octets: bytes, address: str, now: float) -> None:
         """Receive a datagram from an address."""
-        peer = self.peers.get(octets[4:20])
-        if peer is not None and octets == peer.beacon and address == peer.address:
-            peer.hear(now)  # nothing new, like most beacons
-            return
-        beacon = Beacon.decode(octets)
-        if beacon is None:
-            self.counters.bad_beacons += 1
-            return
-        key = beacon.uuid.bytes
-        if key == self.key:  # BCN-05
-            return
-        if not beacon.port:
-            if peer is not None:
-                self._let_go(peer)
-            return
-        endpoint = self._mailbox_at(address, beacon.port)
-        if peer is None:
-            self._meet_stranger(key, endpoint, now)  # BCN-06
-        elif peer.port not in (None, beacon.port):
-            # Another mailbox: it restarted. But a beacon that was under way when it greeted us says nothing new.
-            if now - peer.greeted >= self._interval:
-                self._end(peer, "it restarted")
-                self._meet(key, endpoint, now)
-        elif endpoint == peer.endpoint:
-            peer.beacon, peer.address = octets, address
-            peer.hear(now)
-        elif peer.waiting and now - peer.greeted >= self._evasive:
-            # It does not answer at the endpoint that we greeted, and is alive at this one: its address changed.
-            self._end(peer, "it moved")
-            self._meet(key, endpoint, now)
-        elif not peer.address:
-            # Its HELLO named an endpoint from which its beacons do not come.
-            peer.beacon, peer.address = octets, address
-            peer.hear(now)
-        # Otherwise the peer shares a second network with us. This beacon says nothing of the network on which we talk
-        # to it: if that one is dead, the peer must expire, and be met again at an endpoint that we can reach.
-
-    # Meeting, greeting and ending
+        self._lookout.receive(octets, address, now)
 
     def discover(self, uuid: UUID, endpoint: str, now: float) -> None:
         """Meet a node that was found by other means than a beacon."""
@@ -269,7 +256,7 @@ class Engine:
             self._meet_stranger(key, endpoint, now)
 
     def _meet_stranger(self, key: bytes, endpoint: str, now: float) -> None:
-        if self.peers.has_room:
+        if self.peers.admit_stranger(now):
             self._meet(key, endpoint, now)
         else:
             self.counters.refused_strangers += 1
@@ -291,8 +278,9 @@ class Engine:
         hello = self.profile.hello(mailbox, peer.dialect, self.rendezvous.gossip.headers(mailbox))
         self._out.append(Send(peer.key, hello))  # HEL-01
 
-    def _greet_afresh(self, peer: Peer, now: float) -> None:
-        """Greet a peer on a new connection."""
+    def _greet_afresh(self, peer: Peer, endpoint: str, now: float) -> None:
+        """Greet a peer on a new connection, to the endpoint that it had or to another one."""
+        peer.move(endpoint)
         self._out.append(Disconnect(peer.key))
         self._out.append(Connect(peer.key, peer.endpoint))
         peer.waiting = 0
@@ -305,6 +293,11 @@ class Engine:
         self._out.append(Disconnect(peer.key))
         if peer.ready:
             self._out.append(events.Exit(peer.uuid, peer.name, reason))
+
+    def _replace(self, peer: Peer, endpoint: str, reason: str, now: float) -> None:
+        """End a peer, and meet it at another endpoint."""
+        self._end(peer, reason)
+        self._meet(peer.key, endpoint, now)
 
     def _let_go(self, peer: Peer) -> None:
         """End a peer that leaves. (BCN-07)"""
@@ -411,15 +404,24 @@ class Engine:
             case messages.Join() | messages.DraftJoin():
                 self._check_status(peer, message.status)
                 if message.group not in peer.groups:
-                    peer.groups = together((*peer.groups, message.group))
-                    self._out.append(events.Join(peer.uuid, peer.name, message.group))
+                    self._receive_join(peer, message.group)
             case messages.Leave() | messages.DraftLeave():
                 self._check_status(peer, message.status)
                 if message.group in peer.groups:
                     peer.groups = together(tuple(peer.groups - {message.group}))
+                    self.peers.set_cost(peer, peer.cost - bounds.ITEM - len(message.group))
                     self._out.append(events.Leave(peer.uuid, peer.name, message.group))
             case messages.Ping() | messages.DraftPing():
                 self._out.send(peer, peer.dialect.ping_ok(0))  # PING-03
+
+    def _receive_join(self, peer: Peer, group: str) -> None:
+        cost = peer.cost + bounds.ITEM + len(group)
+        if len(peer.groups) >= bounds.GROUPS or not self.peers.has_room_for(peer, cost):
+            self.counters.refused_groups += 1
+            return
+        peer.groups = together((*peer.groups, group))
+        self.peers.set_cost(peer, cost)
+        self._out.append(events.Join(peer.uuid, peer.name, group))
 
     def _check_status(self, peer: Peer, status: int) -> None:
         peer.status = (peer.status + 1) & 0xFF  # GRP-03
@@ -430,13 +432,16 @@ class Engine:
     # HELLO
 
     def _receive_hello(self, key: bytes, frames: list[bytes], now: float) -> None:
-        hello = dialects.read_hello(frames, key)
-        if hello is None:
-            self.counters.bad_messages += 1
+        try:
+            dialect, greeting = dialects.read_hello(frames, key)
+        except WireError as error:
+            self.counters.refused_hellos += isinstance(error, TooMany)
+            self.counters.bad_messages += not isinstance(error, TooMany)
             return
-        dialect, greeting = hello
+        if not self._accepts(key, greeting.endpoint):
+            return
         peer = self.peers.get(key)
-        match self._situation(peer, dialect, now), peer:
+        match self._situation(peer, dialect, greeting.cost, now), peer:
             case _Situation.NEWCOMER, _:
                 self._enter(self._meet_greeter(key, greeting, dialect, now), greeting, now)
             case _Situation.ANSWER, Peer():
@@ -453,9 +458,17 @@ class Engine:
                 if peer is not None:
                     self._end(peer, "there are too many peers")
 
-    def _situation(self, peer: Peer | None, dialect: Dialect, now: float) -> _Situation:
+    def _accepts(self, key: bytes, endpoint: str) -> bool:
+        """Return whether we connect to an endpoint that a peer named; count it if we do not."""
+        accepted = self._accepts_from(endpoint, self._source_of(key))
+        self.counters.refused_endpoints += not accepted
+        return accepted
+
+    def _situation(self, peer: Peer | None, dialect: Dialect, cost: int, now: float) -> _Situation:
         if self.dialect is DRAFT and dialect is not DRAFT:
             return _Situation.OTHER_DIALECT
+        if not self.peers.has_room_for(peer, cost):
+            return _Situation.TOO_MANY
         if peer is not None and peer.ready:
             answers = peer.waiting and now - peer.greeted < self._evasive
             return _Situation.ANSWER if answers or self._renewals(peer, now) > _RENEWALS else _Situation.RENEWAL
@@ -484,6 +497,10 @@ class Engine:
             # Both sides began a new session at once. The program learns of headers by Enter.
             self._out.append(events.Exit(peer.uuid, peer.name, "it greeted us again"))
             self.peers.make_stranger(peer)
+        is_elsewhere = not peer.ready and greeting.endpoint != peer.endpoint
+        if is_elsewhere and self._proves is not None and not self._proves(peer.key):
+            # We connected where a beacon said, which can have been forged. HELLO came by an encrypted connection.
+            self._greet_afresh(peer, greeting.endpoint, now)
         self._use_dialect(peer, dialect, now)
         self._enter(peer, greeting, now)
 
@@ -514,7 +531,9 @@ class Engine:
         peer.headers = greeting.headers
         peer.status = greeting.status  # HEL-04
         before, peer.groups = peer.groups, together(tuple(greeting.groups))
-        if not peer.ready:
+        self.peers.set_cost(peer, greeting.cost)
+        is_new = not peer.ready
+        if is_new:
             self.peers.make_ready(peer)
             self._out.append(events.Enter(peer.uuid, peer.name, peer.endpoint, dict(peer.headers)))
             self._schedule(peer, now)
@@ -522,7 +541,8 @@ class Engine:
             self._out.append(events.Join(peer.uuid, peer.name, group))
         for group in sorted(before - peer.groups):
             self._out.append(events.Leave(peer.uuid, peer.name, group))
-        self.rendezvous.introduce(peer, now)
+        if is_new:
+            self.rendezvous.introduce(peer, now)
 
     # Messages out
 

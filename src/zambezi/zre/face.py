@@ -36,6 +36,7 @@ class NodeArguments(TypedDict, total=False):
     bound: Bound  # of the queue to each peer, and from it
     max_peers: int  # that have greeted us
     max_strangers: int  # that we found, and that have not greeted us
+    max_message: int  # bytes of a WHISPER or SHOUT, and 64 for each of its frames
     log: bool  # whether to report to the log services of the mesh
 
 

@@ -6,7 +6,7 @@ node tells one of the peers that ask. So two nodes that lost each other soon hea
 
 An entry is a UUID and an endpoint. A UUID alone, which must be the sender's own, says that the sender leaves, like a
 beacon with port zero. It goes only to peers that have shown that they know gossip, by the header or by sending some: to
-others it would be a message for the program.
+others it would be a message for the program. In a mesh with keys it goes to all peers.
 
 Where there is no third node, `Lost` remembers the endpoints of peers that fell silent. The node looks for them again in
 the rounds 1, 2, 4, 8 ... after that, and forgets them in the end.
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from zambezi.zre import bounds
 from zambezi.zre.dialect import Frames
 from zambezi.zre.peer import Peer
 
@@ -64,11 +65,13 @@ class Telling(NamedTuple):
 class Gossip:
     """The gossip of a node: the peers that ask for it, the peers that tell it, and the peers that were lost.
 
-    `peers` are the node's peers, and `asks` says whether the node wants to be told of others.
+    `peers` are the node's peers, and `asks` says whether the node wants to be told of others. In a mesh with keys
+    (`encrypted`) a beacon proves nothing, so all nodes say goodbye by gossip, and all understand that.
     """
 
-    def __init__(self, peers: Mapping[bytes, Peer], asks: bool) -> None:
+    def __init__(self, peers: Mapping[bytes, Peer], asks: bool, encrypted: bool = False) -> None:
         self.asks = asks
+        self._encrypted = encrypted
         self.lost = Lost()
         self._peers = peers
         self._askers: dict[bytes, None] = {}  # the peers that want to be told, the next one first
@@ -85,7 +88,7 @@ class Gossip:
 
     def recognizes(self, sender: Peer, content: Frames) -> bool:
         """Return whether the content of a WHISPER is gossip. If neither side gossips, it is the program's."""
-        return bool(content) and content[0] == MARK and (self.asks or HEADER in sender.headers)
+        return bool(content) and content[0] == MARK and (self.asks or self._encrypted or HEADER in sender.headers)
 
     def has_no_beacons(self, peer: Peer) -> bool:
         """Return whether a peer, by all we know, sends no beacons: then its silence is nothing unusual."""
@@ -94,7 +97,7 @@ class Gossip:
     def receive(self, teller: Peer, content: Frames) -> Iterator[Entry]:
         """Yield the entries of a WHISPER that matter: peers, if we asked for them, and the teller's own goodbye."""
         self._tellers.add(teller.key)
-        for entry in read(content[1:]):
+        for entry in read(content[1 : 1 + bounds.GOSSIP]):
             if not entry.endpoint and entry.key == teller.key:
                 yield entry
                 return
@@ -140,6 +143,8 @@ class Gossip:
     def goodbye(self, us: bytes) -> Telling:
         """Return the gossip by which we leave, for all peers that understand it."""
         (content,) = contents([Entry(us, "")])
+        if self._encrypted:
+            return Telling([peer for peer in self._peers.values() if peer.ready], content)
         return Telling([self._peers[key] for key in {**self._askers, **dict.fromkeys(self._tellers)}], content)
 
     def clear(self) -> None:

@@ -10,7 +10,7 @@ from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Sub
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zre.log import SERVICE, Record, read
-from zambezi.zre.node import EPHEMERAL, NodeShell, security_of
+from zambezi.zre.node import EPHEMERAL, SMALL, NodeShell, security_of
 
 
 class LogShell:
@@ -23,7 +23,7 @@ class LogShell:
         self._reactor = reactor
         self.on_record: Callable[[], object] = lambda: None
         self.on_closed: Callable[[], object] = lambda: None
-        self._sub = Sub(reactor, Options(security=security, authenticator=guard))
+        self._sub = Sub(reactor, Options(security=security, authenticator=guard, limits=SMALL))
         self._sub.on_readable = self._readable
         self._sub.on_closed = self._closed
         self._sub.subscribe(b"")

@@ -51,6 +51,11 @@ class Dealers:
         peer = self._peers.get(key)
         return peer is None or peer.drained
 
+    def reached(self, key: bytes) -> bool:
+        """Return whether the DEALER to a peer is connected, and the mailbox at the other end is that peer's."""
+        peer = self._peers.get(key)
+        return peer is not None and peer.connected and peer.identity[1:] == key
+
     # Called by the transport
 
     def attached(self, peer: Peer) -> None:

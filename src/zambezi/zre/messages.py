@@ -21,6 +21,10 @@ from zambezi.wire import (
     string,
     strings,
 )
+from zambezi.zre import bounds
+
+_groups = strings.at_most(bounds.GROUPS)
+_headers = dictionary.at_most(bounds.HEADERS)
 
 
 class Stable(Message, signature=0xAAA1):
@@ -34,10 +38,10 @@ class Hello(Stable, id=1):
     """Greet a peer so that it can connect back to us. (HEL-01)"""
 
     endpoint: str = field(string)
-    groups: Sequence[str] = field(strings, default=())
+    groups: Sequence[str] = field(_groups, default=())
     status: int = field(number_1, default=0)
     name: str = field(string, default="")
-    headers: Mapping[str, str] = field(dictionary, default=Dictionary())
+    headers: Mapping[str, str] = field(_headers, default=Dictionary())
 
 
 class Whisper(Stable, id=2):
@@ -86,9 +90,9 @@ class DraftHello(Draft, id=1):
 
     ipaddress: str = field(string)
     mailbox: int = field(number_2)
-    groups: Sequence[str] = field(strings, default=())
+    groups: Sequence[str] = field(_groups, default=())
     status: int = field(number_1, default=0)
-    headers: Mapping[str, str] = field(dictionary, default=Dictionary())
+    headers: Mapping[str, str] = field(_headers, default=Dictionary())
 
 
 class DraftWhisper(Draft, id=2):

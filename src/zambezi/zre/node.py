@@ -20,8 +20,9 @@ from uuid import UUID, uuid4
 from zambezi.zmtp import endpoint as endpoints
 from zambezi.zmtp.alarm import Alarm
 from zambezi.zmtp.authenticator import Authenticator
+from zambezi.zmtp.connection import Limits
 from zambezi.zmtp.errors import EndpointError
-from zambezi.zmtp.frames import Batch
+from zambezi.zmtp.frames import FRAME_COST, Batch
 from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.patterns import Router
@@ -29,13 +30,15 @@ from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zmtp.security import CurveClient, CurveServer, Null
 from zambezi.zmtp.transport import Transport
-from zambezi.zre import interfaces, log, outputs
+from zambezi.zre import bounds, interfaces, log, outputs
+from zambezi.zre.counters import Refusals
 from zambezi.zre.discovery import PORT, Broadcast, Discovery, MemoryDiscovery, MemoryNetwork
 from zambezi.zre.engine import Engine
 from zambezi.zre.errors import NodeStopped, ZreError
 from zambezi.zre.events import Event
 from zambezi.zre.interfaces import Interface
 from zambezi.zre.mailbox import Dealers
+from zambezi.zre.reach import Reach
 from zambezi.zre.reporter import Reporter
 
 _log: Final = logging.getLogger("zambezi.zre")
@@ -44,6 +47,9 @@ EPHEMERAL: Final = "49152-65535"  # MBX-01
 LOOKS: Final = 3
 # When so many events wait for the program, the node reads nothing from its peers until the program has read half.
 EVENTS_WAITING: Final = 10_000
+_HEADING: Final = 512  # bytes of a WHISPER or SHOUT before its content, with the name of a group, and of encryption
+# The limits of sockets that receive nothing, or only logs.
+SMALL: Final = Limits(frame=1 << 16, message=1 << 16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +74,7 @@ class NodeOptions:
     bound: Bound = field(default_factory=Bound)
     max_peers: int = 10_000
     max_strangers: int = 1_000
+    max_message: int = bounds.MESSAGE
     log: bool = False
 
     def __post_init__(self) -> None:
@@ -78,6 +85,8 @@ class NodeOptions:
         for name in ("interval", "evasive", "expired"):
             if getattr(self, name) <= 0:
                 raise ZreError(f"{name} must be more than zero seconds, not {getattr(self, name)}")
+        if self.max_message < bounds.LEAST_MESSAGE:
+            raise ZreError(f"max_message must be at least {bounds.LEAST_MESSAGE} bytes, not {self.max_message}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +123,26 @@ class NodeShell:
         security, guard = security_of(options.keys)
         identity = b"\x01" + options.uuid.bytes  # MBX-03
         # The mailbox gives its identity in the handshake: a node that has us as a seed then knows which node it found.
-        mailbox = Options(identity=identity, security=security, authenticator=guard, receive_bound=options.bound)
+        size = options.max_message + _HEADING
+        mailbox = Options(
+            identity=identity,
+            security=security,
+            authenticator=guard,
+            receive_bound=options.bound,
+            limits=Limits(frame=size, message=size),
+        )
         self._router = Router(reactor, mailbox, chance, handover=True)
         client = CurveClient(options.keys.public, options.keys) if options.keys else Null()
-        self._dealers = Dealers(reactor, Options(identity=identity, security=client, send_bound=options.bound), chance)
+        self._dealers = Dealers(
+            reactor, Options(identity=identity, security=client, send_bound=options.bound, limits=SMALL), chance
+        )
+        self._reach = Reach(memory=options.network is not None)
         self._reporter = (
-            Reporter(options.uuid, reactor, Options(security=client, on_full="drop"), chance) if options.log else None
+            Reporter(
+                options.uuid, reactor, Options(security=client, on_full="drop", limits=SMALL), self._accepts, chance
+            )
+            if options.log
+            else None
         )
         sockets = (self._router, self._dealers, self._reporter)
         self._transports: list[Transport] = [socket.transport for socket in sockets if socket is not None]
@@ -135,6 +158,8 @@ class NodeShell:
             self.endpoint_for,
             mailbox_at=options.network.mailbox_at if options.network else None,
             source_of=self._source_of,
+            accepts=self._reach.accepts,
+            proves=self._dealers.reached if options.keys else None,
             headers=options.headers,
             groups=options.groups,
             dialect=options.dialect,
@@ -145,6 +170,7 @@ class NodeShell:
             max_peers=options.max_peers,
             max_strangers=options.max_strangers,
         )
+        self._refusals = Refusals(self.engine.counters)
 
     def _make_discovery(self) -> Discovery | None:
         options = self.options
@@ -257,16 +283,26 @@ class NodeShell:
 
     def whisper(self, peer: UUID, content: tuple[bytes, ...]) -> None:
         """Send a message to one peer."""
-        self.checked().whisper(peer, content)
+        self.checked().whisper(peer, self._checked_content(content))
         self._report(log.What.SEND, peer, "WHISPER")
         self._pump()
 
     def shout(self, group: str, content: tuple[bytes, ...]) -> int:
         """Send a message to all peers in a group; return their number."""
-        count = self.checked().shout(group, content)
+        count = self.checked().shout(group, self._checked_content(content))
         self._report(log.What.SEND, None, f"SHOUT {group}")
         self._pump()
         return count
+
+    def _checked_content(self, content: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """Return the content of a message; raise `ZreError` if peers with our own bound would not take it."""
+        size = sum(map(len, content)) + FRAME_COST * len(content)
+        if size > self.options.max_message:
+            raise ZreError(
+                f"a message of {size} bytes (with {FRAME_COST} for each frame) is above max_message, which is "
+                f"{self.options.max_message}: send it in parts, or raise max_message of all nodes"
+            )
+        return content
 
     def announce(self, service: str, endpoint: str) -> None:
         """Offer a service at an endpoint."""
@@ -306,6 +342,11 @@ class NodeShell:
             if batch is None:
                 break
             self._receive(batch, now)
+        self._log_refusals(now)
+
+    def _log_refusals(self, now: float) -> None:
+        if news := self._refusals.news(now):
+            _log.warning("%s: %s", self.engine.profile.name, news)
 
     def _receive(self, batch: Batch, now: float) -> None:
         receive = self.engine.receive
@@ -327,6 +368,7 @@ class NodeShell:
             finally:
                 self.engine.tick(now)
                 self._pump()
+                self._log_refusals(now)
 
     def _reached(self, peer: Peer) -> None:
         if peer.endpoint in self._seeds and not self.stopping:
@@ -337,6 +379,10 @@ class NodeShell:
         if not self.stopping:
             self.engine.connection_lost(key)
             self._pump()
+
+    def _accepts(self, peer: UUID, endpoint: str) -> bool:
+        """Return whether we connect to a service at an endpoint that a peer named."""
+        return self._reach.accepts(endpoint, self._source_of(peer.bytes))
 
     def _source_of(self, key: bytes) -> str:
         peer = self._router.peers.get(b"\x01" + key)
@@ -409,8 +455,8 @@ class NodeShell:
         self._next_look = now + LOOKS * self.options.interval
         try:
             found = interfaces.interfaces()
-        except OSError as error:  # the process is out of descriptors
-            _log.warning("cannot look at the network interfaces, will try again: %s", error)
+        except OSError as error:
+            _log.warning("cannot list the interfaces of this machine, will try again: %s", error)
             return
         chosen = interfaces.follow(self.options.interface, self._interfaces, found)
         if chosen == self._interfaces:
@@ -419,7 +465,7 @@ class NodeShell:
         there, here = (", ".join(map(str, some)) for some in (self._interfaces, chosen))
         try:
             self._move(chosen, now)
-        except (EndpointError, ZreError) as error:
+        except (EndpointError, ZreError, OSError) as error:
             _log.warning("cannot move from %s to %s, will try again: %s", there, here, error)
         else:
             _log.info("moved from %s to %s; the mailbox is at %s", there, here, self.endpoint)

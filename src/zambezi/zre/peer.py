@@ -19,6 +19,7 @@ class Peer:
     __slots__ = (
         "address",
         "beacon",
+        "cost",
         "dialect",
         "due",
         "endpoint",
@@ -49,6 +50,7 @@ class Peer:
         self.headers: Mapping[str, str] = _NO_HEADERS
         self.groups = together(())
         self.status = 0
+        self.cost = 0  # bytes of its headers and groups, as `bounds` counts them
         self.ready = False
         self.waiting = 0  # how many HELLOs of ours are unanswered
         self.renewals = 0  # how often it began a new session in quick succession
@@ -62,6 +64,11 @@ class Peer:
     @property
     def uuid(self) -> UUID:
         return _uuid(self.key)
+
+    def move(self, endpoint: str) -> None:
+        """Note another endpoint of its mailbox."""
+        self.endpoint = endpoint
+        self.port = port_of(endpoint)
 
     def hear(self, now: float) -> None:
         """Note a sign of life."""

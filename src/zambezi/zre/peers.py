@@ -3,12 +3,20 @@
 Any host can make up UUIDs without end, so a node bounds two numbers: the peers that are ready (`max_peers`), and beside
 them the strangers, which we found by a beacon or by gossip and which have not greeted us (`max_strangers`). A newcomer
 above a bound is refused. No peer has to go to make room for it.
+
+Two further bounds: how many strangers a node meets in a time, because each of them is an attempt to connect, and how
+many bytes the headers and groups of all peers take.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
+from zambezi.zre import bounds
 from zambezi.zre.errors import ZreError
 from zambezi.zre.peer import Peer, together
+
+_PERIOD: Final = 10.0  # seconds in which a node meets `max_strangers` twice, and no more
 
 
 class Peers(dict[bytes, Peer]):
@@ -19,8 +27,11 @@ class Peers(dict[bytes, Peer]):
             raise ZreError(f"max_strangers must be 1 to max_peers, which is {max_peers}; it is {max_strangers}")
         super().__init__()
         self.strangers = 0  # peers that have not greeted us
+        self.cost = 0  # bytes of the headers and groups of all peers
         self._max_peers = max_peers
         self._max_strangers = max_strangers
+        self._met = 0  # strangers in this period,
+        self._period_end = 0.0  # which ends at this time
 
     @property
     def full(self) -> bool:
@@ -32,6 +43,26 @@ class Peers(dict[bytes, Peer]):
         """Whether one more stranger is accepted."""
         return self.strangers < self._max_strangers and not self.full
 
+    def admit_stranger(self, now: float) -> bool:
+        """Count one more stranger and return True, or return False if there is no room for it now."""
+        if now >= self._period_end:
+            self._period_end = now + _PERIOD
+            self._met = 0
+        if not self.has_room or self._met >= 2 * self._max_strangers:
+            return False
+        self._met += 1
+        return True
+
+    def has_room_for(self, peer: Peer | None, cost: int) -> bool:
+        """Return whether a peer can have headers and groups of so many bytes; None is a new peer."""
+        before = peer.cost if peer is not None else 0
+        return cost <= bounds.PEER and self.cost - before + cost <= bounds.PEERS
+
+    def set_cost(self, peer: Peer, cost: int) -> None:
+        """Note the bytes that the headers and groups of a peer take."""
+        self.cost += cost - peer.cost
+        peer.cost = cost
+
     def add(self, stranger: Peer) -> None:
         """Add a peer that has not greeted us."""
         self[stranger.key] = stranger
@@ -40,6 +71,7 @@ class Peers(dict[bytes, Peer]):
     def remove(self, peer: Peer) -> None:
         """Remove a peer."""
         del self[peer.key]
+        self.cost -= peer.cost
         if not peer.ready:
             self.strangers -= 1
 
@@ -58,3 +90,4 @@ class Peers(dict[bytes, Peer]):
         """Remove all peers."""
         super().clear()
         self.strangers = 0
+        self.cost = 0

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
-from zambezi.wire import string
+from zambezi.wire import dictionary, string, strings
 from zambezi.wire.text import as_bytes
+from zambezi.zre import bounds
 from zambezi.zre.dialect import Dialect, Frames, Greeting
 from zambezi.zre.errors import ZreError
 
 _LONGEST_STRING: Final = 255  # bytes: a string has one byte for its length
+_OTHER_FIELDS: Final = 1024  # bytes of a HELLO for its endpoint, its name, and the header of gossip
 
 
 class Profile:
@@ -21,6 +23,7 @@ class Profile:
         self.name = _checked("the name of a node", name) or uuid.hex[:6]
         self.headers = {_checked("the name of a header", key): value for key, value in headers.items()}
         self.groups = {_checked("the name of a group", group) for group in groups}
+        _check_bounds(self.headers, self.groups)
         self.status = len(self.groups) & 0xFF
         self._encoded_groups = {string.encode(group): group for group in self.groups}
         self._hellos: dict[tuple[str, str], Frames] = {}  # by endpoint and dialect, until the profile changes
@@ -29,7 +32,9 @@ class Profile:
         """Add a group; return False if the node is in it already."""
         if group in self.groups:
             return False
-        self._encoded_groups[string.encode(_checked("the name of a group", group))] = group
+        encoded = string.encode(_checked("the name of a group", group))
+        _check_bounds(self.headers, {*self.groups, group})
+        self._encoded_groups[encoded] = group
         self.groups.add(group)
         self._count_change()
         return True
@@ -51,7 +56,9 @@ class Profile:
         """Add the header of a service; return False if it is there already."""
         if self.headers.get(service) == endpoint:
             return False
-        self.headers[_checked("the name of a service", service)] = endpoint
+        headers = {**self.headers, _checked("the name of a service", service): endpoint}
+        _check_bounds(headers, self.groups)
+        self.headers = headers
         self._hellos.clear()
         return True
 
@@ -71,6 +78,19 @@ class Profile:
     def moved(self) -> None:
         """Forget the HELLOs with endpoints of a mailbox that is elsewhere now."""
         self._hellos.clear()
+
+
+def _check_bounds(headers: Mapping[str, str], groups: Collection[str]) -> None:
+    """Raise `ZreError` if peers would refuse a HELLO with these headers and groups."""
+    for subject, count, most in (("headers", len(headers), bounds.HEADERS), ("groups", len(groups), bounds.GROUPS)):
+        if count > most:
+            raise ZreError(f"a node can have at most {most} {subject}, not {count}")
+    size = len(strings.encode([*groups])) + len(dictionary.encode(headers))
+    if size > bounds.HELLO - _OTHER_FIELDS:
+        raise ZreError(
+            f"the headers and groups of a node can have at most {bounds.HELLO - _OTHER_FIELDS} bytes in its HELLO, "
+            f"not {size}"
+        )
 
 
 def _checked(subject: str, text: str) -> str:

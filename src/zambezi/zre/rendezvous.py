@@ -22,8 +22,8 @@ from zambezi.zre.seeds import Seed, Seeds
 class Rendezvous:
     """The seeds, the gossip and the rounds of a node.
 
-    The engine lends it three of its own actions: `greet` sends our HELLO to a peer, `discover` meets a node that was
-    found, and `let_go` ends a peer that said goodbye.
+    The engine lends it four of its own actions: `greet` sends our HELLO to a peer, `accepts` decides about an endpoint
+    that a peer named, `discover` meets a node that was found, and `let_go` ends a peer that said goodbye.
     """
 
     def __init__(
@@ -34,13 +34,15 @@ class Rendezvous:
         out: Outbox,
         *,
         asks: bool,
+        encrypted: bool,
         period: float,
         greet: Callable[[Peer, float], None],
+        accepts: Callable[[bytes, str], bool],
         discover: Callable[[UUID, str, float], None],
         let_go: Callable[[Peer], None],
     ) -> None:
         self.seeds = Seeds()
-        self.gossip = Gossip(peers, asks)
+        self.gossip = Gossip(peers, asks, encrypted)
         self.deadline = NEVER  # of the next round
         self._us = us
         self._dialect = dialect
@@ -48,6 +50,7 @@ class Rendezvous:
         self._out = out
         self._period = period
         self._greet = greet
+        self._accepts = accepts
         self._discover = discover
         self._let_go = let_go
 
@@ -125,10 +128,10 @@ class Rendezvous:
     def receive_gossip(self, teller: Peer, content: Frames, now: float) -> None:
         """Meet the nodes of which a peer tells us, or end the peer if it says goodbye."""
         for entry in self.gossip.receive(teller, content):
-            if entry.endpoint:
-                self._discover(UUID(bytes=entry.key), entry.endpoint, now)
-            else:
+            if not entry.endpoint:
                 self._let_go(teller)
+            elif entry.key not in self._peers and self._accepts(teller.key, entry.endpoint):
+                self._discover(UUID(bytes=entry.key), entry.endpoint, now)
 
     def _tell(self, telling: Telling) -> None:
         self._out.send_all(telling.peers, lambda dialect: dialect.whisper(0, telling.content))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from time import time as wall_clock
 from uuid import UUID
 
@@ -16,10 +17,21 @@ from zambezi.zre.logpublisher import LogPublisher
 
 
 class Reporter:
-    """Reports what a node does to every log service among its peers."""
+    """Reports what a node does to every log service among its peers.
 
-    def __init__(self, uuid: UUID, reactor: Reactor, options: Options, chance: random.Random | None = None) -> None:
+    `accepts` decides whether we connect to an endpoint that a peer named.
+    """
+
+    def __init__(
+        self,
+        uuid: UUID,
+        reactor: Reactor,
+        options: Options,
+        accepts: Callable[[UUID, str], bool],
+        chance: random.Random | None = None,
+    ) -> None:
         self._hash = log.hash_of(uuid)
+        self._accepts = accepts
         self._publisher = LogPublisher(reactor, options, chance)
         self._services: dict[UUID, str] = {}  # the endpoints of services, by the peer that offers one
 
@@ -57,7 +69,7 @@ class Reporter:
 
     def _find_service(self, event: Enter) -> None:
         endpoint = event.headers.get(log.SERVICE)
-        if endpoint is None:
+        if endpoint is None or not self._accepts(event.peer, endpoint):
             return
         known = endpoint in self._services.values()
         self._services[event.peer] = endpoint

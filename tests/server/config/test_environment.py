@@ -15,7 +15,14 @@ def config_of(path: Path, text: str = "") -> Config:
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> Path:
+def keys(bare_keys: Path) -> Path:
+    write_pair(bare_keys, "mesh", KeyPair.generate())
+    return bare_keys
+
+
+@pytest.fixture
+def bare_keys(tmp_path: Path) -> Path:
+    """Return a key directory without a key for the mesh."""
     path = tmp_path / "keys"
     write_pair(path, "server", KeyPair.generate())
     write_pair(path / "allowed", "ann", KeyPair.generate())
@@ -83,7 +90,7 @@ def test_a_mesh_key_that_does_not_exist(tmp_path: Path, keys: Path) -> None:
 
 
 def test_a_server_with_keys_needs_a_key_for_a_mesh_on_a_real_network(
-    tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, bare_keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ipaddress import IPv4Interface
 
@@ -93,8 +100,18 @@ def test_a_server_with_keys_needs_a_key_for_a_mesh_on_a_real_network(
     assert (found.path, found.is_mistake) == (("zre", "interface"), True)
     assert "zambezi keygen mesh" in found.problem
     assert examine(config_of(tmp_path, '[zre]\ninterface = "eth7"\nclear = true')) == []
-    write_pair(keys, "mesh", KeyPair.generate())
+    write_pair(bare_keys, "mesh", KeyPair.generate())
     assert examine(config_of(tmp_path, '[zre]\ninterface = "eth7"')) == []
+
+
+def test_a_server_with_keys_needs_a_key_for_a_mesh_on_loopback_too(tmp_path: Path, bare_keys: Path) -> None:
+    found = only(config_of(tmp_path))
+    assert (found.path, found.is_mistake) == (("zre", "interface"), True)
+    assert "the mesh on lo" in found.problem
+    for accepted in ("clear = true", "enabled = false", f'key = "{bare_keys}/server.key"'):
+        assert examine(config_of(tmp_path, f"[zre]\n{accepted}")) == []
+    write_pair(bare_keys, "mesh", KeyPair.generate())
+    assert examine(config_of(tmp_path)) == []
 
 
 def test_a_missing_directory_of_results_is_a_warning(tmp_path: Path, keys: Path) -> None:

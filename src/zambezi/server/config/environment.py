@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from zambezi.errors import ZambeziError
 from zambezi.server.config.lines import KeyPath
-from zambezi.server.keydir import MESH, KeyDirectory
+from zambezi.server.keydir import MESH, SECRET, KeyDirectory
 from zambezi.zmtp.keys import read_pair
 from zambezi.zre.interfaces import choose
 
@@ -97,12 +97,12 @@ def _mesh(config: Config) -> Iterator[Finding]:
     except ZambeziError as error:
         yield Finding(("zre", "interface"), str(error))
         return
-    outside = [str(one) for one in chosen if not one.where.is_loopback]
     keys = config.server.keys
-    if keys and outside and not (zre.key or zre.clear or (Path(keys) / MESH).exists()):
+    has_keys = bool(keys) and (Path(keys) / SECRET).exists()  # otherwise `_keys` says what is missing
+    if has_keys and not (zre.key or zre.clear or (Path(keys) / MESH).exists()):
         yield Finding(
             ("zre", "interface"),
-            f"the mesh on {outside[0]} would not be encrypted, although [server] has keys: make a key for all nodes of "
+            f"the mesh on {chosen[0]} would not be encrypted, although [server] has keys: make a key for all nodes of "
             f"the mesh with zambezi keygen mesh --directory {keys}, or set clear = true in [zre]",
         )
 

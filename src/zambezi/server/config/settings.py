@@ -100,6 +100,14 @@ class MCollectiveConfig:
     enabled: bool = _note("whether this service runs", True)
     endpoint: str = _note("the address to listen on", "tcp://127.0.0.1:61616")
     journal: list[str] = _note("topics (glob patterns) to journal in the stream `mcollective`", [])
+    max_topics: int = _note("the maximum number of topics with subscribers", 100_000, bounds=_MANY)
+    max_topics_per_client: int = _note("the maximum number of topics that a client subscribes to", 1_000, bounds=_MANY)
+    max_topics_per_user: int = _note(
+        "the maximum number of topics that the clients of a user make", 10_000, bounds=_MANY
+    )
+    max_topics_per_address: int = _note(
+        "the maximum number of topics that the clients at an address make", 10_000, bounds=_MANY
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +120,7 @@ class ZreConfig:
     seeds: list[str] = _note("mailbox endpoints of peers, for networks without broadcast", [])
     beacon_port: int = _note("the UDP port of the beacons", 5670, bounds=(1, 65535))
     key: str = _note("the key file that encrypts the mesh; empty: mesh.key of [server] keys, if it exists", "")
-    clear: bool = _note("allow a mesh without encryption on a real network although [server] has keys", False)
+    clear: bool = _note("allow a mesh without encryption although [server] has keys", False)
 
 
 @dataclass(frozen=True, slots=True)
