@@ -28,7 +28,7 @@ from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.errors import ProtocolError, ZmtpError
 from zambezi.zmtp.frames import COMMAND, LONG, Batch, CommandFrame, Decoder, Message, encode_command, wire_size
 from zambezi.zmtp.greeting import Greeting
-from zambezi.zmtp.mechanism import NOT_ALLOWED, Incompatible, Refused, Terms
+from zambezi.zmtp.mechanism import NOT_ALLOWED, Incompatible, Refused, Terms, no_check
 from zambezi.zmtp.security import Null, Security
 
 # The types that each socket type can talk to (37/ZMTP, "The Socket-Type Property").
@@ -295,6 +295,8 @@ class Connection:
 
     def _begin_traffic(self, now: float) -> Ready:
         self.state = State.TRAFFIC
+        # Without this cycle, the memory of an unfinished message is free as soon as the connection ends.
+        self.mechanism.check = no_check
         if self._heartbeat is not None:
             self._next_ping = now + self._heartbeat.interval
         properties = self.mechanism.peer
