@@ -38,7 +38,7 @@ from zambezi.zmtp.frames import (
     wire_size,
 )
 from zambezi.zmtp.greeting import Greeting
-from zambezi.zmtp.mechanism import NOT_ALLOWED, Incompatible, Refused, Terms
+from zambezi.zmtp.mechanism import NOT_ALLOWED, Incompatible, Refused, Terms, no_check
 from zambezi.zmtp.security import Null, Security
 
 # The types that each socket type can talk to (37/ZMTP, "The Socket-Type Property").
@@ -306,6 +306,8 @@ class Connection:
 
     def _begin_traffic(self, now: float) -> Ready:
         self.state = State.TRAFFIC
+        # Without this cycle, the memory of an unfinished message is free as soon as the connection ends.
+        self.mechanism.check = no_check
         if self._heartbeat is not None:
             self._next_ping = now + self._heartbeat.interval
         properties = self.mechanism.peer

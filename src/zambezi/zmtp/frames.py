@@ -294,7 +294,7 @@ class Decoder(_BatchBuilder):
 
     @property
     def unfinished(self) -> int:
-        held = super().unfinished
+        held = self.carried + FRAME_COST * len(self._frames)
         if self.missing and not self._skipping:
             # The size of a message's frame is in the sum already, all of it; that of a command is not.
             held += FRAME_COST * len(self._body) - self.missing

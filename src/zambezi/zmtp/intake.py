@@ -5,6 +5,9 @@ there. So the process has a bound for all of them together. When it is exceeded,
 unfinished messages take the most memory for the longest time (bytes times seconds): an honest peer finishes its
 message, however large, and begins anew; an attacker's messages stay and grow old.
 
+Reads of a busy connection nearly always end in the middle of a message. So messages of less than `SMALL` bytes are not
+counted: the number of connections bounds those.
+
 The sockets of a process can be in several threads. So a lock guards the sums, and each connection is closed by its own
 event loop.
 """
@@ -15,6 +18,7 @@ import threading
 from typing import Final, Protocol
 
 BOUND: Final = 1 << 29
+SMALL: Final = 16 * 1024
 _RELIEF: Final = 8  # one of so many parts is freed at once, so that the search for the worst does not run at every read
 
 
@@ -28,24 +32,23 @@ class Unfinished(Protocol):
 class Intake:
     """The connections with unfinished messages, and the sum of their bytes."""
 
-    __slots__ = ("_bytes", "_lock", "_since", "bound", "total")
+    __slots__ = ("_lock", "_noted", "bound", "total")
 
     def __init__(self, bound: int = BOUND) -> None:
         self.bound = bound
         self.total = 0
         self._lock = threading.Lock()
-        self._bytes: dict[Unfinished, int] = {}
-        self._since: dict[Unfinished, float] = {}  # when the unfinished message began
+        self._noted: dict[Unfinished, tuple[int, float]] = {}  # its bytes, and when the message began
 
     def note(self, link: Unfinished, octets: int, now: float, began: bool) -> None:
         """Note the bytes of a link's unfinished message. `began` says that the message has just begun."""
         with self._lock:
-            self.total += octets - self._bytes.pop(link, 0)
-            since = self._since.pop(link, now)
+            before, since = self._noted.get(link, (0, now))
+            self.total += octets - before
             if not octets:
+                self._noted.pop(link, None)
                 return
-            self._bytes[link] = octets
-            self._since[link] = now if began else since
+            self._noted[link] = octets, now if began else since
             worst = self._take_worst(now) if self.total > self.bound else []
         for one, held in worst:
             one.cut_off_soon(
@@ -55,16 +58,17 @@ class Intake:
 
     def _take_worst(self, now: float) -> list[tuple[Unfinished, int]]:
         """Remove the worst connections, until there is room again; return them with their bytes."""
-        since = self._since
-        # The second that is added makes the size decide between messages that have just begun.
-        ranked = sorted(self._bytes, key=lambda link: self._bytes[link] * (now - since[link] + 1.0), reverse=True)
+
+        def cost(link: Unfinished) -> float:
+            octets, since = self._noted[link]
+            return octets * (now - since + 1.0)  # of messages that have just begun, the largest costs the most
+
         target = self.bound - self.bound // _RELIEF
         worst = []
-        for link in ranked:
+        for link in sorted(self._noted, key=cost, reverse=True):
             if self.total <= target:
                 break
-            held = self._bytes.pop(link)
-            del since[link]
+            held, _ = self._noted.pop(link)
             self.total -= held
             worst.append((link, held))
         return worst

@@ -45,6 +45,10 @@ class Terms:
     message_limit: int = 1 << 28
 
 
+def no_check(_: Mapping[str, bytes]) -> None:
+    """Accept any metadata of a peer."""
+
+
 class Mechanism:
     """The base of the mechanisms, and the part of the handshake that they share: metadata and ERROR."""
 
@@ -68,7 +72,7 @@ class Mechanism:
         self.user = ""
         self.failure: ProtocolError | None = None
         self.assembler: Assembler | None = None  # of the messages, if the decoder does not see their frames
-        self.check: Callable[[Mapping[str, bytes]], None] = lambda _: None
+        self.check: Callable[[Mapping[str, bytes]], None] = no_check
 
     @property
     def complete(self) -> bool:

@@ -156,9 +156,13 @@ class StreamLink:
         """Count the bytes of an unfinished message, and limit the time for which the peer can be silent in it."""
         if self._gone:
             return
-        self._incoming = self.connection.unfinished
-        intake.PROCESS.note(self, self._incoming, self._transport.reactor.time(), began)
-        if self._incoming and self._timer is None:
+        octets = self.connection.unfinished
+        if octets < intake.SMALL:
+            octets = 0
+        if octets or self._incoming:
+            self._incoming = octets
+            intake.PROCESS.note(self, octets, self._transport.reactor.time(), began)
+        if self._timer is None:
             self._arm()
 
     def cut_off_soon(self, reason: str) -> None:

@@ -79,6 +79,7 @@ def test_sizes_and_times_can_have_units() -> None:
         ("[zre]\nbeacon_port = 70000", "z.toml:2: beacon_port must be 1 to 65535, not 70000"),
         ("[zeps]\nmax_streams = 0", "z.toml:2: max_streams must be 1 to 10000000, not 0"),
         ("[zeps.journal]\nsegment = 1", 'z.toml:2: segment must be "64K" to "1024T", not 1'),
+        ("[server]\nmax_unfinished = 1048576", "z.toml:2: one message can be larger than all unfinished messages"),
         ("[zeps.journal]\nkeep_bytes = inf", 'z.toml:2: keep_bytes must be a size such as "10G" or 4096, not Inf'),
         ("[zeps.journal]\nkeep = 1e308", 'z.toml:2: keep must be 1 to "36600d", not 1e+308'),
         ('[server]\ndata = " "', "z.toml:2: name a directory"),
