@@ -4,8 +4,8 @@
 
 Each measurement starts a new broker with an empty directory, a process that publishes and one that subscribes. A broker
 that is not installed is left out, and the output says why. All brokers keep messages in files, and none waits for an
-fsync at each message: Zambezi and Redis sync every second, NATS every two minutes. Zambezi also syncs before it confirms
-the last message; `python -m bench.durability` measures publishers that wait for each confirmation.
+fsync at each message: Zambezi and Redis sync every second, NATS every two minutes. Zambezi also syncs before it
+confirms the last message; `python -m bench.durability` measures publishers that wait for each confirmation.
 
 `cost` is the processor time of the broker (all threads, user and system) per delivery, including the cost of publishing
 and journalling. Publishers and subscribers are raw sockets that look only for the last message, so the result does not

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from tests.zeps.journal.streams import append, consistent, held
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.identity import STREAM, read_identity
+from zambezi.zeps.journal.segment import Files
 
 
 def test_a_second_store_is_refused_and_the_error_names_the_process(tmp_path: Path) -> None:
@@ -318,3 +320,16 @@ def test_a_name_that_the_disk_does_not_have_is_not_there(tmp_path: Path, monkeyp
         store.make("a")
         store.make("a")
         assert store.open("a").last == 0
+
+
+def test_a_stop_syncs_the_streams_in_parallel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sync waits until four are under way."""
+    together = threading.Barrier(4, timeout=60)
+    store = Store(tmp_path)
+    for number in range(8):
+        append(store.open(f"s{number}"), b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "sync", lambda files: together.wait())
+        store.close()
+    assert not together.broken
+    assert not list(tmp_path.glob("*/unsynced"))
