@@ -22,6 +22,7 @@ from zambezi.zeps.directory import microseconds_of
 from zambezi.zeps.errors import JournalError, OutOfRange
 from zambezi.zeps.layout import PUBLISH
 
+STREAM: Final = "mcollective"  # the stream that keeps the topics
 _LENGTH: Final = Struct(">I")
 _LONGEST: Final = 255  # bytes of a routing key
 _READ_AT_ONCE: Final = 1 << 18  # bytes
@@ -93,7 +94,7 @@ def _kept(block: Block, topics: set[bytes]) -> Iterator[Kept]:
 
 
 def _split(body: bytes) -> list[bytes]:
-    """Return the long strings of a body; none if the body has another form, since any client can publish here."""
+    """Return the long strings of a body; none if the body has another form, as in a journal of another program."""
     parts = []
     position = 0
     while position < len(body):

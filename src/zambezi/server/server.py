@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from zambezi.errors import ZambeziError
 from zambezi.mcollective.asyncio import Middleware
-from zambezi.server.archive import StreamArchive
+from zambezi.server.archive import STREAM, StreamArchive
 from zambezi.server.config import Config, JournalConfig
 from zambezi.server.errors import ServerError, SettingError
 from zambezi.server.keydir import KeyDirectory
@@ -49,7 +49,7 @@ class Server:
     def __init__(self, config: Config | None = None) -> None:
         self.config = config or Config()
         self.endpoints: dict[str, str] = {}  # the bound endpoint of each service
-        self.rules = Rules(self.config.rules)
+        self.rules = Rules(self.config.rules, own=(STREAM, self.config.log.stream))
         self.broker: Broker | None = None
         self.middleware: Middleware | None = None
         self.node: Node | None = None
@@ -107,6 +107,7 @@ class Server:
                 message=zeps.max_message,
             ),
             allow=self.rules.allow,
+            own=self.rules.own,
             multicast={name: one.multicast for name, one in zeps.streams.items() if one.multicast},
             group_key=keys.group_key if keys else b"",
         )
@@ -118,7 +119,7 @@ class Server:
         mcollective = self.config.mcollective
         archive = None
         if mcollective.journal:
-            archive = StreamArchive(self._stream("mcollective", "mcollective.journal"), mcollective.journal)
+            archive = StreamArchive(self._stream(STREAM, "mcollective.journal"), mcollective.journal)
         middleware = Middleware(
             rules=self.rules.topics,
             archive=archive,
