@@ -26,6 +26,7 @@ from zambezi.server import Server
 from zambezi.server.errors import ServerError
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.errors import JournalFull
+from zambezi.zmtp.keys import KeyPair, write_pair
 
 HIGH_WATER = 64 * 1024  # bytes of asyncio's buffer for a connection; a writer waits when it has more
 
@@ -162,6 +163,36 @@ async def test_without_the_token_only_the_health_is_shown(tmp_path: Path) -> Non
         assert (await browser.get("/?token=wrong")).status == 401
         assert (await browser.get("/?token=secret")).status == 200
         assert (await browser.get("/api/state")).status == 200, "the token is in a cookie now"
+
+
+@in_loop
+async def test_a_console_without_a_token_is_off_if_the_server_has_keys(tmp_path: Path) -> None:
+    write_pair(tmp_path / "keys", "server", KeyPair.generate())
+    (tmp_path / "keys" / "allowed").mkdir()
+    config = config_for(tmp_path)
+    config = dataclasses.replace(
+        config,
+        server=dataclasses.replace(config.server, keys=str(tmp_path / "keys")),
+        console=dataclasses.replace(config.console, port=0),
+    )
+    async with Server(config) as server, Console(server) as page, aiohttp.ClientSession(page.url) as browser:
+        assert page.is_off
+        for path in (
+            "/",
+            "/?token=",
+            "/api/state",
+            "/api/live",
+            "/api/tail?stream=x",
+            "/metrics",
+            "/static/console.js",
+        ):
+            answer = await browser.get(path, headers={"Authorization": "Bearer "})
+            assert (answer.status, "set token in [console]" in await answer.text()) == (403, True)
+        assert (await browser.get("/healthz")).status == 200
+        assert server.broker is not None
+        server.broker.engine.find_or_make("prices").journal.failed = "the disk is gone"
+        answer = await browser.get("/readyz")
+        assert (answer.status, "prices" in await answer.text()) == (503, False)
 
 
 @in_loop

@@ -66,7 +66,7 @@ class Console:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._config = server.config.console
-        self._guard = Guard(self._config)
+        self._guard = Guard(self._config, has_keys=server.keys is not None)
         app = web.Application(middlewares=[self._enter, self._guard.check])
         app.on_response_prepare.append(harden)
         app.add_routes(
@@ -100,6 +100,11 @@ class Console:
         self._history = History()
         self._sampling: asyncio.Task[None] | None = None
         self.url = ""
+
+    @property
+    def is_off(self) -> bool:
+        """Whether only health checks are answered, because the server has keys and the console has no token."""
+        return self._guard.is_off
 
     async def __aenter__(self) -> Self:
         await self._runner.setup()

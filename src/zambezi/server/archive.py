@@ -22,7 +22,6 @@ from zambezi.zeps.directory import microseconds_of
 from zambezi.zeps.errors import JournalError, OutOfRange
 from zambezi.zeps.layout import PUBLISH
 
-STREAM: Final = "mcollective"  # the stream that keeps the topics
 _LENGTH: Final = Struct(">I")
 _LONGEST: Final = 255  # bytes of a routing key
 _READ_AT_ONCE: Final = 1 << 18  # bytes

@@ -17,8 +17,9 @@ from urllib.parse import quote
 
 from zambezi.errors import ZambeziError
 from zambezi.mcollective.asyncio import Middleware
-from zambezi.server.archive import STREAM, StreamArchive
+from zambezi.server.archive import StreamArchive
 from zambezi.server.config import Config, JournalConfig
+from zambezi.server.config.settings import TOPICS_STREAM
 from zambezi.server.errors import ServerError, SettingError
 from zambezi.server.keydir import KeyDirectory
 from zambezi.server.logs import LogJournal
@@ -49,7 +50,7 @@ class Server:
     def __init__(self, config: Config | None = None) -> None:
         self.config = config or Config()
         self.endpoints: dict[str, str] = {}  # the bound endpoint of each service
-        self.rules = Rules(self.config.rules, own=(STREAM, self.config.log.stream))
+        self.rules = Rules(self.config.rules, own=self.config.own_streams)
         self.broker: Broker | None = None
         self.middleware: Middleware | None = None
         self.node: Node | None = None
@@ -119,7 +120,7 @@ class Server:
         mcollective = self.config.mcollective
         archive = None
         if mcollective.journal:
-            archive = StreamArchive(self._stream(STREAM, "mcollective.journal"), mcollective.journal)
+            archive = StreamArchive(self._stream(TOPICS_STREAM, "mcollective.journal"), mcollective.journal)
         middleware = Middleware(
             rules=self.rules.topics,
             archive=archive,
