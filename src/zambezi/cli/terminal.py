@@ -33,6 +33,11 @@ def plain(text: str) -> str:
     return printable(text).replace("[", r"\[")
 
 
+def warn(text: str) -> None:
+    """Print a warning as one line on standard error."""
+    print(f"zambezi: warning: {printable(text)}", file=sys.stderr, flush=True)
+
+
 def say(text: str) -> None:
     """Print one whole line, from any thread. Characters that the encoding lacks are escaped."""
     encoding = sys.stdout.encoding or "utf-8"

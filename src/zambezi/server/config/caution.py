@@ -65,8 +65,8 @@ def _console(config: Config) -> Iterator[tuple[KeyPath, str]]:
         yield (
             ("console", "host"),
             (
-                f"the console on {console.host} sends its token in clear: let it listen on 127.0.0.1, behind a proxy with "
-                "TLS"
+                f"the console on {console.host} sends its token in clear: let it listen on 127.0.0.1, behind a "
+                "proxy with TLS"
             ),
         )
 

@@ -140,8 +140,8 @@ def _console(config: Config) -> Iterator[Mistake]:
         yield (
             ("console", "token"),
             (
-                f"this token can be guessed: use {_TOKEN} random characters or more; `openssl rand -hex 16` makes a good "
-                "one"
+                f"this token can be guessed: use {_TOKEN} random characters or more; `openssl rand -hex 16` makes "
+                "a good one"
             ),
         )
 
