@@ -20,7 +20,6 @@ ELSEWHERE = {
     "cli/results.py": "spark/pipelines/test_command.py",
     "cli/security.py": "cli/test_peer.py",
     "cli/sub.py": "cli/test_streams.py",
-    "cli/terminal.py": "cli/test_top.py",
     "cli/topics.py": "cli/test_fleet.py",
     "console/door.py": "console/test_console.py",
     "console/guard.py": "console/test_console.py",

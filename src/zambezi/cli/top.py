@@ -214,7 +214,9 @@ class Screen:
                 f"{one['rate']:,.0f}",
                 Text(sparkline(rates), "cyan", no_wrap=True, overflow="crop"),
                 str(one["subscribers"]),
-                Text(printable(one["held"]), "red", no_wrap=True, overflow="ellipsis") if one["held"] else one["sync"],
+                Text(printable(one["held"]), "red", no_wrap=True, overflow="ellipsis")
+                if one["held"]
+                else printable(one["sync"]),
             ]
             rows.append((float("inf") if one["held"] else one["rate"], row))
         columns = ["stream~", "messages#", "size#", "per s#", "rate~", "readers#", "state~"]
@@ -278,7 +280,7 @@ def _subscribers(clients: Iterable[dict[str, Any]]) -> Section:
                 printable(one["user"] or one["address"]) or "this process",
                 printable(one["stream"]),
                 ", ".join(printable(pattern) or "all" for pattern in one["patterns"]),
-                Text(one["gear"], _GEARS.get(one["gear"], "")),
+                Text(printable(one["gear"]), _GEARS.get(one["gear"], "")),
                 f"{one['lag']:,}",
                 f"{one['delivered']:,}",
             ],
