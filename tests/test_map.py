@@ -21,7 +21,7 @@ ELSEWHERE = {
     "cli/security.py": "cli/test_peer.py",
     "cli/sub.py": "cli/test_streams.py",
     "cli/topics.py": "cli/test_fleet.py",
-    "console/door.py": "console/test_console.py",
+    "console/answers.py": "console/test_door.py",
     "console/guard.py": "console/test_console.py",
     "console/history.py": "console/test_page.py",
     "console/metrics.py": "console/test_console.py",

@@ -66,7 +66,7 @@ def test_the_screen_of_top() -> None:
     }
     client = {"client": 1, "user": NAME, "address": "", "stream": NAME, "patterns": [NAME], "gear": NAME, "lag": 0}
     peer = {"name": NAME, "uuid": "00", "groups": [NAME], "endpoint": NAME}
-    topic = {"topic": NAME, "subscribers": [], "messages": 0, "deliveries": 0}
+    topic = {"topic": NAME, "subscribers": 0, "messages": 0, "deliveries": 0}
     state = {
         "time": 1.0,
         "started": 0.0,

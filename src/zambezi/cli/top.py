@@ -303,7 +303,7 @@ def _topics(topics: Iterable[dict[str, Any]]) -> Section:
     rows: list[tuple[float, Row]] = [
         (
             one["messages"],
-            [printable(one["topic"]), f"{len(one['subscribers']):,}", f"{one['messages']:,}", f"{one['deliveries']:,}"],
+            [printable(one["topic"]), f"{one['subscribers']:,}", f"{one['messages']:,}", f"{one['deliveries']:,}"],
         )
         for one in topics
     ]

@@ -30,6 +30,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 COOKIE: Final = "zambezi-token"
 OPEN: Final = ("/healthz", "/readyz")  # for supervisors and load balancers, which have no token
+METRICS: Final = "/metrics"
 _ELSEWHERE: Final = ("cross-site", "same-site")
 _HEADERS: Final = {
     "Content-Security-Policy": (
