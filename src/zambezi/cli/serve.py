@@ -49,7 +49,8 @@ def add_parser(subparsers: Subparsers) -> None:
         help="run a server: streams, the middleware of fleets, a node of the mesh, the console",
         description=(
             "Run the services of a server, in the foreground, until SIGTERM or Ctrl-C. Options override the "
-            "configuration; zambezi config show prints all its keys. SIGHUP reads rules and retention again."
+            "configuration; zambezi config show prints all its keys. SIGHUP reads rules, journal settings and allowed "
+            "keys again."
         ),
     )
     defaults = Config()

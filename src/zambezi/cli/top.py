@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import time
 import urllib.error
 import urllib.request
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
+VARIABLE: Final = "ZAMBEZI_TOKEN"  # of the environment, which other users cannot see, unlike options
 URL: Final = "http://127.0.0.1:8470"
 PATIENCE: Final = 5.0
 BARS: Final = "▁▂▃▄▅▆▇█"
@@ -58,7 +60,12 @@ def add_parser(subparsers: Subparsers) -> None:
         ),
     )
     parser.add_argument("--console", metavar="URL", default=URL, help=f"the URL of the console (default: {URL})")
-    parser.add_argument("--token", metavar="TOKEN", default="", help="the token of the console, if it has one")
+    parser.add_argument(
+        "--token",
+        metavar="TOKEN",
+        default=os.environ.get(VARIABLE, ""),
+        help=f"the token of the console, if it has one (default: the environment variable {VARIABLE})",
+    )
     parser.add_argument(
         "--interval", metavar="TIME", type=seconds, default=1.0, help="the time between updates (default: 1s)"
     )
@@ -133,7 +140,7 @@ def ask(url: str, token: str) -> dict[str, Any]:
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310
             state = json.load(answer)
     except urllib.error.HTTPError as error:
-        advice = "; give its token with --token" if error.code == 401 else ""
+        advice = f"; give its token with --token or ${VARIABLE}" if error.code == 401 else ""
         raise TopError(f"the console at {url} answers {error.code} {error.reason}{advice}") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
