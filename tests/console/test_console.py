@@ -317,6 +317,9 @@ async def test_only_static_files_are_served(tmp_path: Path) -> None:
             "/static/%2e%2e/console.py",
             "/static/..%2fconsole.py",
             "/static//etc/passwd",
+            "/static/" + "a" * 5000,
+            "/static/" + "%C3%A9" * 200,
+            "/static/%00",
         ):
             url = URL(str(browser._base_url).rstrip("/") + path, encoded=True)
             async with aiohttp.ClientSession() as plain:
@@ -333,7 +336,7 @@ async def test_following_a_missing_stream_does_not_create_it(tmp_path: Path) -> 
         assert server.broker.engine.streams == []
 
 
-@pytest.mark.parametrize("since", ["0001-01-01T00:00+23:59", "9999-12-31T23:59:59-23:59", "²"])
+@pytest.mark.parametrize("since", ["0001-01-01T00:00+23:59", "9999-12-31T23:59:59-23:59", "²", "9" * 5000])
 @in_loop
 async def test_a_time_out_of_range_is_refused(tmp_path: Path, since: str) -> None:
     async with shown(tmp_path) as (server, browser):

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from tests.console.test_console import shown
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.console import console
 from zambezi.console.answers import FRESH, PIECE, Answer, encode, pieces
-from zambezi.console.door import Door
+from zambezi.console.door import REQUEST, Door
 
 HIGH_WATER = 64 * 1024  # bytes of asyncio's buffer for a connection; a writer waits when it has more
 LARGE = {"text": "x" * 8_000_000}  # more than the buffers of the kernel
@@ -193,11 +194,41 @@ async def test_a_connection_ends_although_its_answers_are_never_read(
     monkeypatch.setattr("zambezi.console.door.KEPT", 0.5)
     async with visited(tmp_path, Door(answer=0.5), monkeypatch) as visitors:
         (raw,) = await visitors.connect()
-        for _ in range(2000):
+        for _ in range(200):
             raw.get("/static/console.js")
         raw.writer.write(b"nonsense\r\n\r\n")
         await eventually(lambda: visitors.door.turned_away == 1)
         assert not visitors.door._visits
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /" + b"a" * REQUEST,
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * REQUEST,
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999\r\n\r\n" + b"x" * REQUEST,
+        b"GET /api/live HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * REQUEST,
+    ],
+    ids=["a long line", "many headers", "a body", "many chunks"],
+)
+@in_loop
+async def test_a_request_that_is_too_long_is_not_even_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_: bytes
+) -> None:
+    parsed: list[int] = []
+    receive = web.RequestHandler.data_received
+
+    def count(handler: web.RequestHandler, data: bytes) -> None:
+        parsed.append(len(data))
+        receive(handler, data)
+
+    monkeypatch.setattr(web.RequestHandler, "data_received", count)
+    async with visited(tmp_path, Door(), monkeypatch) as visitors:
+        (raw,) = await visitors.connect()
+        raw.writer.write(request_)
+        await raw.ended()
+        assert visitors.door.turned_away == 1
+        assert sum(parsed) <= REQUEST
 
 
 @in_loop

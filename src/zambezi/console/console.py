@@ -58,6 +58,8 @@ _log: Final = logging.getLogger("zambezi.console")
 _log.addFilter(is_ours)
 
 EVERY: Final = 1.0  # seconds between two states
+LONGEST_PATH: Final = 200  # bytes of the path of a request
+SEQUENCE: Final = 20  # digits
 TAIL_WINDOW: Final = 256 * 1024  # bytes that the broker may send ahead of a page
 SEND_BUFFER: Final = 128 * 1024  # bytes of a connection that the kernel keeps
 TAIL_BODY: Final = 4096  # bytes of a body that the page gets
@@ -80,8 +82,8 @@ class Console:
             [
                 web.get("/", self._page),
                 web.get("/api/state", self._state.send),
-                web.get("/api/live", self._live),
-                web.get("/api/tail", self._tail),
+                web.get("/api/live", self._live, allow_head=False),
+                web.get("/api/tail", self._tail, allow_head=False),
                 web.get("/api/history", Answer(lambda: encode(self._history.told())).send),
                 web.get("/api/log", Answer(lambda: encode(recent_logs(server))).send),
                 web.get("/api/results", Answer(lambda: encode(latest_results(self._config.results))).send),
@@ -147,6 +149,8 @@ class Console:
     @web.middleware
     async def _enter(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         with self._door.enter(request):
+            if len(os.fsencode(request.path)) > LONGEST_PATH:
+                raise web.HTTPNotFound  # the system refuses such names of files with an error, which would be logged
             return await handler(request)
 
     # The page, and its data
@@ -255,7 +259,7 @@ def _shown(message: Message) -> bytes:
 def _since(text: str) -> Since:
     if text in _PLACES:
         return _PLACES[text]
-    if text.isdecimal():
+    if text.isdecimal() and len(text) <= SEQUENCE:
         return int(text)
     try:
         return datetime.fromisoformat(text).astimezone(UTC)

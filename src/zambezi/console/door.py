@@ -8,6 +8,9 @@ deadline, and the door aborts a connection that misses it:
 - the first request must have arrived `PATIENCE` seconds after the connection, and another one `KEPT` after an answer;
 - an answer must have been read `ANSWER` seconds after its request, and so must each event of a follower.
 
+A connection that sends more than `REQUEST` bytes before its request is answered is aborted, too: all requests are
+short, and parsing others would take the time of the streams.
+
 If too many connections are open, a new one takes the place of the connection that has been idle longest. Requests in
 progress never take all places: `ROOM` places are left for health checks, and for some scrapes of the metrics.
 """
@@ -31,6 +34,7 @@ FOLLOWERS: Final = 128  # connections that follow the state or a stream
 PATIENCE: Final = 10.0  # seconds until the whole first request must have arrived
 ANSWER: Final = 10.0  # seconds until an answer, or an event of a follower, must have been read
 KEPT: Final = 30.0  # seconds between two requests
+REQUEST: Final = 16 * 1024  # bytes of a request
 
 
 def is_ours(record: logging.LogRecord) -> bool:
@@ -52,6 +56,7 @@ class Visit(asyncio.Protocol):
         self._door = door
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self.received = 0  # bytes since the last answer
         self.handler = handler
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -61,7 +66,11 @@ class Visit(asyncio.Protocol):
         self._door.came(self)
 
     def data_received(self, data: bytes) -> None:
-        self.handler.data_received(data)
+        self.received += len(data)
+        if self.received > REQUEST:
+            self._door.turn_away(self)
+        else:
+            self.handler.data_received(data)
 
     def eof_received(self) -> None:
         self.handler.eof_received()
@@ -159,6 +168,7 @@ class Door:
         finally:
             if request.protocol in self._visits and visit is not None:
                 self._idle[visit] = None
+                visit.received = 0
                 visit.set_deadline(KEPT)
 
     @contextmanager
