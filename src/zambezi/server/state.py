@@ -33,7 +33,7 @@ LONG: Final = 200  # characters of a text that a peer chose freely
 def id_of(stream: str) -> str:
     """Return the name of a stream in characters that are safe everywhere, also if the name is not UTF-8.
 
-    >>> id_of("prices"), id_of("\udcff"), name_of("%FF") == "\udcff"
+    >>> id_of("prices"), id_of("\\udcff"), name_of("%FF") == "\\udcff"
     ('prices', '%FF', True)
     """
     return quote(as_bytes(stream), safe="")

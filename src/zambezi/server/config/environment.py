@@ -93,7 +93,11 @@ def _keys(config: Config) -> Iterator[Finding]:
 def _writable(keys: Path) -> Iterator[Finding]:
     """Yield the key directory, `allowed/` and its files, as far as other users can change them."""
     allowed = keys / ALLOWED
-    modes = {path: _mode(path) for path in [keys, allowed, *sorted(allowed.iterdir())]}
+    try:
+        files = sorted(allowed.iterdir())
+    except OSError:
+        files = []  # this user cannot list the directory, and so allows no key
+    modes = {path: _mode(path) for path in [keys, allowed, *files]}
     by_all = [str(path) for path, mode in modes.items() if mode & stat.S_IWOTH]
     by_group = [str(path) for path, mode in modes.items() if mode & stat.S_IWGRP and not mode & stat.S_IWOTH]
     for paths, users, is_mistake in ((by_all, "every user of this machine", True), (by_group, "a group", False)):
