@@ -68,6 +68,17 @@ def test_missing_files_are_mistakes_unless_the_configuration_is_for_another_mach
     assert cli.main(["config", "check", "--elsewhere", str(path)]) == 0
 
 
+def test_unsafe_settings_are_warnings_also_for_another_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "zambezi.toml"
+    path.write_text(f'[server]\ndata = "{tmp_path}"\n[zeps]\nendpoint = "tcp://0.0.0.0:5671"\n')
+    for elsewhere in ([], ["--elsewhere"]):
+        assert cli.main(["config", "check", *elsewhere, str(path)]) == 0
+        warning, _ = capsys.readouterr().out.splitlines()
+        assert warning.startswith(f"warning: {path}:4: every machine that reaches tcp://0.0.0.0:5671 has full access")
+
+
 def test_a_warning_is_not_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "zambezi.toml"
     path.write_text(f'[server]\ndata = "{tmp_path}"\n[console]\nresults = "{tmp_path}/none"\n')

@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi import cli
 from zambezi.cli import fleet, topics
+from zambezi.cli.terminal import Console
 from zambezi.mcollective.sync import Connector, Middleware
 from zambezi.zmtp import Authenticator, CurveServer, KeyPair, write_pair
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import fcntl
 import os
@@ -11,6 +12,7 @@ import socket
 import struct
 import subprocess
 import termios
+from ipaddress import IPv4Interface
 from pathlib import Path
 from uuid import UUID
 
@@ -20,9 +22,12 @@ from tests.cli.mesh_processes import COMMAND, Running, free_port, run
 from tests.zmtp.waiting import PATIENCE
 from zambezi import cli
 from zambezi.cli import mesh
+from zambezi.cli import node as node_options
 from zambezi.cli.node import Patience
+from zambezi.zmtp.keys import KeyPair, write_pair
 from zambezi.zre.errors import ZreError
 from zambezi.zre.events import Exit, Shout, Whisper
+from zambezi.zre.interfaces import Interface
 from zambezi.zre.node import PeerInfo
 from zambezi.zre.simulation import Plan, Report
 from zambezi.zre.sync import Node
@@ -240,6 +245,26 @@ def test_errors_are_reported_without_a_traceback(
     errors = capsys.readouterr().err
     assert problem in errors
     assert "Traceback" not in errors
+
+
+def test_a_command_stays_on_this_machine_unless_a_network_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[object] = []
+    monkeypatch.setattr(node_options, "Node", lambda *_, interface, **__: made.append(interface))
+    parser = argparse.ArgumentParser()
+    node_options.add_node_options(parser)
+    node_options.node_of(parser.parse_args([]))
+    assert made == ["lo"]
+    assert capsys.readouterr().err == ""
+    outside = Interface("eth7", IPv4Interface("10.0.0.7/24"), True)
+    monkeypatch.setattr(node_options, "choose", lambda wanted: [outside])
+    node_options.node_of(parser.parse_args(["--interface", "eth7"]))
+    assert made[1:] == [["eth7"]]
+    assert "warning: every machine in the network of eth7 (10.0.0.7) can join this mesh" in capsys.readouterr().err
+    write_pair(tmp_path, "mesh", KeyPair.generate())
+    node_options.node_of(parser.parse_args(["--interface", "eth7", "--key", str(tmp_path / "mesh.key")]))
+    assert capsys.readouterr().err == ""
 
 
 def test_a_closed_pipe_ends_a_watch(here: list[str]) -> None:

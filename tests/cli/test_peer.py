@@ -353,3 +353,12 @@ def test_a_chat_closes_its_socket_and_leaves_no_thread(capsys: pytest.CaptureFix
         assert bob.closed
     assert threading.active_count() <= before + 1  # the I/O thread may have started here
     assert re.search(r"^\[\d+\] hello$", capsys.readouterr().out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("127.0.0.1", False)])
+def test_a_chat_without_keys_warns_if_other_machines_can_join(host: str, warned: bool) -> None:
+    command = [*COMMAND, "--bind", f"tcp://{host}:*"]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert (f"warning: every machine that reaches tcp://{host}:* can join this chat" in done.stderr) == warned

@@ -80,3 +80,16 @@ async def test_a_server_is_found_in_the_mesh_and_journals_topics_and_logs(tmp_pa
             assert message.body.endswith(b"\0\0\0\x04ping")
         async with client.stream("zrelog").subscribe("INFO.ENTER.", since="earliest") as logs:
             assert (await logs.recv(timeout=PATIENCE)).body[:2] == b"\xaa\xa2"
+
+
+@pytest.mark.parametrize("address", ["tcp://0.0.0.0:*", "tcp://127.0.0.1:*"])
+def test_a_server_warns_at_its_start_if_other_machines_can_reach_it_without_keys(tmp_path: Path, address: str) -> None:
+    command = [sys.executable, "-m", "zambezi", "serve", "--only", "zeps", "--zeps", address, "--data", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline().startswith("zeps at ")
+        server.send_signal(signal.SIGTERM)
+        _, logged = server.communicate(timeout=PATIENCE)
+    warned = [json.loads(line)["message"] for line in logged.splitlines() if '"warning"' in line]
+    begin = f"--zeps: every machine that reaches {address} has full access"
+    assert [one.startswith(begin) for one in warned] == ([True] if "0.0.0.0" in address else [])

@@ -12,14 +12,16 @@ from tests.server.test_server import config_for
 from tests.zmtp.waiting import in_loop
 from zambezi import cli
 from zambezi.cli.terminal import Console as Output
-from zambezi.cli.top import Look, Screen, TopError, ask, shares, sparkline
+from zambezi.cli.top import VARIABLE, Look, Screen, TopError, ask, shares, sparkline
 from zambezi.console import Console
 from zambezi.server import Server
 from zambezi.zeps.asyncio import Client
 
 
 @in_loop
-async def test_it_shows_the_streams_of_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_it_shows_the_streams_of_a_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = config_for(tmp_path)
     config = dataclasses.replace(config, console=dataclasses.replace(config.console, port=0, token="secret"))
     async with (
@@ -35,6 +37,8 @@ async def test_it_shows_the_streams_of_a_server(tmp_path: Path, capsys: pytest.C
         assert "prices" in capsys.readouterr().out
         assert await asyncio.to_thread(cli.main, command) == 1
         assert "give its token with --token" in capsys.readouterr().err
+        monkeypatch.setenv(VARIABLE, "secret")
+        assert await asyncio.to_thread(cli.main, command) == 0
 
 
 def test_a_missing_console_is_reported(capsys: pytest.CaptureFixture[str]) -> None:

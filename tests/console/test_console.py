@@ -1,12 +1,13 @@
 """The console's web server: its answers, its limits, and its metrics.
 
-It covers `console`, `door`, `guard`, `history`, `metrics` and `results`; `test_page` covers the page.
+It covers `console`, `guard`, `history`, `metrics` and `results`; `test_page` covers the page.
 """
 
 import asyncio
 import contextlib
 import dataclasses
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,12 +21,14 @@ from tests.server.test_server import config_for
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.console import Console, metrics
 from zambezi.console.console import TAIL_BODY
-from zambezi.console.door import Door
+from zambezi.console.history import History
 from zambezi.console.results import latest_results
-from zambezi.server import Server
+from zambezi.server import Server, state
 from zambezi.server.errors import ServerError
+from zambezi.wire.text import as_text
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.errors import JournalFull
+from zambezi.zmtp.keys import KeyPair, write_pair
 
 HIGH_WATER = 64 * 1024  # bytes of asyncio's buffer for a connection; a writer waits when it has more
 
@@ -165,6 +168,36 @@ async def test_without_the_token_only_the_health_is_shown(tmp_path: Path) -> Non
 
 
 @in_loop
+async def test_a_console_without_a_token_is_off_if_the_server_has_keys(tmp_path: Path) -> None:
+    write_pair(tmp_path / "keys", "server", KeyPair.generate())
+    (tmp_path / "keys" / "allowed").mkdir()
+    config = config_for(tmp_path)
+    config = dataclasses.replace(
+        config,
+        server=dataclasses.replace(config.server, keys=str(tmp_path / "keys")),
+        console=dataclasses.replace(config.console, port=0),
+    )
+    async with Server(config) as server, Console(server) as page, aiohttp.ClientSession(page.url) as browser:
+        assert page.is_off
+        for path in (
+            "/",
+            "/?token=",
+            "/api/state",
+            "/api/live",
+            "/api/tail?stream=x",
+            "/metrics",
+            "/static/console.js",
+        ):
+            answer = await browser.get(path, headers={"Authorization": "Bearer "})
+            assert (answer.status, "set token in [console]" in await answer.text()) == (403, True)
+        assert (await browser.get("/healthz")).status == 200
+        assert server.broker is not None
+        server.broker.engine.find_or_make("prices").journal.failed = "the disk is gone"
+        answer = await browser.get("/readyz")
+        assert (answer.status, "prices" in await answer.text()) == (503, False)
+
+
+@in_loop
 async def test_a_server_that_cannot_journal_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise JournalFull("no space left")
@@ -284,6 +317,9 @@ async def test_only_static_files_are_served(tmp_path: Path) -> None:
             "/static/%2e%2e/console.py",
             "/static/..%2fconsole.py",
             "/static//etc/passwd",
+            "/static/" + "a" * 5000,
+            "/static/" + "%C3%A9" * 200,
+            "/static/%00",
         ):
             url = URL(str(browser._base_url).rstrip("/") + path, encoded=True)
             async with aiohttp.ClientSession() as plain:
@@ -300,60 +336,13 @@ async def test_following_a_missing_stream_does_not_create_it(tmp_path: Path) -> 
         assert server.broker.engine.streams == []
 
 
-@pytest.mark.parametrize("since", ["0001-01-01T00:00+23:59", "9999-12-31T23:59:59-23:59", "²"])
+@pytest.mark.parametrize("since", ["0001-01-01T00:00+23:59", "9999-12-31T23:59:59-23:59", "²", "9" * 5000])
 @in_loop
 async def test_a_time_out_of_range_is_refused(tmp_path: Path, since: str) -> None:
     async with shown(tmp_path) as (server, browser):
         await publish(server, 1)
         async with browser.get("/api/tail", params={"stream": "prices", "since": since}) as answer:
             assert answer.status == 400
-
-
-@in_loop
-async def test_a_silent_connection_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zambezi.console.console.Door", lambda: Door(patience=0.2))
-    async with shown(tmp_path) as (_, browser):
-        url = browser._base_url
-        assert url is not None
-        kept, slow = [await asyncio.open_connection(url.host, url.port) for _ in range(2)]
-        kept[1].write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        assert b" 200 " in await kept[0].readline()
-        slow[1].write(b"GET /healthz HT")
-        with contextlib.suppress(ConnectionError):
-            assert await slow[0].read() == b"", "its request did not arrive in time"
-        await kept[0].readuntil(b"ok\n")
-        kept[1].write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        assert b" 200 " in await kept[0].readline(), "a connection that sent a request stays open"
-        for _, writer in (kept, slow):
-            writer.close()
-
-
-@in_loop
-async def test_connections_and_followers_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zambezi.console.console.Door", lambda: Door(most=4, followers=2))
-    async with shown(tmp_path) as (_, browser):
-        async with browser.get("/api/live") as one, browser.get("/api/live") as two:
-            assert await one.content.readline()
-            assert await two.content.readline()
-            refused = await browser.get("/api/live")
-            assert refused.status == 503
-            url = browser._base_url
-            assert url is not None
-            others = [await asyncio.open_connection(url.host, url.port) for _ in range(6)]
-            with contextlib.suppress(ConnectionError):
-                assert await others[-1][0].read() == b""
-            for _, writer in others:
-                writer.close()
-        await eventually_live(browser)
-
-
-async def eventually_live(browser: aiohttp.ClientSession) -> None:
-    while True:
-        with contextlib.suppress(aiohttp.ClientConnectionError):
-            async with browser.get("/api/live") as live:
-                if live.status == 200:
-                    return
-        await asyncio.sleep(0.01)
 
 
 @in_loop
@@ -394,3 +383,64 @@ async def test_labels_are_bounded_and_valid_utf8(tmp_path: Path, monkeypatch: py
         assert {name for one in samples for name in one.labels} <= {"stream", "gear", "kind", "what", "queue"}
         assert next(one.value for one in samples if one.name == "zambezi_streams") == 4
     assert metrics.label("\udcff") == "\\xff"
+
+
+NASTY = b'\xff[bold red]\x1b[2J"</script>'
+
+
+@in_loop
+async def test_a_name_that_is_not_utf8_can_be_shown_and_followed(tmp_path: Path) -> None:
+    async with shown(tmp_path) as (server, browser):
+        async with Client.connect(server.endpoints["zeps"]) as client:
+            stream = client.stream(as_text(NASTY))
+            await stream.publish(as_text(NASTY), NASTY)
+            await stream.flush()
+        content = await (await browser.get("/api/state")).read()
+        (row,) = json.loads(content.decode("utf-8"))["zeps"]["streams"]
+        assert row["stream"] == '\\xff[bold red]\x1b[2J"</script>'
+        assert not re.search(rb"\\ud[89a-f]", content), "half a character is no valid JSON for many programs"
+        async with browser.get("/api/tail", params={"id": row["id"], "since": "earliest"}) as tail:
+            message = json.loads((await tail.content.readline())[6:])
+        assert message["key"] == row["stream"]
+        assert r"\\xff[bold red]" in await (await browser.get("/metrics")).text()
+        history = History()
+        history.sample(server, 0.0)
+        assert list(history.told()["streams"]) == [row["id"]]
+
+
+@in_loop
+async def test_the_state_has_a_bounded_number_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "ROWS", 3)
+    monkeypatch.setattr(state, "SOME", 0)
+    async with shown(tmp_path) as (server, browser):
+        assert server.broker is not None
+        for number in range(5):
+            server.broker.engine.find_or_make(f"s{number}")
+        async with Client.connect(server.endpoints["zeps"]) as client, contextlib.AsyncExitStack() as stack:
+            for _ in range(4):
+                await stack.enter_async_context(client.stream("s0").subscribe("a"))
+            await eventually(lambda: state.state_of(server)["zeps"]["gears"].total() == 4)
+            found = (await (await browser.get("/api/state")).json())["zeps"]
+        assert [row["stream"] for row in found["streams"]] == ["s0", "s1", "s2"]
+        assert len(found["clients"]) == 3
+        assert (found["totals"]["streams"], found["totals"]["clients"]) == (5, 4)
+        assert [row["patterns"] for row in found["clients"]] == [[], [], []]
+        assert {"lag", "credit"} <= found["streams"][0].keys()
+
+
+@pytest.mark.parametrize(
+    "query", ["stream=%ED%B0%80", "stream=%FF", "id=%25ED%25B0%2580", "stream=p&pattern=%ED%A0%80"]
+)
+@in_loop
+async def test_a_query_that_is_not_utf8_is_no_fault_of_the_console(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, query: str
+) -> None:
+    async with shown(tmp_path) as (server, browser):
+        assert server.broker is not None
+        server.broker.engine.find_or_make("p")
+        url = URL(f"{str(browser._base_url).rstrip('/')}/api/tail?{query}", encoded=True)
+        async with browser.get(url) as answer:
+            assert answer.status == 200
+            if "pattern" not in query:
+                assert b"there is no stream" in await answer.content.readline()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -18,6 +18,7 @@ from tests.server.test_server import config_for
 from zambezi.console import Console
 from zambezi.mcollective.asyncio import Connector
 from zambezi.server import Server
+from zambezi.wire.text import as_text
 from zambezi.zeps.asyncio import Client
 from zambezi.zre.asyncio import Node
 
@@ -26,6 +27,7 @@ CHROMIUM = shutil.which("chromium")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 QUIET += ["--disable-sync", "--no-first-run", "--disable-quic"]
 PATIENCE = 20_000  # milliseconds
+HOSTILE = as_text(b"zz\xff<b>[bold red]\x1b[2J")
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (on Debian: apt-get install chromium)"),
@@ -70,6 +72,9 @@ class Shown:
             constant = client.stream("unchanging")  # the page shows only the latest 500 messages of a tail
             await constant.publish_many([("sensor-1", b"other"), ("sensor-2", b"<b>reading 2</b>\x07")])
             await constant.flush()
+            hostile = client.stream(HOSTILE)
+            await hostile.publish("k", b"from a hostile stream")
+            await hostile.flush()
             reading = asyncio.create_task(self._read(client))
             stream = client.stream("telemetry")
             self.url = console.url
@@ -212,6 +217,12 @@ def test_a_tail_follows_a_stream_and_shows_bodies_as_text(page: Page) -> None:
     expect(page.locator("#tail-table")).not_to_contain_text("sensor-1")
     page.click("#tail-go")
     expect(page.locator("#tail-go")).to_have_text("Follow")
+
+
+def test_a_stream_whose_name_is_not_utf8_is_shown_and_followed(page: Page) -> None:
+    page.keyboard.press("3")
+    page.locator("#stream-table a", has_text=r"zz\xff<b>[bold red]\x1b[2J").click()
+    expect(page.locator("#tail-table")).to_contain_text("from a hostile stream")
 
 
 def test_a_stream_links_to_its_tail(page: Page) -> None:

@@ -29,8 +29,8 @@ def bodies(reporter: Reporter, made: dict[bytes, Topic], now: float) -> list[dic
 
 def test_topics_are_reported_by_name() -> None:
     assert report(topics(b"b", b"kept")) == [
-        TopicReport(b"b", ((b"c0", "ann"),), 2, 3, kept=False),
-        TopicReport(b"kept", ((b"c0", "ann"),), 2, 3, kept=True),
+        TopicReport(b"b", ((b"c0", "ann"),), 1, 2, 3, kept=False),
+        TopicReport(b"kept", ((b"c0", "ann"),), 1, 2, 3, kept=True),
     ]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.test_server import config_for
+from tests.zeps.multicast.ether import Ether, ether
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.cli import logs
 from zambezi.server import Server
@@ -18,6 +19,8 @@ from zambezi.zeps.errors import BrokerError
 from zambezi.zmtp.keys import KeyPair, read_public, write_pair
 from zambezi.zmtp.security import CurveClient
 from zambezi.zre.asyncio import Node
+
+__all__ = ["ether"]
 
 
 @in_loop
@@ -84,6 +87,22 @@ async def test_the_reload_returns_the_settings_that_need_a_restart(tmp_path: Pat
             console=dataclasses.replace(config.console, token="t"),
         )
         assert server.reload(changed) == ["zeps.max_streams", "console.token"]
+
+
+@in_loop
+async def test_new_streams_and_changed_groups_need_a_restart(ether: Ether, tmp_path: Path) -> None:
+    group = "udp://239.77.1.1:5680"
+    config = config_for(tmp_path, streams={"old": JournalConfig(multicast=group), "same": JournalConfig()})
+    async with Server(config) as server:
+        assert server.broker is not None
+        streams = {"same": JournalConfig(keep=60.0, multicast=group), "new": JournalConfig(keep=10.0)}
+        changed = dataclasses.replace(config, zeps=dataclasses.replace(config.zeps, streams=streams))
+        for _ in range(2):  # until the restart
+            differ = server.reload(changed)
+            assert sorted(differ) == ["zeps.streams.new", "zeps.streams.old.multicast", "zeps.streams.same.multicast"]
+        assert server.broker.engine.find("new") is None
+        assert server.broker.groups.keys() == {"old"}
+        assert server.reload(config) == []
 
 
 @in_loop

@@ -17,6 +17,7 @@ from zambezi import __version__
 from zambezi.cli import config, fleet, journal, keygen, log, mesh, peer, pipeline, pub, serve, streams, sub, top, topics
 from zambezi.errors import ZambeziError
 from zambezi.server.errors import ConfigError
+from zambezi.wire.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
 def _fail(*problems: str) -> int:
     with contextlib.suppress(OSError):
         for problem in problems:
-            print(f"zambezi: {' '.join(problem.split())}", file=sys.stderr)
+            print(f"zambezi: {printable(' '.join(problem.split()))}", file=sys.stderr)
     return FAILURE
 
 

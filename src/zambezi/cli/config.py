@@ -29,7 +29,8 @@ def add_parser(subparsers: Subparsers) -> None:
         description=(
             "Report every mistake in a configuration, with its line and what to write instead: mistakes in the file, "
             "and directories, keys and networks that this machine does not have. The exit status is 1 if there is a "
-            "mistake. A warning does not prevent the server from starting. The command changes nothing."
+            "mistake. A warning does not prevent the server from starting: it is about settings that are not safe, or "
+            "not as intended. The server logs all warnings at every start. The command changes nothing."
         ),
     )
     check.add_argument("file", metavar="FILE", type=Path, help="the configuration (zambezi.toml)")
@@ -54,7 +55,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run_check(arguments: argparse.Namespace) -> int:
     file: Path = arguments.file
     wanted = config.read(file)
-    found = [] if arguments.elsewhere else environment.examine(wanted)
+    found = environment.warn(wanted) if arguments.elsewhere else environment.examine(wanted, file)
     placed = [(one.is_mistake, f"{config.place(file, one.path)}: {one.problem}") for one in found]
     if mistakes := [text for is_mistake, text in placed if is_mistake]:
         raise ConfigError(mistakes)

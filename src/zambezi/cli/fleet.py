@@ -21,14 +21,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.table import Table
 
 from zambezi import __version__
 from zambezi.cli.middleware import add_middleware_options
 from zambezi.cli.quantity import seconds
 from zambezi.cli.security import security_of
-from zambezi.cli.terminal import Console, plain, say
+from zambezi.cli.terminal import Console, description_column, say
 from zambezi.mcollective import agents
 from zambezi.mcollective.agents import action, agent
 from zambezi.mcollective.asyncio import Connector as AsyncConnector
@@ -227,7 +227,7 @@ def run_ping(arguments: argparse.Namespace) -> int:
         count = len(outcome.replies)
         table = _new_table("1 node" if count == 1 else f"{count} nodes", "node", "ms", "agents")
         for node, reply in outcome.replies.items():
-            table.add_row(plain(node), f"{times[node] * 1000:.1f}", plain(", ".join(agents_of(reply))))
+            table.add_row(printable(node), f"{times[node] * 1000:.1f}", printable(", ".join(agents_of(reply))))
         Console().print(table)
     else:
         for node, reply in outcome.replies.items():
@@ -297,9 +297,9 @@ def run_call(arguments: argparse.Namespace) -> int:
     elif sys.stdout.isatty():
         table = _new_table(f"{arguments.agent}.{arguments.action}", "node", "status", "ms", "answer")
         for node, reply in outcome.replies.items():
-            table.add_row(plain(node), reply.status, f"{reply.took * 1000:.1f}", plain(_answer(reply)))
+            table.add_row(printable(node), reply.status, f"{reply.took * 1000:.1f}", printable(_answer(reply)))
         for node in outcome.silent:
-            table.add_row(plain(node), "silent", "", "no answer in time")
+            table.add_row(printable(node), "silent", "", "no answer in time")
         Console().print(table)
     else:
         for node, reply in outcome.replies.items():
@@ -353,14 +353,14 @@ def _bar(title: str) -> Iterator[Callable[[Reply, Call], None]]:
     if not console.is_terminal:
         yield lambda *_: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (description_column(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(plain(title), total=None)
+        task = progress.add_task(printable(title), total=None)
         yield lambda _, call: progress.update(task, completed=len(call.replies), total=len(call.expected) or None)
 
 
 def _new_table(title: str, *headings: str) -> Table:
-    table = Table(title=plain(title), title_justify="left")
+    table = Table(title=printable(title), title_justify="left")
     for heading in headings:
         table.add_column(heading, overflow="fold", justify="right" if heading == "ms" else "left")
     return table

@@ -14,14 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.quantity import count, start
 from zambezi.cli.streams import size
 from zambezi.cli.sub import json_body
-from zambezi.cli.terminal import Console, plain, say, table_console
+from zambezi.cli.terminal import Console, description_column, say, table_console
 from zambezi.wire.text import as_bytes, printable
 from zambezi.zeps.block import Block
 from zambezi.zeps.directory import datetime_of, microseconds_of
@@ -182,7 +182,7 @@ def _table(title: str, *columns: tuple[str, Literal["left", "right"]]) -> Table:
 
 def _stream_table(journals: list[Journal], path: Path) -> Table:
     table = _table(
-        f"streams in {plain(str(path))}",
+        f"streams in {printable(str(path))}",
         ("stream", "left"),
         ("messages", "right"),
         ("first", "right"),
@@ -196,7 +196,7 @@ def _stream_table(journals: list[Journal], path: Path) -> Table:
     for journal in journals:
         held = journal.last - journal.first + 1
         table.add_row(
-            plain(journal.name),
+            printable(journal.name),
             f"{held:,}",
             str(journal.first) if held else "-",
             str(journal.last) if held else "-",
@@ -211,7 +211,7 @@ def _stream_table(journals: list[Journal], path: Path) -> Table:
 
 def _segment_table(journal: Journal) -> Table:
     table = _table(
-        f"segments of {plain(journal.name)}, incarnation {journal.incarnation}",
+        f"segments of {printable(journal.name)}, incarnation {journal.incarnation}",
         ("log", "left"),
         ("first", "right"),
         ("last", "right"),
@@ -257,7 +257,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
         with _progress() as progress:
             task = progress.add_task("", total=sum(journal.octets for journal in journals))
             for journal in journals:
-                progress.update(task, description=plain(journal.name))
+                progress.update(task, description=printable(journal.name))
                 damages += _verify(journal, partial(progress.advance, task))
     return 1 if damages else 0
 
@@ -287,7 +287,7 @@ def _verify(journal: Journal, advance: Callable[[int], None]) -> int:
 
 def _progress() -> Progress:
     """Return a progress bar, which is shown only if standard error is a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+    columns = (description_column(), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
     return Progress(
         *columns,
         console=Console(stderr=True),
@@ -453,7 +453,7 @@ def run_export(arguments: argparse.Namespace) -> int:
         after, last = _bounds(journal, arguments)
         prefix = as_bytes(arguments.pattern)
         with _output(arguments.out, arguments.force) as out, _progress() as progress:
-            task = progress.add_task(plain(journal.name), total=_size(journal, after, last))
+            task = progress.add_task(printable(journal.name), total=_size(journal, after, last))
             advance = partial(progress.advance, task)
             if is_zeps and not prefix:
                 written = _export_batches(journal, after, last, out, advance)

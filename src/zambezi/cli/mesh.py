@@ -23,7 +23,7 @@ from rich.table import Table
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.node import Patience, add_node_options, called, next_event, node_of
 from zambezi.cli.quantity import seconds
-from zambezi.cli.terminal import Console, plain, say
+from zambezi.cli.terminal import Console, say
 from zambezi.wire.text import printable
 from zambezi.zre.errors import NodeStopped, ZreError
 from zambezi.zre.events import Enter, Evasive, Event, Exit, Join, Leave, Shout, Silent, Whisper
@@ -164,8 +164,8 @@ def _note(event: Event, states: dict[UUID, str], since: dict[UUID, float]) -> No
 def _table(node: Node, states: dict[UUID, str], since: dict[UUID, float], last: str) -> Table:
     peers = sorted(node.peers, key=lambda peer: (peer.name, peer.uuid))
     table = Table(
-        title=f"{len(peers)} {'peer' if len(peers) == 1 else 'peers'} of {plain(node.name)} at {node.endpoint}",
-        caption=f"{plain(last)}\nCtrl-C ends this" if last else "Ctrl-C ends this",
+        title=f"{len(peers)} {'peer' if len(peers) == 1 else 'peers'} of {printable(node.name)} at {node.endpoint}",
+        caption=f"{printable(last)}\nCtrl-C ends this" if last else "Ctrl-C ends this",
         title_justify="left",
         caption_justify="left",
     )
@@ -173,12 +173,12 @@ def _table(node: Node, states: dict[UUID, str], since: dict[UUID, float], last: 
         table.add_column(heading, overflow="fold", justify="right" if heading == "for" else "left")
     now = time.monotonic()
     for peer in peers:
-        services = "\n".join(plain(f"{name} {value}") for name, value in sorted(peer.headers.items()))
+        services = "\n".join(printable(f"{name} {value}") for name, value in sorted(peer.headers.items()))
         table.add_row(
-            plain(peer.name),
+            printable(peer.name),
             peer.uuid.hex[:8],
-            plain(peer.endpoint.removeprefix("tcp://")),
-            plain(", ".join(sorted(peer.groups))),
+            printable(peer.endpoint.removeprefix("tcp://")),
+            printable(", ".join(sorted(peer.groups))),
             services,
             states.get(peer.uuid, "here"),
             _age(now - since.get(peer.uuid, now)),

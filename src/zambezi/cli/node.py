@@ -9,17 +9,20 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
+from zambezi.cli.terminal import warn
 from zambezi.wire.text import printable
 from zambezi.zmtp.errors import TimedOut
 from zambezi.zmtp.keys import read_pair
 from zambezi.zre.discovery import PORT
 from zambezi.zre.errors import ZreError
 from zambezi.zre.events import Event
+from zambezi.zre.interfaces import choose
 from zambezi.zre.node import PeerInfo
 from zambezi.zre.sync import Node
 
 T = TypeVar("T")
 
+LOOPBACK: Final = "lo"
 GLANCE: Final = 0.05  # seconds between two looks at the node's unsent messages
 
 
@@ -39,7 +42,7 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         help="the name or address of a network interface to find peers on, or '*' for all (can be repeated; default: "
-        "the first that is not loopback)",
+        f"{LOOPBACK}, which keeps the mesh on this machine)",
     )
     options.add_argument(
         "--beacon-port", metavar="PORT", type=port, default=PORT, help=f"the UDP port of the beacons (default: {PORT})"
@@ -59,11 +62,14 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
 
 def node_of(arguments: argparse.Namespace, groups: Iterable[str] = ()) -> Node:
     """Return the node that the options describe."""
-    interface: list[str] | None = arguments.interface
+    interface: str | list[str] = "*" if arguments.interface == ["*"] else arguments.interface or LOOPBACK
+    if arguments.key is None:
+        for outside in [one for one in choose(interface) if not one.where.is_loopback]:
+            warn(f"every machine in the network of {outside} can join this mesh and read its messages: add --key FILE")
     return Node(
         arguments.name or socket.gethostname(),
         groups=groups,
-        interface="*" if interface == ["*"] else interface,
+        interface=interface,
         beacon_port=arguments.beacon_port,
         seeds=arguments.seed,
         keys=read_pair(arguments.key) if arguments.key is not None else None,

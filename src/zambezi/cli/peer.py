@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.security import security_of
-from zambezi.cli.terminal import say
+from zambezi.cli.terminal import say, warn
 from zambezi.p2p import NoSuchPeer, PeerConnected, PeerDisconnected, PeerSocket
+from zambezi.server.config.caution import is_outside
 from zambezi.wire.text import printable
 from zambezi.zmtp import (
     Authenticator,
@@ -27,6 +28,7 @@ from zambezi.zmtp import (
     HandshakeFailed,
     Keyring,
     Listening,
+    Null,
     Refused,
     Retrying,
     SocketEvent,
@@ -85,8 +87,11 @@ def run(arguments: argparse.Namespace) -> int:
             "give an endpoint: --bind tcp://127.0.0.1:5680 on one side, --connect tcp://127.0.0.1:5680 on the other"
         )
     authenticator = Authenticator(keys=Keyring(arguments.allow)) if arguments.allow else None
-    with PeerSocket(security=_security(arguments), authenticator=authenticator, linger=PATIENCE) as socket:
+    security = _security(arguments)
+    with PeerSocket(security=security, authenticator=authenticator, linger=PATIENCE) as socket:
         for endpoint in arguments.bind:
+            if isinstance(security, Null) and is_outside(endpoint):
+                warn(f"every machine that reaches {endpoint} can join this chat, and nothing is encrypted: add --key")
             socket.bind(endpoint)
         for endpoint in arguments.connect:
             socket.connect(endpoint)

@@ -383,7 +383,7 @@ class _Session:
         if final:
             for one in results:
                 self._output.print(result_view(one, self._arguments.rows))
-            self._progress.print(f"the table: {work.deposit.root}\nthe results: {self._results}", highlight=False)
+            self._progress.print(f"the table: {work.deposit.root}\nthe results: {self._results}")
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -432,7 +432,7 @@ def showing(work: Run, console: Console, *, quiet: bool = False) -> Iterator[Non
     ended = threading.Event()
     if not console.is_terminal:
         yield
-        console.print(progress_line(work.pipeline.name, work.progress()), highlight=False)
+        console.print(progress_line(work.pipeline.name, work.progress()))
         return
 
     def draw(live: Live) -> None:

@@ -49,7 +49,8 @@ def add_parser(subparsers: Subparsers) -> None:
         help="run a server: streams, the middleware of fleets, a node of the mesh, the console",
         description=(
             "Run the services of a server, in the foreground, until SIGTERM or Ctrl-C. Options override the "
-            "configuration; zambezi config show prints all its keys. SIGHUP reads rules and retention again."
+            "configuration; zambezi config show prints all its keys. SIGHUP reads rules, journal settings and allowed "
+            "keys again."
         ),
     )
     defaults = Config()
@@ -125,11 +126,10 @@ def checked(arguments: argparse.Namespace) -> tuple[Config, list[str]]:
     wanted = configured(arguments)
     if not any(getattr(wanted, name).enabled for name in SERVICES if name != "log"):
         raise ConfigError(["all services are off, so the server has nothing to run: set enabled = true in one"])
-    found = environment.examine(wanted)
+    found = environment.examine(wanted, arguments.config)
     if mistakes := [_placed(arguments, one.path, one.problem) for one in found if one.is_mistake]:
         raise ConfigError(mistakes)
-    # The server itself reports ignored key files, as they come and go.
-    return wanted, [_placed(arguments, one.path, one.problem) for one in found if one.path != ("server", "keys")]
+    return wanted, [_placed(arguments, one.path, one.problem) for one in found if not one.is_watched]
 
 
 def _placed(arguments: argparse.Namespace, path: KeyPath, problem: str) -> str:
@@ -155,12 +155,12 @@ async def _serve(arguments: argparse.Namespace) -> None:
     # Ignore SIGHUP until the services run: its default action would end the process.
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
     try:
-        async with Server(wanted) as server, _console(server) as url:
+        async with Server(wanted) as server, _console(server) as page:
             loop.add_signal_handler(signal.SIGHUP, _reload, server, arguments)
             for service, endpoint in server.endpoints.items():
                 print(f"{service} at {endpoint}", flush=True)
-            if url:
-                print(f"console at {url}", flush=True)
+            if page:
+                print(page, flush=True)
             security = "CURVE" if wanted.server.keys else "no encryption: every client that can connect has full access"
             data = f"data in {wanted.server.data}" if server.broker is not None else "no data"
             _log.info("%s; %s", data, security)
@@ -206,13 +206,13 @@ def _reload(server: Server, arguments: argparse.Namespace) -> None:
         _log.info("rules and retention were reloaded")
         if differ:
             _log.warning("these changes need a restart: %s", ", ".join(differ))
-        for one in environment.examine(wanted):
+        for one in environment.examine(wanted, arguments.config):
             _log.warning("%s", _placed(arguments, one.path, one.problem))
 
 
 @asynccontextmanager
 async def _console(server: Server) -> AsyncIterator[str]:
-    """Run the console, if it is enabled and installed; give its address, or "" without a console."""
+    """Run the console, if it is enabled and installed; give the line that says where, or "" without a console."""
     if not server.config.console.enabled:
         yield ""
         return
@@ -223,4 +223,4 @@ async def _console(server: Server) -> AsyncIterator[str]:
         yield ""
         return
     async with Console(server) as console:
-        yield console.url
+        yield f"{'health checks' if console.is_off else 'console'} at {console.url}"

@@ -90,7 +90,7 @@ def stream_table(streams: Sequence[StreamInfo]) -> Table:
             f"{one.rate:,.0f}",
             str(one.subscribers),
             _ago(one.last_at),
-            f"held: {printable(one.held)}" if one.held else one.sync,
+            f"held: {printable(one.held)}" if one.held else printable(one.sync),
             *(_group(one) if grouped else ()),
         )
     return table
@@ -126,7 +126,7 @@ def client_table(clients: Sequence[ClientInfo]) -> Table:
             printable(one.user) or "-",
             printable(one.stream),
             ", ".join(printable(pattern) or "all" for pattern in one.patterns),
-            one.gear,
+            printable(one.gear),
             f"{one.lag:,}",
             size(max(0, one.credit)),
             f"{one.delivered:,}",

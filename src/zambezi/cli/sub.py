@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from zambezi.cli.client import add_client_options, client_of
 from zambezi.cli.quantity import count, start
-from zambezi.cli.terminal import say
+from zambezi.cli.terminal import Console, description_column, say
 from zambezi.wire.text import printable
 from zambezi.zeps.client.batch import Message
 from zambezi.zmtp.keys import read_pair
@@ -95,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         task = None
         if not progress.disable:
             last = next((one.last for one in client.streams() if one.stream == arguments.stream), 0)
-            task = progress.add_task(arguments.stream, total=last or None)
+            task = progress.add_task(printable(arguments.stream), total=last or None)
         try:
             with stream.subscribe(
                 arguments.pattern,
@@ -121,7 +120,7 @@ def _progress(arguments: argparse.Namespace) -> Progress:
     """Return a progress bar, which is shown only if the output goes to a file and standard error is a terminal."""
     watched = arguments.until is not None and sys.stderr.isatty() and not sys.stdout.isatty()
     return Progress(
-        TextColumn("{task.description}"),
+        description_column(),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),

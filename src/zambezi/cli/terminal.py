@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import Final
+from typing import Any, Final
 
 from rich import console
+from rich.progress import TextColumn
 
 from zambezi.wire.text import printable
 
@@ -16,7 +17,13 @@ _output = threading.Lock()
 
 
 class Console(console.Console):
-    """A console of Rich that raises `BrokenPipeError` if its reader closes the pipe, as all commands do."""
+    """A console of Rich that shows every text as it is, and raises `BrokenPipeError` if its reader closes the pipe.
+
+    Names and messages come from the network: in a name, `[bold]` or `:boom:` must not become a style or a picture.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -28,9 +35,14 @@ def table_console() -> Console:
     return made if made.is_terminal else Console(width=max(WIDE, made.width))
 
 
-def plain(text: str) -> str:
-    """Return a text from the network for a table of Rich, without control characters or markup."""
-    return printable(text).replace("[", r"\[")
+def description_column() -> TextColumn:
+    """Return the column of a progress bar that shows the description of the task as it is."""
+    return TextColumn("{task.description}", markup=False)
+
+
+def warn(text: str) -> None:
+    """Print a warning as one line on standard error."""
+    print(f"zambezi: warning: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def say(text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import time
 import urllib.error
 import urllib.request
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
+VARIABLE: Final = "ZAMBEZI_TOKEN"  # of the environment, which other users cannot see, unlike options
 URL: Final = "http://127.0.0.1:8470"
 PATIENCE: Final = 5.0
 BARS: Final = "▁▂▃▄▅▆▇█"
@@ -58,7 +60,12 @@ def add_parser(subparsers: Subparsers) -> None:
         ),
     )
     parser.add_argument("--console", metavar="URL", default=URL, help=f"the URL of the console (default: {URL})")
-    parser.add_argument("--token", metavar="TOKEN", default="", help="the token of the console, if it has one")
+    parser.add_argument(
+        "--token",
+        metavar="TOKEN",
+        default=os.environ.get(VARIABLE, ""),
+        help=f"the token of the console, if it has one (default: the environment variable {VARIABLE})",
+    )
     parser.add_argument(
         "--interval", metavar="TIME", type=seconds, default=1.0, help="the time between updates (default: 1s)"
     )
@@ -133,7 +140,7 @@ def ask(url: str, token: str) -> dict[str, Any]:
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310
             state = json.load(answer)
     except urllib.error.HTTPError as error:
-        advice = "; give its token with --token" if error.code == 401 else ""
+        advice = f"; give its token with --token or ${VARIABLE}" if error.code == 401 else ""
         raise TopError(f"the console at {url} answers {error.code} {error.reason}{advice}") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
@@ -214,7 +221,9 @@ class Screen:
                 f"{one['rate']:,.0f}",
                 Text(sparkline(rates), "cyan", no_wrap=True, overflow="crop"),
                 str(one["subscribers"]),
-                Text(printable(one["held"]), "red", no_wrap=True, overflow="ellipsis") if one["held"] else one["sync"],
+                Text(printable(one["held"]), "red", no_wrap=True, overflow="ellipsis")
+                if one["held"]
+                else printable(one["sync"]),
             ]
             rows.append((float("inf") if one["held"] else one["rate"], row))
         columns = ["stream~", "messages#", "size#", "per s#", "rate~", "readers#", "state~"]
@@ -278,7 +287,7 @@ def _subscribers(clients: Iterable[dict[str, Any]]) -> Section:
                 printable(one["user"] or one["address"]) or "this process",
                 printable(one["stream"]),
                 ", ".join(printable(pattern) or "all" for pattern in one["patterns"]),
-                Text(one["gear"], _GEARS.get(one["gear"], "")),
+                Text(printable(one["gear"]), _GEARS.get(one["gear"], "")),
                 f"{one['lag']:,}",
                 f"{one['delivered']:,}",
             ],
@@ -301,7 +310,7 @@ def _topics(topics: Iterable[dict[str, Any]]) -> Section:
     rows: list[tuple[float, Row]] = [
         (
             one["messages"],
-            [printable(one["topic"]), f"{len(one['subscribers']):,}", f"{one['messages']:,}", f"{one['deliveries']:,}"],
+            [printable(one["topic"]), f"{one['subscribers']:,}", f"{one['messages']:,}", f"{one['deliveries']:,}"],
         )
         for one in topics
     ]

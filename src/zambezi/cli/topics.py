@@ -17,7 +17,7 @@ from rich.table import Table
 from zambezi.cli.middleware import add_middleware_options
 from zambezi.cli.quantity import seconds
 from zambezi.cli.security import security_of
-from zambezi.cli.terminal import Console, plain, say
+from zambezi.cli.terminal import Console, say
 from zambezi.mcollective.errors import McollectiveError
 from zambezi.mcollective.sync import Connector
 from zambezi.wire.text import printable
@@ -99,12 +99,12 @@ def _table(topics: list[dict[str, Any]], report: dict[str, Any], clients: bool) 
         )
     for topic in topics:
         table.add_row(
-            plain(str(topic["topic"])),
+            printable(str(topic["topic"])),
             f"{topic['subscribers']:,}",
             f"{topic['messages']:,}",
             f"{topic['deliveries']:,}",
             "yes" if topic["kept"] else "",
-            *(["\n".join(plain(name) for name in _clients(topic))] if clients else []),
+            *(["\n".join(printable(name) for name in _clients(topic))] if clients else []),
         )
     return table
 

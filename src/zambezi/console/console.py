@@ -3,7 +3,8 @@
     /              the page
     /api/state     everything that the page shows, as JSON
     /api/live      the same every second, as server-sent events
-    /api/tail      the messages of a stream, as server-sent events: ?stream=...&pattern=...&since=...
+    /api/tail      the messages of a stream, as server-sent events: ?stream=...&pattern=...&since=...; for a stream
+                   whose name is not UTF-8, ?id= with the `id` of the state
     /api/history   rates and lags of the last three minutes
     /api/log       the latest logs of the mesh
     /api/results   the latest results of the pipelines
@@ -12,7 +13,8 @@
     /readyz        200 while every service can do its work; 503 and the reasons if one cannot
 
 If a token is configured, every request except for the health checks must present it: as a bearer token, or once as
-`?token=`, which sets a cookie. `guard` decides which requests are answered, and `door` how many.
+`?token=`, which sets a cookie. `guard` decides which requests are answered, `door` how many, and `answers` builds the
+answers.
 
 A follower is a request for /api/live or /api/tail, whose response does not end by itself. It ends when its browser
 leaves or when the console stops. Each way, the task of the request ends only after the follower has closed its client
@@ -23,7 +25,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import socket
@@ -36,14 +37,16 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiohttp import web
 
+from zambezi.console.answers import Answer, encode, pieces
 from zambezi.console.door import KEPT, Door, is_ours
-from zambezi.console.guard import Guard, Handler, harden
+from zambezi.console.guard import METRICS, Guard, Handler, harden
 from zambezi.console.history import History
-from zambezi.console.metrics import CONTENT_TYPE, exposition, label
+from zambezi.console.metrics import CONTENT_TYPE, exposition
 from zambezi.console.results import latest_results
 from zambezi.errors import ZambeziError
 from zambezi.server.errors import SettingError
-from zambezi.server.state import recent_logs, state_of
+from zambezi.server.state import name_of, recent_logs, state_of
+from zambezi.wire.text import printable
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.client.arguments import Since
 from zambezi.zeps.client.batch import Message
@@ -55,7 +58,10 @@ _log: Final = logging.getLogger("zambezi.console")
 _log.addFilter(is_ours)
 
 EVERY: Final = 1.0  # seconds between two states
+LONGEST_PATH: Final = 200  # bytes of the path of a request
+SEQUENCE: Final = 20  # digits
 TAIL_WINDOW: Final = 256 * 1024  # bytes that the broker may send ahead of a page
+SEND_BUFFER: Final = 128 * 1024  # bytes of a connection that the kernel keeps
 TAIL_BODY: Final = 4096  # bytes of a body that the page gets
 _PLACES: Final[Mapping[str, Since]] = {"earliest": "earliest", "latest": "latest"}
 
@@ -66,19 +72,22 @@ class Console:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._config = server.config.console
-        self._guard = Guard(self._config)
+        self._guard = Guard(self._config, has_keys=server.keys is not None)
+        self._state = Answer(lambda: encode(state_of(server)))
+        self._door = Door()
+        self._history = History()
         app = web.Application(middlewares=[self._enter, self._guard.check])
         app.on_response_prepare.append(harden)
         app.add_routes(
             [
                 web.get("/", self._page),
-                web.get("/api/state", self._state),
-                web.get("/api/live", self._live),
-                web.get("/api/tail", self._tail),
-                web.get("/api/history", self._past),
-                web.get("/api/log", self._log),
-                web.get("/api/results", self._results),
-                web.get("/metrics", self._metrics),
+                web.get("/api/state", self._state.send),
+                web.get("/api/live", self._live, allow_head=False),
+                web.get("/api/tail", self._tail, allow_head=False),
+                web.get("/api/history", Answer(lambda: encode(self._history.told())).send),
+                web.get("/api/log", Answer(lambda: encode(recent_logs(server))).send),
+                web.get("/api/results", Answer(lambda: encode(latest_results(self._config.results))).send),
+                web.get(METRICS, Answer(self._metrics, CONTENT_TYPE).send),
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
                 web.static("/static", Path(str(resources.files("zambezi.console") / "static"))),
@@ -88,18 +97,20 @@ class Console:
             app,
             access_log=None,
             shutdown_timeout=0.5,
-            keepalive_timeout=KEPT,
+            keepalive_timeout=2 * KEPT,  # the door is faster
             handler_cancellation=True,  # or a follower would notice that its browser has left only at its next write
             logger=_log,
         )
         self._listener: asyncio.Server | None = None
-        self._door = Door()
-        self._shared = (-EVERY, b"")  # when the followers' last state was made, and the state
         self._stopping = asyncio.Event()
         self._followers: set[asyncio.Timeout] = set()  # each ends one follower
-        self._history = History()
         self._sampling: asyncio.Task[None] | None = None
         self.url = ""
+
+    @property
+    def is_off(self) -> bool:
+        """Whether only health checks are answered, because the server has keys and the console has no token."""
+        return self._guard.is_off
 
     async def __aenter__(self) -> Self:
         await self._runner.setup()
@@ -113,6 +124,8 @@ class Console:
                 ("console", "host" if isinstance(error, socket.gaierror) else "port"),
                 f"the console cannot listen on {host}:{port}: {_reason(error)}; choose another port or address",
             ) from error
+        for one in self._listener.sockets:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # its connections inherit it
         self._sampling = asyncio.create_task(self._sample())
         host, port = self._listener.sockets[0].getsockname()[:2]
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
@@ -127,16 +140,18 @@ class Console:
             await self._sampling
         if self._listener is not None:
             self._listener.close()
-        self._door.close()
         await self._runner.cleanup()
+        self._door.close()
         await self._door.wait_until_empty()
 
     # Access
 
     @web.middleware
     async def _enter(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._door.came_in(request)
-        return await handler(request)
+        with self._door.enter(request):
+            if len(os.fsencode(request.path)) > LONGEST_PATH:
+                raise web.HTTPNotFound  # the system refuses such names of files with an error, which would be logged
+            return await handler(request)
 
     # The page, and its data
 
@@ -144,23 +159,13 @@ class Console:
         page = (resources.files("zambezi.console") / "static" / "index.html").read_text(encoding="utf-8")
         return web.Response(text=page, content_type="text/html")
 
-    async def _state(self, _request: web.Request) -> web.Response:
-        return web.json_response(state_of(self._server))
-
     async def _live(self, request: web.Request) -> web.StreamResponse:
         return await self._events(request, self._states())
 
     async def _states(self) -> AsyncGenerator[bytes, None]:
         while not self._stopping.is_set():
-            yield self._state_for_all()
+            yield self._state.content()
             await self._pause()
-
-    def _state_for_all(self) -> bytes:
-        """Return the state, made once for all followers."""
-        now = asyncio.get_running_loop().time()
-        if now - self._shared[0] > EVERY / 2:
-            self._shared = now, json.dumps(state_of(self._server)).encode()
-        return self._shared[1]
 
     async def _sample(self) -> None:
         while not self._stopping.is_set():
@@ -172,14 +177,12 @@ class Console:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), EVERY)
 
-    async def _past(self, _request: web.Request) -> web.Response:
-        return web.json_response(self._history.told())
-
     async def _tail(self, request: web.Request) -> web.StreamResponse:
         endpoint = self._server.local_zeps
         if endpoint is None:
             raise web.HTTPNotFound(text="This server has no broker of streams.\n")
-        stream = request.query.get("stream", "")
+        name = request.query.get("id")
+        stream = request.query.get("stream", "") if name is None else name_of(name)
         pattern = request.query.get("pattern", "")
         since = _since(request.query.get("since", "latest"))
         return await self._events(request, self._messages(endpoint, stream, pattern, since))
@@ -187,7 +190,7 @@ class Console:
     async def _messages(self, endpoint: str, stream: str, pattern: str, since: Since) -> AsyncGenerator[bytes, None]:
         broker = self._server.broker
         if broker is None or broker.engine.find(stream) is None:
-            yield _error(f"there is no stream {stream}")  # a subscription would create it
+            yield _error(f"there is no stream {printable(stream)}")  # a subscription would create it
             return
         try:
             async with Client.connect(endpoint) as client:
@@ -202,27 +205,25 @@ class Console:
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
         async with contextlib.aclosing(values):
-            with self._door.follow(), contextlib.suppress(ConnectionError, TimeoutError):
+            with self._door.follow(request), contextlib.suppress(ConnectionError, TimeoutError):
                 await response.prepare(request)
                 async with asyncio.timeout(0 if self._stopping.is_set() else None) as follower:
                     self._followers.add(follower)
                     try:
                         async for value in values:
-                            await response.write(b"data: " + value + b"\n\n")
+                            with self._door.write(request):
+                                await response.write(b"data: ")
+                                for piece in pieces(value):
+                                    await response.write(piece)
+                                await response.write(b"\n\n")
                     finally:
                         self._followers.discard(follower)
         return response
 
-    async def _log(self, _request: web.Request) -> web.Response:
-        return web.json_response(recent_logs(self._server))
-
-    async def _results(self, _request: web.Request) -> web.Response:
-        return web.json_response(latest_results(self._config.results))
-
     # Metrics and health
 
-    async def _metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(body=exposition(self._server), headers={"Content-Type": CONTENT_TYPE})
+    def _metrics(self) -> bytes:
+        return exposition(self._server, self._door.turned_away)
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -240,25 +241,25 @@ def _reason(error: OSError) -> str:
 
 
 def _error(text: str) -> bytes:
-    return json.dumps({"error": text}).encode()
+    return encode({"error": text})
 
 
 def _shown(message: Message) -> bytes:
     """Return a message as the page gets it."""
     shown: dict[str, Any] = {
         "sequence": message.sequence,
-        "key": label(message.key),
+        "key": message.key,
         "body": message.body[:TAIL_BODY].decode("utf-8", "backslashreplace"),
         "size": len(message.body),
         "shown": min(TAIL_BODY, len(message.body)),
     }
-    return json.dumps(shown).encode()
+    return encode(shown)
 
 
 def _since(text: str) -> Since:
     if text in _PLACES:
         return _PLACES[text]
-    if text.isdecimal():
+    if text.isdecimal() and len(text) <= SEQUENCE:
         return int(text)
     try:
         return datetime.fromisoformat(text).astimezone(UTC)

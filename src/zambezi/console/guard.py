@@ -6,6 +6,8 @@ web page. So the guard must keep pages of other sites out:
 - Without a token, the guard answers only requests whose `Host` is a name of this machine. A page of another site can
   make its own name resolve to 127.0.0.1 (DNS rebinding); its requests would then have the same origin as the console
   and could read everything, but they carry that name.
+- If the server has keys but the console has no token, the guard answers only the health checks: the console reads every
+  stream, so without a token every user of the machine could read what the keys protect.
 - With a token, a proxy with any name can be in front of the console, so the name proves nothing; the token does. A
   browser does not send the token's cookie with requests of other sites.
 - If the browser says that a page of another site made the request, to embed the answer or to trigger something, the
@@ -28,6 +30,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 COOKIE: Final = "zambezi-token"
 OPEN: Final = ("/healthz", "/readyz")  # for supervisors and load balancers, which have no token
+METRICS: Final = "/metrics"
 _ELSEWHERE: Final = ("cross-site", "same-site")
 _HEADERS: Final = {
     "Content-Security-Policy": (
@@ -46,7 +49,8 @@ _HEADERS: Final = {
 class Guard:
     """The check of every request."""
 
-    def __init__(self, config: ConsoleConfig) -> None:
+    def __init__(self, config: ConsoleConfig, has_keys: bool = False) -> None:
+        self.is_off = has_keys and not config.token
         self._host = config.host
         self._token = config.token
         # Not the token itself: it can contain characters that a cookie cannot, and browsers write cookies to files.
@@ -60,6 +64,11 @@ class Guard:
             )
         if request.headers.get("Sec-Fetch-Site") in _ELSEWHERE and not _is_visit(request):
             raise web.HTTPForbidden(text="This console does not answer to pages of other sites.\n")
+        if self.is_off and request.path not in OPEN:
+            raise web.HTTPForbidden(
+                text="This console is off, because the server has keys and the console has no token: set token in "
+                "[console].\n"
+            )
         if not self.trusts(request) and request.path not in OPEN:
             raise web.HTTPUnauthorized(
                 text="This console needs its token: add ?token=... to the address.\n",
@@ -72,9 +81,9 @@ class Guard:
         return await handler(request)
 
     def trusts(self, request: web.Request) -> bool:
-        """Return whether a request presents the token, or no token is configured."""
+        """Return whether a request presents the token, or needs none."""
         if not self._token:
-            return True
+            return not self.is_off
         given = request.query.get("token", "")
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
         shown = [(given, self._token), (bearer, self._token), (request.cookies.get(COOKIE, ""), self._pass)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from zambezi.server.state import id_of
+
 if TYPE_CHECKING:
     from zambezi.server import Server
 
@@ -17,21 +19,22 @@ class History:
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, float, float]] = deque(maxlen=KEPT)  # time, messages per second, lag in ms
-        self._rates: dict[str, deque[float]] = {}
+        self._rates: dict[str, deque[float]] = {}  # by the id of the stream
 
     def sample(self, server: Server, now: float) -> None:
         """Add a sample; `now` is in seconds since 1970."""
         streams = list(server.broker.engine.streams) if server.broker is not None else []
         self._samples.append((now, sum(stream.rate for stream in streams), server.loop_lag.lag * 1000))
-        names = {stream.name for stream in streams}
+        names = {id_of(stream.name) for stream in streams}
         for name in self._rates.keys() - names:
             del self._rates[name]
         for stream in streams:
-            rates = self._rates.get(stream.name)
+            name = id_of(stream.name)
+            rates = self._rates.get(name)
             if rates is None:
                 if len(self._rates) >= MOST:
                     continue
-                rates = self._rates[stream.name] = deque(maxlen=KEPT)
+                rates = self._rates[name] = deque(maxlen=KEPT)
             rates.append(stream.rate)
 
     def told(self) -> dict[str, Any]:

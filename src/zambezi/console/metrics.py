@@ -7,7 +7,7 @@ has the values of its slowest subscriber, and `/api/state` has those of all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -27,8 +27,9 @@ STREAMS: Final = 1000  # streams that have their own series
 class _State(Collector):
     """The metrics of one state. Each scrape makes a new one, so removed streams leave no series behind."""
 
-    def __init__(self, state: Mapping[str, Any]) -> None:
+    def __init__(self, state: Mapping[str, Any], turned_away: int) -> None:
         self._state = state
+        self._turned_away = turned_away
 
     def collect(self) -> Iterator[Metric]:
         state = self._state
@@ -36,6 +37,11 @@ class _State(Collector):
         yield from _queues(state["queues"])
         yield GaugeMetricFamily(
             "zambezi_problems", "problems that make the server not ready; see /readyz", value=len(state["problems"])
+        )
+        yield CounterMetricFamily(
+            "zambezi_console_turned_away",
+            "connections and requests that the console ended: too many, or too slow",
+            value=self._turned_away,
         )
         if state["zeps"] is not None:
             yield from _zeps(state["zeps"])
@@ -49,10 +55,10 @@ class _State(Collector):
                 yield CounterMetricFamily(f"zambezi_log_{name}", f"logs of the mesh that were {name}", value=value)
 
 
-def exposition(server: Server) -> bytes:
-    """Return the answer to a scrape."""
+def exposition(server: Server, turned_away: int = 0) -> bytes:
+    """Return the answer to a scrape; `turned_away` is the counter of the console's door."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_State(state_of(server)))
+    registry.register(_State(state_of(server), turned_away))
     return generate_latest(registry)
 
 
@@ -72,9 +78,9 @@ _OF_STREAMS = {
     "rate": ("zambezi_stream_messages_per_second", "messages published per second, recently", GaugeMetricFamily),
     "subscribers": ("zambezi_stream_subscribers", "subscribers", GaugeMetricFamily),
 }
-_OF_SUBSCRIBERS: Final[Mapping[str, tuple[str, str, Callable[[Iterable[int]], int]]]] = {
-    "lag": ("zambezi_subscriber_lag", "messages that the slowest subscriber is behind", max),
-    "credit": ("zambezi_subscriber_credit_bytes", "the least credit of any subscriber, in bytes", min),
+_OF_SUBSCRIBERS: Final = {
+    "lag": ("zambezi_subscriber_lag", "messages that the slowest subscriber is behind"),
+    "credit": ("zambezi_subscriber_credit_bytes", "the least credit of any subscriber, in bytes"),
 }
 
 
@@ -96,11 +102,12 @@ def label(text: str) -> str:
 
 
 def _zeps(zeps: Mapping[str, Any]) -> Iterator[Metric]:
-    yield from _streams(zeps["streams"][:STREAMS])
+    streams = zeps["streams"][:STREAMS]
+    yield from _streams(streams)
     yield GaugeMetricFamily(
-        "zambezi_streams", "number of streams, including those without series", value=len(zeps["streams"])
+        "zambezi_streams", "number of streams, including those without series", value=zeps["totals"]["streams"]
     )
-    yield from _subscribers(zeps["clients"], {one["stream"] for one in zeps["streams"][:STREAMS]})
+    yield from _subscribers(streams, zeps["gears"])
     yield from _counts(zeps)
 
 
@@ -121,20 +128,17 @@ def _streams(streams: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
     yield feeds
 
 
-def _subscribers(clients: Iterable[Mapping[str, Any]], streams: Container[str]) -> Iterator[Metric]:
-    followed: dict[str, list[Mapping[str, Any]]] = {}
-    for client in clients:
-        if "lag" in client and client["stream"] in streams:
-            followed.setdefault(client["stream"], []).append(client)
-    for key, (name, text, worst) in _OF_SUBSCRIBERS.items():
+def _subscribers(streams: Iterable[Mapping[str, Any]], gears: Mapping[str, int]) -> Iterator[Metric]:
+    for key, (name, text) in _OF_SUBSCRIBERS.items():
         gauge = GaugeMetricFamily(name, text, labels=["stream"])
-        for stream, readers in followed.items():
-            gauge.add_metric([label(stream)], worst(reader[key] for reader in readers))
+        for stream in streams:
+            if key in stream:
+                gauge.add_metric([label(stream["stream"])], stream[key])
         yield gauge
-    gears = GaugeMetricFamily("zambezi_subscribers", "subscribers by gear", labels=["gear"])
+    by_gear = GaugeMetricFamily("zambezi_subscribers", "subscribers by gear", labels=["gear"])
     for gear in ("live", "history", "idle"):
-        gears.add_metric([gear], sum(client["gear"] == gear for client in clients))
-    yield gears
+        by_gear.add_metric([gear], gears.get(gear, 0))
+    yield by_gear
 
 
 def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
@@ -179,7 +183,9 @@ def _scrub(scrub: Mapping[str, int]) -> Iterator[Metric]:
 
 def _mcollective(mcollective: Mapping[str, Any]) -> Iterator[Metric]:
     yield GaugeMetricFamily("zambezi_mcollective_clients", "connected clients", value=mcollective["clients"])
-    yield GaugeMetricFamily("zambezi_mcollective_topics", "topics with subscribers", value=len(mcollective["topics"]))
+    yield GaugeMetricFamily(
+        "zambezi_mcollective_topics", "topics with subscribers", value=mcollective["totals"]["topics"]
+    )
     metric = CounterMetricFamily("zambezi_mcollective", "counters of the middleware, by kind", labels=["what"])
     for what, count in mcollective["counters"].items():
         metric.add_metric([what], count)
@@ -187,7 +193,7 @@ def _mcollective(mcollective: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _zre(zre: Mapping[str, Any]) -> Iterator[Metric]:
-    yield GaugeMetricFamily("zambezi_peers", "peers in the mesh", value=len(zre["peers"]))
+    yield GaugeMetricFamily("zambezi_peers", "peers in the mesh", value=zre["totals"]["peers"])
     metric = CounterMetricFamily("zambezi_mesh_bad_input", "discarded input from the mesh, by kind", labels=["kind"])
     for kind, count in zre["counters"].items():
         metric.add_metric([kind], count)

@@ -99,9 +99,14 @@ class Middleware(BaseSocket):
         """Use other rules from now on. A client that loses a subscription by them is told."""
         self._waiter.call(self._shell.replace_rules, rules_of(rules))
 
-    def topics(self) -> list[TopicReport]:
-        """Return the topics that have subscribers, with their subscribers."""
-        return self._waiter.call(self._shell.engine.report)
+    def topics(self, most: int | None = None) -> list[TopicReport]:
+        """Return the topics that have subscribers, or the first `most` by name, each with its first subscribers."""
+        return self._waiter.call(self._shell.engine.report, most)
+
+    @property
+    def topic_count(self) -> int:
+        """The number of topics that have subscribers."""
+        return len(self._shell.engine.topics)
 
 
 class Connector(BaseSocket):

@@ -527,9 +527,9 @@ class Engine:
 
     # Reports and events
 
-    def report(self) -> list[TopicReport]:
-        """Return all topics that have subscribers, sorted by name."""
-        return report(self.topics)
+    def report(self, most: int | None = None) -> list[TopicReport]:
+        """Return all topics that have subscribers, or the first `most` of them, sorted by name."""
+        return report(self.topics, most)
 
     def _report_to(self, session: Session, command: Command, now: float) -> None:
         """Answer a PUT to $topics, with MESSAGEs to the client that asked and to no other."""

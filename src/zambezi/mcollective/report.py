@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from itertools import islice
 from typing import Final
 
 from zambezi.mcollective.bounds import Counters
@@ -23,25 +25,24 @@ class TopicReport:
     """A topic that has subscribers."""
 
     topic: bytes
-    subscribers: tuple[tuple[bytes, str], ...] = field(repr=False)  # identity and user of each
+    subscribers: tuple[tuple[bytes, str], ...] = field(repr=False)  # identity and user of the first ones
+    count: int  # of all subscribers
     messages: int
     deliveries: int
     kept: bool
 
 
-def report(topics: Mapping[bytes, Topic]) -> list[TopicReport]:
-    """Return the reports on topics, sorted by name."""
-    return [
-        TopicReport(
-            name,
-            tuple([(session.identity, session.user) for session in topic.subscribers]),
-            topic.messages,
-            topic.deliveries,
-            topic.kept,
-        )
-        for name, topic in sorted(topics.items())
-        if topic.subscribers
-    ]
+def report(topics: Mapping[bytes, Topic], most: int | None = None) -> list[TopicReport]:
+    """Return the reports on all topics, or on the first `most` of them, sorted by name."""
+    used = [name for name, topic in topics.items() if topic.subscribers]
+    names = sorted(used) if most is None else heapq.nsmallest(most, used)
+    return [_report(name, topics[name]) for name in names]
+
+
+def _report(name: bytes, topic: Topic) -> TopicReport:
+    some = islice(topic.subscribers, REPORTED_CLIENTS)
+    clients = tuple([(session.identity, session.user) for session in some])
+    return TopicReport(name, clients, len(topic.subscribers), topic.messages, topic.deliveries, topic.kept)
 
 
 class Reporter:
@@ -89,8 +90,8 @@ class Reporter:
 def _as_json(topic: TopicReport) -> dict[str, object]:
     return {
         "topic": printable(topic.topic),
-        "subscribers": len(topic.subscribers),
-        "clients": [[printable(identity), user] for identity, user in topic.subscribers[:REPORTED_CLIENTS]],
+        "subscribers": topic.count,
+        "clients": [[printable(identity), user] for identity, user in topic.subscribers],
         "messages": topic.messages,
         "deliveries": topic.deliveries,
         "kept": topic.kept,

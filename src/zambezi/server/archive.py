@@ -93,7 +93,7 @@ def _kept(block: Block, topics: set[bytes]) -> Iterator[Kept]:
 
 
 def _split(body: bytes) -> list[bytes]:
-    """Return the long strings of a body; none if the body has another form, since any client can publish here."""
+    """Return the long strings of a body; none if the body has another form, as in a journal of another program."""
     parts = []
     position = 0
     while position < len(body):

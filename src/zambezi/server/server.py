@@ -20,6 +20,7 @@ from zambezi.mcollective.asyncio import Middleware
 from zambezi.mcollective.bounds import Bounds
 from zambezi.server.archive import StreamArchive
 from zambezi.server.config import Config, JournalConfig
+from zambezi.server.config.settings import TOPICS_STREAM
 from zambezi.server.errors import ServerError, SettingError
 from zambezi.server.keydir import KeyDirectory
 from zambezi.server.logs import LogJournal
@@ -52,7 +53,8 @@ class Server:
     def __init__(self, config: Config | None = None) -> None:
         self.config = config or Config()
         self.endpoints: dict[str, str] = {}  # the bound endpoint of each service
-        self.rules = Rules(self.config.rules)
+        self._groups: dict[str, str] = {}  # the multicast groups since the start, by the name of the stream
+        self.rules = Rules(self.config.rules, own=self.config.own_streams)
         self.broker: Broker | None = None
         self.middleware: Middleware | None = None
         self.node: Node | None = None
@@ -95,6 +97,7 @@ class Server:
 
     async def _start_zeps(self, stack: AsyncExitStack, keys: KeyDirectory | None) -> None:
         zeps = self.config.zeps
+        self._groups = {name: one.multicast for name, one in zeps.streams.items() if one.multicast}
         broker = Broker(
             self._data(),
             policy=policy_of(zeps.journal),
@@ -114,7 +117,8 @@ class Server:
             ),
             scrub=zeps.scrub,
             allow=self.rules.allow,
-            multicast={name: one.multicast for name, one in zeps.streams.items() if one.multicast},
+            own=self.rules.own,
+            multicast=self._groups,
             group_key=keys.group_key if keys else b"",
         )
         self.broker = await stack.enter_async_context(broker)
@@ -125,7 +129,7 @@ class Server:
         mcollective = self.config.mcollective
         archive = None
         if mcollective.journal:
-            stream = self._stream("mcollective", "mcollective.journal")
+            stream = self._stream(TOPICS_STREAM, "mcollective.journal")
             archive = StreamArchive(stream, mcollective.journal) if stream is not None else None
         middleware = Middleware(
             rules=self.rules.topics,
@@ -178,10 +182,10 @@ class Server:
         stack.push_async_callback(_end, asyncio.create_task(self.logs.run()))
 
     def reload(self, config: Config) -> list[str]:
-        """Apply the rules and the retention of another configuration, also to the clients that are connected.
+        """Apply the rules and the journal settings of another configuration, also to the clients that are connected.
 
-        Return the other keys that differ: they need a restart. The key directory is watched all the time; it is read
-        once more now.
+        Return the other keys that differ, also new streams and changed multicast groups: they need a restart. The key
+        directory is watched all the time; it is read once more now.
         """
         if self.keys is not None:
             self.keys.authenticator.refresh()
@@ -193,13 +197,24 @@ class Server:
             policies = {name: policy_of(one) for name, one in config.zeps.streams.items()}
             self.broker.set_policies(default, policies)
             self.broker.engine.apply_rules()
-        differ = [*_differences(self.config, config)]
+        differ = [*_differences(self.config, config), *self._unapplied(config)]
         self.config = dataclasses.replace(
             self.config,
             rules=config.rules,
             zeps=dataclasses.replace(self.config.zeps, journal=config.zeps.journal, streams=config.zeps.streams),
         )
         return differ
+
+    def _unapplied(self, config: Config) -> Iterator[str]:
+        """Yield the settings of streams that the running broker does not have: new streams, and multicast groups."""
+        if self.broker is None:
+            return
+        wanted = {name: one.multicast for name, one in config.zeps.streams.items()}
+        for name in wanted | self._groups:
+            if name in wanted and self.broker.engine.find(name) is None:
+                yield f"zeps.streams.{name}"
+            elif wanted.get(name, "") != self._groups.get(name, ""):
+                yield f"zeps.streams.{name}.multicast"
 
     @property
     def problems(self) -> list[str]:

@@ -1,20 +1,47 @@
-"""The state of a server now, as one value of plain types, for the console, for metrics, and for JSON."""
+"""The state of a server now, as one value of plain types, for the console, for metrics, and for JSON.
+
+Clients decide how many streams, topics and peers there are, and how long their names are. So the state has at most
+`ROWS` of each, with totals over all, and at most `SOME` of the patterns, headers, groups or subscribers of a row.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote_to_bytes
 
 import psutil
 
 from zambezi.server.queues import queues_of
-from zambezi.wire.text import printable
+from zambezi.wire.text import as_bytes, as_text, printable
 from zambezi.zeps.broker.reports import describe_session, describe_stream
+from zambezi.zeps.broker.session import Session
 from zambezi.zre.log import hash_of
 
 if TYPE_CHECKING:
     from zambezi.server.server import Server
+
+ROWS: Final = 1000  # streams, clients, topics, peers
+SOME: Final = 20  # patterns, headers, groups, subscribers
+LONG: Final = 200  # characters of a text that a peer chose freely
+
+
+def id_of(stream: str) -> str:
+    """Return the name of a stream in characters that are safe everywhere, also if the name is not UTF-8.
+
+    >>> id_of("prices"), id_of("\\udcff"), name_of("%FF") == "\\udcff"
+    ('prices', '%FF', True)
+    """
+    return quote(as_bytes(stream), safe="")
+
+
+def name_of(id_of_stream: str) -> str:
+    """Return the name of the stream with an id."""
+    return as_text(unquote_to_bytes(id_of_stream))
 
 
 def state_of(server: Server) -> dict[str, Any]:
@@ -32,7 +59,7 @@ def state_of(server: Server) -> dict[str, Any]:
         "endpoints": dict(server.endpoints),
         "process": {**usage, "loop_lag": server.loop_lag.lag, "loop_lag_worst": server.loop_lag.worst},
         "queues": [dataclasses.asdict(queue) for queue in queues_of(server)],
-        "problems": server.problems,
+        "problems": server.problems[:ROWS],
         "zeps": _zeps(server),
         "mcollective": _mcollective(server),
         "zre": _zre(server),
@@ -45,9 +72,23 @@ def _zeps(server: Server) -> dict[str, Any] | None:
     if broker is None:
         return None
     counters = broker.counters
+    streams = broker.engine.streams
+    sessions = list(broker.engine.sessions)
+    slowest = _slowest(sessions)
     return {
-        "streams": [{"feed": None, **describe_stream(stream)} for stream in broker.engine.streams],
-        "clients": [describe_session(session) for session in list(broker.engine.sessions)],
+        "streams": [
+            {"feed": None, "id": id_of(stream.name), **describe_stream(stream), **slowest.get(stream.name, {})}
+            for stream in streams[:ROWS]
+        ],
+        "clients": [_client(session) for session in sessions[:ROWS]],
+        "totals": {
+            "streams": len(streams),
+            "clients": len(sessions),
+            "rate": round(sum(stream.rate for stream in streams), 1),
+            "octets": sum(stream.journal.octets for stream in streams),
+            "held": sum(1 for stream in streams if stream.held or stream.journal.failed),
+        },
+        "gears": Counter(session.cursor.gear for session in sessions if session.cursor and session.cursor.selections),
         "published": counters.published,
         "fell_behind": counters.fell_behind,
         "unread": counters.unread,
@@ -66,6 +107,24 @@ def _zeps(server: Server) -> dict[str, Any] | None:
     }
 
 
+def _client(session: Session) -> dict[str, object]:
+    row = describe_session(session)
+    patterns = row.get("patterns")
+    return {**row, "patterns": patterns[:SOME]} if isinstance(patterns, list) else row
+
+
+def _slowest(sessions: Iterable[Session]) -> Mapping[str, dict[str, int]]:
+    """Return the greatest lag and the least credit of the subscribers of each stream."""
+    found: dict[str, dict[str, int]] = {}
+    for session in sessions:
+        cursor = session.cursor
+        if cursor is not None and cursor.selections:
+            row = found.setdefault(session.stream_name, {"lag": cursor.lag, "credit": cursor.credit})
+            row["lag"] = max(row["lag"], cursor.lag)
+            row["credit"] = min(row["credit"], cursor.credit)
+    return found
+
+
 def _mcollective(server: Server) -> dict[str, Any] | None:
     middleware = server.middleware
     if middleware is None:
@@ -74,14 +133,18 @@ def _mcollective(server: Server) -> dict[str, Any] | None:
         "clients": middleware.clients,
         "topics": [
             {
-                "topic": printable(report.topic),
-                "subscribers": [{"identity": printable(name), "user": user} for name, user in report.subscribers],
+                "topic": _short(printable(report.topic)),
+                "subscribers": report.count,
+                "clients": [
+                    {"identity": _short(printable(name)), "user": user} for name, user in report.subscribers[:SOME]
+                ],
                 "messages": report.messages,
                 "deliveries": report.deliveries,
                 "kept": report.kept,
             }
-            for report in middleware.topics()
+            for report in middleware.topics(ROWS)
         ],
+        "totals": {"topics": middleware.topic_count},
         "counters": dataclasses.asdict(middleware.counters),
     }
 
@@ -90,6 +153,7 @@ def _zre(server: Server) -> dict[str, Any] | None:
     node = server.node
     if node is None:
         return None
+    peers = node.peers
     return {
         "uuid": node.uuid.hex,
         "hash": hash_of(node.uuid),
@@ -99,13 +163,14 @@ def _zre(server: Server) -> dict[str, Any] | None:
             {
                 "uuid": peer.uuid.hex,
                 "hash": hash_of(peer.uuid),
-                "name": peer.name,
-                "endpoint": peer.endpoint,
-                "headers": dict(peer.headers),
-                "groups": sorted(peer.groups),
+                "name": _short(peer.name),
+                "endpoint": _short(peer.endpoint),
+                "headers": {_short(name): _short(value) for name, value in islice(peer.headers.items(), SOME)},
+                "groups": sorted(_short(group) for group in islice(peer.groups, SOME)),
             }
-            for peer in node.peers
+            for peer in peers[:ROWS]
         ],
+        "totals": {"peers": len(peers)},
         "counters": dataclasses.asdict(node.counters),
     }
 
@@ -133,7 +198,11 @@ def recent_logs(server: Server) -> list[dict[str, Any]]:
             "event": record.log.event.name,
             "node": record.log.node,
             "peer": record.log.peer,
-            "text": record.log.data,
+            "text": _short(record.log.data),
         }
         for record in server.logs.recent
     ]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONG else f"{text[:LONG]}..."

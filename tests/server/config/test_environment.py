@@ -1,5 +1,7 @@
 """The check of a configuration against this machine."""
 
+import dataclasses
+from ipaddress import IPv4Interface
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,12 @@ from zambezi.server.config.environment import Finding, examine
 from zambezi.zmtp.keys import KeyPair, write_pair
 from zambezi.zre.interfaces import Interface
 
+TOKEN = "0c1f6f0e9a7b43d2"
+
 
 def config_of(path: Path, text: str = "") -> Config:
-    return parse(f'[server]\ndata = "{path}/data"\nkeys = "{path}/keys"\n{text}')
+    config = parse(f'[server]\ndata = "{path}/data"\nkeys = "{path}/keys"\n{text}')
+    return dataclasses.replace(config, console=dataclasses.replace(config.console, token=TOKEN))
 
 
 @pytest.fixture
@@ -92,8 +97,6 @@ def test_a_mesh_key_that_does_not_exist(tmp_path: Path, keys: Path) -> None:
 def test_a_server_with_keys_needs_a_key_for_a_mesh_on_a_real_network(
     tmp_path: Path, bare_keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ipaddress import IPv4Interface
-
     outside = Interface("eth7", IPv4Interface("10.0.0.7/24"), True)
     monkeypatch.setattr(environment, "choose", lambda wanted: [outside])
     found = only(config_of(tmp_path, '[zre]\ninterface = "eth7"'))
@@ -117,3 +120,53 @@ def test_a_server_with_keys_needs_a_key_for_a_mesh_on_loopback_too(tmp_path: Pat
 def test_a_missing_directory_of_results_is_a_warning(tmp_path: Path, keys: Path) -> None:
     found = only(config_of(tmp_path, f'[console]\nresults = "{tmp_path}/none"'))
     assert (found.path, found.is_mistake) == (("console", "results"), False)
+
+
+def test_keys_that_every_user_can_change_are_a_mistake(tmp_path: Path, keys: Path) -> None:
+    for path in (keys, keys / "allowed", keys / "allowed" / "ann.pub"):
+        before = path.stat().st_mode
+        path.chmod(before | 0o002)
+        found = only(config_of(tmp_path))
+        assert (found.path, found.is_mistake) == (("server", "keys"), True)
+        assert found.problem.startswith(f"every user of this machine can change {path}, ")
+        path.chmod(before | 0o020)
+        found = only(config_of(tmp_path))
+        assert not found.is_mistake
+        assert found.problem.startswith(f"a group can change {path}, ")
+        path.chmod(before)
+
+
+def test_a_broken_link_in_allowed_is_no_finding_of_its_own(tmp_path: Path, keys: Path) -> None:
+    (keys / "allowed" / "old.txt").symlink_to(tmp_path / "none")
+    assert examine(config_of(tmp_path)) == []
+
+
+def test_a_group_needs_a_key_if_the_server_has_keys(tmp_path: Path, keys: Path) -> None:
+    text = '[zeps.streams.prices]\nmulticast = "udp://239.77.1.1:5680"'
+    found = only(config_of(tmp_path, text))
+    assert (found.path, found.is_mistake) == (("zeps", "streams", "prices", "multicast"), True)
+    assert "zambezi keygen group" in found.problem
+    write_pair(keys, "group", KeyPair.generate())
+    assert examine(config_of(tmp_path, text)) == []
+
+
+def test_a_token_that_every_user_can_read_is_a_warning(tmp_path: Path, keys: Path) -> None:
+    file = tmp_path / "zambezi.toml"
+    file.touch()
+    file.chmod(0o640)
+    assert examine(config_of(tmp_path), file) == []
+    file.chmod(0o644)
+    (found,) = examine(config_of(tmp_path), file)
+    assert (found.path, found.is_mistake) == (("console", "token"), False)
+    assert f"chmod o-r {file}" in found.problem
+    file.chmod(0o642)
+    (found,) = examine(config_of(tmp_path), file)
+    assert "can change" in found.problem
+
+
+def test_a_mesh_without_a_key_on_a_real_network_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outside = Interface("eth7", IPv4Interface("10.0.0.7/24"), True)
+    monkeypatch.setattr(environment, "choose", lambda wanted: [outside])
+    found = only(parse(f'[server]\ndata = "{tmp_path}"\n[zre]\ninterface = "eth7"'))
+    assert (found.path, found.is_mistake) == (("zre", "interface"), False)
+    assert "every machine in the network of eth7 (10.0.0.7) can join" in found.problem

@@ -89,6 +89,15 @@ def test_sizes_and_times_can_have_units() -> None:
         ("[zeps]\nenabled = false", "z.toml:2: [log] needs a stream, and [zeps] is off"),
         ('[console]\nhost = "::"', "z.toml:2: a console that other machines can reach needs a token"),
         ('[console]\nhost = "0.0.0.0"\ntoken = " "', "z.toml:3: a token has printable characters and no spaces"),
+        ('[console]\ntoken = "t"', "z.toml:2: this token can be guessed: use 16 random characters or more"),
+        ('[console]\ntoken = "0c1f6f0e9a7b43d"', "z.toml:2: this token can be guessed"),
+        ('[console]\ntoken = "abababababababababab"', "z.toml:2: this token can be guessed"),
+        ('[console]\ntoken = "Zambezi-Console-2026"', "z.toml:2: this token can be guessed"),
+        ('[log]\nstream = "mcollective"', "z.toml:2: the middleware keeps its topics in mcollective"),
+        (
+            '[zeps.streams.zrelog]\nmulticast = "udp://239.77.1.1:5680"\n[[rules]]',
+            "z.toml:2: every reader of the group could read zrelog, and rules do not apply to groups",
+        ),
         ('[[rules]]\nkeys = ["a"]\n[[rules]]\nkeys = "b"', "z.toml:4: write a list of texts"),
         ('[zeps.streams."a.b"]\n\nkeep = true', 'z.toml:3: keep must be a time such as "7d" or 90 (seconds), not tr'),
         ('[zre]\nname = "#"\r\nnaem = 1\r\n', "z.toml:3: zre.naem is not a known key; did you mean name?"),
@@ -104,7 +113,7 @@ def test_all_mistakes_are_reported() -> None:
 
 
 def test_a_console_with_a_token_may_listen_on_every_address() -> None:
-    assert parse('[console]\nhost = "0.0.0.0"\ntoken = "t"').console.host == "0.0.0.0"
+    assert parse('[console]\nhost = "0.0.0.0"\ntoken = "0c1f6f0e9a7b43d2"').console.host == "0.0.0.0"
 
 
 def test_a_file_that_is_not_utf8(tmp_path: Path) -> None:

@@ -125,16 +125,16 @@ function chart(place, label, format) {
 }
 
 function drawOverview() {
-  const streams = state.zeps?.streams || [];
-  const subscribers = (state.zeps?.clients || []).filter((client) => client.patterns);
+  const totals = state.zeps?.totals || { rate: 0, streams: 0, octets: 0 };
+  const gears = state.zeps?.gears || {};
   const bad = Object.values(state.zeps?.invalid || {}).reduce((sum, count) => sum + count, 0)
     + (state.mcollective?.counters.errors || 0);
   const cards = [
-    [number(streams.reduce((sum, one) => sum + one.rate, 0)), "messages per second"],
-    [number(streams.length), "streams"],
-    [size(streams.reduce((sum, one) => sum + one.octets, 0)), "in journals"],
-    [`${number(subscribers.filter((one) => one.gear === "live").length)} / ${number(subscribers.length)}`, "subscribers live"],
-    [number((state.zre?.peers || []).length), "peers in the mesh"],
+    [number(totals.rate), "messages per second"],
+    [number(totals.streams), "streams"],
+    [size(totals.octets), "in journals"],
+    [`${number(gears.live || 0)} / ${number(Object.values(gears).reduce((sum, count) => sum + count, 0))}`, "subscribers live"],
+    [number(state.zre?.totals.peers || 0), "peers in the mesh"],
     [number(state.mcollective?.clients || 0), "fleet clients"],
     [number(bad), "invalid requests"],
     [size(state.process.memory), "memory"],
@@ -156,7 +156,7 @@ function troubles() {
     zeps: { ...Object.fromEntries(Object.entries(zeps?.invalid || {}).map(([kind, count]) => [`refused: ${kind}`, count])),
       "connections refused": zeps?.refused, "handshakes failed": zeps?.handshakes_failed,
       "connections cut off": zeps?.cut_off,
-      "streams that cannot be written": (zeps?.streams || []).filter((one) => one.held).length },
+      "streams that cannot be written": zeps?.totals.held },
     mcollective: Object.fromEntries(["errors", "malformed", "denied", "absent", "expired", "missed", "dropped", "lost", "refused", "handshakes_failed", "cut_off"]
       .map((kind) => [spoken(kind), mcollective?.counters[kind]])),
     zre: Object.fromEntries(Object.entries(zre?.counters || {}).map(([kind, count]) => [spoken(kind), count])),
@@ -233,8 +233,8 @@ function drawStreams() {
   const streams = state.zeps?.streams || [];
   draw($("stream-table"), ["stream", "messages#", "last#", "size#", "per second#", "last 3 minutes", "subscribers#", "newest", "sync"],
     streams.map((one) => ({
-      cells: [element("a", { href: `#tail:${encodeURIComponent(one.stream)}`, title: "follow this stream", "data-key": one.stream }, one.stream), number(Math.max(0, one.last - one.first + 1)), number(one.last), size(one.octets), number(one.rate),
-        spark(rates.get(one.stream) || [0], `rate of ${one.stream}`), number(one.subscribers),
+      cells: [element("a", { href: `#tail:${encodeURIComponent(one.id)}`, title: "follow this stream", "data-key": one.id }, ...escaped(one.stream)), number(Math.max(0, one.last - one.first + 1)), number(one.last), size(one.octets), number(one.rate),
+        spark(rates.get(one.id) || [0], `rate of ${one.stream}`), number(one.subscribers),
         one.last_time && one.last >= one.first ? ago(state.time - one.last_time / 1e6) : "never",
         one.held ? pill(one.held, "held") : pill(one.multicast || one.sync)] })), "no streams yet: zambezi pub creates one");
   const clients = (state.zeps?.clients || []).filter((one) => one.patterns);
@@ -250,8 +250,8 @@ function drawStreams() {
 function drawTopics() {
   draw($("topic-table"), ["topic", "subscribers#", "messages#", "deliveries#", "journalled", "subscribed by"],
     (state.mcollective?.topics || []).map((one) => ({
-      cells: [one.topic, number(one.subscribers.length), number(one.messages), number(one.deliveries), one.kept ? "yes" : "",
-        one.subscribers.slice(0, 5).map((client) => client.user || client.identity.slice(0, 24)).join(", ") + (one.subscribers.length > 5 ? ", ..." : "")],
+      cells: [one.topic, number(one.subscribers), number(one.messages), number(one.deliveries), one.kept ? "yes" : "",
+        one.clients.slice(0, 5).map((client) => client.user || client.identity.slice(0, 24)).join(", ") + (one.subscribers > 5 ? ", ..." : "")],
       classes: ["mono", "", "", "", "", "faint wrap"] })), state.mcollective ? "no topics yet" : "the middleware is off");
 }
 
@@ -262,12 +262,13 @@ let tailRows = [];
 
 function drawTailForm() {
   const select = $("tail-stream");
-  const names = (state.zeps?.streams || []).map((one) => one.stream);
-  if (names.join("\n") !== select.dataset.names) {
+  const streams = state.zeps?.streams || [];
+  const ids = streams.map((one) => one.id);
+  if (ids.join("\n") !== select.dataset.ids) {
     const before = select.value;
-    select.replaceChildren(...names.map((name) => element("option", { value: name }, name)));
-    if (names.includes(before)) select.value = before;
-    select.dataset.names = names.join("\n");
+    select.replaceChildren(...streams.map((one) => element("option", { value: one.id }, one.stream)));
+    if (ids.includes(before)) select.value = before;
+    select.dataset.ids = ids.join("\n");
   }
 }
 
@@ -289,7 +290,7 @@ function follow() {
   }
   let since = $("tail-since").value;
   if (/^\d+$/.test(since)) since = new Date(Date.now() - Number(since) * 1000).toISOString();
-  const query = new URLSearchParams({ stream: $("tail-stream").value, pattern: $("tail-pattern").value, since });
+  const query = new URLSearchParams({ id: $("tail-stream").value, pattern: $("tail-pattern").value, since });
   tail = new EventSource(`api/tail?${query}`);
   let drawn = false;
   tail.onmessage = (event) => {
@@ -371,7 +372,7 @@ function drawResult(one) {
 const DRAW = { overview: drawOverview, mesh: drawMesh, streams: drawStreams, topics: drawTopics, tail: drawTailForm, log: drawLog, results: drawResults };
 
 function show(hash) {
-  const [name, stream] = hash.split(":");
+  const [name, stream] = hash.split(":"); // the second is the id of a stream
   view = VIEWS.includes(name) ? name : "overview";
   for (const one of VIEWS) $(one).hidden = one !== view;
   for (const link of document.querySelectorAll("nav a")) {
@@ -383,8 +384,8 @@ function show(hash) {
 }
 
 // Follow a stream, beginning ten minutes ago.
-function tailStream(name) {
-  $("tail-stream").value = name;
+function tailStream(id) {
+  $("tail-stream").value = id;
   $("tail-pattern").value = "";
   $("tail-since").value = "600";
   if (tail) follow(); // ends the current one
@@ -396,10 +397,10 @@ function received(event) {
   $("link").className = "up";
   $("link").textContent = "live";
   past.time.push(state.time);
-  past.rate.push((state.zeps?.streams || []).reduce((sum, one) => sum + one.rate, 0));
+  past.rate.push(state.zeps?.totals.rate || 0);
   past.lag.push(state.process.loop_lag * 1000);
   for (const values of Object.values(past)) if (values.length > KEPT) values.shift();
-  for (const one of state.zeps?.streams || []) keep(rates, one.stream, one.rate);
+  for (const one of state.zeps?.streams || []) keep(rates, one.id, one.rate);
   const here = new Set((state.zeps?.clients || []).map((one) => one.client));
   for (const one of state.zeps?.clients || []) if (one.patterns) keep(lags, one.client, one.lag);
   for (const client of lags.keys()) if (!here.has(client)) lags.delete(client);
@@ -442,7 +443,7 @@ addEventListener("keydown", (event) => {
 drawTail();
 const before = await (await fetch("api/history")).json();
 for (const name of Object.keys(past)) past[name] = before[name];
-for (const [name, values] of Object.entries(before.streams)) rates.set(name, values);
+for (const [id, values] of Object.entries(before.streams)) rates.set(id, values);
 const live = new EventSource("api/live");
 live.onerror = () => { $("link").className = "down"; $("link").textContent = "no connection, retrying"; };
 live.onmessage = (event) => {

@@ -1,7 +1,8 @@
 """The configuration of a server: `zambezi.toml`, checked before any service starts.
 
-`settings` declares and reads it, `consistency` finds settings that contradict each other, `environment` compares the
-settings with this machine, `lines` finds the line of a key, and `quantity` parses sizes and times.
+`settings` declares and reads it, `consistency` finds settings that contradict each other, `caution` those that are not
+safe, `environment` compares the settings with this machine, `lines` finds the line of a key, and `quantity` parses
+sizes and times.
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Mistake: TypeAlias = tuple[KeyPath, str]
 
 _LONGEST: Final = 255  # bytes of a stream's name
+_TOKEN: Final = 16  # characters of a token, at least
+_USUAL: Final = ("password", "secret", "token", "changeme", "zambezi", "console", "1234567", "abcdefg", "qwert")
 
 
 def contradictions(config: Config) -> Iterator[Mistake]:
@@ -95,7 +97,14 @@ def _streams(config: Config) -> Iterator[Mistake]:
                 Group.parse(stream.multicast)
             except GroupError as error:
                 yield ("zeps", "streams", name, "multicast"), str(error)
+            if config.rules and name in config.own_streams:
+                yield (
+                    ("zeps", "streams", name, "multicast"),
+                    f"every reader of the group could read {name}, and rules do not apply to groups: remove this key",
+                )
     yield from _named(("log", "stream"), config.log.stream)
+    if len(config.own_streams) < 2:
+        yield ("log", "stream"), f"the middleware keeps its topics in {config.log.stream}; choose another name"
 
 
 def _named(path: KeyPath, name: str) -> Iterator[Mistake]:
@@ -136,6 +145,20 @@ def _console(config: Config) -> Iterator[Mistake]:
             ("console", "token"),
             "a token has printable characters and no spaces; `openssl rand -hex 16` makes a good one",
         )
+    elif console.token and _is_guessable(console.token):
+        yield (
+            ("console", "token"),
+            (
+                f"this token can be guessed: use {_TOKEN} random characters or more; `openssl rand -hex 16` makes "
+                "a good one"
+            ),
+        )
+
+
+def _is_guessable(token: str) -> bool:
+    """Return whether a token is short, repeats a few characters, or contains a usual word or row of characters."""
+    few = len(token) < _TOKEN or len(set(token)) < _TOKEN // 2
+    return few or any(usual in token.lower() for usual in _USUAL)
 
 
 def _is_typable(token: Iterable[str]) -> bool:

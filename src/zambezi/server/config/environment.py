@@ -2,20 +2,23 @@
 
 A mistake prevents the server from starting. A warning does not: the server can run, but perhaps the operator meant
 something else. A rule that names a missing key is a warning, because otherwise the removal of a key would prevent the
-next start.
+next start. Keys that every user of the machine can change are a mistake: any of them could give itself access. Keys
+that a group can change are a warning, because the group can be the administrators.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zambezi.errors import ZambeziError
+from zambezi.server.config.caution import cautions
 from zambezi.server.config.lines import KeyPath
-from zambezi.server.keydir import MESH, SECRET, KeyDirectory
+from zambezi.server.keydir import ALLOWED, GROUP, MESH, SECRET, KeyDirectory
 from zambezi.zmtp.keys import read_pair
 from zambezi.zre.interfaces import choose
 
@@ -30,11 +33,18 @@ class Finding:
     path: KeyPath
     problem: str
     is_mistake: bool = True
+    is_watched: bool = False  # a running server logs it itself, as it comes and goes
 
 
-def examine(config: Config) -> list[Finding]:
-    """Return all mistakes and warnings for this machine."""
-    return [*_data(config), *_keys(config), *_mesh(config), *_results(config)]
+def warn(config: Config) -> list[Finding]:
+    """Return the warnings about the configuration alone, which are the same on every machine."""
+    return [Finding(path, problem, False) for path, problem in cautions(config)]
+
+
+def examine(config: Config, file: Path | None = None) -> list[Finding]:
+    """Return all mistakes and warnings for this machine; `file` is the file that the configuration was read from."""
+    found = [*_data(config), *_keys(config), *_groups(config), *_mesh(config), *_results(config), *_file(config, file)]
+    return [*found, *warn(config)]
 
 
 def _data(config: Config) -> Iterator[Finding]:
@@ -62,7 +72,9 @@ def _keys(config: Config) -> Iterator[Finding]:
         except (ZambeziError, OSError) as error:
             yield Finding(("server", "keys"), str(error))
             return
-        yield from (Finding(("server", "keys"), f"a key file is ignored: {one}", False) for one in keys.problems)
+        for problem in keys.problems:
+            yield Finding(("server", "keys"), f"a key file is ignored: {problem}", False, is_watched=True)
+        yield from _writable(Path(config.server.keys))
     for index, rule in enumerate(config.rules):
         names = [name for name in rule.keys if not set(name) & set("*?[")]
         if keys is None and rule.keys and "*" not in rule.keys:
@@ -76,6 +88,54 @@ def _keys(config: Config) -> Iterator[Finding]:
                 if name not in keys.names:
                     problem = f"{config.server.keys}/allowed has no key {name}{_known(keys.names)}"
                     yield Finding(("rules", index, "keys"), problem, False)
+
+
+def _writable(keys: Path) -> Iterator[Finding]:
+    """Yield the key directory, `allowed/` and its files, as far as other users can change them."""
+    allowed = keys / ALLOWED
+    try:
+        files = sorted(allowed.iterdir())
+    except OSError:
+        files = []  # this user cannot list the directory, and so allows no key
+    modes = {path: _mode(path) for path in [keys, allowed, *files]}
+    by_all = [str(path) for path, mode in modes.items() if mode & stat.S_IWOTH]
+    by_group = [str(path) for path, mode in modes.items() if mode & stat.S_IWGRP and not mode & stat.S_IWOTH]
+    for paths, users, is_mistake in ((by_all, "every user of this machine", True), (by_group, "a group", False)):
+        if paths:
+            shown = f"{', '.join(paths[:3])}{', ...' if len(paths) > 3 else ''}"
+            problem = f"{users} can change {shown}, and so allow any key: chmod -R go-w {keys}"
+            yield Finding(("server", "keys"), problem, is_mistake)
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return 0  # it was removed just now, or is a broken link, which allows no key
+
+
+def _groups(config: Config) -> Iterator[Finding]:
+    """Yield the multicast groups that would carry an encrypted stream in clear."""
+    keys = config.server.keys
+    if not keys or not config.zeps.enabled or (Path(keys) / GROUP).exists():
+        return
+    for name, stream in config.zeps.streams.items():
+        if stream.multicast:
+            yield Finding(
+                ("zeps", "streams", name, "multicast"),
+                f"the group would carry {name} in clear, although [server] has keys: make a key for all its readers "
+                f"with zambezi keygen group --directory {keys}, or remove this key",
+            )
+
+
+def _file(config: Config, file: Path | None) -> Iterator[Finding]:
+    """Yield the configuration itself, if it has a secret that other users can read, or if they can change it."""
+    mode = _mode(file) if file is not None else 0
+    if config.console.token and mode & stat.S_IROTH:
+        problem = f"every user of this machine can read the token in {file}: chmod o-r {file}"
+        yield Finding(("console", "token"), problem, False)
+    if mode & stat.S_IWOTH:
+        yield Finding(("server",), f"every user of this machine can change {file}: chmod o-w {file}", False)
 
 
 def _known(names: set[str]) -> str:
@@ -98,6 +158,14 @@ def _mesh(config: Config) -> Iterator[Finding]:
         yield Finding(("zre", "interface"), str(error))
         return
     keys = config.server.keys
+    outside = [str(one) for one in chosen if not one.where.is_loopback]
+    if not keys and outside and not zre.key:
+        yield Finding(
+            ("zre", "interface"),
+            f"every machine in the network of {outside[0]} can join the mesh and read its messages: set key in [zre], "
+            'or interface = "lo"',
+            False,
+        )
     has_keys = bool(keys) and (Path(keys) / SECRET).exists()  # otherwise `_keys` says what is missing
     if has_keys and not (zre.key or zre.clear or (Path(keys) / MESH).exists()):
         yield Finding(

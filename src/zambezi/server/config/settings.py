@@ -39,6 +39,8 @@ _MANY: Final = (1, 10_000_000)
 _LARGE: Final = (64 << 10, 1 << 50)
 _LONG: Final = (1, 100 * 366 * 86400)
 
+TOPICS_STREAM: Final = "mcollective"  # the stream that keeps the journalled topics of the middleware
+
 
 @dataclass(frozen=True, slots=True)
 class JournalConfig:
@@ -138,7 +140,7 @@ class ConsoleConfig:
     enabled: bool = _note("whether this service runs", True)
     host: str = _note("the address to listen on; a token is required unless it is loopback", "127.0.0.1")
     port: int = _note("the port to listen on; 0: any free port", 8470, bounds=(0, 65535))
-    token: str = _note("the secret that a browser or client must present; empty: none", "")
+    token: str = _note("the secret of browsers and clients, 16 characters or more; needed with [server] keys", "")
     results: str = _note("the directory of pipeline results to show", "")
 
 
@@ -168,6 +170,11 @@ class Config:
     log: LogConfig = field(default_factory=LogConfig)
     console: ConsoleConfig = field(default_factory=ConsoleConfig)
     rules: list[Rule] = field(default_factory=list)
+
+    @property
+    def own_streams(self) -> frozenset[str]:
+        """The streams that only the server writes: the journalled topics, and the logs of the mesh."""
+        return frozenset((TOPICS_STREAM, self.log.stream))
 
 
 def read(path: Path) -> Config:

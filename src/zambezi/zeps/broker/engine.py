@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal, Protocol, TypeAlias, TypedDict
@@ -63,6 +63,7 @@ class BrokerOptions:
     limits: Limits = field(default_factory=Limits)
     matchers: Matchers = field(default_factory=Matchers)
     allow: Allow = allow_all  # whether a user may do something to a stream
+    own: Container[str] = ()  # streams that only this process writes, with `BrokerStream.append`
 
 
 class BrokerArguments(TypedDict, total=False):
@@ -75,6 +76,7 @@ class BrokerArguments(TypedDict, total=False):
     limits: Limits
     matchers: Matchers
     allow: Allow
+    own: Container[str]
 
 
 @dataclass(slots=True)
@@ -283,7 +285,9 @@ class Engine:
             self.on_empty()
 
     def allows(self, session: Session, action: Action, stream: str) -> bool:
-        """Return whether a session may do something to a stream."""
+        """Return whether a session may do something to a stream. No session may write the broker's own streams."""
+        if action != "subscribe" and stream in self.options.own:
+            return False
         return session.trusted or self.options.allow(session.user, action, stream)
 
     def apply_rules(self) -> None:

@@ -378,6 +378,8 @@ class Session:
         """Answer INVALID to a valid PUBLISH that is not allowed."""
         if self._report is not None:
             self._send_invalid("forbidden", f"{self.stream_name} is a reserved stream: clients cannot publish to it")
+        elif self.stream_name in self._engine.options.own:
+            self._send_invalid("forbidden", f"only the server itself publishes to its stream {self.stream_name}")
         else:
             self._send_invalid("forbidden", f"{self._user_name} may not publish to the stream {self.stream_name}")
 
