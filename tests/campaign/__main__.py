@@ -6,22 +6,26 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from typing import Literal
 
 from bench.report import environment
 from tests.campaign import attacks, connections, disks, inputs, kills
+from tests.campaign.targets import TARGETS
 
-SYNCS = ("always", "interval")
+SYNCS: tuple[Literal["always", "interval"], ...] = ("always", "interval")
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description="Attacks, faults and mutated inputs.")
-    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="the parts to run (default: all)", metavar="PART")
+    parser.add_argument(
+        "parts", nargs="*", choices=[[], *PARTS], help="the parts to run (default: all)", metavar="PART"
+    )
     parser.add_argument("--short", action="store_true", help="a few of everything, in about a minute")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="repeats a run (default: the time)")
     group = parser.add_argument_group("inputs")
     group.add_argument("--inputs", type=int, default=10_000_000, help="mutated inputs (default: 10 million)")
     group.add_argument("--processes", type=int, default=1, help="processes that feed them (default: 1)")
-    group.add_argument("--target", action="append", default=[], choices=inputs.TARGETS, help="only this target")
+    group.add_argument("--target", action="append", default=[], choices=TARGETS, help="only this target")
     group.add_argument("--chunk", type=int, help="repeat only this chunk of the target")
     group = parser.add_argument_group("attacks")
     group.add_argument("--attack", action="append", default=[], help="only attacks with this text in their name")

@@ -30,7 +30,8 @@ from tests.campaign.raw import (
     subscribe,
 )
 from tests.campaign.server import Lawful, Server, Usage, Watch
-from zambezi.zeps.messages import Attach, AttachOk, Invalid, Ping
+from tests.zmtp.stranger import hello
+from zambezi.zeps.messages import AttachOk, Invalid, Ping
 from zambezi.zmtp.frames import encode
 
 BAR: Final = 0.25  # seconds: the longest wait that an attack may cause
@@ -46,7 +47,7 @@ OUT_OF_FILES: Final = 1024
 
 def _patterns(server: Server, stream: str, count: int) -> str:
     sock = connect(server.ports["zeps"], attach(stream))
-    send(sock, b"".join(subscribe("regex:%d([\\pL\\pN]{9}){4}" % number) for number in range(count)))
+    send(sock, b"".join(subscribe(f"regex:{number}" + r"([\pL\pN]{9}){4}") for number in range(count)))
     send(sock, PING)
     read_until(sock, PING_OK)
     sock.close()
@@ -83,10 +84,10 @@ def prefixes(server: Server) -> str:
 def streams(server: Server) -> str:
     """Create streams, far more than the process has descriptors for."""
     for first in range(0, 700, 20):
-        sockets = []
+        sockets: list[socket.socket] = []
         with contextlib.suppress(OSError):
-            for number in range(first, first + 20):
-                sockets.append(connect(server.ports["zeps"], encode(Attach(f"taken-{number}").encode())))
+            while len(sockets) < 20:
+                sockets += [connect(server.ports["zeps"], attach(f"taken-{first + len(sockets)}"))]
         answers = [read_until(sock, b"\xaa\xa5", seconds=2.0) for sock in sockets[:1]]
         close_all(sockets)
         if not any(answers):
@@ -102,7 +103,7 @@ def _newcomers(server: Server, count: int) -> str:
             clients.append(LawfulClient(server.ports["zeps"], f"newcomer-{number}", 5.0))
             clients[-1].confirm()
     except OSError as error:
-        return f"only {len(clients)} of {count} newcomers are served: {error or type(error).__name__}"
+        return f"only {len(clients)} of {count} newcomers are served: {error!r}"
     return ""
 
 
@@ -119,10 +120,10 @@ def start_again(server: Server) -> str:
 
 
 def half_open(server: Server) -> str:
-    sockets = []
+    sockets: list[socket.socket] = []
     with contextlib.suppress(OSError):
-        for _ in range(1500):
-            sockets.append(plug(server.ports["zeps"]))
+        while len(sockets) < 1500:
+            sockets += [plug(server.ports["zeps"])]
     until = time.monotonic() + 5.0
     served = ""
     while time.monotonic() < until:
@@ -223,17 +224,11 @@ def topics(server: Server) -> str:
         read_until(sock, b"last")
         sockets.append(sock)
     lawful = plug(port, "127.0.0.1")
-    send(lawful, hello_of_lawful() + command(b"SUB", b"ID", b"mine", b"", b"free"))
-    send(lawful, command(b"PUT", b"TOPIC", b"free", b"", b"body"))
+    send(lawful, hello("DEALER", b"lawful") + command(b"CONNECT", b"VERSION", b"0.2"))
+    send(lawful, command(b"SUB", b"ID", b"mine", b"", b"free") + command(b"PUT", b"TOPIC", b"free", b"", b"body"))
     heard = read_until(lawful, b"body", seconds=10.0)
     close_all([*sockets, lawful])
     return "" if heard else "no other client can subscribe to a new topic"
-
-
-def hello_of_lawful() -> bytes:
-    from tests.zmtp.stranger import hello
-
-    return hello("DEALER", b"lawful") + command(b"CONNECT", b"VERSION", b"0.2")
 
 
 # 13. The console
@@ -378,5 +373,3 @@ def report(outcomes: list[Outcome]) -> str:
         for one in outcomes
     ]
     return table(heads, rows)
-
-

@@ -97,7 +97,9 @@ def _closed(server: Server, sockets: list[socket.socket], descriptors: int) -> U
 
 
 def _server() -> Server:
-    return Server("[zeps.journal]\nkeep_bytes = '64M'\nsegment = '16M'\n", resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    return Server(
+        "[zeps.journal]\nkeep_bytes = '64M'\nsegment = '16M'\n", resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    )
 
 
 def idle(count: int) -> ConnectionsResult:

@@ -102,9 +102,7 @@ async def main(data: str, endpoint: str, sync: Any) -> None:
     loop = asyncio.get_running_loop()
     async with Broker(data, policy=Policy(sync=sync, segment=1 << 20)) as broker:
         print(broker.bind(endpoint), flush=True)
-        threading.Thread(
-            target=listen, args=(disk, lambda: loop.call_soon_threadsafe(ended.set)), daemon=True
-        ).start()
+        threading.Thread(target=listen, args=(disk, lambda: loop.call_soon_threadsafe(ended.set)), daemon=True).start()
         await ended.wait()
 
 

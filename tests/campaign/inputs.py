@@ -13,7 +13,7 @@ import re
 import time
 import traceback
 import tracemalloc
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -74,9 +74,10 @@ class Result:
 class Run:
     """One target, and the chunks of inputs that it gets."""
 
-    def __init__(self, name: str, seed: int) -> None:
-        self._make = TARGETS[name][1]
+    def __init__(self, name: str, seed: int, size: int = CHUNK, make: Callable[[Random], Target] | None = None) -> None:
+        self._make = make or TARGETS[name][1]
         self._seed = seed
+        self._size = size  # of a chunk
         self.result = Result(name)
 
     def run(self, chunks: Iterable[int]) -> Result:
@@ -107,7 +108,7 @@ class Run:
         errors = target.errors
         feed = target.feed
         longest = result.longest
-        for _ in range(CHUNK):
+        for _ in range(self._size):
             before = clock()
             try:
                 feed()
@@ -121,7 +122,7 @@ class Run:
                 if took > SLOW:
                     result.slow.append((took, repr(target.history[-1:])[:400]))
         result.longest = longest
-        result.inputs += CHUNK
+        result.inputs += self._size
         self._check(target, chunk)
 
     def _measure(self, target: Target, chunk: int) -> None:
@@ -130,7 +131,7 @@ class Run:
         tracemalloc.start()
         try:
             first, _ = tracemalloc.get_traced_memory()
-            for _ in range(CHUNK):
+            for _ in range(self._size):
                 before, _ = tracemalloc.get_traced_memory()
                 tracemalloc.reset_peak()
                 try:
@@ -141,7 +142,7 @@ class Run:
                     self._fail(target, chunk, error)
                 _, peak = tracemalloc.get_traced_memory()
                 self._check_memory(target, chunk, peak - before)
-            self.result.inputs += CHUNK
+            self.result.inputs += self._size
             self._check(target, chunk)
             gc.collect()
             kept = tracemalloc.get_traced_memory()[0] - first
@@ -149,7 +150,7 @@ class Run:
             tracemalloc.stop()
         self.result.kept = max(self.result.kept, kept)
         if kept > KEPT:
-            self._note(target, chunk, f"{kept} bytes are kept after {CHUNK} inputs", "", [])
+            self._note(target, chunk, f"{kept} bytes are kept after {self._size} inputs", "", [])
 
     def _check_memory(self, target: Target, chunk: int, peak: int) -> None:
         self.result.peak = max(self.result.peak, peak)

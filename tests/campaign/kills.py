@@ -30,7 +30,9 @@ class KillsResult:
     recovery: float  # the longest time in seconds that a broker took to start again
 
 
-async def _run(broker: BrokerProcess, data: Path, kills: int, chance: random.Random) -> tuple[list[int], list[Kill], float]:
+async def _run(
+    broker: BrokerProcess, data: Path, kills: int, chance: random.Random
+) -> tuple[list[int], list[Kill], float]:
     load = Load(broker.endpoint)
     done: list[Kill] = []
     longest = 0.0

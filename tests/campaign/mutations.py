@@ -13,7 +13,21 @@ Frames: TypeAlias = tuple[bytes, ...]
 
 LARGEST: Final = 8192  # bytes of an input; most are as long as their seed
 _FIELDS: Final = (1, 2, 4, 8)  # the sizes of numbers in our protocols
-_EDGES: Final = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0xFFFFFFFF, (1 << 63) - 1, (1 << 64) - 1)
+_EDGES: Final = (
+    0,
+    1,
+    2,
+    0x7F,
+    0x80,
+    0xFF,
+    0x7FFF,
+    0xFFFF,
+    0x10000,
+    0x7FFFFFFF,
+    0xFFFFFFFF,
+    (1 << 63) - 1,
+    (1 << 64) - 1,
+)
 
 
 class Mutator:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -57,7 +58,7 @@ class Server:
 
     def __init__(self, more: str = "", descriptors: int = 0) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="zambezi-campaign-"))
-        self.beacon_port = free_port(2)  # type: ignore[arg-type]
+        self.beacon_port = free_port(socket.SOCK_DGRAM)
         self._descriptors = descriptors
         config = CONFIGURATION.format(directory=self.directory, beacons=self.beacon_port, more=more)
         (self.directory / "zambezi.toml").write_text(config)
@@ -68,14 +69,16 @@ class Server:
     def start(self) -> None:
         """Start the process, for the first time or again, and wait until all its services run."""
         self.ports = {}
+        command = [sys.executable, "-m", "zambezi", "serve", "--config", str(self.directory / "zambezi.toml")]
+        if self._descriptors:
+            command = ["sh", "-c", f'ulimit -n {self._descriptors}; exec "$@"', "sh", *command]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "zambezi", "serve", "--config", str(self.directory / "zambezi.toml")],
+                command,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment(),
                 cwd=self.directory,
-                preexec_fn=self._limit if self._descriptors else None,
             )
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -85,9 +88,6 @@ class Server:
                 return
         raise RuntimeError(f"the server did not start: {self.log.read_text()[-2000:]}")
 
-    def _limit(self) -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (self._descriptors, self._descriptors))
-
     @property
     def alive(self) -> bool:
         return self.process.poll() is None
@@ -96,7 +96,7 @@ class Server:
         """Return what the process uses now."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
-        return Usage(memory << 10, len(os.listdir(f"/proc/{self.process.pid}/fd")))
+        return Usage(memory << 10, sum(1 for _ in Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -166,9 +166,8 @@ class Watch(threading.Thread):
         self.join()
 
 
-def wait_until(condition: object, seconds: float = PATIENCE) -> bool:
+def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> bool:
     """Wait until a condition (a function) is true; return whether it is."""
-    assert callable(condition)
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -7,7 +7,5 @@ from tests.campaign.target import Target
 from tests.campaign.targets import journal, mcollective, zeps, zmtp, zre
 
 TARGETS: dict[str, tuple[int, Callable[[Random], Target]]] = {
-    made.name: (made.share, made)
-    for module in (zmtp, zeps, zre, mcollective, journal)
-    for made in module.TARGETS  # type: ignore[attr-defined]
+    made.name: (made.share, made) for module in (zmtp, zeps, zre, mcollective, journal) for made in module.TARGETS
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -24,10 +25,8 @@ def read_all(journal: Journal) -> list[int]:
     """Read a journal in every way; return the sequences of its messages. Each way may refuse it."""
     for _ in verify(journal):
         pass
-    try:
+    with suppress(JournalError):
         list(messages(journal, 0, 1 << 62))
-    except JournalError:
-        pass
     sequences: list[int] = []
     reader = journal.reader(journal.first - 1)
     while (span := reader.peek(1 << 16)) is not None:
@@ -74,8 +73,12 @@ class Journals(Target):
             elif below(20) == 0:
                 del changed[name]
             else:
-                changed[name] = self.mutator.mutate(changed[name], changed.get(self._names[below(len(self._names))], b""))
-        self.history = [part for name in changed if changed[name] != self._seed.get(name) for part in (name.encode(), changed[name])]
+                changed[name] = self.mutator.mutate(
+                    changed[name], changed.get(self._names[below(len(self._names))], b"")
+                )
+        self.history = [
+            part for name in changed if changed[name] != self._seed.get(name) for part in (name.encode(), changed[name])
+        ]
         self._write(changed)
         self._read()
         with Store(self._data, policy=POLICY) as store:

@@ -271,7 +271,13 @@ class Patterns(ParserTarget):
             for key in KEYS:
                 wanted(key)
 
-        seeds = [b"prefix:a", b"exact:key", b"glob:k*[a-f]?n.[!x]*", b"regex:^k(it|et)+[a-z]{1,9}\\.(?i)t.*$", b"regex:\\pL"]
+        seeds = [
+            b"prefix:a",
+            b"exact:key",
+            b"glob:k*[a-f]?n.[!x]*",
+            b"regex:^k(it|et)+[a-z]{1,9}\\.(?i)t.*$",
+            b"regex:\\pL",
+        ]
         super().__init__(chance, seeds, parse)
 
 
@@ -289,7 +295,9 @@ class Datagrams(SessionTarget):
             made = deliver([Publish("k", b"%d" % number * 9).encode()[0] for number in range(first, first + 3)], first)
             plain.append(GroupMessages(GROUP, first, 3, made.octets).encode())
         large = deliver([Publish("k", b"x" * 500).encode()[0]], 31).octets
-        plain += [Fragment(GROUP, 31, len(large), at, large[at : at + 200]).encode() for at in range(0, len(large), 200)]
+        plain += [
+            Fragment(GROUP, 31, len(large), at, large[at : at + 200]).encode() for at in range(0, len(large), 200)
+        ]
         plain.append(Mark(GROUP, 31).encode())
         self._plain = [(octets,) for octets in plain]
         self._sealed = [(seal(octets, GROUP_KEY, bytes(NONCE)),) for octets in plain]

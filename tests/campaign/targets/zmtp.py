@@ -116,7 +116,14 @@ class Endpoints(ParserTarget):
     errors = (EndpointError,)
 
     def __init__(self, chance: Random) -> None:
-        seeds = [b"tcp://127.0.0.1:5555", b"tcp://[::1]:*", b"tcp://eth0:0", b"ipc:///tmp/x", b"ipc://@a", b"inproc://a"]
+        seeds = [
+            b"tcp://127.0.0.1:5555",
+            b"tcp://[::1]:*",
+            b"tcp://eth0:0",
+            b"ipc:///tmp/x",
+            b"ipc://@a",
+            b"inproc://a",
+        ]
         super().__init__(chance, seeds, lambda octets: parse(octets.decode("utf-8", "replace"), binding=True))
 
 
@@ -142,14 +149,14 @@ class Handshakes(Target):
 
     def __init__(self, chance: Random) -> None:
         super().__init__(chance)
-        self._keypair: Callable[[], tuple[bytes, bytes]] = curve.crypto_box_keypair
+        self._keypair: Callable[[], tuple[bytes, bytes]] = vars(curve)["crypto_box_keypair"]
         self._recordings = [(role, self._record(role)) for role in ("client", "server")]
 
     def close(self) -> None:
         self._use(self._keypair)
 
     def _use(self, keys: Callable[[], tuple[bytes, bytes]]) -> None:
-        curve.crypto_box_keypair = keys
+        vars(curve)["crypto_box_keypair"] = keys
 
     def _engine(self, role: str) -> Connection:
         client, server = securities(self.mechanism)
