@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -48,7 +49,9 @@ def run_inputs(arguments: argparse.Namespace) -> bool:
     if arguments.chunk is not None:
         results = [inputs.repeat_chunk(name, arguments.seed, arguments.chunk) for name in arguments.target]
     else:
-        results = inputs.run_inputs(arguments.inputs, arguments.seed, arguments.processes, arguments.target)
+        results = inputs.run_inputs(
+            arguments.inputs, arguments.seed, arguments.processes, arguments.target, progress=_progress
+        )
     print(inputs.report(results))
     for one in results:
         for took, text in one.slow:
@@ -69,7 +72,7 @@ def run_attacks(arguments: argparse.Namespace) -> bool:
 
 
 def run_kills(arguments: argparse.Namespace) -> bool:
-    print(kills.report([kills.run_kills(arguments.kills, arguments.seed, sync) for sync in SYNCS]))
+    print(kills.report([kills.run_kills(arguments.kills, arguments.seed, sync, _progress) for sync in SYNCS]))
     return True
 
 
@@ -113,6 +116,7 @@ def _progress(text: str) -> None:
 
 def main() -> int:
     arguments = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the processes of a run end with it
     print(environment({}))
     print(f"seed {arguments.seed}")
     held = True

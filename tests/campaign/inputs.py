@@ -192,20 +192,29 @@ def _part(arguments: tuple[str, int, int, int, int]) -> Result:
     return Run(name, seed).run(range(first, count, step))
 
 
-def run_inputs(inputs: int, seed: int, processes: int = 1, names: Sequence[str] = ()) -> list[Result]:
+def run_inputs(
+    inputs: int,
+    seed: int,
+    processes: int = 1,
+    names: Sequence[str] = (),
+    progress: Callable[[str], object] = lambda _: None,
+) -> list[Result]:
     """Run about so many inputs through the targets, in one process or in several."""
     counts = shares(names or list(TARGETS), inputs)
     parts = [(name, seed, first, processes, count) for name, count in counts.items() for first in range(processes)]
     results = {name: Result(name) for name in counts}
     if processes == 1:
-        made: Iterable[Result] = map(_part, parts)
-        for each in made:
-            results[each.target].add(each)
+        _collect(map(_part, parts), results, progress)
     else:
         with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=1) as pool:
-            for each in pool.imap_unordered(_part, parts):
-                results[each.target].add(each)
+            _collect(pool.imap_unordered(_part, parts), results, progress)
     return list(results.values())
+
+
+def _collect(parts: Iterable[Result], results: dict[str, Result], progress: Callable[[str], object]) -> None:
+    for each in parts:
+        results[each.target].add(each)
+        progress(f"{sum(one.inputs for one in results.values()):,} inputs")
 
 
 def repeat_chunk(name: str, seed: int, chunk: int) -> Result:

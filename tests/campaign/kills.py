@@ -6,6 +6,7 @@ import asyncio
 import random
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -31,13 +32,14 @@ class KillsResult:
 
 
 async def _run(
-    broker: BrokerProcess, data: Path, kills: int, chance: random.Random
+    broker: BrokerProcess, data: Path, kills: int, chance: random.Random, progress: Callable[[str], object]
 ) -> tuple[list[int], list[Kill], float]:
     load = Load(broker.endpoint)
     done: list[Kill] = []
     longest = 0.0
     try:
-        for _ in range(kills):
+        for number in range(kills):
+            progress(f"{number:,} kills")
             await load.progress(PROGRESS)
             await asyncio.sleep(chance.random() * 0.02)
             broker.kill()
@@ -50,13 +52,18 @@ async def _run(
         await load.close()
 
 
-def run_kills(kills: int, seed: int, sync: Literal["always", "interval", "never"] = "interval") -> KillsResult:
+def run_kills(
+    kills: int,
+    seed: int,
+    sync: Literal["always", "interval", "never"] = "interval",
+    progress: Callable[[str], object] = lambda _: None,
+) -> KillsResult:
     """Kill a broker so many times, and check its journal."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="zambezi-campaign-") as name:
         data = Path(name)
         with BrokerProcess(data, sync=sync, segment=1 << 20) as broker:
-            published, done, longest = asyncio.run(_run(broker, data, kills, random.Random(seed)))
+            published, done, longest = asyncio.run(_run(broker, data, kills, random.Random(seed), progress))
         messages, repeated = check_journal(data, published, done)
     return KillsResult(sync, kills, messages, repeated, time.monotonic() - began, longest)
 

@@ -123,6 +123,7 @@ class Node:
             uuid,
             "node",
             lambda host: f"tcp://{host or '127.0.0.1'}:5670",
+            source_of=lambda _: "127.0.0.1",
             groups=["one"],
             dialect=dialect,
             gossip=gossip,
