@@ -7,7 +7,7 @@ CODE   := src tests bench demo examples tools
 BENCHES := zmtp peer zre zeps durability multicast mcollective
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo check format generate bench soak docs conformance clean
+.PHONY: help test demo check format generate bench soak campaign docs conformance clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ bench: $(STAMP) ## run the benchmarks in bench/
 
 soak: $(STAMP) ## run every service under load for ten minutes, and check that memory and descriptors do not grow
 	$(BIN)/python -m bench.soak
+
+campaign: $(STAMP) ## attack a server, kill brokers and let disks fail, for about an hour
+	$(BIN)/python -m tests.campaign --processes 2
 	$(BIN)/python -m tests.spark.kills --times 20
 
 docs: $(STAMP) ## build the documentation into site/

@@ -37,7 +37,9 @@ def test_a_client_is_read() -> None:
     assert info == ClientInfo(client=7, stream="s", patterns=("a", "b"))
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b"7", b"{}", b"\xff"])
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b"7", b"{}", b"\xff", b"[" * 3000, b'{"stream": "s", "last": "7"}', b'{"stream": 7}']
+)
 def test_a_body_that_cannot_be_parsed_is_a_broker_error(body: bytes) -> None:
     with pytest.raises(BrokerError, match="StreamInfo"):
         read_streams([body])

@@ -18,6 +18,16 @@ INDEX: Final = "$index/"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
+# The JSON types of a field, by its annotation.
+_TYPES: Final[dict[str, type | tuple[type, ...]]] = {
+    "str": str,
+    "int": int,
+    "float": (int, float),
+    "bool": bool,
+    "tuple[str, ...]": list,
+    "Mapping[str, int]": dict,
+}
+
 T = TypeVar("T")
 
 
@@ -108,9 +118,11 @@ def _read(kind: type[T], body: bytes) -> T:
         for each in fields(kind):  # type: ignore[arg-type]
             if each.name in content:
                 value = content[each.name]
+                if not isinstance(value, _TYPES[str(each.type)]):
+                    raise TypeError(f"{each.name} has a value of the wrong type")
                 known[each.name] = tuple(value) if isinstance(value, list) else value
         return kind(**known)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise BrokerError(f"the broker sent a {kind.__name__} that cannot be parsed: {error}") from None
 
 

@@ -255,6 +255,19 @@ async def test_a_client_that_does_not_read_its_answers_is_disconnected(
             await other.barrier()
 
 
+@in_loop
+async def test_a_connection_that_ends_while_its_held_messages_are_handled(tmp_path: Path) -> None:
+    """Messages wait while a stream is created. The broker disconnects the client in the middle of them."""
+    async with Broker(tmp_path) as broker:
+        endpoint = broker.bind("tcp://127.0.0.1:*")
+        with Stranger.calling(endpoint, small=True) as stranger:
+            stranger.say(hello() + encode([Attach("new").encode()[0], *[Ping().encode()[0]] * 20_000]))
+            async with Speaker(endpoint) as lawful:
+                await lawful.attach("new")
+                await lawful.barrier()
+        await eventually(lambda: len(broker.engine.sessions) == 0)
+
+
 @pytest.mark.spec("ZEP-15")
 @in_loop
 async def test_a_full_disk_holds_publishers_back_by_tcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

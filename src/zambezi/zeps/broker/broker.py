@@ -213,7 +213,9 @@ class Broker:
         peer.feed_from(_SessionSource(session))
 
     def received(self, peer: Peer, batch: Batch) -> None:
-        session = self._sessions[peer]
+        session = self._sessions.get(peer)
+        if session is None:
+            return  # the connection ended while its held messages were handled
         if batch.ends is None:
             session.receive(batch.frames)
             return
@@ -229,8 +231,9 @@ class Broker:
             session.on_writable()
 
     def lost(self, peer: Peer, reason: str) -> None:
-        # Messages that were received before the end still count: the stream keeps them until there is room.
-        while peer.held:
+        # Messages that were received before the end still count: the stream keeps them until there is room. But if the
+        # connection ends while `resume` handles them, there is nobody left to answer, and the rest is dropped.
+        while peer.held and peer.paused:
             peer.resume()
         self._sessions.pop(peer).on_connection_lost()
 

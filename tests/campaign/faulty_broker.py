@@ -1,0 +1,110 @@
+"""A broker on a disk that fails when it is told to: a program for `disks`.
+
+    python -m tests.campaign.faulty_broker DATA ENDPOINT SYNC
+
+It writes its endpoint. Each line that it reads is a fault, and it writes the line back when the fault is in effect:
+
+    full           writes find no room, and only a part of the last one is written
+    unsynced       the disk fails to sync
+    read-only      the file system refuses every change
+    slow SECONDS   each sync takes so long
+    room           a real disk that is full gets room: the file `filler` is removed
+    none           the disk works
+
+The faults are made in this process: the functions of `os` that the journal calls are replaced. `full` on a real disk
+(a small tmpfs) needs none of that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from zambezi.zeps.broker import Broker
+from zambezi.zeps.journal import Policy
+
+FILLER = "filler"
+
+
+def failure(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+class Disk:
+    """The functions of `os` that change files, with a fault in front of them."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._fault = "none"
+        self._seconds = 0.0
+        self._pwrite, self._open = os.pwrite, os.open
+        os.pwrite = self.pwrite  # type: ignore[assignment]
+        os.open = self.open
+        for name in ("fsync", "fdatasync"):
+            setattr(os, name, self._syncing(getattr(os, name)))
+
+    def fail(self, fault: str) -> None:
+        """Bring a fault into effect."""
+        if fault == "room":
+            (self._data / FILLER).unlink()
+            return
+        self._fault, _, seconds = fault.partition(" ")
+        self._seconds = float(seconds or 0)
+
+    def pwrite(self, descriptor: int, octets: bytes, offset: int) -> int:
+        if self._fault == "full":
+            size = os.fstat(descriptor).st_size
+            if offset + len(octets) > size:
+                if len(octets) > 1 and offset == size:
+                    # A real disk takes the part for which it has room. The next write fails.
+                    self._pwrite(descriptor, bytes(octets[: len(octets) // 2]), offset)
+                raise failure(errno.ENOSPC)
+        elif self._fault == "read-only":
+            raise failure(errno.EROFS)
+        return self._pwrite(descriptor, octets, offset)
+
+    def open(self, path: Any, flags: int, *arguments: Any, **options: Any) -> int:
+        if flags & os.O_CREAT and not Path(path).exists():
+            if self._fault == "full":
+                raise failure(errno.ENOSPC)
+            if self._fault == "read-only":
+                raise failure(errno.EROFS)
+        return self._open(path, flags, *arguments, **options)
+
+    def _syncing(self, sync: Callable[[int], None]) -> Callable[[int], None]:
+        def synced(descriptor: int) -> None:
+            if self._fault == "unsynced":
+                raise failure(errno.EIO)
+            if self._fault == "slow":
+                time.sleep(self._seconds)
+            sync(descriptor)
+
+        return synced
+
+
+def listen(disk: Disk, ended: Callable[[], object]) -> None:
+    for line in sys.stdin:
+        disk.fail(line.strip())
+        print(line.strip(), flush=True)
+    ended()
+
+
+async def main(data: str, endpoint: str, sync: Any) -> None:
+    disk = Disk(Path(data))
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with Broker(data, policy=Policy(sync=sync, segment=1 << 20)) as broker:
+        print(broker.bind(endpoint), flush=True)
+        threading.Thread(target=listen, args=(disk, lambda: loop.call_soon_threadsafe(ended.set)), daemon=True).start()
+        await ended.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
