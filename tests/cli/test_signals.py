@@ -266,7 +266,7 @@ def test_a_server_without_free_descriptors_keeps_serving_its_clients(tmp_path: P
         used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 4, limits[1]))
         crowd = [half_open(server.zeps) for _ in range(12)]
-        server.read_log("Refused(")
+        server.read_log("HandshakeFailed(")
         stream.publish("k", b"y")
         stream.flush(timeout=PATIENCE)
         for one in crowd:

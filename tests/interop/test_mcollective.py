@@ -87,6 +87,11 @@ def middleware(curve: bool) -> Iterator[tuple[Middleware, str]]:
         yield middleware, middleware.bind("tcp://127.0.0.1:*")
 
 
+def user_of(name: bytes, curve: bool) -> dict[bytes, bytes]:
+    """Return the header by which the middleware says who sent a message: an extension, for clients with keys."""
+    return {b"X-ZAMBEZI-USER": name} if curve else {}
+
+
 @pytest.mark.spec("MCO-01", "MCO-02", "MCO-04", "MCO-09", "MCO-10", "MCO-11")
 def test_a_conversation_of_daemons_and_a_client(middleware: tuple[Middleware, str], curve: bool) -> None:
     ours, endpoint = middleware
@@ -103,11 +108,12 @@ def test_a_conversation_of_daemons_and_a_client(middleware: tuple[Middleware, st
         client.put(b"mcollective discovery", BODY, reply_to)
         for daemon in daemons:
             headers, body = daemon.receive()
-            assert list(headers.items()) == [(b"TOPIC", b"mcollective discovery"), (b"X-REPLY-TO", reply_to)]
+            told = [(b"TOPIC", b"mcollective discovery"), (b"X-REPLY-TO", reply_to)]
+            assert list(headers.items()) == [*user_of(b"client", curve).items(), *told]
             assert body == [BODY]
             daemon.put(headers[b"X-REPLY-TO"], body[0][::-1])
         for _ in daemons:
-            assert client.receive() == ({b"TOPIC": reply_to}, [BODY[::-1]])
+            assert client.receive() == ({**user_of(b"daemon", curve), b"TOPIC": reply_to}, [BODY[::-1]])
         client.put(b"mcollective nodes node3", b"only you", reply_to)
         assert daemons[3].receive()[1] == [b"only you"]
         client.unsubscribe(reply_to)
@@ -189,8 +195,10 @@ def test_a_client_without_the_first_empty_frame(middleware: tuple[Middleware, st
         plain.send_multipart([b"SUB", b"ID", b"1", b"", b"a"])
         assert plain.recv_multipart() == [b"OK", b"ID", b"1"]
         plain.send_multipart([b"PUT", b"TOPIC", b"a", b"", b"one", b"two"])
-        assert plain.recv_multipart() == [b"MESSAGE", b"TOPIC", b"a", b"", b"one", b"two"]
-        assert ruby.receive() == ({b"TOPIC": b"a"}, [b"one", b"two"])
+        user = user_of(b"client", curve)
+        told = [frame for header in user.items() for frame in header]
+        assert plain.recv_multipart() == [b"MESSAGE", *told, b"TOPIC", b"a", b"", b"one", b"two"]
+        assert ruby.receive() == ({**user, b"TOPIC": b"a"}, [b"one", b"two"])
 
 
 def test_a_flood_from_libzmq_reaches_every_subscriber_whole_and_in_order(
