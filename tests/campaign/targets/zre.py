@@ -122,7 +122,7 @@ class Node:
         self.engine = Engine(
             uuid,
             "node",
-            lambda host: f"tcp://{host or '127.0.0.1'}:5670",
+            lambda _: "tcp://127.0.0.1:5670",
             source_of=lambda _: "127.0.0.1",
             groups=["one"],
             dialect=dialect,

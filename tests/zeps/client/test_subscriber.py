@@ -84,6 +84,14 @@ def test_after_a_loss_it_goes_on_after_the_last_that_came() -> None:
     assert subscriber.counters.received == 5
 
 
+def test_nothing_follows_the_last_sequence_of_all() -> None:
+    subscriber = begun()
+    deliver(subscriber, frames((1 << 64) - 1))
+    deliver(subscriber, frames(7, (1 << 64) - 1))
+    assert sequences(subscriber) == [(1 << 64) - 1]
+    assert subscriber.counters.repeated == 2
+
+
 def test_latest_is_a_place_to_come_back_to() -> None:
     """Messages published while there was no connection are not missed, even if none was received before."""
     subscriber = begun(LATEST)

@@ -18,6 +18,8 @@ from zambezi.zeps.layout import BODY_LENGTH, DELIVER, DELIVER_LEAST, SEQUENCE, S
 from zambezi.zeps.layout import DELIVER_KEY as KEY
 
 _KEYS_KNOWN: Final = 4096
+_LAST_SEQUENCE: Final = (1 << 64) - 1
+_AFTER_ALL: Final = DELIVER[:-1] + bytes((DELIVER[-1] + 1,))  # sorts after every DELIVER message
 
 
 class Message(NamedTuple):
@@ -133,7 +135,7 @@ class MessageBatch(Sequence[Message]):
 
 def lower_bound(sequence: int) -> bytes:
     """Return bytes that sort after every DELIVER message of a lower sequence, and before one of this sequence."""
-    return DELIVER + SEQUENCE.pack(sequence)
+    return DELIVER + SEQUENCE.pack(sequence) if sequence <= _LAST_SEQUENCE else _AFTER_ALL
 
 
 def check_deliveries(frames: list[bytes]) -> int | None:
