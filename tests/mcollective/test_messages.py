@@ -19,6 +19,7 @@ from zambezi.mcollective.messages import (
     error,
     message_of,
     noop,
+    number_of,
     ok,
     quick_topic,
 )
@@ -134,3 +135,10 @@ def test_the_quick_way_agrees_with_the_grammar(frames: list[bytes]) -> None:
 @pytest.mark.parametrize("more", [[], [b"X-REPLY-TO", b"mcollective reply me 1"]])
 def test_the_quick_way_knows_what_connectors_send(more: list[bytes]) -> None:
     assert quick_topic([b"", b"PUT", b"TOPIC", b"mcollective x", *more, b"", b"body"]) == b"mcollective x"
+
+
+@pytest.mark.parametrize(
+    ("value", "number"), [(b"7", 7), ("7", 7), (b"", None), (b"-1", None), ("\u0663", None), (b"7" * 5000, None)]
+)
+def test_the_number_of_a_header(value: bytes | str, number: int | None) -> None:
+    assert number_of(value) == number

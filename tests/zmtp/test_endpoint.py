@@ -101,3 +101,9 @@ def test_any_text_is_an_endpoint_or_raises_an_endpoint_error(text: str) -> None:
         except EndpointError:
             continue
         assert parse(str(endpoint), binding=True) == endpoint
+
+
+def test_a_port_of_thousands_of_digits_is_no_port() -> None:
+    with pytest.raises(EndpointError, match="is not a port number") as refused:
+        parse("tcp://h:" + "5" * 5000)
+    assert len(str(refused.value)) < 500

@@ -87,8 +87,7 @@ class Message:
     @property
     def sequence(self) -> int | None:
         """The number of the message, if the topic is kept; None otherwise."""
-        number = self.headers.get("X-SEQUENCE", "")
-        return int(number) if number.isascii() and number.isdigit() else None
+        return messages.number_of(self.headers.get("X-SEQUENCE", ""))
 
 
 class Ticket:
@@ -282,9 +281,9 @@ class ConnectorEngine:
 
     def _receive_message(self, command: Command) -> None:
         topic = command.headers[TOPIC]
-        sequence = command.headers.get(SEQUENCE, b"")
-        if sequence.isdigit() and self._wanted.get(topic) is not None:
-            self._wanted[topic] = int(sequence)
+        sequence = messages.number_of(command.headers.get(SEQUENCE, b""))
+        if sequence is not None and self._wanted.get(topic) is not None:
+            self._wanted[topic] = sequence
         headers = {as_text(key): as_text(value) for key, value in command.headers.items() if key.startswith(b"X-")}
         self._out.append(Message(as_text(topic), command.positional, headers))
 
@@ -310,7 +309,7 @@ class ConnectorEngine:
             self._settle(ticket, CommandRefused(refusal) if refusal else command.headers)
         elif refusal:
             number = command.headers.get(MISSED, b"")
-            self.missed += int(number) if number.isdigit() and len(number) < 20 else 0
+            self.missed += messages.number_of(number) or 0
             self._out.append(Complained(refusal))
 
     # After CONNECT

@@ -193,6 +193,11 @@ def number(message: Frames, sequence: int) -> Frames:
     return (*message[:at], SEQUENCE, b"%d" % sequence, *message[at:])
 
 
+def number_of(value: bytes | str) -> int | None:
+    """Return the number in a header, or None. A number of very many digits is none: `int` would raise."""
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 20 else None
+
+
 def quick_topic(frames: Sequence[bytes]) -> bytes:
     """Return the topic of a PUT in one of the two forms that connectors send; empty if it is anything else.
 

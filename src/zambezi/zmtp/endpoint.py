@@ -95,8 +95,9 @@ def _tcp(text: str, rest: str, binding: bool) -> Tcp:
         low, dash, high = port.partition("-")
         high = high if dash else low
         # int() alone would accept spaces, signs, underscores and the digits of every script.
-        if not (port.isascii() and low.isdigit() and high.isdigit()):
-            raise EndpointError(f"{text!r}: {port!r} is not a port number")
+        # A peer can send an endpoint of any length, and int() raises for thousands of digits.
+        if not (port.isascii() and low.isdigit() and high.isdigit() and len(port) < 20):
+            raise EndpointError(f"{text[:100]!r}: {port[:100]!r} is not a port number")
         first, last = int(low), int(high)
         if not 0 < first <= last <= 65535:
             raise EndpointError(f"{text!r}: a port is 1 to 65535, and a range begins with its lowest port")

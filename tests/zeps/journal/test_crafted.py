@@ -227,3 +227,12 @@ def test_an_entry_that_claims_hundreds_of_megabytes(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < MOST
     finally:
         tracemalloc.stop()
+
+
+def test_a_stream_without_any_segment_is_empty_for_a_reader(tmp_path: Path) -> None:
+    make(str(tmp_path))
+    for path in tmp_path.rglob("*.*"):
+        if path.suffix in (".log", ".idx"):
+            path.unlink()
+    with Store(tmp_path, write=False) as store:
+        assert store.open("a").last == 0

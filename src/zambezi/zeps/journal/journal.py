@@ -367,7 +367,7 @@ class Journal:
         firsts = first_sequences(self.directory)
         segments = []
         self.problems = []
-        for first, following in zip(firsts, [*firsts[1:], None], strict=True):
+        for first, following in zip(firsts, [*firsts[1:], None], strict=False):
             segment = known.get(first) or Segment(self._path, first)
             if segment.last + 1 != following:
                 try:
