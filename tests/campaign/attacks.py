@@ -323,7 +323,7 @@ ATTACKS: Final = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an attack did to a server."""
+    """The effect of an attack on a server."""
 
     attack: Attack
     stall: float  # seconds

@@ -104,7 +104,7 @@ class FaultyBroker:
 
 @dataclass
 class Times:
-    """How long the faults of a run last, in seconds."""
+    """The lengths of the faults of a run, in seconds."""
 
     fault: float = 2.0
     slow: float = 2.0  # each sync

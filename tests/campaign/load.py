@@ -42,7 +42,7 @@ class Kill:
 
 @dataclass
 class Reader:
-    """What one reader has got: the last sequence, and the next number of each publisher."""
+    """The progress of one reader: the last sequence, and the next number of each publisher."""
 
     last: int = 0
     count: int = 0

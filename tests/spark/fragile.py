@@ -58,7 +58,7 @@ class FragileDataSource(ZepsDataSource):
 
 
 class _Fragile(sink.BaseWriter):
-    """What is fragile in both: tasks of one batch, the last."""
+    """The fragile part of both: tasks of one batch, the last."""
 
     def __init__(self, place: str, batch: int, schema: StructType, options: Options, overwrite: bool) -> None:
         super().__init__(schema, options, overwrite)

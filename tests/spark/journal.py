@@ -37,5 +37,5 @@ def write(
 
 
 def octets_of(messages: Iterable[Message], first: int = 1) -> bytes:
-    """What the journal has of messages."""
+    """Return the bytes that a journal stores for messages."""
     return deliver([Publish(key, body).encode()[0] for key, body in messages], first).octets

@@ -125,7 +125,7 @@ class Driver:
 
 
 def seen(out: Path) -> dict[str, Counter[int]]:
-    """What a program sees that reads all Parquet files there are: how often each sequence, by stream."""
+    """Return what a program sees that reads all Parquet files: how often each sequence, by stream."""
     found: dict[str, Counter[int]] = {name: Counter() for name in STREAMS}
     for name in glob.glob(f"{out}/**/*.parquet", recursive=True):  # noqa: PTH207 - it does not look into .zambezi
         path = Path(name)

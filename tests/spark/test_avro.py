@@ -80,7 +80,7 @@ LOGICAL = [
 
 
 def branch(schema: Any) -> Any:
-    """What may not be twice in a union."""
+    """Return the part of a schema that must not be twice in a union."""
     if isinstance(schema, dict):
         return id(schema) if schema["type"] in ("record", "enum", "fixed") else schema["type"]
     return schema

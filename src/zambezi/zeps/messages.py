@@ -26,6 +26,8 @@ EARLIEST: Final = 0  # from the first message on
 LATEST: Final = (1 << 63) - 1  # live only
 TIME: Final = 1 << 63  # the low 63 bits are milliseconds since 1970
 
+REASON: Final = 255  # bytes of the reason of an INVALID
+
 
 class Zeps(Message, signature=0xAAA5):
     """The beginning of every command: the signature."""
@@ -95,3 +97,12 @@ class Invalid(Zeps, id=12):
     """Server tells client that it sent an invalid message. (ZEP-08)"""
 
     reason: str = field(string)
+
+
+def invalid(reason: str) -> bytes:
+    """Return an INVALID with a reason that it can carry: printable, and not too long."""
+    shown = "".join(char if char.isprintable() else "?" for char in reason)
+    encoded = shown.encode("utf-8", "replace")
+    if len(encoded) > REASON:
+        encoded = encoded[: REASON - 3].decode("utf-8", "ignore").encode() + b"..."
+    return Invalid(encoded.decode()).encode()[0]

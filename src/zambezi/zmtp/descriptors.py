@@ -1,4 +1,4 @@
-"""How many descriptors the connections of a process can take.
+"""The number of descriptors that the connections of a process can take.
 
 A process without free descriptors can open no file and make no connection. So accepted connections never take the last
 ones: those stay in reserve, for journals, for key files, and for the connections that this process makes itself.

@@ -75,7 +75,7 @@ class Mesh:
             yield node
 
     def logged(self, what: What, node: UUID, peer: UUID | None) -> int:
-        """How often something is in the journal."""
+        """Return how often an event is in the journal."""
         assert self.server.logs is not None
         known = [record.log for record in self.server.logs.recent]
         return [(log.event, log.node, log.peer) for log in known].count((what, hash_of(node), hash_of(peer)))
@@ -177,11 +177,11 @@ _TALK = ("sender", "receiver", "whispers_sent", "whispers_received", "missing", 
 
 @agent("machine")
 class Machine:
-    """What a machine can do."""
+    """The actions of a machine."""
 
     @action
     def uptime(self) -> int:
-        """How long it is up."""
+        """Return the seconds since it started."""
         return 1
 
     @action

@@ -444,7 +444,7 @@ def test_credit_is_shared_by_all_subscriptions(stage: Stage) -> None:
 
 
 class Tries:
-    """How many keys the patterns of a broker are tried on, each time that a connection asks for messages."""
+    """The number of keys that patterns are tried on, each time that a connection asks for messages."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now = 0

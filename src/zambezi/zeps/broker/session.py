@@ -40,20 +40,19 @@ from zambezi.zeps.messages import (
     Credit,
     Detach,
     DetachOk,
-    Invalid,
     Ping,
     PingOk,
     Publish,
     Subscribe,
     SubscribeOk,
     Zeps,
+    invalid,
 )
 from zambezi.zmtp.frames import Oversize
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Engine
 
-_REASON: Final = 255  # bytes of a reason
 FAULTS: Final = 1000  # messages that are not ZEPS, after which a client is disconnected
 _UNANSWERED: Final = 1000  # PINGs that may wait for the disk before the client's input waits, too
 _FAULTY: Final = frozenset({"malformed", "misplaced", "multipart"})
@@ -556,11 +555,11 @@ class Session:
         self._engine.counters.invalid[kind] += 1
         self._faults += kind in _FAULTY
         if self._faults < FAULTS:
-            self._send(Invalid(_printable(reason)).encode()[0])
+            self._send(invalid(reason))
         elif self.state is not SessionState.CLOSED:
             self._engine.counters.expelled += 1
             reason = f"this is message {FAULTS} of this connection that is malformed or out of place: {reason}"
-            self._send(Invalid(_printable(reason)).encode()[0])
+            self._send(invalid(reason))
             self._end()
             self._connection.close(GOODBYE)
 
@@ -596,12 +595,3 @@ def _fell_behind_reason(wanted: int, oldest: int) -> str:
         f"messages {wanted} to {oldest - 1} are not kept any more; the oldest is {oldest}: "
         f"subscribe from 0 or {oldest - 1}"
     )
-
-
-def _printable(reason: str) -> str:
-    """Return a reason that INVALID can carry: printable, and not too long."""
-    shown = "".join(char if char.isprintable() else "?" for char in reason)
-    encoded = shown.encode("utf-8", "replace")
-    if len(encoded) <= _REASON:
-        return encoded.decode()
-    return encoded[: _REASON - 3].decode("utf-8", "ignore") + "..."
