@@ -35,6 +35,11 @@ def sim() -> Iterator[Simulation]:
         yield simulation
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the number of workers: two more than cores, because the two that have Spark mostly wait for it."""
+    return (os.cpu_count() or 1) + 2
+
+
 @pytest.hookimpl(wrapper=True)  # a wrapper runs before xdist reads the groups, whenever this file is loaded
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     # A session takes seconds and a gigabyte: with `--dist loadgroup` one worker has it and runs all tests that use it.
