@@ -125,8 +125,18 @@ def network() -> Iterator[Network]:
         yield one
 
 
+# Groups begin first. These pages start Spark, and must not be the last tests of a run.
+WITH_SPARK = ("docs/pipelines.md", "docs/tutorial.md")
+
+
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", SESSIONS)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.xdist_group("spark-processes")) if page in WITH_SPARK else page
+        for page in SESSIONS
+    ],
+)
 def test_the_transcripts_of_a_page_are_true(page: str, network: Network, tmp_path: Path) -> None:
     session = SESSIONS[page]
     for file, text in session.files.items():
