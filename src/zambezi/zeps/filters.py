@@ -26,17 +26,20 @@ G = TypeVar("G", bound=Hashable)
 class Filter:
     """A test of keys that matches if any of its patterns matches.
 
-    `weight` is the work that a new key can be, as for a pattern.
+    `weight` is the work that a new key can be, as for a pattern. Prefixes and exact keys are kept as bytes alone: a
+    client can have many, and each object of Python's own is work for the garbage collector.
     """
 
-    __slots__ = ("_parsed", "_seen", "_tests", "everything", "patterns", "weight")
+    __slots__ = ("_exact", "_others", "_prefixes", "_seen", "everything", "patterns", "weight")
 
     def __init__(self, patterns: Iterable[str], matchers: Matchers) -> None:
         self.patterns = frozenset(patterns)
-        self.everything = any(matchers.split(pattern) == ("prefix", b"") for pattern in self.patterns)
-        self._parsed = [matchers.parse(pattern) for pattern in sorted(self.patterns)]  # keeps the patterns compiled
-        self._tests = [pattern.test for pattern in self._parsed]
-        self.weight = 0 if self.everything else sum(pattern.weight for pattern in self._parsed)
+        split = {pattern: matchers.split(pattern) for pattern in sorted(self.patterns)}
+        self._prefixes = tuple([rest for name, rest in split.values() if name == "prefix"])
+        self._exact = frozenset([rest for name, rest in split.values() if name == "exact"])
+        self._others = [matchers.parse(text) for text, (name, _) in split.items() if name not in ("prefix", "exact")]
+        self.everything = b"" in self._prefixes
+        self.weight = 0 if self.everything else sum(pattern.weight for pattern in self._others)
         if self.weight > HEAVIEST:
             raise PatternError(
                 f"the patterns of this connection are {self.weight} steps of a program together, and the limit is "
@@ -52,7 +55,11 @@ class Filter:
         seen = self._seen
         wanted = seen.get(key)
         if wanted is None:
-            wanted = self.everything or any(test(key) for test in self._tests)
+            wanted = (
+                key.startswith(self._prefixes)
+                or key in self._exact
+                or any(pattern.test(key) for pattern in self._others)
+            )
             seen.remember(key, wanted)
         return wanted
 

@@ -346,6 +346,8 @@ class Session:
         if self.cursor is not None and len(self.cursor.selections) >= engine.limits.subscriptions:
             self._send_invalid("limit", f"a connection has at most {engine.limits.subscriptions} subscriptions")
             return
+        if self.cursor is not None:
+            self._spent += len(self.cursor.selections)  # its patterns become one filter
         engine.matchers.parse(message.pattern)  # raises PatternError before anything is changed
         stream.flush()
         if self.state is SessionState.CLOSED:

@@ -16,6 +16,7 @@ files are in the page cache; for everything that could wait for the disk it call
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from zambezi.zeps import messages
@@ -392,11 +393,20 @@ class BrokerStream:
         audience.live.pop(cursor, None)
         audience.users -= 1
         if not audience.users:
-            del self._audiences[audience.filter.patterns]
-            if self._everything is audience:
-                self._everything = None
-            else:
-                self._table.remove(audience, audience.filter.patterns)
+            # Hundreds of subscribers with many patterns can leave at once.
+            self.turns.wait(partial(self._drop_audience, audience))
+
+    def _drop_audience(self, audience: Audience) -> int:
+        """Remove an audience, unless another subscriber has joined it; return the units of work."""
+        patterns = audience.filter.patterns
+        if audience.users or self._audiences.get(patterns) is not audience:
+            return 1
+        del self._audiences[patterns]
+        if self._everything is audience:
+            self._everything = None
+        else:
+            self._table.remove(audience, patterns)
+        return len(patterns)
 
     @property
     def subscribers(self) -> int:
