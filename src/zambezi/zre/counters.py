@@ -52,12 +52,13 @@ class Refusals:
             for name, text in _REFUSALS.items()
             if (count := getattr(self._counters, name) - getattr(self._logged, name))
         ]
+        self._next = now + (_MINUTE if news else _SECOND)  # a node asks after every read
         if news:
             self._logged = replace(self._counters)
-            self._next = now + _MINUTE
         return ", ".join(news)
 
 
+_SECOND: Final = 1.0
 _MINUTE: Final = 60.0
 _REFUSALS: Final = {
     "refused_strangers": "refused nodes that we found",

@@ -11,6 +11,7 @@ unspecified addresses) or many machines (multicast). A loopback address is accep
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from typing import Final
 
 from zambezi.zmtp import endpoint as endpoints
@@ -35,13 +36,18 @@ class Reach:
         >>> reach.accepts("tcp://127.0.0.1:22", "10.0.0.9"), reach.accepts("tcp://127.0.0.1:49152", "127.0.0.1")
         (False, True)
         """
-        try:
-            parsed = endpoints.parse(endpoint)
-        except EndpointError:
-            return False
-        if self._memory:
-            return isinstance(parsed, Inproc)
-        return isinstance(parsed, Tcp) and (_is_elsewhere(parsed.host) or _is_loopback(parsed.host, source))
+        return _accepts(endpoint, source, self._memory)
+
+
+@lru_cache(maxsize=1024)  # a node says the same endpoint in every HELLO
+def _accepts(endpoint: str, source: str, memory: bool) -> bool:
+    try:
+        parsed = endpoints.parse(endpoint)
+    except EndpointError:
+        return False
+    if memory:
+        return isinstance(parsed, Inproc)
+    return isinstance(parsed, Tcp) and (_is_elsewhere(parsed.host) or _is_loopback(parsed.host, source))
 
 
 def _is_elsewhere(host: str) -> bool:
