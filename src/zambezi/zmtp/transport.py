@@ -140,9 +140,8 @@ class Transport:
         self._linger: Timer | None = None
         self._review: Timer | None = None
         self._generation = 0
-        self._refusals: RefusalLog | None = (
-            None  # most sockets refuse no peer, and a process can have very many sockets
-        )
+        # Made when it is needed: most sockets refuse no peer, and a process can have very many sockets.
+        self._refusals: RefusalLog | None = None
         if options.authenticator is not None:
             self._generation = options.authenticator.generation
             self._review = reactor.call_at(reactor.time() + _REVIEW, self._review_due)

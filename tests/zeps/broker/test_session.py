@@ -808,6 +808,18 @@ def test_messages_that_wait_count_although_the_connection_is_lost(stage: Stage) 
     assert not stage.engine.turns
 
 
+def test_messages_that_wait_are_published_once_although_an_answer_finds_the_connection_lost(stage: Stage) -> None:
+    client = stage.client("prices")
+    client.publish("first")  # the journal is awake now
+    client.session.receive([each.encode()[0] for _ in range(500) for each in (Publish("k", b""), Ping())])
+    assert len(stage.engine.turns) == 1
+    client.broken = True
+    stage.run()
+    assert client.gone
+    assert stage.stream("prices").journal.last == 501
+    assert not stage.engine.sessions
+
+
 def test_a_client_that_reads_is_held_back_and_not_cut_off(stage: Stage) -> None:
     client = stage.client("prices", room=100)
     client.send(*[Ping()] * 20_000)

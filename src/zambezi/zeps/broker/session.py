@@ -130,7 +130,7 @@ class Session:
         self._in_line = False  # whether the session waits for its turn
         self._spent = 0  # units of work since its turn began
         self._paused_by_stream = False
-        self._connection_lost = False  # in ATTACHING
+        self._connection_lost = False
         self._unanswered_pings = 0
         self._faults = 0
 
@@ -523,9 +523,9 @@ class Session:
             self._connection.close(GOODBYE)
 
     def on_connection_lost(self) -> None:
-        """End the session; but wait if its stream is still being created."""
+        """End the session; but wait if its stream is being created, or deferred messages are being handled."""
         self._connection_lost = True
-        if self.state is not SessionState.ATTACHING:
+        if self.state is not SessionState.ATTACHING and not self._handling:
             self._finish_lost()
 
     def give_up(self) -> None:
