@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from bench.report import table
-from tests.campaign.load import Kill, Load, check_journal
+from tests.campaign.load import Load, check_journal
 from tests.zeps.broker_process import BrokerProcess
-from tests.zeps.test_crash import written
+from tests.zeps.killed import Kill, written
 
 PROGRESS = 300  # messages that must be confirmed before the next kill
 

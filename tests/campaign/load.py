@@ -7,13 +7,13 @@ lost (a number is missing), a sequence was used twice, or the order was not kept
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.zeps.killed import Kill, Lost, Order
 from zambezi.zeps.asyncio import Client, Stream
 from zambezi.zeps.errors import BrokerError, Incarnation, ZepsError
 from zambezi.zeps.journal import Store
@@ -26,18 +26,6 @@ PATIENCE: Final = 120.0
 FAST: Final = Backoff(0.01, 0.05)
 PARCEL: Final = 20
 PAUSE: Final = 0.004  # seconds between two parcels of a publisher
-
-
-class Lost(AssertionError):
-    """Something that must hold did not."""
-
-
-@dataclass
-class Kill:
-    """The state when the broker was killed."""
-
-    last: int  # the last sequence in the journal
-    confirmed: list[int]  # of each publisher: how many messages
 
 
 @dataclass
@@ -155,22 +143,14 @@ def check_journal(data: Path, published: list[int], kills: list[Kill] | None = N
     Return the number of messages, and of those that were published twice. With `kills`, only messages that were not
     confirmed when the broker was killed may be repeated, and once for each kill.
     """
-    following = dict.fromkeys((f"p{name}" for name in range(len(published))), 0)
-    lasts = [kill.last for kill in kills or ()]
-    began: set[tuple[str, int]] = set()
+    orders = {f"p{name}": Order(name, kills) for name in range(len(published))}
     count = 0
     for sequence, key, number in _kept(data):
         count += 1
         if sequence != count:
             raise Lost(f"sequence {sequence} came after {count - 1}")
-        if number > following[key]:
-            raise Lost(f"{key}: {following[key]} is missing before {number}")
-        if number < following[key] and kills is not None:
-            kill = bisect_left(lasts, sequence) - 1  # the last kill before it
-            if kill < 0 or number < kills[kill].confirmed[int(key[1:])] or (key, kill) in began:
-                raise Lost(f"{key}: {number} came again after {following[key] - 1}")
-            began.add((key, kill))
-        following[key] = number + 1
-    if list(following.values()) != published:
-        raise Lost(f"{published} were published, and {list(following.values())} are kept")
+        orders[key].take(sequence, number)
+    kept = [order.following for order in orders.values()]
+    if kept != published:
+        raise Lost(f"{published} were published, and {kept} are kept")
     return count, count - sum(published)

@@ -11,13 +11,14 @@ import pytest
 
 from tests.campaign import attacks, connections, disks, kills
 from tests.campaign.inputs import Run, shares
-from tests.campaign.load import Kill, Lost, Reader, check_journal
+from tests.campaign.load import Reader, check_journal
 from tests.campaign.mutations import LARGEST, Mutator
 from tests.campaign.raw import PING_OK, attach, connect, read_until
 from tests.campaign.server import Server
 from tests.campaign.target import ParserTarget
 from tests.campaign.targets import TARGETS
 from tests.zeps.journal.streams import append
+from tests.zeps.killed import Kill, Lost
 from zambezi.zeps.journal import Store
 
 SEED = 1

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from tests.zeps.broker_process import BrokerProcess
+from tests.zeps.killed import Kill, Order, written
 from tests.zmtp.waiting import PATIENCE, eventually
 from zambezi.zeps.asyncio import Client, Stream
-from zambezi.zeps.block import walk_messages
 from zambezi.zeps.journal import Store
-from zambezi.zeps.journal.segment import LOG
 from zambezi.zeps.journal.verify import Checked, verify
 from zambezi.zeps.messages import Deliver
 from zambezi.zmtp.backoff import Backoff
@@ -25,14 +23,6 @@ PUBLISHERS = 3
 PARCEL = 100
 PROGRESS = 2_000  # messages that must be confirmed before the next kill
 FAST = Backoff(0.01, 0.05)
-
-
-@dataclass
-class Kill:
-    """The state when the broker was killed."""
-
-    last: int  # the last sequence in the journal
-    confirmed: list[int]  # of each publisher: how many messages
 
 
 @dataclass
@@ -64,15 +54,6 @@ async def follow(client: Client, pattern: str, seen: list[tuple[int, str, bytes]
     async with client.stream("s").subscribe(pattern, since="earliest") as subscription:
         async for batch in subscription.batches():
             seen += zip(batch.sequences(), batch.keys(), batch.bodies(), strict=True)
-
-
-def written(data: Path) -> int:
-    """Return the last complete message of a killed broker, which may not be indexed yet."""
-    with Store(data, write=False) as store:
-        journal = store.open("s")
-        segment = journal.segments[-1]
-        tail = Path(segment.path + LOG).read_bytes()[segment.size :]
-        return journal.last + sum(1 for _ in walk_messages(tail))
 
 
 async def run(broker: BrokerProcess, data: Path, chance: random.Random) -> Story:
@@ -137,19 +118,6 @@ def test_nothing_that_was_confirmed_is_lost(tmp_path: Path) -> None:
     for name in range(PUBLISHERS):
         numbers = [(one[0], int(one[2])) for one in kept if one[1] == f"p{name}"]
         assert {number for _, number in numbers} == set(range(told.published[name]))
-        check_order(name, numbers, told.kills)
-
-
-def check_order(name: int, numbers: list[tuple[int, int]], kills: list[Kill]) -> None:
-    """Check the order; only messages that were not confirmed when the broker was killed may be repeated."""
-    lasts = [kill.last for kill in kills]
-    following = 0
-    repeated_after: set[int] = set()
-    for sequence, number in numbers:
-        if number != following:
-            kill = bisect_left(lasts, sequence) - 1  # the last kill before it
-            assert kill >= 0, f"p{name}: {number} after {following - 1}, and nobody was killed"
-            assert kills[kill].confirmed[name] <= number < following, f"p{name}: {number} after {following - 1}"
-            assert kill not in repeated_after, f"p{name} began twice after one kill"
-            repeated_after.add(kill)
-        following = number + 1
+        order = Order(name, told.kills)
+        for sequence, number in numbers:
+            order.take(sequence, number)
