@@ -21,7 +21,7 @@ from uuid import UUID, uuid4
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.files import read_small, write_small
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 STREAM: Final = "stream.json"
 MARK: Final = "unsynced"
 FAILED: Final = "failed"  # instead of the boot id: the disk refused a write, so the page cache proves nothing
