@@ -25,6 +25,7 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from zambezi.zmtp import endpoint as endpoints
+from zambezi.zmtp.commands import application_properties
 from zambezi.zmtp.connection import Connection, Ready, Subscription
 from zambezi.zmtp.connector import Connector, MemoryConnector, StreamConnector
 from zambezi.zmtp.endpoint import Inproc
@@ -247,6 +248,7 @@ class Transport:
             admit=self._admit,
             multipart=self._multipart,
             accepted=accepted,
+            properties=options.properties,
         )
 
     def link_ready(self, link: AnyLink, ready: Ready) -> None:
@@ -257,6 +259,7 @@ class Transport:
             connector.established()
         peer.address = link.address
         peer.user = ready.user
+        peer.properties = application_properties(ready.properties)
         if self._identify is None:
             peer.identity = ready.identity
         elif not self._identify(peer, ready.identity):

@@ -33,7 +33,7 @@ def test_the_format() -> None:
         "00000000 00000001 00000000 00000002 00000000 00000003 00000004 00000005 00000006 00000007 00000008"
     )
     assert octets[44:] == struct.pack(">I", crc32(octets[:44]))
-    assert ENTRY.unpack(octets) == (1, 2, 3, 4, 5, 6, 7, 0, crc32(octets[:44]))
+    assert ENTRY.unpack(octets) == (1, 2, 3, 4, 5, 6, 7, 8, crc32(octets[:44]))
     assert SIZE == ENTRY.size == len(octets) == 48
 
 
