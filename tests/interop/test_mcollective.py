@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import zmq
@@ -13,6 +14,7 @@ from tests.interop.ruby import BODY, CLIENT, DAEMON, SERVER, STRANGER, RubyConne
 from tests.zmtp.waiting import wait_until
 from zambezi.mcollective.sync import Connector, Middleware
 from zambezi.zmtp import Authenticator, CurveClient, CurveServer, Null, z85
+from zambezi.zmtp.keyring import Keyring
 from zambezi.zmtp.security import Security
 
 
@@ -124,6 +126,23 @@ def test_a_key_that_is_not_allowed_gets_nowhere() -> None:
         daemon.connect()
         assert not stranger.sock.poll(0)
         assert ours.clients == 1
+
+
+def test_a_daemon_whose_key_is_allowed_later_or_comes_back_gets_in_by_itself(tmp_path: Path) -> None:
+    """After ERROR in a handshake libzmq never connects again: the daemon would be stranded until its restart."""
+    guard = Authenticator(keys=Keyring(tmp_path))
+    with Middleware(security=CurveServer(SERVER), authenticator=guard, linger=0) as ours, Theirs() as theirs:
+        daemon = RubyConnector(theirs, ours.bind("tcp://127.0.0.1:*"), keys=DAEMON)
+        wait_until(lambda: ours.counters.keys_refused == 1)
+        (tmp_path / "node3.pub").write_text(DAEMON.public_z85)
+        daemon.connect()
+        daemon.subscribe(b"mcollective discovery")
+        (tmp_path / "node3.pub").unlink()
+        wait_until(lambda: ours.clients == 0 and ours.counters.keys_refused == 2)
+        (tmp_path / "node3.pub").write_text(DAEMON.public_z85)
+        daemon.connect()
+        daemon.put(b"mcollective discovery", BODY)
+        wait_until(lambda: ours.counters.puts == 1)
 
 
 @pytest.mark.spec("MCO-03")
