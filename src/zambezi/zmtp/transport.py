@@ -82,6 +82,7 @@ class Counters:
     dropped: int = 0  # not queued: the queue was full, and `on_full` is "drop"
     unroutable: int = 0  # addressed to a peer that does not exist
     abandoned: int = 0  # queued, but the peer left, or the linger time was over
+    unread: int = 0  # arrived, but discarded before the program received them: only by PEER sockets
     refused: int = 0  # connections that were closed before the handshake
     handshakes_failed: int = 0
     keys_refused: int = 0  # of these handshakes, those whose CURVE key is not allowed
