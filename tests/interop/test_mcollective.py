@@ -181,6 +181,25 @@ def test_a_flood_from_libzmq_reaches_every_subscriber_whole_and_in_order(
         assert ours.counters.missed == 0
 
 
+def test_large_replies_of_many_daemons_reach_a_client_that_reads(
+    middleware: tuple[Middleware, str], curve: bool
+) -> None:
+    """300 replies of 50 kB at once: more than the queues of the middleware and of the kernel."""
+    ours, endpoint = middleware
+    with Theirs() as theirs:
+        client = RubyConnector(theirs, endpoint, 99, CLIENT if curve else None, rcvhwm=2, rcvbuf=4096)
+        client.connect()
+        client.subscribe(b"mcollective reply client 4711")
+        daemons = [RubyConnector(theirs, endpoint, number, DAEMON if curve else None) for number in range(5)]
+        for daemon in daemons:
+            daemon.connect()
+        for number in range(300):
+            daemons[number % 5].put(b"mcollective reply client 4711", b"%d" % number + bytes(50_000))
+        got = {int(client.receive()[1][0].rstrip(b"\0")) for _ in range(300)}
+        assert got == set(range(300))
+        assert ours.counters.missed == 0
+
+
 def test_our_connector_and_a_ruby_daemon_on_one_middleware(middleware: tuple[Middleware, str], curve: bool) -> None:
     _, endpoint = middleware
     security: Security = CurveClient(SERVER.public, CLIENT) if curve else Null()
