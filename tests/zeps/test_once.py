@@ -246,7 +246,7 @@ class World:
         self.disk.left = None
         for program in self.programs:
             for _ in range(100):
-                self.alive(lambda program=program: self.finish(program))  # type: ignore[misc]
+                self.alive(lambda program=program: self.finish(program))
                 if program.knows and not program.engine.unconfirmed:
                     break
             assert program.knows

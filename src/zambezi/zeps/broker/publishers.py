@@ -79,12 +79,11 @@ class Publishers:
             raise Superseded(publisher.epoch)
         if publisher.epoch == _HIGHEST and not epoch:
             raise BrokerError("the publisher has the highest epoch; use another id")
-        is_known = publisher.epoch > 0
-        self._take_away(publisher, epoch or publisher.epoch + 1)
-        if epoch != publisher.epoch:
-            publisher.epoch = epoch or publisher.epoch + 1
-            if is_known:
-                self.unwritten[publisher] = None  # the journal must know, or the old holder could come back
+        granted = epoch or publisher.epoch + 1
+        self._take_away(publisher, granted)
+        if publisher.epoch and granted != publisher.epoch:
+            self.unwritten[publisher] = None  # the journal must know, or the old holder could come back
+        publisher.epoch = granted
         publisher.count = max(publisher.count, confirmed)
         publisher.holder = holder
         self._active[name] = publisher

@@ -224,5 +224,6 @@ def has_snapshot(path: str) -> bool:
     head = next(places, None)
     if head is None or head.record is None or head.record.publisher != NO_PUBLISHER:
         return False
-    found = list(islice(places, head.record.count))
-    return len(found) == head.record.count and all(place.record is not None for place in found)
+    before = head.record.last  # the last sequence when the segment was created
+    found = [place.record for place in islice(places, head.record.count)]
+    return len(found) == head.record.count and all(record is not None and record.last <= before for record in found)

@@ -94,6 +94,8 @@ class Journal:
         self._is_marked = False
         self._names_unsynced = False
         self._idle = 0
+        self._is_counted = identities.is_counted(directory)
+        self._wants_counts = False  # whether `wake` must say first that publishers count their messages
         self.counts = Counts(policy.publishers)
         if write:
             self._recover()
@@ -125,16 +127,21 @@ class Journal:
             self.wake()
             action()
 
-    def _writable_segment(self) -> Segment:
+    def _writable_segment(self, with_counts: bool) -> Segment:
         if self.failed or self._active is None:
             raise self._unwritable_error()
-        if not self._is_marked:
+        self._wants_counts |= with_counts
+        if not self._is_awake:
             raise Asleep(f"stream {self.name!a} is idle: call wake() first")
         return self._active
 
+    @property
+    def _is_awake(self) -> bool:
+        return self._is_marked and (self._is_counted or not self._wants_counts)
+
     def _append(self, block: Block, now: float, counts: Sequence[Count]) -> None:
         with self._lock:
-            segment = self._writable_segment()
+            segment = self._writable_segment(bool(counts))
             first = block.first
             octets = block.octets
             length = len(octets)
@@ -167,7 +174,7 @@ class Journal:
 
     def _append_counts(self, counts: Sequence[Count], now: float) -> None:
         with self._lock:
-            segment = self._writable_segment()
+            segment = self._writable_segment(True)
             records = [pack_count(count, self.last + 1, self.last, int(now)) for count in counts]
             try:
                 files = self._file_cache.files(segment, os.O_RDWR)
@@ -283,11 +290,14 @@ class Journal:
         synced to the disk before the first append.
         """
         with self._syncing:
-            if self._is_marked:
+            if self._is_awake:
                 return
             if self.failed or self._active is None:
                 raise self._unwritable_error()
             try:
+                if self._wants_counts and not self._is_counted:
+                    self._file_cache.with_descriptors(partial(identities.write_counted, self.directory))
+                    self._is_counted = True
                 self._file_cache.with_descriptors(partial(identities.write_mark, self.directory))
                 self._file_cache.files(self._active, os.O_RDWR)  # here, so that the append need not wait for the disk
             except OSError as error:

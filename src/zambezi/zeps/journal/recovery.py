@@ -11,12 +11,15 @@ files in between must not take the stream for the old or the new one.
 Last come the counts of publishers, which must agree with the messages (see `zambezi.zeps.journal.counts`). A batch that
 is not whole, and has records, is cut off: no reader has seen it, and its publishers send it again. If the system went
 down, the disk can have messages without their records. So messages that the index does not have are cut off, and
-batches at the end whose records are missing. The disk had confirmed none of them.
+batches at the end whose records are missing; but only if publishers of the stream count their messages. The disk had
+confirmed none of them.
 """
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -24,14 +27,16 @@ from uuid import uuid4
 
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.counts import COUNTS, Counts, Recount, has_snapshot, read_places
-from zambezi.zeps.journal.entry import IndexEntry, unpack
+from zambezi.zeps.journal.entry import HIGHEST, IndexEntry, unpack
 from zambezi.zeps.journal.identity import (
     DamagedIdentity,
     Identity,
     boot_id,
+    is_counted,
     read_identity,
     read_mark,
     remove_mark,
+    replace_file,
     sync_directory,
     write_identity,
 )
@@ -94,7 +99,7 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
     is_changed = apply_repair(files, diagnosis, cut_log=True)
     active.read_extent(files)
     recount = _Recounting(segments, files, counts)
-    if is_doubtful and has_index:
+    if is_doubtful and has_index and is_counted(directory):
         recount.cut_uncounted(diagnosis.last_promised)
     is_changed |= recount.recount(problems)
     if is_changed or mark is not None:
@@ -135,18 +140,16 @@ class _Recounting:
 
         `promised` is the last sequence that the index had before the repair.
         """
-        found = self._read(Counts(self._counts.limit))
-        if not len(found.counts) and not self._expects_counts():
-            return
         keep = min(self._active.last, promised)
-        counted = max((place.record.last for place in read_places(self._active.path) if place.record), default=0)
-        while keep > counted and (entry := self._entry_at(keep)) is not None and entry.publishers:
+        records = [place.record for place in read_places(self._active.path) if place.record is not None]
+        written = Counter([(record.first, record.last) for record in records])
+        blocks = sorted(written)
+        while (entry := self._entry_at(keep)) is not None and entry.publishers:
+            block = blocks[bisect_right(blocks, (entry.first, HIGHEST)) - 1] if blocks else (0, 0)
+            if entry.last <= block[1] and written[block] == entry.publishers:
+                break
             keep = entry.first - 1
         self._cut_after(keep)
-
-    def _expects_counts(self) -> bool:
-        entry = self._entry_at(self._active.last)
-        return entry is not None and entry.publishers > 0
 
     def _entry_at(self, sequence: int) -> IndexEntry | None:
         active = self._active
@@ -166,8 +169,11 @@ class _Recounting:
                 "again that the stream has"
             )
         active.count_bytes, active.snapshot_bytes = found.size, found.snapshot
-        if not found.snapshot:
-            active.write_snapshot(files, self._counts.snapshot(active.first))
+        if not has_snapshot(active.path):
+            snapshot = self._counts.snapshot(active.first)
+            replace_file(Path(active.path + COUNTS), snapshot)
+            files.reopen_counts()
+            active.count_bytes = active.snapshot_bytes = len(snapshot)
             return True
         if os.fstat(files.counts).st_size == found.size:
             return found.torn is not None

@@ -102,6 +102,12 @@ class Files:
                     self._counts = open_file(self._path + COUNTS, os.O_RDWR | os.O_CREAT)
         return self._counts
 
+    def reopen_counts(self) -> None:
+        """Close the file of counts, which was replaced; the next use opens the new one."""
+        if self._counts >= 0:
+            os.close(self._counts)
+            self._counts = -1
+
     def sync(self, with_counts: bool = True) -> None:
         """Write the files to the disk. The index goes last: it must not refer to missing messages or counts."""
         if with_counts:
