@@ -57,9 +57,7 @@ class MemoryListener:
             if _bound.get(self._name) is self:
                 del _bound[self._name]
 
-    def accept(
-        self, theirs: MemoryLink, socket_type: str, identity: bytes, properties: Mapping[str, bytes]
-    ) -> None:
+    def accept(self, theirs: MemoryLink, socket_type: str, identity: bytes, properties: Mapping[str, bytes]) -> None:
         """Connect a link of another socket to this socket. Runs in the reactor of this socket, which bound the name."""
         transport = self.transport
         if transport.closing:
@@ -121,9 +119,7 @@ class MemoryLink:
         """Run a callback in the reactor of this end."""
         self._transport.reactor.call_soon(callback, *args)
 
-    def accepted(
-        self, other: MemoryLink, socket_type: str, identity: bytes, properties: Mapping[str, bytes]
-    ) -> None:
+    def accepted(self, other: MemoryLink, socket_type: str, identity: bytes, properties: Mapping[str, bytes]) -> None:
         """Complete the connection. Runs in the reactor of the socket that connected."""
         if self.gone or not self._transport.is_outgoing(self.peer):
             # The socket was closed, or disconnected, in the meantime.

@@ -344,8 +344,8 @@ class Session:
             self.publisher.count += 1
 
     def _resume(self, message: Resume) -> None:
-        """Become the holder of a publisher."""
-        if self.stream is None or not self._may_publish:
+        """Become the holder of a publisher, even if its messages are not allowed: each of them gets its INVALID."""
+        if self.stream is None:
             self._reject_publish(message)
         elif self.publisher is not None or self.published:
             self._send_invalid("misplaced", "RESUME is not allowed here: it comes once, and before the first PUBLISH")

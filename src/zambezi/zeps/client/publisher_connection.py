@@ -21,7 +21,7 @@ from zambezi.zmtp.reactor import Reactor, Timer
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
-RESUME_INTERVAL: Final = 1.0  # seconds after which RESUME is sent again, if the broker has refused it
+RETRY_INTERVAL: Final = 1.0  # seconds after which ATTACH or RESUME is sent again, if the broker has refused it
 QUIET: Final = 50e-6  # seconds without a send, after which the next message goes out at once
 
 
@@ -162,8 +162,15 @@ class PublisherConnection(BrokerConnection):
         else:
             self._begin()
 
-    def _resume(self) -> None:
+    def _retry(self) -> None:
+        """Ask again for what the broker has refused."""
         self._retry_timer = None
+        if self._resuming:
+            self._resume()
+        elif not self.granted:
+            self.send(self._attach)
+
+    def _resume(self) -> None:
         self._resuming = True
         self.send(self.engine.position.request())
 
@@ -201,10 +208,13 @@ class PublisherConnection(BrokerConnection):
 
     def disconnected(self) -> None:
         self._resuming = False
+        self._stop_retrying()
+        self.engine.connection_lost()
+
+    def _stop_retrying(self) -> None:
         if self._retry_timer is not None:
             self._retry_timer.cancel()
             self._retry_timer = None
-        self.engine.connection_lost()
 
     def ping_answered(self) -> None:
         self.engine.ping_answered()
@@ -226,9 +236,9 @@ class PublisherConnection(BrokerConnection):
         if not (self._may_send or self.detaching):
             self.failure = reason
             self.engine.posting = False
-            if self._resuming and self._retry_timer is None:
-                # The operator can allow it at any time.
-                self._retry_timer = self.reactor.call_at(self.reactor.time() + RESUME_INTERVAL, self._resume)
+            if self._retry_timer is None:
+                # The operator can allow it at any time, or make room on the disk.
+                self._retry_timer = self.reactor.call_at(self.reactor.time() + RETRY_INTERVAL, self._retry)
             return
         level = logging.DEBUG if self.engine.counters.refused else logging.WARNING
         _log.log(level, "the broker refused a message that was published to %s: %s", self.stream, reason)
@@ -238,6 +248,7 @@ class PublisherConnection(BrokerConnection):
 
     def close(self, linger: float | None) -> None:
         if not self.closing:
+            self._stop_retrying()
             self.engine.posting = False
             self.engine.collect()
             self.engine.counters.unconfirmed = self.engine.unconfirmed

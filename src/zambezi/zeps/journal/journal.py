@@ -38,7 +38,7 @@ from uuid import UUID
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
 from zambezi.zeps.journal import identity as identities
-from zambezi.zeps.journal.counts import RECORD, Count, Counts, Recount
+from zambezi.zeps.journal.counts import RECORD, Count, Counts
 from zambezi.zeps.journal.counts import pack as pack_count
 from zambezi.zeps.journal.entry import SIZE, Cuts, IndexEntry, IndexWindow, pack_entries, unpack
 from zambezi.zeps.journal.file_cache import FileCache
@@ -47,7 +47,7 @@ from zambezi.zeps.journal.identity import Identity
 from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.reader import Reader
 from zambezi.zeps.journal.recovery import recover
-from zambezi.zeps.journal.segment import INDEX, LOG, Files, PartialWrite, Segment, first_sequences, write_all
+from zambezi.zeps.journal.segment import INDEX, LOG, Files, PartialWrite, Segment, first_sequences
 
 _CUTS: Final = 32  # batches whose cuts are cached
 _IDLE: Final = 10  # consecutive syncs without new messages, after which the mark is removed
@@ -516,21 +516,11 @@ class Journal:
         self._active = kept[-1]
         files = self._files_of(kept[-1])
         kept[-1].cut_after(files, last)
-        self._cut_counts(kept[-1], files)
+        kept[-1].cut_counts(files, self.counts)
         files.sync()
         self._unsynced[kept[-1].first] = kept[-1]
         self._recount()
         self.synced = min(self.synced, last)
-
-    def _cut_counts(self, segment: Segment, files: Files) -> None:
-        """Keep the counts of the publishers, whatever of their messages was removed."""
-        found = Recount(Counts(self.policy.publishers))
-        found.read(segment.path, segment.last)
-        moved = self.counts.move_to(segment.last)
-        os.ftruncate(files.counts, found.size)
-        write_all(files.counts, moved, found.size)
-        segment.count_bytes = found.size + len(moved)
-        segment.snapshot_bytes = found.snapshot
 
     def close(self) -> None:
         """Sync everything to the disk, and close the files."""

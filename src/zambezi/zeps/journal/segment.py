@@ -18,7 +18,7 @@ from zlib import crc32
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError
-from zambezi.zeps.journal.counts import COUNTS, Counts
+from zambezi.zeps.journal.counts import COUNTS, Counts, Recount
 from zambezi.zeps.journal.entry import HIGHEST, SIZE, Cuts, IndexEntry, IndexWindow, count_before, unpack
 from zambezi.zeps.journal.files import open_file
 from zambezi.zeps.layout import LONG, frame_header
@@ -303,6 +303,15 @@ class Segment:
                 part = entry._replace(count=kept, length=length, credit=cuts.spent[kept], crc=crc, publishers=0)
                 os.pwrite(files.index, part.pack(), number * SIZE)
         self.read_extent(files)
+
+    def cut_counts(self, files: Files, counts: Counts) -> None:
+        """Keep the counts of all publishers, whatever of their messages `cut_after` has removed."""
+        found = Recount(Counts(counts.limit))
+        found.read(self.path, self.last)
+        moved = counts.move_to(self.last)
+        os.ftruncate(files.counts, found.size)
+        write_all(files.counts, moved, found.size)
+        self.count_bytes, self.snapshot_bytes = found.size + len(moved), found.snapshot
 
     def read_cuts(self, files: Files, entry: IndexEntry) -> Cuts:
         """Return the places where the batch of an entry can be cut; raise `JournalError` if the batch is damaged."""
