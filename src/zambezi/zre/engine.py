@@ -32,6 +32,7 @@ from zambezi.zre.agenda import NEVER
 from zambezi.zre.beacon import Beacon
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import DIALECTS, Frames
+from zambezi.zre.elections import Elections
 from zambezi.zre.errors import NoSuchPeer, ZreError
 from zambezi.zre.greetings import Greetings
 from zambezi.zre.lookout import Lookout
@@ -70,6 +71,7 @@ class Engine:
         evasive: float = 5.0,
         expired: float = 30.0,
         gossip: bool = False,
+        all_elect: bool = False,
         max_peers: int = 10_000,
         max_strangers: int = 1_000,
     ) -> None:
@@ -85,6 +87,7 @@ class Engine:
         self.counters = Counters()
         self.peers = Peers(max_peers, max_strangers)
         self._out = Outbox()
+        self.elections = Elections(self.key, self.profile, self.peers, self._out, self.counters, evasive)
         self.meetings = meetings = Meetings(
             self.key,
             self.profile,
@@ -92,6 +95,7 @@ class Engine:
             self.peers,
             self._out,
             self.counters,
+            self.elections,
             endpoint_for=endpoint_for,
             source_of=source_of,
             accepts=accepts,
@@ -130,6 +134,7 @@ class Engine:
             proves=proves,
             interval=interval,
             evasive=evasive,
+            all_elect=all_elect,
         )
         self.reception = Reception(self.key, self.profile, meetings, greetings, self._out, self.counters)
         self.receive = self.reception.receive
@@ -166,6 +171,7 @@ class Engine:
             self._out.append(Disconnect(peer.key))
         self.peers.clear()
         self.rendezvous.clear()
+        self.elections.clear()
 
     def endpoints_told(self) -> dict[bytes, str]:
         """Return the endpoint of our mailbox that each greeted peer was told, for `move`."""
@@ -193,7 +199,7 @@ class Engine:
     @property
     def deadline(self) -> float:
         """The time at which `tick` must be called."""
-        return min(self._next_beacon, self.rendezvous.deadline, self.agenda.deadline)
+        return min(self._next_beacon, self.rendezvous.deadline, self.agenda.deadline, self.elections.deadline)
 
     def tick(self, now: float) -> None:
         """Send the beacon that is due, begin the round that is due, and look at peers that have been silent."""
@@ -202,6 +208,7 @@ class Engine:
             # The rhythm stays the same, but beacons that were missed are not sent later.
             self._next_beacon = max(self._next_beacon + self._interval, now)
         self.rendezvous.tick(now)
+        self.elections.tick(now)
         for peer in self.agenda.due(now):
             self._look_at(peer, now)
 
@@ -246,13 +253,15 @@ class Engine:
         self._out.send_all(members, lambda dialect: dialect.shout(0, group, content))
         return len(members)
 
-    def join(self, group: str) -> bool:
-        """Join a group; return False if we are in it already. (GRP-01)"""
+    def join(self, group: str, contest: bool = False) -> bool:
+        """Join a group, and claim its lead if we contest it; return False if we are in it already. (GRP-01)"""
         joined = self.profile.join(group)
         if joined:
             self._out.send_all(
                 self.meetings.greeted_peers(), lambda dialect: dialect.join(0, group, self.profile.status)
             )
+        if contest:
+            self.elections.contest(group)
         return joined
 
     def leave(self, group: str) -> bool:
@@ -262,6 +271,7 @@ class Engine:
             self._out.send_all(
                 self.meetings.greeted_peers(), lambda dialect: dialect.leave(0, group, self.profile.status)
             )
+            self.elections.leave(group)
         return left
 
     def announce(self, service: str, endpoint: str, now: float) -> None:

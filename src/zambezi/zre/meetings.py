@@ -13,6 +13,7 @@ from zambezi.zre import events
 from zambezi.zre.agenda import NEVER, Agenda
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import Dialect
+from zambezi.zre.elections import Elections
 from zambezi.zre.outbox import Outbox
 from zambezi.zre.outputs import Connect, Disconnect, Send
 from zambezi.zre.peer import Peer, host_of
@@ -33,6 +34,7 @@ class Meetings:
         peers: Peers,
         out: Outbox,
         counters: Counters,
+        elections: Elections,
         *,
         endpoint_for: Callable[[str], str],
         source_of: Callable[[bytes], str],
@@ -43,6 +45,7 @@ class Meetings:
         expired: float,
     ) -> None:
         self.peers = peers
+        self.elections = elections
         self.agenda = Agenda(peers)
         self.rendezvous = Rendezvous(
             us,
@@ -114,6 +117,7 @@ class Meetings:
         self._out.append(Disconnect(peer.key))
         if peer.ready:
             self._out.append(events.Exit(peer.uuid, peer.name, reason))
+            self.elections.ended(peer)
 
     def replace(self, peer: Peer, endpoint: str, reason: str, now: float) -> None:
         """End a peer, and meet it at another endpoint."""
