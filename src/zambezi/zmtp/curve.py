@@ -62,6 +62,7 @@ _WELCOME_SIZE: Final = 160
 _COOKIE_SIZE: Final = 96
 _INITIATE_LEAST: Final = _COOKIE_SIZE + 8 + 16 + 128
 _READY_LEAST: Final = 8 + 16
+_PRODUCT: Final = {commands.PRODUCT: b"1"}
 
 
 class CookieKey:
@@ -246,7 +247,7 @@ class CurveClient(_Curve):
         )
         nonce = self._next_nonce()
         box = _box(
-            self._keys.public + vouch_nonce + vouch + commands.encode_metadata(self.metadata),
+            self._keys.public + vouch_nonce + vouch + commands.encode_metadata({**self.metadata, **_PRODUCT}),
             b"CurveZMQINITIATE" + nonce,
             self._short_server,
             self._short_secret,
@@ -328,8 +329,11 @@ class CurveServer(_Curve):
         vouched = _open(vouch, b"VOUCH---" + vouch_nonce, client, short_secret, "the vouch in INITIATE does not open")
         if not hmac.compare_digest(vouched, short_client + self._keys.public):
             raise ProtocolError("CURVE: the vouch in INITIATE is for another connection or another server")
-        self._judge(Claim("CURVE", self.address, key=client))
-        self._take_metadata(plaintext[128:])
+        properties = commands.decode_metadata(plaintext[128:])
+        # A client of libzmq never comes back after ERROR, and its key may be allowed later: it gets no answer. Our own
+        # clients come back, and show the reason to their users.
+        self._judge(Claim("CURVE", self.address, key=client), silent=commands.PRODUCT.lower() not in properties)
+        self._take_properties(properties)
         ready_nonce = self._next_nonce()
         ready = _box(
             commands.encode_metadata(self.metadata),
