@@ -1,21 +1,24 @@
 """The election of the leader of one group, without I/O: the rules of one member, in Zyre's two commands.
 
 A member that contests sends ELECT with its own UUID to the others: its claim. The lowest claim wins. A member supports
-the lowest claim that it knows, by an ELECT with that UUID to the claimant: its vote. A claimant that has all votes sends
-LEADER with its UUID. Each claim is remembered, so that the next one takes over when a claimant leaves or dies.
+the lowest claim that it knows, by an ELECT with that UUID to the claimant: its vote. A claimant that has all votes
+sends LEADER with its UUID. Each claim is remembered, so that the next one takes over when a claimant leaves or dies.
 
 Two kinds of members know these commands, see `Voting`. Zambezi nodes do what is written above. A Zyre node also relays:
 it sends the claim that it supports to all members, and votes only when all of them have sent it back; it then relays
-LEADER in the same way. It *counts* both, and does not look who sent them. So a Zyre node gets one ELECT for each ELECT of
-its own, and one LEADER for each LEADER of its own, and never more: an ELECT too many begins an election anew, and a
-LEADER too many aborts Zyre 2.0.1. That is why a member answers relays, and relays nothing by itself. The mesh is full: a
-claimant reaches all members without relays, and only its own word counts here. No node can make another one the leader.
+LEADER in the same way. It *counts* both, and does not look who sent them. So a Zyre node gets one ELECT for each ELECT
+of its own, and one LEADER for each LEADER of its own, and never more: an ELECT too many begins an election anew, and a
+LEADER too many aborts the release 2.0.1. That is why a member answers relays, and relays nothing by itself. The mesh is
+full: a claimant reaches all members without relays, and only its own word counts here. No node can make another one
+the leader.
 
-A Zyre node begins its election anew with each member that comes, and cannot tell an answer to the old one from an answer
-to the new one. So a member answers Zyre nodes after a short pause, once.
+A Zyre node begins its election anew with each member that comes, and cannot tell an answer to the old one from an
+answer to the new one. So a member answers Zyre nodes after a short pause, once.
 
 An election ends in any case. A claimant that does not get all votes in its time leads without them: a lower claim would
-have reached it. A claim that is not followed by LEADER for some time is set aside if there is another one.
+have reached it. A claimant that sends no LEADER for some time gets our vote again: among Zyre nodes votes get lost when
+an election begins anew, and one that is counted twice makes up for that. If that does not help either, its claim is set
+aside, if there is another one.
 """
 
 from __future__ import annotations
@@ -26,8 +29,6 @@ from typing import Final
 from zambezi.zre.agenda import NEVER
 from zambezi.zre.peer import Peer, Voting
 
-# A claimant leads without the missing votes after one `patience`; the others set its claim aside after so many.
-_PATIENCE_OF_OTHERS: Final = 3
 # The pause before Zyre nodes are answered, as a part of `patience`: 0.1 s.
 _PAUSE: Final = 0.02
 _SOON: Final = float("-inf")
@@ -63,6 +64,7 @@ class Election:
         self._relayed: dict[bytes, bytes] = {}  # the claims that relaying voters support
         self._owed: dict[bytes, bytes] = {}  # the claims in the ELECTs that relaying voters get after the pause
         self._end = NEVER  # when this election has taken too long
+        self._is_reminded = False  # whether the claimant that we support got our vote again
         self._pause_end = NEVER
 
     @property
@@ -96,7 +98,7 @@ class Election:
         elif now >= self._pause_end:
             self._pay()
         if self._end == _SOON:
-            self._end = now + self._patience * (1 if self._best == self._us else _PATIENCE_OF_OTHERS)
+            self._end = now + self._patience
         elif now >= self._end:
             self._give_up()
 
@@ -104,9 +106,23 @@ class Election:
         self._end = NEVER
         if self._best == self._us:
             self._declare()
-        elif self._best is not None and len(self._claims - self._overdue) > 1:
-            self._overdue.add(self._best)
-            self._choose()
+        elif self._best is not None:
+            if self._is_reminded and self._set_aside(self._best):
+                return
+            self._is_reminded = True
+            self._vote(self._voters[self._best])
+            self._end = _SOON
+
+    def _set_aside(self, claimant: bytes) -> bool:
+        """Support the next claim; return False if there is none."""
+        # If one Zyre node cannot end its election, the others cannot either.
+        relaying = {key for key in self._claims if key != self._us and self._voters[key].voting is Voting.RELAYING}
+        for aside in (relaying | {claimant}, {claimant}):
+            if self._claims - self._overdue - aside:
+                self._overdue |= aside
+                self._choose()
+                return True
+        return False
 
     # The other members
 
@@ -180,6 +196,7 @@ class Election:
             if voter.voting is Voting.RELAYING:
                 # It began an election anew, and may not be able to end it.
                 self._declared.discard(key)
+                self._is_reminded = False
                 self.leader = None
                 self._end = _SOON
         elif self._best == self._us:
@@ -229,6 +246,7 @@ class Election:
             self._awaited.clear()
             self._hailed.clear()
             self._end = NEVER if best is None else _SOON
+            self._is_reminded = False
             if best == self._us:
                 self._declared.discard(best)
                 for voter in self._voters.values():

@@ -39,7 +39,7 @@ from zambezi.zre.lookout import Lookout
 from zambezi.zre.meetings import Meetings
 from zambezi.zre.outbox import Outbox
 from zambezi.zre.outputs import Broadcast, Disconnect, Output
-from zambezi.zre.peer import Peer, host_of
+from zambezi.zre.peer import Peer, Voting, host_of
 from zambezi.zre.peers import Peers
 from zambezi.zre.profile import Profile
 from zambezi.zre.reception import Reception
@@ -99,7 +99,6 @@ class Engine:
             endpoint_for=endpoint_for,
             source_of=source_of,
             accepts=accepts,
-            encrypted=proves is not None,
             gossip=gossip,
             evasive=evasive,
             expired=expired,
@@ -167,6 +166,8 @@ class Engine:
             self._out.append(Broadcast(Beacon(self.uuid, 0).encode()))
         self._next_beacon = NEVER
         self.rendezvous.stop()
+        leaving = [peer for peer in self.peers.values() if peer.ready and peer.voting is not Voting.NOT]
+        self._out.send_all(leaving, lambda dialect: dialect.goodbye(0))
         for peer in self.meetings.greeted_peers():
             self._out.append(Disconnect(peer.key))
         self.peers.clear()

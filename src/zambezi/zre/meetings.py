@@ -39,7 +39,6 @@ class Meetings:
         endpoint_for: Callable[[str], str],
         source_of: Callable[[bytes], str],
         accepts: Callable[[str, str], bool] | None,
-        encrypted: bool,
         gossip: bool,
         evasive: float,
         expired: float,
@@ -53,12 +52,10 @@ class Meetings:
             peers,
             out,
             asks=gossip,
-            encrypted=encrypted,
             period=expired,
             greet=self.greet,
             accepts=self.accepts,
             discover=self.discover,
-            let_go=self.let_go,
         )
         self._us = us
         self._profile = profile

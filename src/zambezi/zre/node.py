@@ -109,7 +109,7 @@ class NodeShell:
             accepts=self._reach.accepts,
             proves=self._dealers.reached if options.keys else None,
             headers=options.headers,
-            groups=options.groups,
+            groups=[*options.groups, *options.contest],
             dialect=options.dialect,
             interval=options.interval,
             evasive=options.evasive,
@@ -117,6 +117,7 @@ class NodeShell:
             gossip=bool(options.seeds) or options.beacons is False,
             max_peers=options.max_peers,
             max_strangers=options.max_strangers,
+            all_elect=options.all_elect,
         )
         self._refusals = Refusals(self.engine.counters)
 
@@ -142,6 +143,8 @@ class NodeShell:
         self.engine.start(port, now, beacons=self._whereabouts.has_beacons)
         for seed in self.options.seeds:
             self.engine.rendezvous.add_seed(seed, now)
+        for group in self.options.contest:
+            self.engine.elections.contest(group)
         self._pump()
 
     def stop(self, linger: float) -> None:
@@ -193,9 +196,9 @@ class NodeShell:
             raise NodeStopped("the node is stopped")
         return self.engine
 
-    def join(self, group: str) -> None:
-        """Join a group, and tell all peers."""
-        if self.checked().join(group):
+    def join(self, group: str, contest: bool = False) -> None:
+        """Join a group, and tell all peers; claim its lead if `contest` says so."""
+        if self.checked().join(group, contest):
             self._report(log.What.JOIN, None, group)
         self._pump()
 
