@@ -30,6 +30,7 @@ from uuid import UUID
 from zambezi.zre import events
 from zambezi.zre.agenda import NEVER
 from zambezi.zre.beacon import Beacon
+from zambezi.zre.claims import Claim
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import DIALECTS, Frames
 from zambezi.zre.errors import NoSuchPeer, ZreError
@@ -49,8 +50,9 @@ class Engine:
 
     `endpoint_for` returns the endpoint of our mailbox that a peer at an address can reach; `mailbox_at` the endpoint of
     a mailbox by the address and the port of a beacon; `source_of` the address from which a peer is connected to our
-    mailbox. `accepts` decides whether we connect to an endpoint that a peer at an address named. A mesh with keys has
-    `proves`, which returns whether our encrypted connection to a peer has reached that peer.
+    mailbox, and `is_connected` whether it is connected now. `accepts` decides whether we connect to an endpoint that a
+    peer at an address named. A mesh with keys has `proves`, which returns whether our encrypted connection to a peer
+    has reached that peer.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Engine:
         *,
         mailbox_at: Callable[[str, int], str] | None = None,
         source_of: Callable[[bytes], str] = lambda _: "",
+        is_connected: Callable[[bytes], bool] = lambda _: False,
         accepts: Callable[[str, str], bool] | None = None,
         proves: Callable[[bytes], bool] | None = None,
         headers: Mapping[str, str] | None = None,
@@ -93,6 +96,7 @@ class Engine:
             self._out,
             self.counters,
             endpoint_for=endpoint_for,
+            is_connected=is_connected,
             source_of=source_of,
             accepts=accepts,
             encrypted=proves is not None,
@@ -106,6 +110,7 @@ class Engine:
         self.unresponsive = meetings.unresponsive
         self.unreachable = meetings.unreachable
         self.connection_lost = meetings.connection_lost
+        self.reached = meetings.reached
         self._mailbox_at = mailbox_at or "tcp://{}:{}".format
         lookout = Lookout(
             self.key,
@@ -115,7 +120,7 @@ class Engine:
             interval=interval,
             evasive=evasive,
             mailbox_at=self._mailbox_at,
-            meet=meetings.meet_stranger,
+            meet=meetings.meet_beacon,
             replace=meetings.replace,
             regreet=meetings.greet_afresh,
             let_go=meetings.let_go,
@@ -166,6 +171,7 @@ class Engine:
             self._out.append(Disconnect(peer.key))
         self.peers.clear()
         self.rendezvous.clear()
+        self.meetings.claims.clear()
 
     def endpoints_told(self) -> dict[bytes, str]:
         """Return the endpoint of our mailbox that each greeted peer was told, for `move`."""
@@ -193,7 +199,7 @@ class Engine:
     @property
     def deadline(self) -> float:
         """The time at which `tick` must be called."""
-        return min(self._next_beacon, self.rendezvous.deadline, self.agenda.deadline)
+        return min(self._next_beacon, self.rendezvous.deadline, self.agenda.deadline, self.meetings.claims.deadline)
 
     def tick(self, now: float) -> None:
         """Send the beacon that is due, begin the round that is due, and look at peers that have been silent."""
@@ -204,18 +210,27 @@ class Engine:
         self.rendezvous.tick(now)
         for peer in self.agenda.due(now):
             self._look_at(peer, now)
+        for claim in self.meetings.claims.due(now):
+            self._admit(claim, now)
+
+    def _admit(self, claim: Claim, now: float) -> None:
+        """Meet the newcomer whose claim to an endpoint was right, with the messages that were kept."""
+        for frames in claim.held:
+            self.receive(b"\x01" + claim.key, frames, now)
+        if claim.key and claim.key not in self.peers:
+            self.meetings.meet_beacon(claim.key, claim.endpoint, now)
 
     def _look_at(self, peer: Peer, now: float) -> None:
         """End a peer that has expired, greet it again if it does not answer, or send it a PING."""
         silence = now - peer.heard
         if silence >= self._expired:
-            self.meetings.end(peer, f"silent for {self._expired:g} s")  # PING-02
+            self.meetings.expire(peer)
             return
         unanswered = not peer.ready or peer.waiting > 0
         if unanswered and silence < self._evasive and now - peer.greeted >= self._evasive:
             if peer.beacon and not peer.ready:
                 # Its address can have changed: its beacons tell the new one.
-                peer.move(self._mailbox_at(peer.address, int.from_bytes(peer.beacon[20:], "big")))
+                self.peers.move(peer, self._mailbox_at(peer.address, int.from_bytes(peer.beacon[20:], "big")))
             self.meetings.greet_afresh(peer, peer.endpoint, now)
         if peer.ready and silence >= self._evasive * (peer.evasive + 1):
             peer.evasive += 1

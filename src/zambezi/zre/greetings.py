@@ -16,7 +16,7 @@ from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import DRAFT, Dialect, Greeting
 from zambezi.zre.meetings import Meetings
 from zambezi.zre.outbox import Outbox
-from zambezi.zre.peer import Peer, together
+from zambezi.zre.peer import Peer, host_of, together
 
 # If two nodes answer each other's answers, they stop
 # after so many new sessions in quick succession.
@@ -31,6 +31,10 @@ class _Situation(Enum):
     RENEWAL = auto()  # the sender is ready, and begins a new session
     OTHER_DIALECT = auto()  # the sender speaks the stable protocol, and we speak the draft alone
     TOO_MANY = auto()  # no further peer can become ready
+
+
+# The situations in which we connect to the endpoint in HELLO.
+_BEGINNINGS: Final = (_Situation.NEWCOMER, _Situation.RENEWAL, _Situation.OTHER_DIALECT)
 
 
 class Greetings:
@@ -69,7 +73,12 @@ class Greetings:
         if not self._meetings.accepts(key, greeting.endpoint):
             return
         peer = self._peers.get(key)
-        match self._situation(peer, dialect, greeting.cost, now), peer:
+        situation = self._situation(peer, dialect, greeting.cost, now)
+        if situation in _BEGINNINGS:
+            source = self._source_of(key)
+            if not self._meetings.claims.by_hello(key, greeting.endpoint, source, frames, now):
+                return
+        match situation, peer:
             case _Situation.NEWCOMER, _:
                 self._enter(self._meet_greeter(key, greeting, dialect, now), greeting, now)
             case _Situation.ANSWER, Peer():
@@ -114,7 +123,7 @@ class Greetings:
 
     def _receive_answer(self, peer: Peer, greeting: Greeting, dialect: Dialect, now: float) -> None:
         """Receive the HELLO of a peer that we greeted."""
-        self._meetings.rendezvous.met_otherwise(peer, greeting.endpoint)
+        self._meetings.rendezvous.met_otherwise(peer, greeting.endpoint, self._source_of(peer.key))
         if peer.ready and peer.headers != greeting.headers:
             # Both sides began a new session at once. The program learns of headers by Enter.
             self._out.append(events.Exit(peer.uuid, peer.name, "it greeted us again"))
@@ -146,6 +155,9 @@ class Greetings:
         peer.waiting = max(peer.waiting - 1, 0)
         peer.received = 1
         peer.hear(now)
+        peer.near = self._source_of(peer.key) == host_of(greeting.endpoint)
+        if self._meetings.claims.tests:
+            self._meetings.claims.passed(peer)
         if not peer.ready and peer.sent > 1:
             # No gap would show that a message after our HELLO was lost, see `connection_lost`.
             self._out.send(peer, peer.dialect.ping(0))

@@ -96,6 +96,7 @@ class NodeShell:
         self._transports: list[Transport] = [socket.transport for socket in sockets if socket is not None]
         self._router.on_readable = self._mail
         self._dealers.on_lost = lambda key: reactor.call_soon(self._connection_lost, key)
+        self._dealers.on_reached = lambda key, identity: reactor.call_soon(self._mailbox_reached, key, identity)
         if self._seeds:
             self._dealers.on_attached = self._reached
         for transport in self._transports:
@@ -106,6 +107,7 @@ class NodeShell:
             self.endpoint_for,
             mailbox_at=options.network.mailbox_at if options.network else None,
             source_of=self._source_of,
+            is_connected=lambda key: b"\x01" + key in self._router.peers,
             accepts=self._reach.accepts,
             proves=self._dealers.reached if options.keys else None,
             headers=options.headers,
@@ -314,7 +316,12 @@ class NodeShell:
 
     def _connection_lost(self, key: bytes) -> None:
         if not self.stopping:
-            self.engine.connection_lost(key)
+            self.engine.connection_lost(key, self.reactor.time())
+            self._pump()
+
+    def _mailbox_reached(self, key: bytes, identity: bytes) -> None:
+        if not self.stopping:
+            self.engine.reached(key, identity, self.reactor.time())
             self._pump()
 
     def _accepts(self, peer: UUID, endpoint: str) -> bool:
