@@ -12,6 +12,7 @@ from uuid import UUID
 
 from zambezi.zmtp import endpoint as endpoints
 from zambezi.zmtp.alarm import Alarm
+from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Limits
 from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.frames import FRAME_COST, Batch
@@ -81,9 +82,10 @@ class NodeShell:
         )
         self._router = Router(reactor, mailbox, chance, handover=True)
         client = CurveClient(options.keys.public, options.keys) if options.keys else Null()
-        self._dealers = Dealers(
-            reactor, Options(identity=identity, security=client, send_bound=options.bound, limits=SMALL), chance
-        )
+        # A seed that was down for a while is met soon after it is back.
+        backoff = Backoff(longest=max(0.1, min(10.0, options.evasive)))
+        dealer = Options(identity=identity, security=client, send_bound=options.bound, limits=SMALL, backoff=backoff)
+        self._dealers = Dealers(reactor, dealer, chance)
         self._reach = Reach(memory=options.network is not None)
         self._reporter = (
             Reporter(
