@@ -35,7 +35,8 @@ from zambezi.zre.messages import (
     Stable,
     Whisper,
 )
-from zambezi.zre.node import NodeOptions, NodeShell
+from zambezi.zre.node import NodeShell
+from zambezi.zre.options import NodeOptions
 from zambezi.zre.outputs import Broadcast, Connect, Disconnect, Output, Send
 
 OURS, THEIRS, OTHERS = UUID(int=0x0A), UUID(int=0x0B), UUID(int=0x0C)

@@ -15,7 +15,7 @@ from zambezi.zmtp.errors import MessageError
 from zambezi.zre import MemoryNetwork, sync
 from zambezi.zre import asyncio as aio
 from zambezi.zre.face import NodeArguments, frames_of
-from zambezi.zre.node import NodeOptions
+from zambezi.zre.options import NodeOptions
 
 ROOT = Path(__file__).parents[2]
 

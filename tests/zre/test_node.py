@@ -22,7 +22,8 @@ from zambezi.zre.errors import NodeStopped, ZreError
 from zambezi.zre.interfaces import Interface
 from zambezi.zre.logservice import LogShell
 from zambezi.zre.messages import Hello, Whisper
-from zambezi.zre.node import NodeOptions, NodeShell
+from zambezi.zre.node import NodeShell
+from zambezi.zre.options import NodeOptions
 
 
 def free_port() -> int:
@@ -474,7 +475,7 @@ def test_a_peer_is_told_an_address_that_it_can_reach(
         Interface("lo", IPv4Interface("127.0.0.1/8")),
     ]
     node = NodeShell(sim, "ann", NodeOptions(interface=interface, beacons=False))
-    node.endpoint = "tcp://0.0.0.0:50000"
+    node._whereabouts.endpoint = "tcp://0.0.0.0:50000"
     assert node.endpoint_for(address) == f"tcp://{told_address}:50000"
 
 
@@ -521,7 +522,7 @@ def test_a_node_whose_descriptors_have_run_out_looks_again(
     assert len(looks) == 3
     assert "cannot list the interfaces of this machine, will try again" in caplog.text
     beacons: list[bytes] = []
-    monkeypatch.setattr(node._discovery, "send", beacons.append)
+    monkeypatch.setattr(node._whereabouts._discovery, "send", beacons.append)
     sim.advance(10)
     assert len(beacons) == 10
     node.stop(0)
@@ -538,7 +539,7 @@ def test_a_tick_that_fails_is_not_the_last_one(sim: Simulation, monkeypatch: pyt
             raise failure
         sent.append(octets)
 
-    monkeypatch.setattr(node._discovery, "send", send)
+    monkeypatch.setattr(node._whereabouts._discovery, "send", send)
     for _ in range(2):
         with pytest.raises((OSError, RuntimeError), match="no"):
             sim.advance(1.5)

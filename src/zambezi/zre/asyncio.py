@@ -36,7 +36,8 @@ from zambezi.zre.events import Event, Join, Shout
 from zambezi.zre.face import DEFAULT_LINGER, NodeArguments, frames_of
 from zambezi.zre.log import SERVICE, Record
 from zambezi.zre.logservice import LogShell
-from zambezi.zre.node import NodeOptions, NodeShell, PeerInfo
+from zambezi.zre.node import NodeShell, PeerInfo
+from zambezi.zre.options import NodeOptions
 
 __all__ = ["Join", "LogService", "MemoryNetwork", "Node", "Shout"]
 

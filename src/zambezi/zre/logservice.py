@@ -10,7 +10,9 @@ from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Sub
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zre.log import SERVICE, Record, read
-from zambezi.zre.node import EPHEMERAL, SMALL, NodeShell, security_of
+from zambezi.zre.node import NodeShell
+from zambezi.zre.options import SMALL, security_of
+from zambezi.zre.whereabouts import EPHEMERAL
 
 
 class LogShell:

@@ -1,0 +1,167 @@
+"""Meetings of a node with its peers: how a node meets, greets and ends them.
+
+A peer begins as a stranger: a DEALER to its mailbox, with our HELLO in it. It ends with its DEALER, and the program is
+told if the peer was ready. `engine` decides when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from uuid import UUID
+
+from zambezi.zre import events
+from zambezi.zre.agenda import NEVER, Agenda
+from zambezi.zre.counters import Counters
+from zambezi.zre.dialect import Dialect
+from zambezi.zre.outbox import Outbox
+from zambezi.zre.outputs import Connect, Disconnect, Send
+from zambezi.zre.peer import Peer, host_of
+from zambezi.zre.peers import Peers
+from zambezi.zre.profile import Profile
+from zambezi.zre.reach import Reach
+from zambezi.zre.rendezvous import Rendezvous
+
+
+class Meetings:
+    """Meets, greets and ends the peers of a node. The arguments are those of `Engine`, and parts of it."""
+
+    def __init__(
+        self,
+        us: bytes,
+        profile: Profile,
+        dialect: Dialect,
+        peers: Peers,
+        out: Outbox,
+        counters: Counters,
+        *,
+        endpoint_for: Callable[[str], str],
+        source_of: Callable[[bytes], str],
+        accepts: Callable[[str, str], bool] | None,
+        encrypted: bool,
+        gossip: bool,
+        evasive: float,
+        expired: float,
+    ) -> None:
+        self.peers = peers
+        self.agenda = Agenda(peers)
+        self.rendezvous = Rendezvous(
+            us,
+            dialect,
+            peers,
+            out,
+            asks=gossip,
+            encrypted=encrypted,
+            period=expired,
+            greet=self.greet,
+            accepts=self.accepts,
+            discover=self.discover,
+            let_go=self.let_go,
+        )
+        self._us = us
+        self._profile = profile
+        self._dialect = dialect
+        self._out = out
+        self._counters = counters
+        self._endpoint_for = endpoint_for
+        self._source_of = source_of
+        self._accepts_from = accepts or Reach().accepts
+        self._evasive = evasive
+        self._expired = expired
+
+    def discover(self, uuid: UUID, endpoint: str, now: float) -> None:
+        """Meet a node that was found by other means than a beacon."""
+        key = uuid.bytes
+        if key not in self.peers and key != self._us and not self.rendezvous.seeds.awaits(key, endpoint):
+            self.meet_stranger(key, endpoint, now)
+
+    def meet_stranger(self, key: bytes, endpoint: str, now: float) -> None:
+        """Meet a node that we found, if there is room for one more."""
+        if self.peers.admit_stranger(now):
+            self.meet(key, endpoint, now)
+        else:
+            self._counters.refused_strangers += 1
+
+    def meet(self, key: bytes, endpoint: str, now: float, dialect: Dialect | None = None) -> Peer:
+        """Add a peer, connect to it and greet it."""
+        peer = Peer(key, endpoint, dialect or self._dialect, now)
+        self.peers.add(peer)
+        self._out.append(Connect(key, endpoint))
+        self.greet(peer, now)
+        self.schedule(peer, now)
+        return peer
+
+    def greet(self, peer: Peer, now: float) -> None:
+        """Send our HELLO to a peer."""
+        peer.sent = 1
+        peer.waiting += 1
+        peer.greeted = now
+        mailbox = self._endpoint_for(host_of(peer.endpoint))
+        hello = self._profile.hello(mailbox, peer.dialect, self.rendezvous.gossip.headers(mailbox))
+        self._out.append(Send(peer.key, hello))  # HEL-01
+
+    def greet_afresh(self, peer: Peer, endpoint: str, now: float) -> None:
+        """Greet a peer on a new connection, to the endpoint that it had or to another one."""
+        peer.move(endpoint)
+        self._out.append(Disconnect(peer.key))
+        self._out.append(Connect(peer.key, peer.endpoint))
+        peer.waiting = 0
+        self.greet(peer, now)
+
+    def end(self, peer: Peer, reason: str) -> None:
+        """End a peer. The program is told only if it was told of the peer before."""
+        self.peers.remove(peer)
+        self.rendezvous.gossip.part(peer)
+        self._out.append(Disconnect(peer.key))
+        if peer.ready:
+            self._out.append(events.Exit(peer.uuid, peer.name, reason))
+
+    def replace(self, peer: Peer, endpoint: str, reason: str, now: float) -> None:
+        """End a peer, and meet it at another endpoint."""
+        self.end(peer, reason)
+        self.meet(peer.key, endpoint, now)
+
+    def let_go(self, peer: Peer) -> None:
+        """End a peer that leaves. (BCN-07)"""
+        self.end(peer, "it left")
+        self.rendezvous.gossip.left(peer)
+
+    def unresponsive(self, key: bytes) -> None:
+        """End a peer because the queue of its DEALER is full. (MBX-05)"""
+        peer = self.peers.get(key)
+        if peer is not None:
+            self.end(peer, "it does not respond: its queue is full")
+
+    def unreachable(self, key: bytes) -> None:
+        """End a peer whose HELLO named an endpoint to which nothing can connect."""
+        self._counters.bad_messages += 1
+        peer = self.peers.get(key)
+        if peer is not None:
+            self.end(peer, f"we cannot connect to its endpoint {peer.endpoint!r}")
+
+    def connection_lost(self, key: bytes) -> None:
+        """Send a PING to a peer to whose mailbox the connection was lost; it goes out on the next connection.
+
+        Our last message can be lost with the old connection. No gap would show that, but the PING does.
+        """
+        peer = self.peers.get(key)
+        if peer is not None and peer.ready:
+            self._out.send(peer, peer.dialect.ping(0))  # SEQ-02
+
+    def accepts(self, key: bytes, endpoint: str) -> bool:
+        """Return whether we connect to an endpoint that a peer named; count it if we do not."""
+        accepted = self._accepts_from(endpoint, self._source_of(key))
+        self._counters.refused_endpoints += not accepted
+        return accepted
+
+    def schedule(self, peer: Peer, now: float) -> None:
+        """Set the time at which we look at a peer again: for a PING, another HELLO, or its end."""
+        wanted = peer.heard + self._evasive * (peer.evasive + 1) if peer.ready else NEVER
+        if not peer.ready or peer.waiting:
+            again = peer.greeted + self._evasive
+            wanted = min(wanted, again if again > now else now + self._evasive)
+        self.agenda.set(peer, max(min(wanted, peer.heard + self._expired), now + 1e-3))
+
+    def greeted_peers(self) -> Collection[Peer]:
+        """Return all peers that we greeted, and the seeds that have not answered yet."""
+        seeds = self.rendezvous.seeds
+        return (*self.peers.values(), *seeds.greetings) if seeds else self.peers.values()
