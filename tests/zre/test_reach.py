@@ -76,7 +76,9 @@ def test_a_network_in_memory_is_a_network_of_its_own() -> None:
         assert not Reach(memory=True).locate(endpoint, "")
 
 
-@pytest.mark.parametrize("endpoint", ["tcp://fe80::7:5", "tcp://[fe80::7:5", "tcp://[fe80::7]:5", "tcp://[fe80::7%x]:5"])
+@pytest.mark.parametrize(
+    "endpoint", ["tcp://fe80::7:5", "tcp://[fe80::7:5", "tcp://[fe80::7]:5", "tcp://[fe80::7%x]:5"]
+)
 def test_a_link_local_address_is_used_on_our_own_interface(endpoint: str) -> None:
     assert Reach().locate(endpoint, "fe80::7%eth1") == "tcp://[fe80::7%eth1]:5"
     assert Reach(scope=lambda: "eth0").locate(endpoint, "fd00::7") == "tcp://[fe80::7%eth0]:5"

@@ -40,7 +40,7 @@ class Interface:
 
     >>> Interface("lo", IPv4Interface("127.0.0.1/8")).broadcast
     '127.255.255.255'
-    >>> Interface("eth0", IPv6Interface("fe80::1%eth0/64")).address
+    >>> Interface("eth0", IPv6Interface("fe80::1/64")).address
     'fe80::1%eth0'
     """
 
@@ -51,12 +51,13 @@ class Interface:
     _network: str = field(default="", init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_network", _without_scope(str(self.where.network)))
+        object.__setattr__(self, "_network", str(self.where.network))
 
     @property
     def address(self) -> str:
         """The address; a link-local one with the interface."""
-        return str(self.where.ip)
+        address = str(self.where.ip)
+        return f"{address}%{self.name}" if self.is_link_local else address
 
     @property
     def is_ipv6(self) -> bool:
@@ -65,7 +66,7 @@ class Interface:
     @property
     def is_link_local(self) -> bool:
         """Whether it is a link-local address of IPv6."""
-        return is_link_local(self.address)
+        return self.is_ipv6 and self.where.is_link_local
 
     @property
     def broadcast(self) -> str:
@@ -92,20 +93,17 @@ def interfaces() -> list[Interface]:
     """Return every address of this machine that beacons can go out on, if it is up. None of IPv4 is link-local."""
     up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
     return [
-        Interface(name, _where(name, entry.address, entry.netmask), name in up)
+        Interface(name, _where(_without_scope(entry.address), entry.netmask), name in up)
         for name, entries in sorted(psutil.net_if_addrs().items())
         for entry in entries
         if entry.family in (socket.AF_INET, socket.AF_INET6) and _usable(entry.address)
     ]
 
 
-def _where(name: str, address: str, netmask: str | None) -> IPv4Interface | IPv6Interface:
-    """Return an address of the machine with its network; a link-local one of IPv6 with its interface too."""
-    host = _without_scope(address)
-    if ":" not in host:
-        return IPv4Interface(f"{host}/{netmask or 32}")
-    prefix = int(IPv6Address(netmask)).bit_count() if netmask else 128
-    return IPv6Interface(f"{host}%{name}/{prefix}" if is_link_local(host) else f"{host}/{prefix}")
+def _where(address: str, netmask: str | None) -> IPv4Interface | IPv6Interface:
+    if ":" not in address:
+        return IPv4Interface(f"{address}/{netmask or 32}")
+    return IPv6Interface(f"{address}/{int(IPv6Address(netmask)).bit_count() if netmask else 128}")
 
 
 def choose(wanted: Wanted, ipv6: bool = False) -> list[Interface]:
@@ -191,9 +189,8 @@ def fit_to_tell(address: str) -> bool:
 
 
 def _without_scope(address: str) -> str:
-    """Return an address or a network without the interface in it."""
-    host, _, scope = address.partition("%")
-    return host + "".join(scope.partition("/")[1:])
+    """Return an address without the interface in it."""
+    return address.partition("%")[0]
 
 
 @lru_cache(maxsize=4096)
