@@ -8,7 +8,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from zambezi.zmtp import memory
-from zambezi.zmtp.endpoint import Inproc, Ipc, Tcp
+from zambezi.zmtp.endpoint import Inproc, Ipc, Tcp, host_in
 from zambezi.zmtp.listener import prepare
 from zambezi.zmtp.memory import MemoryLink
 from zambezi.zmtp.peer import Peer
@@ -184,7 +184,7 @@ class StreamConnector(Connector):
             self._next(reason)
             return
         self._candidates = []
-        address = str(name[0]) if isinstance(name, tuple) else ""
+        address = host_in(name)
         connection = self.transport.connection(address, self._security)
         StreamLink(self.transport, sock, connection, self.endpoint, address, self.peer).call()
 

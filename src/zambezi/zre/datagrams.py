@@ -15,6 +15,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
+from zambezi.zmtp.endpoint import host_in
 from zambezi.zre.interfaces import ALL_NODES, Interface
 
 _Option: TypeAlias = tuple[int, int, int | bytes]  # the level, the name and the value
@@ -73,8 +74,8 @@ def receive(listener: socket.socket) -> tuple[bytes, str, int]:
     for level, kind, data in ancillary:
         if (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO) and len(data) >= _PACKET_INFO.size:
             group, index = _PACKET_INFO.unpack(data[: _PACKET_INFO.size])
-            return octets, address[0], index if group == _GROUP else 0
-    return octets, address[0], 0
+            return octets, host_in(address), index if group == _GROUP else 0
+    return octets, host_in(address), 0
 
 
 def _open(family: int, options: Iterable[_Option], address: Any) -> socket.socket:

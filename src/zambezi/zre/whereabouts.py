@@ -47,7 +47,15 @@ class Whereabouts:
             return options.network.discovery()
         self._interfaces = interfaces.choose(options.interface, options.ipv6)
         self._warn_if_alone()
-        return Broadcast(self._interfaces, options.beacon_port) if options.sends_beacons else None
+        if not options.sends_beacons:
+            return None
+        named = options.interface not in (None, "*")
+        if named and any(one.is_ipv6 and one.where.is_loopback for one in self._interfaces):
+            raise ZreError(
+                "the loopback carries no multicast, and so no beacons of IPv6: give the node seeds=..., "
+                "gossip_connect=..., or beacons=False"
+            )
+        return Broadcast(self._interfaces, options.beacon_port)
 
     def _warn_if_alone(self) -> None:
         if self._options.interface in (None, "*") and all(one.where.is_loopback for one in self._interfaces):
