@@ -49,6 +49,9 @@ class Link(Protocol):
     def nudge(self) -> None:
         """Take messages from the outbox, now or soon."""
 
+    def flush(self) -> None:
+        """Take messages from the outbox now, as many as the other side accepts."""
+
     def pause(self) -> None:
         """Stop reading. A second call does nothing."""
 
@@ -254,6 +257,11 @@ class Peer:
         link = self._link
         if link is not None:
             link.wake()
+
+    def flush(self) -> None:
+        """Write queued messages now, as far as the kernel accepts them, and not when the event loop turns."""
+        if self._link is not None:
+            self._link.flush()
 
     def take_queue(self) -> list[Message]:
         """Remove and return the queued messages that the link has not taken yet."""
