@@ -102,7 +102,7 @@ def test_what_was_said_between_the_greetings_is_followed_by_a_ping() -> None:
     ours.receive_beacon(beacon(), "10.0.0.2", NOW)
     ours.join("A")
     ours.take()
-    ours.connection_lost(BOB.bytes)
+    ours.connection_lost(BOB.bytes, NOW)
     assert ours.take() == []  # perhaps it does not know us yet
     ours.receive(IDENTITY, hello(), NOW)
     assert [output.frames for output in ours.take() if isinstance(output, Send)] == [Ping(3).encode()]
@@ -493,8 +493,8 @@ def test_a_join_that_was_lost_with_its_connection_is_shown_by_a_ping(dialects: t
     bob.engine.join("LOST")
     mesh.pump(bob)
     lose(bob, ann)
-    bob.engine.connection_lost(ann.uuid.bytes)
-    bob.engine.connection_lost(uuid_of(77).bytes)
+    bob.engine.connection_lost(ann.uuid.bytes, mesh.now)
+    bob.engine.connection_lost(uuid_of(77).bytes, mesh.now)
     mesh.pump(bob)
     mesh.settle()
     assert kinds(ann.story, bob) == ["Enter", "Exit", "Enter", "Join"]
@@ -504,7 +504,7 @@ def test_a_join_that_was_lost_with_its_connection_is_shown_by_a_ping(dialects: t
 def test_a_connection_that_was_lost_with_nothing_under_way_is_not_seen() -> None:
     mesh, ann, bob = pair()
     for _ in range(3):
-        bob.engine.connection_lost(ann.uuid.bytes)
+        bob.engine.connection_lost(ann.uuid.bytes, mesh.now)
         mesh.pump(bob)
         mesh.advance(1)
     assert kinds(ann.story, bob) == kinds(bob.story, ann) == ["Enter"]
@@ -1105,7 +1105,8 @@ def act(mesh: Mesh, here: dict[int, Member], what: str, chance: random.Random, s
         for _ in range(chance.randint(1, len(connection.queue))):
             connection.queue.popleft()
         owner = connection.owner
-        owner.engine.connection_lost(next(key for key, one in owner.connections.items() if one is connection))
+        key = next(key for key, one in owner.connections.items() if one is connection)
+        owner.engine.connection_lost(key, mesh.now)
         mesh.pump(owner)
     elif what == "wait":
         mesh.now += chance.choice([0.1, 1, 3, 7, 31])
