@@ -48,7 +48,7 @@ class Member:
             f"node{number}",
             lambda _: self.endpoint,
             source_of=mesh.source_of,
-            is_connected=lambda key: mesh.is_connected(key, self),
+            connects_to_us=lambda key: mesh.is_connected(key, self),
             proves=self.proves if encrypted else None,
             **options,
         )

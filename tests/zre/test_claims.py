@@ -23,7 +23,7 @@ def engine_with_bob(
     """Return an engine that Bob has greeted from an address, and that Eve's messages reach from another."""
     ours = engine(
         source_of={BOB.bytes: source, EVE.bytes: eve}.__getitem__,
-        is_connected=lambda key: connected and key == BOB.bytes,
+        connects_to_us=lambda key: connected and key == BOB.bytes,
         **options,
     )
     ours.receive(IDENTITY, hello(), NOW)
@@ -197,7 +197,7 @@ def test_a_claim_parts_no_peer_that_answers(kind: str, encrypted: bool) -> None:
     """Eve is on Bob's machine, and claims his endpoint every 100 ms for a minute."""
     ours = engine(
         source_of=lambda _: "10.0.0.2",
-        is_connected=lambda key: True,
+        connects_to_us=lambda key: True,
         proves=(lambda key: key == BOB.bytes) if encrypted else None,
     )
     ours.receive(IDENTITY, hello(), NOW)

@@ -27,9 +27,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from zambezi.zre.agenda import NEVER
+from zambezi.zre.contact import host_of
 from zambezi.zre.counters import Counters
 from zambezi.zre.outbox import Outbox
-from zambezi.zre.peer import Peer, host_of
+from zambezi.zre.peer import Peer
 from zambezi.zre.peers import Peers
 from zambezi.zre.seeds import Seeds
 
@@ -56,7 +57,7 @@ class Claim:
 class Claims:
     """Decides about claims, for the meetings of a node.
 
-    `is_connected` returns whether a peer has a connection to our mailbox, and `part` ends a peer whose endpoint is
+    `connects_to_us` returns whether a peer has a connection to our mailbox, and `part` ends a peer whose endpoint is
     another node's now.
     """
 
@@ -69,7 +70,7 @@ class Claims:
         *,
         encrypted: bool,
         evasive: float,
-        is_connected: Callable[[bytes], bool],
+        connects_to_us: Callable[[bytes], bool],
         part: Callable[[Peer, float], None],
     ) -> None:
         self.deadline = NEVER  # of the next test that ends
@@ -80,7 +81,7 @@ class Claims:
         self._counters = counters
         self._encrypted = encrypted
         self._evasive = evasive
-        self._is_connected = is_connected
+        self._connects_to_us = connects_to_us
         self._part = part
 
     # Claims
@@ -144,7 +145,7 @@ class Claims:
 
     def _is_lost(self, peer: Peer) -> bool:
         """Return whether the connections to and from a peer were lost, and it has given no sign of life since."""
-        return peer.lost >= peer.heard and not self._is_connected(peer.key)
+        return peer.lost >= peer.heard and not self._connects_to_us(peer.key)
 
     # Tests
 

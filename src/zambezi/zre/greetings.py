@@ -6,17 +6,19 @@ A HELLO does not say whether it begins a session or answers ours. The state of i
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum, auto
 from typing import Final
 
 from zambezi.wire import TooMany, WireError
 from zambezi.zre import dialect as dialects
 from zambezi.zre import events
+from zambezi.zre.contact import endpoint_of, host_of
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import DRAFT, Dialect, Greeting
 from zambezi.zre.meetings import Meetings
 from zambezi.zre.outbox import Outbox
-from zambezi.zre.peer import Peer, host_of, together
+from zambezi.zre.peer import Peer, together
 
 # If two nodes answer each other's answers, they stop
 # after so many new sessions in quick succession.
@@ -70,8 +72,10 @@ class Greetings:
             self._counters.refused_hellos += isinstance(error, TooMany)
             self._counters.bad_messages += not isinstance(error, TooMany)
             return
-        if not self._meetings.accepts(key, greeting.endpoint):
+        contact = self._meetings.locate_greeter(key, greeting)
+        if not contact:
             return
+        greeting = replace(greeting, endpoint=contact)
         peer = self._peers.get(key)
         situation = self._situation(peer, dialect, greeting.cost, now)
         if situation in _BEGINNINGS:
@@ -169,7 +173,7 @@ class Greetings:
         is_new = not peer.ready
         if is_new:
             self._peers.make_ready(peer)
-            self._out.append(events.Enter(peer.uuid, peer.name, peer.endpoint, dict(peer.headers)))
+            self._out.append(events.Enter(peer.uuid, peer.name, endpoint_of(peer.endpoint), dict(peer.headers)))
             self._meetings.schedule(peer, now)
         for group in sorted(peer.groups - before):
             self._out.append(events.Join(peer.uuid, peer.name, group))

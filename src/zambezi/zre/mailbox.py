@@ -13,16 +13,25 @@ from zambezi.zmtp.frames import Batch
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
+from zambezi.zmtp.security import Security
 from zambezi.zmtp.transport import Transport
+from zambezi.zre.contact import endpoint_of
 from zambezi.zre.dialect import Frames
 
 
 class Dealers:
-    """A DEALER to each peer, by the engine's key for it."""
+    """A DEALER to each peer, by the engine's key for it. `security_for` returns the security of one to a contact."""
 
-    def __init__(self, reactor: Reactor, options: Options, chance: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        options: Options,
+        security_for: Callable[[str], Security],
+        chance: random.Random | None = None,
+    ) -> None:
         # A message to many peers is a write to each: several messages to one peer go out together.
         self.transport = Transport(reactor, "DEALER", self, options, chance=chance, eager=False)
+        self._security_for = security_for
         self._peers: dict[bytes, Peer] = {}
         self._lost: set[Peer] = set()  # whose connections were lost
         self.on_attached: Callable[[Peer], object] = lambda _: None
@@ -31,9 +40,9 @@ class Dealers:
         self.on_reached: Callable[[bytes, bytes], object] = lambda *_: None
         self.on_lost: Callable[[bytes], object] = lambda _: None  # with the key of a peer to which it connects again
 
-    def open(self, key: bytes, endpoint: str) -> None:
+    def open(self, key: bytes, contact: str) -> None:
         """Connect to a peer's mailbox."""
-        self._peers[key] = self.transport.connect(endpoint)
+        self._peers[key] = self.transport.connect(endpoint_of(contact), self._security_for(contact))
 
     def adopt(self, before: bytes, key: bytes) -> None:
         """Give a DEALER the key of the peer at its other end, now that it is known."""
@@ -60,6 +69,16 @@ class Dealers:
         """Return whether the DEALER to a peer is connected, and the mailbox at the other end is that peer's."""
         peer = self._peers.get(key)
         return peer is not None and peer.connected and peer.identity[1:] == key
+
+    def is_connected(self, key: bytes) -> bool:
+        """Return whether the DEALER to a peer is connected."""
+        peer = self._peers.get(key)
+        return peer is not None and peer.connected
+
+    def proved_key(self, key: bytes) -> bytes:
+        """Return the public key that the mailbox at the other end of a DEALER has proved; empty if it has none."""
+        peer = self._peers.get(key)
+        return peer.key if peer is not None and peer.connected else b""
 
     # Called by the transport
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
-from urllib.parse import urlsplit
 from uuid import UUID
 
+from zambezi.zre.contact import port_of
 from zambezi.zre.dialect import Dialect
 
 _LONG_AGO: Final = float("-inf")
@@ -25,6 +25,7 @@ class Peer:
         "due",
         "endpoint",
         "evasive",
+        "farewell",
         "greeted",
         "groups",
         "headers",
@@ -45,7 +46,7 @@ class Peer:
 
     def __init__(self, key: bytes, endpoint: str, dialect: Dialect, now: float) -> None:
         self.key = key
-        self.endpoint = endpoint
+        self.endpoint = endpoint  # a contact: with the public key of the peer, if it has keys of its own
         self.port = port_of(endpoint)
         self.beacon = b""  # the last one that came from the address of its mailbox, or else the first one,
         self.address = ""  # and the address that it came from
@@ -64,6 +65,7 @@ class Peer:
         self.tested = _LONG_AGO  # when it was tested because another node claimed its endpoint
         self.near = False  # whether its HELLO came from the address of its endpoint
         self.evasive = 0  # how many PINGs it has left unanswered
+        self.farewell = 0.0  # until when a lost connection means that it left: a beacon without proof said so
         self.due = now  # when the engine looks at it again
         self.sent = 0  # the sequence of our last message to it
         self.received = 0  # and of its last message to us
@@ -92,19 +94,3 @@ def _uuid(key: bytes) -> UUID:
 def together(groups: tuple[str, ...]) -> frozenset[str]:
     """Return a set of groups. Peers in the same groups share it."""
     return frozenset(groups)
-
-
-def host_of(endpoint: str) -> str:
-    """Return the host in an endpoint; empty if the endpoint, which a peer can have made up, is malformed."""
-    try:
-        return urlsplit(endpoint).hostname or ""
-    except ValueError:
-        return ""
-
-
-def port_of(endpoint: str) -> int | None:
-    """Return the port in an endpoint; None if it has none, or is malformed."""
-    try:
-        return urlsplit(endpoint).port
-    except ValueError:
-        return None

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from zambezi.zre import bounds
+from zambezi.zre.contact import endpoint_of
 from zambezi.zre.errors import ZreError
 from zambezi.zre.peer import Peer, together
 
@@ -67,7 +68,7 @@ class Peers(dict[bytes, Peer]):
     def add(self, stranger: Peer) -> None:
         """Add a peer that has not greeted us."""
         self[stranger.key] = stranger
-        self._by_endpoint[stranger.endpoint] = stranger
+        self._by_endpoint[endpoint_of(stranger.endpoint)] = stranger
         self.strangers += 1
 
     def remove(self, peer: Peer) -> None:
@@ -80,17 +81,18 @@ class Peers(dict[bytes, Peer]):
 
     def at(self, endpoint: str) -> Peer | None:
         """Return the peer that has its mailbox at an endpoint."""
-        return self._by_endpoint.get(endpoint)
+        return self._by_endpoint.get(endpoint_of(endpoint))
 
     def move(self, peer: Peer, endpoint: str) -> None:
         """Note another endpoint of a peer's mailbox."""
         self._forget_endpoint(peer)
         peer.move(endpoint)
-        self._by_endpoint[endpoint] = peer
+        self._by_endpoint[endpoint_of(endpoint)] = peer
 
     def _forget_endpoint(self, peer: Peer) -> None:
-        if self._by_endpoint.get(peer.endpoint) is peer:
-            del self._by_endpoint[peer.endpoint]
+        endpoint = endpoint_of(peer.endpoint)
+        if self._by_endpoint.get(endpoint) is peer:
+            del self._by_endpoint[endpoint]
 
     def make_ready(self, stranger: Peer) -> None:
         """Mark a stranger as ready: it has greeted us."""

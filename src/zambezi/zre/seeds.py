@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zambezi.zre.contact import host_of, port_of
 from zambezi.zre.dialect import Dialect
-from zambezi.zre.peer import Peer, host_of, port_of
+from zambezi.zre.peer import Peer
 
 
 class Seed:
