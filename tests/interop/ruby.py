@@ -18,8 +18,10 @@ BODY = b"\x04\bo:\x12PSKPlugin\x00\xff" + bytes(range(256))  # like Ruby's Marsh
 class RubyConnector:
     """A client that does with its socket exactly what MCollective's zeromq connector does."""
 
-    def __init__(self, theirs: Theirs, endpoint: str, number: int = 3, keys: KeyPair | None = None) -> None:
-        options: dict[str, int | bytes] = {"identity": IDENTITY % (number, number)}
+    def __init__(
+        self, theirs: Theirs, endpoint: str, number: int = 3, keys: KeyPair | None = None, **more: int
+    ) -> None:
+        options: dict[str, int | bytes] = {"identity": IDENTITY % (number, number), **more}
         if keys is not None:
             options |= {
                 "curve_serverkey": z85.encode(SERVER.public).encode(),

@@ -342,6 +342,18 @@ def test_a_client_that_changes_its_ttl_all_the_time_does_not_fill_the_heap() -> 
     assert client.take() == [(E, b"NOOP")]
 
 
+def test_a_client_that_we_do_not_read_is_not_forgotten() -> None:
+    stage = Stage()
+    client = stage.client()
+    client.connect(ttl=1000)
+    client.session.paused = True
+    stage.pass_time(60)
+    assert stage.engine.counters.expired == 0
+    client.session.paused = False
+    stage.pass_time(2)
+    assert stage.engine.counters.expired == 1
+
+
 # DISCONNECT
 
 

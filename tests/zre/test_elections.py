@@ -136,7 +136,8 @@ def test_a_claimant_that_dies_in_the_middle_of_an_election_is_replaced() -> None
     mesh = Mesh()
     members = contesting(mesh, 1, 2, 3)
     for _ in range(10):
-        mesh.datagrams and mesh.deliver_datagram()
+        if mesh.datagrams:
+            mesh.deliver_datagram()
         for connection in mesh.connections:
             mesh.deliver(connection)
             if any(leader_of(member) for member in members):

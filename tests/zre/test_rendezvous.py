@@ -35,7 +35,7 @@ class Stage:
             asks=asks,
             period=30.0,
             greet=lambda peer, _: self.greeted.append(peer.key),
-            accepts=lambda _, endpoint: endpoint.startswith("tcp://"),
+            locate=lambda _, endpoint: endpoint if endpoint.startswith("tcp://") else "",
             discover=lambda uuid, _, __: self.discovered.append(uuid),
         )
 

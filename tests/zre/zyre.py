@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from tests.zre.mesh import Member, Mesh
+from tests.zre.mesh import Member, Mesh, address_of
 from zambezi.wire import Message, WireError
 from zambezi.zre import events
 from zambezi.zre.beacon import Beacon
@@ -205,7 +205,7 @@ class ZyreEngine:
         if wave.challenger == self.key:
             for member in self.members(group):
                 self.send(member, Leader, group, self.key.hex().upper())
-        elif wave.father in self.peers:
+        elif wave.father is not None and wave.father in self.peers:
             self.elect(self.peers[wave.father], group)
 
     def receive_leader(self, other: Other, group: str, leader: bytes) -> None:
@@ -229,14 +229,14 @@ class ZyreEngine:
 class ZyreMember(Member):
     """A Zyre node in a `Mesh`."""
 
-    def __init__(self, number: int, port: int, now: float, groups: set[str], contests: set[str]) -> None:
-        super().__init__(number, port, now)
+    def __init__(self, mesh: Mesh, number: int, groups: set[str], contests: set[str]) -> None:
+        super().__init__(mesh, number, 0xB000 + number, address_of(number), encrypted=False)
         self.engine = ZyreEngine(self.uuid, self.endpoint, groups, contests)  # type: ignore[assignment]
 
 
 def add_zyre(mesh: Mesh, number: int, groups: set[str], contests: set[str] | None = None) -> ZyreMember:
     """Start a Zyre node in a mesh."""
-    member = ZyreMember(number, 0xB000 + number, mesh.now, groups, contests or set())
+    member = ZyreMember(mesh, number, groups, contests or set())
     mesh.members[member.endpoint] = member
     member.engine.start(member.port, mesh.now)
     mesh.pump(member)

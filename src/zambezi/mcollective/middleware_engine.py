@@ -343,8 +343,8 @@ class Engine:
         if self._bare:
             bare = [session for session in sessions if not session.delimited]
             sessions = [session for session in sessions if session.delimited]
-            self.outbox.deliver(bare, [message[1:] for message in found], topic)
-        self.outbox.deliver(sessions, found, topic)
+            self.outbox.deliver(bare, [message[1:] for message in found], topic, run.session)
+        self.outbox.deliver(sessions, found, topic, run.session)
 
     def _keep(self, run: Run) -> list[Frames]:
         """Have a run kept; return the MESSAGEs with their sequences, or none if the archive does not take them."""
@@ -408,6 +408,8 @@ class Engine:
             return
         if ttl is None:
             return
+        if session.paused:
+            session.heard = now  # we do not read from it, so its silence means nothing
         if now >= session.heard + EXPIRY * ttl:
             if late > GRACE * ttl:
                 # We were away ourselves: its messages can wait in the socket to be read.
@@ -464,7 +466,7 @@ class Engine:
     # Slow subscribers
 
     def skipped(self, session: Session, deliver: Deliver) -> None:
-        """Count the messages that a subscriber misses because its queue is full. Others do not wait for it."""
+        """Count the messages that a subscriber misses because it did not read in time (see `pressure`)."""
         if not session.missed:
             name = deliver.topic.name if deliver.topic is not None else b""
             self._tell(session, SlowSubscriber("", session.identity, session.user, name))

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import chain, repeat
 from typing import Final, TypeAlias
 
 import nacl.exceptions
@@ -44,7 +46,6 @@ from zambezi.zmtp.frames import (
     Message,
     Oversize,
     Shared,
-    parts_of,
     wire_size,
 )
 from zambezi.zmtp.keys import KeyPair
@@ -139,7 +140,7 @@ class _Curve(Mechanism):
 
     def encode(self, messages: Sequence[Message], singles: bool) -> bytes:
         if singles:
-            return self._sealer.seal(None, messages)  # type: ignore[arg-type]
+            return self._sealer.seal(repeat(0), messages)  # type: ignore[arg-type]
         blocks: list[bytes] = []
         rest: list[Frames] = []
         for message in messages:
@@ -171,7 +172,7 @@ class _Curve(Mechanism):
         return self._open_all(items)  # type: ignore[arg-type]
 
     def _open_all(self, items: list[Batch | CommandFrame]) -> list[Item]:
-        flags: list[int] = []
+        flags = bytearray()
         payloads: list[bytes] = []
         octets = 0
         try:
@@ -221,6 +222,11 @@ class CurveClient(_Curve):
         super().__init__(terms, keys, random)
         self._server = server_key
         self._short_public, self._short_secret = crypto_box_keypair()
+
+    @property
+    def peer_key(self) -> bytes:
+        """The public key of the server: without its secret, the server could not have answered."""
+        return self._server
 
     def begin(self) -> bytes:
         nonce = self._next_nonce()
@@ -346,16 +352,16 @@ class CurveServer(_Curve):
         return commands.command(commands.READY, ready_nonce + ready)
 
 
-def _flat(messages: Sequence[Frames]) -> tuple[list[int], list[bytes]]:
+def _flat(messages: Sequence[Frames]) -> tuple[bytes, list[bytes]]:
     """Return the flags and the payloads of all frames."""
-    flags: list[int] = []
-    payloads: list[bytes] = []
-    for message in messages:
-        parts = parts_of(message)
-        payloads += parts
-        flags += [MORE] * (len(parts) - 1)
-        flags.append(0)
-    return flags, payloads
+    parts = [(message,) if isinstance(message, bytes) else message for message in messages]
+    return b"".join(map(_flags_of, map(len, parts))), list(chain.from_iterable(parts))
+
+
+@lru_cache(maxsize=64)
+def _flags_of(count: int) -> bytes:
+    """Return the flags of the frames of a message."""
+    return bytes([MORE]) * (count - 1) + b"\0"
 
 
 def _box(plaintext: bytes, nonce: bytes, public: bytes, secret: bytes) -> bytes:

@@ -105,6 +105,11 @@ class Node:
         return self._shell.endpoint
 
     @property
+    def gossip_endpoint(self) -> str:
+        """The endpoint at which this node is a hub of zgossip; empty if it is none."""
+        return self._shell.gossip_endpoint
+
+    @property
     def peers(self) -> list[PeerInfo]:
         """All peers that are in the mesh now."""
         return self._waiter.call(lambda: self._shell.peers)

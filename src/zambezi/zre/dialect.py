@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
-from urllib.parse import urlsplit
 
 from zambezi.wire import Message, TooMany, WireError
 from zambezi.zre import bounds, messages
+from zambezi.zre.contact import host_of, port_of
 
 Frames: TypeAlias = tuple[bytes, ...]
 
-# The header by which a HELLO of ours says that we know ELECT, LEADER and GOODBYE, and Zyre's, which says the same: Zyre
-# has the keys of CURVE and the elections in the same builds.
+# The header by which a HELLO of ours says that we know ELECT, LEADER and GOODBYE.
 ELECTIONS: Final = "X-ZAMBEZI-ELECTIONS"
-PUBLIC_KEY: Final = "X-PUBLICKEY"
 _SIGNATURE: Final = b"\xaa\xa1"
 _HELLO: Final = 1
 
@@ -72,10 +70,8 @@ def _greet_stable(greeting: Greeting) -> Message:
 
 
 def _greet_draft(greeting: Greeting) -> Message:
-    where = urlsplit(greeting.endpoint)
-    return messages.DraftHello(
-        1, where.hostname or "", where.port or 0, greeting.groups, greeting.status, _marked(greeting)
-    )
+    host, port = host_of(greeting.endpoint), port_of(greeting.endpoint) or 0
+    return messages.DraftHello(1, host, port, greeting.groups, greeting.status, _marked(greeting))
 
 
 def _marked(greeting: Greeting) -> Mapping[str, str]:
