@@ -1,7 +1,7 @@
 """The messages of Ruby daemons and clients, as MCollective's security plugins write them.
 
     psk            an envelope in Marshal; its body is a string with the message, in Marshal again
-    ssl            the same in Marshal or YAML; the body of a request also has a time and a time to live, which are signed
+    ssl            the same in Marshal or YAML; the body of a request also has its signed time and time to live
     aes_security   the same in Marshal or YAML; the body is encrypted, so only the envelope can be read
 
 An envelope is a hash:

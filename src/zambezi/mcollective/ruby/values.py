@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 
 from zambezi.mcollective.errors import McollectiveError
 
-Value: TypeAlias = "None | bool | int | float | str | bytes | list[Value] | dict[Key, Value]"
-Key: TypeAlias = None | bool | int | float | str | bytes
+Value: TypeAlias = "bool | int | float | str | bytes | list[Value] | dict[Key, Value] | None"
+Key: TypeAlias = bool | int | float | str | bytes | None
 
 MAX_DEPTH: Final = 64  # of lists and hashes within each other
 MAX_VALUES: Final = 250_000  # in one message

@@ -29,9 +29,7 @@ _BLOCK: Final = re.compile(r"([|>])(?:([1-9])?([-+])?|([-+])([1-9])) *")
 _DOUBLE: Final = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*')
 _SINGLE: Final = re.compile(r"[^']*(?:''[^']*)*")
 _ESCAPE: Final = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)")
-_ESCAPES: Final = dict(
-    zip('0abtnvfre "/\\N_LP', '\0\a\b\t\n\v\f\r\x1b "/\\\x85\xa0\u2028\u2029', strict=True)
-)
+_ESCAPES: Final = dict(zip('0abtnvfre "/\\N_LP', '\0\a\b\t\n\v\f\r\x1b "/\\\x85\xa0\u2028\u2029', strict=True))
 _INTEGER: Final = re.compile(r"[-+]?(?:0|[1-9](?:[,_]?[0-9])*)")
 _FLOAT: Final = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+][0-9]+)?")
 _WORDS: Final[dict[str, Value]] = (
@@ -148,7 +146,9 @@ class _Reader:
                 raise self._unreadable("a key and a colon are missing")
             self._count(depth)
             key, is_symbol = self._key(text[: end - 1].rstrip(" "))
-            pairs.add(key, self._node(text[end:].strip(" "), indent, depth + 1, is_in_mapping=True), is_symbol=is_symbol)
+            pairs.add(
+                key, self._node(text[end:].strip(" "), indent, depth + 1, is_in_mapping=True), is_symbol=is_symbol
+            )
         self._check_indent(indent)
         return pairs.values
 
