@@ -21,6 +21,7 @@ from typing import Final
 from zambezi.mcollective.ruby.values import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, Pairs, Unreadable, Value
 
 START: Final = b"---"
+MAX_SIZE: Final = 1 << 22  # bytes of a document: the list of its lines can take thirty times as much memory
 _INDENT: Final = re.compile(" *")
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029\ufeff]")
 _TAG: Final = re.compile(r"(![^\s]*)(?: +|$)")
@@ -64,6 +65,8 @@ def load(octets: bytes) -> Value:
     """Return the value of a YAML document; raise `Unreadable` if it is not of the known part, or exceeds a bound."""
     if not is_yaml(octets):
         raise Unreadable("these bytes are no YAML document: they do not begin with ---")
+    if len(octets) > MAX_SIZE:
+        raise Unreadable(f"the document has {len(octets)} bytes: at most {MAX_SIZE} are read")
     try:
         text = octets.decode()
     except UnicodeDecodeError as error:
