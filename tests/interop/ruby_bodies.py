@@ -314,3 +314,86 @@ YAML = {
 }
 
 BODIES = {**MARSHAL, **YAML}
+
+# Two daemons (mcollectived 2.12.5 with psk) and `mco rpc rpcutil get_fact fact=os`, then the reply to
+# `mco inventory node1`: topics and bodies, in the order of the journal.
+DAEMONS = [
+    (
+        "mcollective discovery",
+        b64decode(
+            "BAh7DzoJYm9keSITBAhJIglwaW5nBjoGRVQ6DXNlbmRlcmlkSSILY2xpZW50BjoGRVQ6DnJlcXVlc3RpZEkiJWVjMmZiMGE1YWQ1MzVm"
+            "N2VhN2U4NjE4OTM1NWNhZWZhBjsHRjoLZmlsdGVyewtJIglmYWN0BjsHVFsASSINY2ZfY2xhc3MGOwdUWwBJIgphZ2VudAY7B1RbBkki"
+            "DHJwY3V0aWwGOwdUSSINaWRlbnRpdHkGOwdUWwBJIg1jb21wb3VuZAY7B1RbAEkiD2NvbGxlY3RpdmUGOwdUSSIQbWNvbGxlY3RpdmUG"
+            "OwdUOg9jb2xsZWN0aXZlQBY6CmFnZW50SSIOZGlzY292ZXJ5BjsHVDoNY2FsbGVyaWRJIgp1aWQ9MAY7B1Q6CHR0bGlBOgxtc2d0aW1l"
+            "bCsHyYH6ajoJaGFzaEkiJWEyZDYwYjEyYTAxMGU3MWNkZGU0NGFjNDBlYzIwYzQxBjsHRg=="
+        ),
+    ),
+    (
+        "mcollective reply client 16961",
+        b64decode(
+            "BAh7CzoNc2VuZGVyaWRJIgpub2RlMQY6BkVUOg5yZXF1ZXN0aWRJIiVlYzJmYjBhNWFkNTM1ZjdlYTdlODYxODkzNTVjYWVmYQY7BkY6"
+            "EHNlbmRlcmFnZW50SSIOZGlzY292ZXJ5BjsGVDoMbXNndGltZWwrB8mB+mo6CWJvZHkiEwQISSIJcG9uZwY6BkVUOgloYXNoSSIlODJi"
+            "OGE0ZDgwYjhhNTk1ZGYxOWFlNWI5MzZhNGExMWQGOwZG"
+        ),
+    ),
+    (
+        "mcollective reply client 16961",
+        b64decode(
+            "BAh7CzoNc2VuZGVyaWRJIgpub2RlMgY6BkVUOg5yZXF1ZXN0aWRJIiVlYzJmYjBhNWFkNTM1ZjdlYTdlODYxODkzNTVjYWVmYQY7BkY6"
+            "EHNlbmRlcmFnZW50SSIOZGlzY292ZXJ5BjsGVDoMbXNndGltZWwrB8mB+mo6CWJvZHkiEwQISSIJcG9uZwY6BkVUOgloYXNoSSIlODJi"
+            "OGE0ZDgwYjhhNTk1ZGYxOWFlNWI5MzZhNGExMWQGOwZG"
+        ),
+    ),
+    (
+        "mcollective nodes node1",
+        b64decode(
+            "BAh7DzoJYm9keSJzBAh7CToKYWdlbnRJIgxycGN1dGlsBjoGRVQ6C2FjdGlvbkkiDWdldF9mYWN0BjsGRjoLY2FsbGVySSIKdWlkPTAG"
+            "OwZUOglkYXRhewc6CWZhY3RJIgdvcwY7BlQ6FHByb2Nlc3NfcmVzdWx0c1Q6DXNlbmRlcmlkSSILY2xpZW50BjoGRVQ6DnJlcXVlc3Rp"
+            "ZEkiJWY4N2NjYWUwNjVjZjUxNDg4NzE3ZmYxYjI5ZGYxNTBlBjsHRjoLZmlsdGVyewpJIglmYWN0BjsHVFsASSINY2ZfY2xhc3MGOwdU"
+            "WwBJIgphZ2VudAY7B1RbBkkiDHJwY3V0aWwGOwdUSSINaWRlbnRpdHkGOwdUWwBJIg1jb21wb3VuZAY7B1RbADoPY29sbGVjdGl2ZUki"
+            "EG1jb2xsZWN0aXZlBjsHVDoKYWdlbnRAEDoNY2FsbGVyaWRJIgp1aWQ9MAY7B1Q6CHR0bGlBOgxtc2d0aW1lbCsHy4H6ajoJaGFzaEki"
+            "JWNjNDM2ZTAzNjA4Mjk3YzlkYThmN2UwMmExMTNlNTlmBjsHRg=="
+        ),
+    ),
+    (
+        "mcollective nodes node2",
+        b64decode(
+            "BAh7DzoJYm9keSJzBAh7CToKYWdlbnRJIgxycGN1dGlsBjoGRVQ6C2FjdGlvbkkiDWdldF9mYWN0BjsGRjoLY2FsbGVySSIKdWlkPTAG"
+            "OwZUOglkYXRhewc6CWZhY3RJIgdvcwY7BlQ6FHByb2Nlc3NfcmVzdWx0c1Q6DXNlbmRlcmlkSSILY2xpZW50BjoGRVQ6DnJlcXVlc3Rp"
+            "ZEkiJWY4N2NjYWUwNjVjZjUxNDg4NzE3ZmYxYjI5ZGYxNTBlBjsHRjoLZmlsdGVyewpJIglmYWN0BjsHVFsASSINY2ZfY2xhc3MGOwdU"
+            "WwBJIgphZ2VudAY7B1RbBkkiDHJwY3V0aWwGOwdUSSINaWRlbnRpdHkGOwdUWwBJIg1jb21wb3VuZAY7B1RbADoPY29sbGVjdGl2ZUki"
+            "EG1jb2xsZWN0aXZlBjsHVDoKYWdlbnRAEDoNY2FsbGVyaWRJIgp1aWQ9MAY7B1Q6CHR0bGlBOgxtc2d0aW1lbCsHy4H6ajoJaGFzaEki"
+            "JWNjNDM2ZTAzNjA4Mjk3YzlkYThmN2UwMmExMTNlNTlmBjsHRg=="
+        ),
+    ),
+    (
+        "mcollective reply client 16961",
+        b64decode(
+            "BAh7CzoNc2VuZGVyaWRJIgpub2RlMQY6BkVUOg5yZXF1ZXN0aWRJIiVmODdjY2FlMDY1Y2Y1MTQ4ODcxN2ZmMWIyOWRmMTUwZQY7BkY6"
+            "EHNlbmRlcmFnZW50SSIMcnBjdXRpbAY7BlQ6DG1zZ3RpbWVsKwfLgfpqOglib2R5IksECHsIOg9zdGF0dXNjb2RlaQA6DnN0YXR1c21z"
+            "Z0kiB09LBjoGRVQ6CWRhdGF7BzoJZmFjdEkiB29zBjsHVDoKdmFsdWUwOgloYXNoSSIlOWQ0NTUwMzhjNWUyMTZkNjJhY2E0YzgwZThi"
+            "YmM5MzkGOwZG"
+        ),
+    ),
+    (
+        "mcollective reply client 16961",
+        b64decode(
+            "BAh7CzoNc2VuZGVyaWRJIgpub2RlMgY6BkVUOg5yZXF1ZXN0aWRJIiVmODdjY2FlMDY1Y2Y1MTQ4ODcxN2ZmMWIyOWRmMTUwZQY7BkY6"
+            "EHNlbmRlcmFnZW50SSIMcnBjdXRpbAY7BlQ6DG1zZ3RpbWVsKwfLgfpqOglib2R5IksECHsIOg9zdGF0dXNjb2RlaQA6DnN0YXR1c21z"
+            "Z0kiB09LBjoGRVQ6CWRhdGF7BzoJZmFjdEkiB29zBjsHVDoKdmFsdWUwOgloYXNoSSIlOWQ0NTUwMzhjNWUyMTZkNjJhY2E0YzgwZThi"
+            "YmM5MzkGOwZG"
+        ),
+    ),
+    (
+        "mcollective reply client 17211",
+        b64decode(
+            "BAh7CzoNc2VuZGVyaWRJIgpub2RlMQY6BkVUOg5yZXF1ZXN0aWRJIiVhOGY0N2I3M2JlY2M1YmQyODlkZTdhNGNkNTNiMTkzOAY7BkY6"
+            "EHNlbmRlcmFnZW50SSIMcnBjdXRpbAY7BlQ6DG1zZ3RpbWVsKwfOgfpqOglib2R5IgIoAQQIewg6D3N0YXR1c2NvZGVpADoOc3RhdHVz"
+            "bXNnSSIHT0sGOgZFVDoJZGF0YXsMOgthZ2VudHNbCEkiCWJsb2IGOwdUSSIOZGlzY292ZXJ5BjsHVEkiDHJwY3V0aWwGOwdUOgpmYWN0"
+            "c3sAOgxjbGFzc2VzWwA6DHZlcnNpb25JIgsyLjEyLjUGOwdUOhRtYWluX2NvbGxlY3RpdmVJIhBtY29sbGVjdGl2ZQY7B1Q6EGNvbGxl"
+            "Y3RpdmVzWwZJIhBtY29sbGVjdGl2ZQY7B1Q6EWRhdGFfcGx1Z2luc1sJSSIPYWdlbnRfZGF0YQY7B0ZJIhRjb2xsZWN0aXZlX2RhdGEG"
+            "OwdGSSIOZmFjdF9kYXRhBjsHRkkiD2ZzdGF0X2RhdGEGOwdGOgloYXNoSSIlYTZkYjk2Njc1NjY0OTRjOTRkY2MxYzM4YjQwMTBlYWMG"
+            "OwZG"
+        ),
+    ),
+]

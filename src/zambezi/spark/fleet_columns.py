@@ -8,6 +8,8 @@ because each step takes time, even if only one body has so many strings.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -35,7 +37,6 @@ _TYPES: Final = {
     "wants_reply": pa.bool_(),
 }
 _FIELDS: Final = {name: _TYPES.get(name, pa.string()) for name in envelope.Envelope.__slots__}
-_ENVELOPE_TYPE: Final = pa.struct(list(_FIELDS.items()))
 
 
 def message_column(bodies: Array) -> Array:
@@ -78,22 +79,30 @@ def message_column(bodies: Array) -> Array:
 
 def envelope_column(contents: Array) -> Array:
     """Read the envelopes of Ruby programs into structs; null if the content is no envelope."""
-    found: list[dict[str, Any] | None] = []
-    for content in contents:
-        octets = content.as_py()
-        try:
-            read = None if octets is None else envelope.read(octets)
-        except Unreadable:
-            read = None
-        found.append(None if read is None else _row(read))
-    return pa.array(found, _ENVELOPE_TYPE)
+    read = [_read(content) for content in contents.to_pylist()]
+    columns = [pa.array(values, kind) for values, kind in zip(_fields_of(read), _FIELDS.values(), strict=True)]
+    return pa.StructArray.from_arrays(
+        columns, names=list(_FIELDS), mask=pa.array([each is None for each in read], pa.bool_())
+    )
 
 
-def _row(read: envelope.Envelope) -> dict[str, Any]:
-    row = {name: getattr(read, name) for name in _FIELDS}
-    if read.time is not None:
-        row["time"] = read.time * 1_000_000
-    return row
+def _read(content: bytes | None) -> envelope.Envelope | None:
+    if content is None:
+        return None
+    try:
+        return envelope.read(content)
+    except Unreadable:
+        return None
+
+
+def _fields_of(read: list[envelope.Envelope | None]) -> Iterator[list[Any]]:
+    """Return the values of each field, column by column."""
+    for name in _FIELDS:
+        field = attrgetter(name)
+        values = [None if each is None else field(each) for each in read]
+        if name == "time":  # Arrow wants microseconds
+            values = [None if each is None else each * 1_000_000 for each in values]
+        yield values
 
 
 def _buffers(column: Array) -> tuple[Octets, Numbers]:

@@ -61,7 +61,9 @@ def symbols(**pairs: Any) -> dict[Symbol, Any]:
 
 def test_strings_of_ruby_1_8_have_no_encoding() -> None:
     body = dump(symbols(requestid=b"1", agent=b"ag\xff", senderid=b"s", callerid=b"c", body=dump(b"ping")))
-    assert read(body) == Envelope("marshal", "request", "1", "ag\ufffd", "s", caller="c", wants_reply=True)
+    found = read(body)
+    assert (found.id, found.agent, found.sender, found.caller) == ("1", "ag\ufffd", "s", "c")
+    assert (found.action, found.wants_reply) == ("ping", True)
 
 
 def test_an_envelope_whose_message_cannot_be_read() -> None:

@@ -14,23 +14,21 @@ Nothing is verified here: hashes and signatures need keys, and the envelope itse
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from zambezi.mcollective.ruby import marshal, yaml
 from zambezi.mcollective.ruby.values import Unreadable, Value
 
 Format = Literal["marshal", "yaml"]
-Hash = dict[str, Value]
 
 MAX_NAME: Final = 255  # characters of a name or an id; the rest is cut off
 MAX_TEXT: Final = 1000  # characters of an error
 _MAX_TERMS: Final = 20  # of a filter
 _LAST_TIME: Final = 253_402_300_799  # the end of the year 9999, in seconds since 1970
 _LAST_TTL: Final = (1 << 31) - 1
-_FILTERS: Final = {"identity": "identity", "cf_class": "class", "fact": "fact", "compound": "compound"}
-_CONTENTS: Final = ("ssl_msg", "aes_msg")
-_PING: Final = "ping"
+_FILTERS: Final = {"cf_class": "class"}  # the others have names that people know
+_PINGS: Final = ("ping", b"ping")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +67,36 @@ def read(body: bytes) -> Envelope:
         format = "yaml"  # noqa: A001
     else:
         raise Unreadable(f"the body is neither Marshal nor YAML: it begins with {body[:3].hex() or 'nothing'}")
-    envelope = _hash(_load(body, format))
-    id, agent = _name(envelope.get("requestid")), _name(envelope.get("agent"))  # noqa: A001
-    answering = _name(envelope.get("senderagent"))
-    if id is None or (agent or answering) is None:
+    found = _load(body, format)
+    id, agent, answering = (_name(_get(found, key)) for key in ("requestid", "agent", "senderagent"))  # noqa: A001
+    is_encrypted = _get(found, "sslkey") is not None
+    content = None if is_encrypted else _content(_get(found, "body"), format)
+    sender, time = _name(_get(found, "senderid")), _number(_get(found, "msgtime"), _LAST_TIME)
+    if id is not None and answering is not None:
+        status, error = _outcome(content)
+        return Envelope(
+            format, "reply", id, answering, sender, time, is_encrypted=is_encrypted, status=status, error=error
+        )
+    if id is None or agent is None:
         raise Unreadable("the body is no envelope: it has no requestid, or neither agent nor senderagent")
-    content = None if "sslkey" in envelope else _content(envelope.get("body"), format)
-    described = Envelope(
+    # A node compares the signed values with those of the envelope, or prefers them.
+    signed_time, signed_ttl = _get(content, "ssl_msgtime"), _get(content, "ssl_ttl")
+    action, wants_reply = _asked(content)
+    return Envelope(
         format,
-        "reply" if answering is not None else "request",
+        "request",
         id,
-        answering or agent or "",
-        _name(envelope.get("senderid")),
-        _number(envelope.get("msgtime"), _LAST_TIME),
-        "sslkey" in envelope,
+        agent,
+        sender,
+        time if signed_time is None else _number(signed_time, _LAST_TIME),
+        is_encrypted=is_encrypted,
+        caller=_name(_get(found, "callerid")),
+        collective=_name(_get(found, "collective")),
+        ttl=_number(_get(found, "ttl") if signed_ttl is None else signed_ttl, _LAST_TTL),
+        filter=_filter(_get(found, "filter"), agent),
+        action=action,
+        wants_reply=wants_reply,
     )
-    return _reply(described, content) if answering is not None else _request(described, envelope, content)
 
 
 def _load(body: bytes, format: Format) -> Value:  # noqa: A002
@@ -102,71 +114,58 @@ def _content(body: Value, format: Format) -> Value:  # noqa: A002
         return None
 
 
-def _request(described: Envelope, envelope: Hash, content: Value) -> Envelope:
-    signed = _hash(content)
-    for key in _CONTENTS:
-        if key in signed:
-            content = signed[key]
-    asked = _hash(content)
-    action = _name(asked.get("action"))
-    if content == _PING:  # the whole message to the agent `discovery`
-        action = _PING
-    return replace(
-        described,
-        caller=_name(envelope.get("callerid")),
-        collective=_name(envelope.get("collective")),
-        # A node compares the signed values with those of the envelope, or prefers them.
-        time=_number(signed.get("ssl_msgtime"), _LAST_TIME) or described.time,
-        ttl=_number(signed.get("ssl_ttl", envelope.get("ttl")), _LAST_TTL),
-        filter=_filter(envelope.get("filter"), described.agent),
-        action=action,
-        wants_reply=None if content is None else _hash(asked.get("data")).get("process_results") is not False,
-    )
-
-
-def _reply(described: Envelope, content: Value) -> Envelope:
+def _asked(content: Value) -> tuple[str | None, bool | None]:
+    """Return the action of a request, and whether the caller wants replies; None if the message cannot be read."""
     if content is None:
-        return described
-    answer = _hash(content)
-    code = answer.get("statuscode", 0)
-    if code == 0:
-        return replace(described, status="ok")
-    return replace(described, status="error", error=_text(answer.get("statusmsg"), MAX_TEXT))
+        return None, None
+    signed = _get(content, "ssl_msg")
+    message = content if signed is None else signed
+    if message in _PINGS:  # the whole message to the agent `discovery`
+        return "ping", True
+    return _name(_get(message, "action")), _get(_get(message, "data"), "process_results") is not False
+
+
+def _outcome(content: Value) -> tuple[Literal["ok", "error"] | None, str | None]:
+    """Return the status of a reply, and its error; None if the message cannot be read."""
+    if content is None:
+        return None, None
+    if _get(content, "statuscode") in (None, 0):
+        return "ok", None
+    return "error", _text(_get(content, "statusmsg"), MAX_TEXT)
 
 
 def _filter(value: Value, agent: str) -> str | None:
     """Return a filter as text, such as "class apache, fact os=Debian"; None if it selects every node with the agent."""
+    if not isinstance(value, dict):
+        return None
     terms: list[str] = []
-    for key, entries in _hash(value).items():
-        if not isinstance(entries, list):
+    for key, entries in value.items():
+        if not isinstance(entries, list) or not entries:
             continue
+        kind = _name(key) or "?"
         for entry in entries[:_MAX_TERMS]:
-            if key != "agent":
-                terms.append(f"{_FILTERS.get(key, key)} {_term(entry)}")
-            elif entry != agent:
-                terms.append(f"agent {_term(entry)}")
-    return _text(", ".join(terms[:_MAX_TERMS]), MAX_NAME) if terms else None
+            term = _term(entry)
+            if kind != "agent" or term != agent:
+                terms.append(f"{_FILTERS.get(kind, kind)} {term}")
+    return _name(", ".join(terms[:_MAX_TERMS])) if terms else None
 
 
 def _term(entry: Value) -> str:
     """Return one term of a filter: a name, the hash of a fact, or the statements of a compound filter."""
     if isinstance(entry, list):
-        return " ".join(_text(word, MAX_NAME) or "?" for each in entry[:_MAX_TERMS] for word in _hash(each).values())
+        statements = [each for each in entry[:_MAX_TERMS] if isinstance(each, dict)]
+        return " ".join(_name(word) or "?" for each in statements for word in list(each.values())[:_MAX_TERMS])
     if isinstance(entry, dict):
-        fact = _hash(entry)
-        return "".join(_text(fact.get(key), MAX_NAME) or "?" for key in ("fact", "operator", "value"))
-    return _text(entry, MAX_NAME) or "?"
+        return "".join(_name(_get(entry, key)) or "?" for key in ("fact", "operator", "value"))
+    return _name(entry) or "?"
 
 
-def _hash(value: Value) -> Hash:
-    """Return the pairs of a hash whose keys are text; none if the value is no hash."""
+def _get(value: Value, key: str) -> Value:
+    """Return the value of a key of a hash; None if there is no such key, or no hash. Ruby 1.8 wrote keys as bytes."""
     if not isinstance(value, dict):
-        return {}
-    return {
-        key.decode("utf-8", "replace") if isinstance(key, bytes) else key: each
-        for key, each in value.items()
-        if isinstance(key, str | bytes)
-    }
+        return None
+    found = value.get(key)
+    return value.get(key.encode()) if found is None else found
 
 
 def _name(value: Value) -> str | None:
