@@ -9,8 +9,9 @@ before (with CURVE it encrypts them during the run), and the subscribers count b
 two windows ahead of the subscribers. Every delivery is counted, so a lost one would be noticed.
 
 `CPU` is the processor time of the middleware's process, with all threads, per delivery. With CURVE every frame is
-encrypted for each subscriber, and `per frame` is the processor time of one frame. Figures are medians of the rounds;
-the middlewares take turns within a round.
+encrypted for each subscriber, and `per frame` is the processor time of one frame. `libsodium alone` is the floor: the
+calls from Python that decrypt the frames of a PUT once and encrypt them for each subscriber, with all arguments ready,
+and nothing else. Figures are medians of the rounds; the middlewares take turns within a round.
 """
 
 from __future__ import annotations
@@ -22,13 +23,17 @@ import selectors
 import socket
 import statistics
 import time
+import timeit
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import repeat
 from multiprocessing.connection import Connection as ProcessPipe
 from typing import Final
 
 import psutil
 import zmq
+from nacl import _sodium
+from nacl.bindings import crypto_box_BEFORENMBYTES, crypto_box_NONCEBYTES
 
 from bench.report import environment, table
 from zambezi.mcollective.asyncio import Middleware
@@ -47,6 +52,8 @@ AHEAD: Final = 2  # windows
 DELIVERIES: Final = 100_000  # of one window, approximately
 READ: Final = 1 << 20
 PATIENCE: Final = 60.0
+FLOOR_MESSAGES: Final = 300
+MAC: Final = 16  # bytes that libsodium adds to a box
 
 Figures = tuple[float, float]  # deliveries per second, and processor time per delivery in seconds
 
@@ -223,6 +230,27 @@ def measure(serve: Server, case: Case) -> Figures:
             each.join()
 
 
+def libsodium_alone(case: Case) -> float:
+    """Return the processor time of libsodium's calls for one delivery, in seconds."""
+    texts = [b"\0" + frame for frame in MESSAGE] * FLOOR_MESSAGES
+    sizes = list(map(len, texts))
+    boxed = [size + MAC for size in sizes]
+    rooms = [_sodium.ffi.new("unsigned char[]", size) for size in boxed]
+    key, nonce = bytes(crypto_box_BEFORENMBYTES), bytes(crypto_box_NONCEBYTES)
+
+    def seal() -> None:
+        assert not any(map(_sodium.lib.crypto_box_easy_afternm, rooms, texts, sizes, repeat(nonce), repeat(key)))
+
+    seal()
+    boxes = [bytes(_sodium.ffi.buffer(room)) for room in rooms]
+
+    def open_all() -> None:
+        assert not any(map(_sodium.lib.crypto_box_open_easy_afternm, rooms, boxes, boxed, repeat(nonce), repeat(key)))
+
+    took = [min(timeit.repeat(work, timer=time.process_time, number=1, repeat=50)) for work in (seal, open_all)]
+    return (took[0] + took[1] / case.subscribers) / FLOOR_MESSAGES
+
+
 def compare(case: Case, rounds: int) -> list[list[str]]:
     figures: dict[str, list[Figures]] = {name: [] for name in SERVERS}
     for _ in range(rounds):
@@ -239,6 +267,10 @@ def compare(case: Case, rounds: int) -> list[list[str]]:
         if case.curve:
             row.append(f"{processor * 1e6 / len(MESSAGE):.2f}")
         rows.append(row)
+    if case.curve and base is not None:
+        floor = libsodium_alone(case)
+        row = [f"libsodium alone, {case.subscribers}", "", "", f"{floor * 1e6:.2f}", f"{base[1] / floor:.2f}x"]
+        rows.append([*row, f"{floor * 1e6 / len(MESSAGE):.2f}"])
     return rows
 
 

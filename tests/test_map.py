@@ -53,7 +53,12 @@ ELSEWHERE = {
     "zmtp/errors.py": "zmtp/test_faces.py",
     "zmtp/events.py": "zmtp/test_faces.py",
     "zmtp/thread_waiter.py": "zmtp/test_waiters.py",
+    "zre/greetings.py": "zre/test_engine.py",
+    "zre/meetings.py": "zre/test_engine.py",
+    "zre/options.py": "zre/test_node.py",
     "zre/outputs.py": "zre/test_outbox.py",
+    "zre/reception.py": "zre/test_engine.py",
+    "zre/whereabouts.py": "zre/test_node.py",
 }
 
 

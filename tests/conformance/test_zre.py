@@ -35,7 +35,8 @@ from zambezi.zre.messages import (
     Stable,
     Whisper,
 )
-from zambezi.zre.node import NodeOptions, NodeShell
+from zambezi.zre.node import NodeShell
+from zambezi.zre.options import NodeOptions
 from zambezi.zre.outputs import Broadcast, Connect, Disconnect, Output, Send
 
 OURS, THEIRS, OTHERS = UUID(int=0x0A), UUID(int=0x0B), UUID(int=0x0C)
@@ -701,7 +702,7 @@ def test_one_frame_is_sent_unless_the_caller_gives_more() -> None:
 @pytest.mark.spec("PING-01")
 def test_a_silent_peer_gets_a_ping_and_one_that_is_heard_gets_none() -> None:
     ours = met()
-    ours.receive(identity(OTHERS), greeting(), NOW)
+    ours.receive(identity(OTHERS), greeting(endpoint="tcp://10.0.0.3:50001"), NOW)
     ours.take()
     for second in range(1, 5):
         ours.receive_beacon(beacon(OTHERS), "10.0.0.3", NOW + second)

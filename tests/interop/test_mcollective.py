@@ -3,75 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import zmq
 
 from tests.interop.libzmq import PATIENCE, Theirs
+from tests.interop.ruby import BODY, CLIENT, DAEMON, SERVER, STRANGER, RubyConnector
 from tests.zmtp.waiting import wait_until
-from zambezi.mcollective.sync import Connector, Middleware
-from zambezi.zmtp import Authenticator, CurveClient, CurveServer, KeyPair, Null, z85
+from zambezi.mcollective.sync import Connector, Fleet, Middleware
+from zambezi.zmtp import Authenticator, CurveClient, CurveServer, Null, z85
+from zambezi.zmtp.keyring import Keyring
 from zambezi.zmtp.security import Security
-
-SERVER, DAEMON, CLIENT, STRANGER = (KeyPair.generate() for _ in range(4))
-# About a hundred bytes: a name, a process and the description of a Ruby thread.
-IDENTITY = b"mcollectived-node%d-21840-#<Thread:0x000055d0c1f0a1b8@/usr/lib/ruby/mcollective/runner.rb:%d run>"
-BODY = b"\x04\bo:\x12PSKPlugin\x00\xff" + bytes(range(256))  # like Ruby's Marshal: any bytes
-
-
-class RubyConnector:
-    """A client that does with its socket exactly what MCollective's zeromq connector does."""
-
-    def __init__(self, theirs: Theirs, endpoint: str, number: int = 3, keys: KeyPair | None = None) -> None:
-        options: dict[str, int | bytes] = {"identity": IDENTITY % (number, number)}
-        if keys is not None:
-            options |= {
-                "curve_serverkey": z85.encode(SERVER.public).encode(),
-                "curve_publickey": z85.encode(keys.public).encode(),
-                "curve_secretkey": z85.encode(keys.secret).encode(),
-            }
-        self.sock = theirs.socket(zmq.DEALER, **options)
-        self.sock.connect(endpoint)
-
-    def send(self, verb: bytes, headers: dict[bytes, bytes], positional: list[bytes] | None = None) -> None:
-        frames = [b"", verb]
-        for key in sorted(headers):
-            frames += [key, headers[key]]
-        self.sock.send_multipart(frames + ([b"", *positional] if positional is not None else []))
-
-    def _confirmed(self, verb: bytes, headers: dict[bytes, bytes], positional: list[bytes] | None = None) -> None:
-        """Send a command with an ID. The very next message must be the answer, or the connector gives up."""
-        id_ = str(uuid.uuid4()).encode()
-        self.send(verb, {b"ID": id_, **headers}, positional)
-        assert self.sock.recv_multipart() == [b"", b"OK", b"ID", id_]
-
-    def connect(self, ttl: int = 30_000) -> None:
-        self._confirmed(b"CONNECT", {b"VERSION": b"0.2", b"TTL": b"%d" % ttl})
-
-    def subscribe(self, *topics: bytes) -> None:
-        self._confirmed(b"SUB", {}, list(topics))
-
-    def unsubscribe(self, *topics: bytes) -> None:
-        self._confirmed(b"UNSUB", {}, list(topics))
-
-    def put(self, topic: bytes, body: bytes, reply_to: bytes | None = None) -> None:
-        self.send(b"PUT", {b"TOPIC": topic} | ({b"X-REPLY-TO": reply_to} if reply_to else {}), [body])
-
-    def receive(self) -> tuple[dict[bytes, bytes], list[bytes]]:
-        """Receive the next MESSAGE; return its headers and its body."""
-        while True:
-            empty, verb, *rest = self.sock.recv_multipart()
-            assert empty == b""
-            if verb == b"NOOP":
-                continue
-            assert verb == b"MESSAGE"
-            end = rest.index(b"")
-            return dict(zip(rest[:end:2], rest[1:end:2], strict=True)), rest[end + 1 :]
-
-    def disconnect(self) -> None:
-        self.send(b"DISCONNECT", {})
 
 
 @pytest.fixture(params=["NULL", "CURVE"])
@@ -184,6 +128,23 @@ def test_a_key_that_is_not_allowed_gets_nowhere() -> None:
         assert ours.clients == 1
 
 
+def test_a_daemon_whose_key_is_allowed_later_or_comes_back_gets_in_by_itself(tmp_path: Path) -> None:
+    """After ERROR in a handshake libzmq never connects again: the daemon would be stranded until its restart."""
+    guard = Authenticator(keys=Keyring(tmp_path))
+    with Middleware(security=CurveServer(SERVER), authenticator=guard, linger=0) as ours, Theirs() as theirs:
+        daemon = RubyConnector(theirs, ours.bind("tcp://127.0.0.1:*"), keys=DAEMON)
+        wait_until(lambda: ours.counters.keys_refused == 1)
+        (tmp_path / "node3.pub").write_text(DAEMON.public_z85)
+        daemon.connect()
+        daemon.subscribe(b"mcollective discovery")
+        (tmp_path / "node3.pub").unlink()
+        wait_until(lambda: ours.clients == 0 and ours.counters.keys_refused == 2)
+        (tmp_path / "node3.pub").write_text(DAEMON.public_z85)
+        daemon.connect()
+        daemon.put(b"mcollective discovery", BODY)
+        wait_until(lambda: ours.counters.puts == 1)
+
+
 @pytest.mark.spec("MCO-03")
 def test_a_client_without_the_first_empty_frame(middleware: tuple[Middleware, str], curve: bool) -> None:
     _, endpoint = middleware
@@ -217,6 +178,25 @@ def test_a_flood_from_libzmq_reaches_every_subscriber_whole_and_in_order(
         for subscriber in subscribers:
             for number in range(2000):
                 assert subscriber.receive()[1] == [b"%d" % number + bytes(200)]
+        assert ours.counters.missed == 0
+
+
+def test_large_replies_of_many_daemons_reach_a_client_that_reads(
+    middleware: tuple[Middleware, str], curve: bool
+) -> None:
+    """300 replies of 50 kB at once: more than the queues of the middleware and of the kernel."""
+    ours, endpoint = middleware
+    with Theirs() as theirs:
+        client = RubyConnector(theirs, endpoint, 99, CLIENT if curve else None, rcvhwm=2, rcvbuf=4096)
+        client.connect()
+        client.subscribe(b"mcollective reply client 4711")
+        daemons = [RubyConnector(theirs, endpoint, number, DAEMON if curve else None) for number in range(5)]
+        for daemon in daemons:
+            daemon.connect()
+        for number in range(300):
+            daemons[number % 5].put(b"mcollective reply client 4711", b"%d" % number + bytes(50_000))
+        got = {int(client.receive()[1][0].rstrip(b"\0")) for _ in range(300)}
+        assert got == set(range(300))
         assert ours.counters.missed == 0
 
 
@@ -255,3 +235,22 @@ def test_our_connector_at_a_router_of_libzmqs_with_curve() -> None:
             assert router.recv_multipart() == [b"us", b"", b"PUT", b"TOPIC", b"a", b"", b"x"]
             router.send_multipart([b"us", b"", b"MESSAGE", b"TOPIC", b"a", b"", b"y"])
             assert connector.recv(timeout=PATIENCE).body == b"y"
+
+
+def test_our_fleet_sends_nothing_to_the_topics_of_ruby_daemons() -> None:
+    """A Ruby daemon logs a warning and a backtrace for each message that its security plugin cannot read."""
+    with Middleware(linger=0) as ours, Theirs() as theirs:
+        endpoint = ours.bind("tcp://127.0.0.1:*")
+        daemon = RubyConnector(theirs, endpoint)
+        daemon.connect()
+        for topic in (b"mcollective nodes node3", b"mcollective discovery", b"mcollective rpcutil"):
+            daemon.subscribe(topic)
+        with Connector(endpoint) as connector:
+            fleet = Fleet(connector)
+            fleet.ping(timeout=0.05)
+            fleet.ping(nodes=["node3"], timeout=0.05)
+            fleet.call("rpcutil", "inventory", timeout=0.05, discover=0.05)
+            connector.put("$topics", b"", reply_to="zambezi topics 1", confirm=True, timeout=PATIENCE)
+            assert connector.recv(timeout=PATIENCE).topic == "zambezi topics 1"
+        daemon.put(b"mcollective discovery", BODY)
+        assert daemon.receive()[1] == [BODY]  # nothing came before it

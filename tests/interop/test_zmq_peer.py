@@ -15,7 +15,7 @@ from tests.interop.libzmq_peer import AT_ONCE, MORE, PATIENCE, VARIABLE, LibzmqE
 from tests.interop.octets import ByHand, command, greeting, message, ready
 from tests.zmtp.waiting import wait_for, wait_until
 from zambezi.p2p import NoSuchPeer, PeerConnected, PeerDisconnected, PeerSocket
-from zambezi.zmtp import Backoff, Heartbeat
+from zambezi.zmtp import Backoff, Bound, Heartbeat
 from zambezi.zmtp.events import HandshakeFailed, Retrying
 from zambezi.zmtp.sync import Dealer
 
@@ -276,3 +276,28 @@ def test_their_bytes_are_those_that_were_recorded(them: Make) -> None:
         peer.expect(PONG)
         peer.say(command(b"UNKNOWN"), message(b"x"), PING)
         peer.expect(PONG)
+
+
+@needs_peer
+@pytest.mark.parametrize("count", [10, 1000])
+def test_last_words_of_libzmq_are_received_if_we_keep_them_as_libzmq_does(count: int) -> None:
+    with PeerSocket(keep_unread=Bound()) as us:
+        endpoint = us.bind("tcp://127.0.0.1:*")
+        for _ in range(3):
+            theirs = LibzmqPeer(os.environ[VARIABLE], linger=PATIENCE)
+            to_us = theirs.connect(endpoint)
+            for number in range(count):
+                theirs.send(to_us, b"%d" % number)
+            theirs.close()
+            assert [int(us.recv(PATIENCE)[1]) for _ in range(count)] == list(range(count))
+        assert us.counters.unread == 0
+
+
+@needs_peer
+def test_libzmq_receives_our_last_words(them: Make) -> None:
+    theirs = them()
+    with PeerSocket(linger=None) as us:
+        to_them = us.connect(theirs.bind("tcp://127.0.0.1:*"))
+        for number in range(1000):
+            us.send(to_them, b"%d" % number)
+    assert [int(theirs.recv()[1]) for _ in range(1000)] == list(range(1000))

@@ -20,6 +20,7 @@ class Raw:
         self.sock = sock
         self.connection = connection
         self.messages: list[list[bytes]] = []
+        self.sending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @classmethod
     async def join(

@@ -118,7 +118,8 @@ async def test_two_thousand_clients_on_two_hundred_topics_and_every_delivery_is_
 
 @in_loop
 async def test_a_subscriber_that_does_not_read_misses_messages_and_others_do_not() -> None:
-    async with Middleware(send_bound=Bound(octets=60_000), linger=0) as middleware:
+    bounds = Bounds(reading_time=0.0)
+    async with Middleware(send_bound=Bound(octets=60_000), bounds=bounds, linger=0) as middleware:
         endpoint = middleware.bind("tcp://127.0.0.1:*")
         slow = await Raw.join(endpoint, b"slow", buffer=4096)
         quick = await Raw.join(endpoint, b"quick")
@@ -138,28 +139,90 @@ async def test_a_subscriber_that_does_not_read_misses_messages_and_others_do_not
 
         got = []
         complaint: list[bytes] = []
-        while not complaint:
-            await speaker.send(put(b"a", b"%08d" % sent + bytes(50_000)))
-            assert (await quick.recv())[5][:8] == b"%08d" % sent
-            sent += 1
-            while peer.queued and not complaint:
-                frames = await slow.recv()
-                if frames[1] == b"ERROR":
-                    complaint = frames
-                else:
-                    got.append(int(frames[5][:8]))
+        while not complaint:  # it is told when it has read, whether there are more messages for it or not
+            frames = await slow.recv()
+            if frames[1] == b"ERROR":
+                complaint = frames
+            else:
+                got.append(int(frames[5][:8]))
         assert got == list(range(len(got)))  # it was told before the first gap
         missed = int(complaint[-1])
         assert complaint[-2] == b"X-MISSED"
         assert missed == middleware.counters.missed
         assert (await next_of(middleware, CaughtUp)).missed == missed
-        while True:
-            frames = await slow.recv()
-            if frames[1] == b"MESSAGE":
-                assert int(frames[5][:8]) == len(got) + missed
-                break
+        await speaker.send(put(b"a", b"%08d" % sent))
+        assert int((await slow.recv())[5]) == sent == len(got) + missed
         for client in (slow, quick, speaker):
             client.close()
+
+
+async def burst(middleware: Middleware, senders: int, each: int, size: int) -> tuple[Raw, list[Raw]]:
+    """Return a reader that has read nothing yet, and the senders of a burst of messages to it."""
+    endpoint = middleware.bind("tcp://127.0.0.1:*")
+    reader = await Raw.join(endpoint, b"reader", buffer=4096)
+    await reader.ask(E, b"SUB", b"ID", b"1", E, b"reply")
+    speakers = [await Raw.join(endpoint, b"%d" % number) for number in range(senders)]
+    loop = asyncio.get_running_loop()
+    for number, speaker in enumerate(speakers):
+        octets = speaker.encoded(*(put(b"reply", b"%d %08d" % (number, at) + bytes(size)) for at in range(each)))
+        speaker.sending = loop.create_task(loop.sock_sendall(speaker.sock, octets))
+    return reader, speakers
+
+
+@in_loop
+async def test_a_burst_is_not_lost_for_a_client_that_reads() -> None:
+    """Replies of many nodes to one client: they are many times its queue, and they wait for the client."""
+    async with Middleware(send_bound=Bound(octets=100_000), linger=0) as middleware:
+        reader, speakers = await burst(middleware, 5, 60, 50_000)
+        await eventually(lambda: any(peer_of(middleware, b"%d" % number).paused for number in range(5)))
+        got: dict[bytes, list[int]] = {}
+        for _ in range(300):
+            sender, number = (await reader.recv())[5][:10].split()
+            got.setdefault(sender, []).append(int(number))
+        assert list(got.values()) == [list(range(60))] * 5
+        await eventually(lambda: not any(peer_of(middleware, b"%d" % number).paused for number in range(5)))
+        assert middleware.counters.missed == 0
+        assert middleware._shell._pressure.reserved == 0
+        for client in (reader, *speakers):
+            client.close()
+
+
+@in_loop
+async def test_while_the_senders_to_a_full_queue_wait_others_do_not() -> None:
+    async with Middleware(send_bound=Bound(octets=100_000), bounds=Bounds(reading_time=3600.0), linger=0) as middleware:
+        reader, speakers = await burst(middleware, 2, 100, 50_000)
+        await eventually(lambda: all(peer_of(middleware, b"%d" % number).paused for number in range(2)))
+        ann = await Raw.join(middleware.bind("tcp://127.0.0.1:*"), b"ann")
+        await ann.ask(E, b"SUB", b"ID", b"1", E, b"a")
+        for number in range(100):
+            await ann.send(put(b"a", b"%d" % number))
+            assert (await ann.recv())[5] == b"%d" % number
+        assert middleware.counters.missed == 0
+        # The queue is bounded: a read above its bound, and one of each sender.
+        assert peer_of(middleware, b"reader").queued < 100_000 + 3 * (256 * 1024 + 50_000)
+        reader.close()  # its senders are free
+        await asyncio.gather(*(speaker.sending for speaker in speakers))
+        for client in (ann, *speakers):
+            client.close()
+
+
+@in_loop
+async def test_above_the_reserve_messages_are_missed_and_the_log_says_how_many(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bounds = Bounds(reading_time=3600.0, reserve_bytes=1)
+    async with Middleware(send_bound=Bound(octets=100_000), bounds=bounds, linger=0) as middleware:
+        reader, speakers = await burst(middleware, 2, 100, 50_000)
+        await asyncio.gather(*(speaker.sending for speaker in speakers))
+        await eventually(lambda: middleware.counters.puts == 200)
+        missed = middleware.counters.missed
+        assert missed > 0
+        while (await reader.recv())[1] != b"ERROR":
+            pass
+        for client in (reader, *speakers):
+            client.close()
+    assert f"'reader' reads again; it missed {missed} messages" in caplog.text
+    assert f"{missed} messages were not delivered to 1 client that did not read in time" in caplog.text
 
 
 @in_loop

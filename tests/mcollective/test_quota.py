@@ -59,7 +59,7 @@ def test_a_fleet_that_shares_its_topics_pays_for_them_once() -> None:
     assert refused(fleet[-1], b"own") == ""
     assert "10 topics" in refused(fleet[-1], b"own too")
     fleet[-1].leave()
-    quota = stage.engine._quota
+    quota = stage.engine._topics.quota
     assert (quota.topics, dict(quota._users), dict(quota._addresses)) == (0, {}, {})
 
 
@@ -77,6 +77,6 @@ def test_topics_that_are_replayed_count_and_are_paid_back() -> None:
     ann.say(E, b"UNSUB", E, b"a")
     assert sorted(stage.engine.topics) == [b"b"]
     ann.say(E, b"DISCONNECT")
-    quota = stage.engine._quota
+    quota = stage.engine._topics.quota
     assert (stage.engine.topics, quota.topics, dict(quota._addresses)) == ({}, 0, {})
     assert refused(client(stage), b"a", b"b", b"c", b"d") == ""

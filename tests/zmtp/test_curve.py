@@ -70,17 +70,31 @@ def test_the_whole_handshake() -> None:
     welcome = answer(other, hello)
     assert (welcome[:8], len(welcome)) == (b"\x07WELCOME", 168)
     initiate = answer(one, welcome)
-    metadata = encode_metadata({"Socket-Type": b"DEALER"})
+    metadata = encode_metadata({"Socket-Type": b"DEALER", "X-Zambezi": b"1"})
     assert (initiate[:9], len(initiate)) == (b"\x08INITIATE", 257 + len(metadata))
     ready = answer(other, initiate)
+    metadata = encode_metadata({"Socket-Type": b"ROUTER"})
     assert (ready[:6], len(ready)) == (b"\x05READY", 30 + len(metadata))
     assert one.receive(ready, 0.0) is None
     assert one.complete
     assert other.complete
     assert one.peer == {"socket-type": b"ROUTER"}
-    assert other.peer == {"socket-type": b"DEALER"}
+    assert other.peer == {"socket-type": b"DEALER", "x-zambezi": b"1"}
     assert other.user == "ali"
     assert other.claim == Claim("CURVE", "192.0.2.1", key=CLIENT_KEYS.public)
+
+
+@pytest.mark.parametrize("product", [{}, {"X-Zambezi": b"1"}])
+def test_only_our_own_clients_are_told_that_their_key_is_refused(
+    product: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client of libzmq never comes back after ERROR, and its key may be allowed later."""
+    monkeypatch.setattr(curve, "_PRODUCT", product)
+    one, other = client(), server(Authenticator(keys={"other": OTHER_KEYS.public}))
+    initiate = answer(one, answer(other, one.begin()))
+    with pytest.raises(Refused, match="not among the allowed keys") as refusal:
+        other.receive(initiate, 0.0)
+    assert refusal.value.silent is not bool(product)
 
 
 def test_each_connection_has_keys_of_its_own() -> None:

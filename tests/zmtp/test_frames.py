@@ -357,9 +357,9 @@ def test_the_memory_of_an_unfinished_message_of_many_frames_is_known() -> None:
     decoder.feed(b"\x00\x01x")
     assert decoder.unfinished == 0
     assembler = Assembler(1 << 28)
-    assembler.assemble([MORE] * 1000, [b""] * 1000, 2000)
+    assembler.assemble(bytes([MORE]) * 1000, [b""] * 1000, 2000)
     assert assembler.unfinished == 1000 * (FRAME_COST + 2)
-    assembler.assemble([0], [b""], 2)
+    assembler.assemble(bytes([0]), [b""], 2)
     assert assembler.unfinished == 0
 
 
@@ -462,7 +462,7 @@ def test_the_lists_of_messages_are_copies() -> None:
 def test_the_assembler_groups_as_the_decoder_does(reads: list[list[tuple[int, bytes]]]) -> None:
     assembler, decoder = Assembler(LIMIT), Decoder(LIMIT, LIMIT)
     for read in reads:
-        flags, bodies = [flags for flags, _ in read], [body for _, body in read]
+        flags, bodies = bytes(flags for flags, _ in read), [body for _, body in read]
         taken = assembler.assemble(flags, bodies, sum(map(wire_size, bodies)))
         expected = decoder.feed(b"".join(slow_frame(flags, body) for flags, body in read))
         assert taken == expected
@@ -476,21 +476,21 @@ def test_the_assembler_groups_as_the_decoder_does(reads: list[list[tuple[int, by
 def test_the_assembler_bounds_a_message(count: int, passes: bool) -> None:
     assembler = Assembler(1000)
     for _ in range(count):
-        assert assembler.assemble([MORE], [b""], 2) == []
+        assert assembler.assemble(bytes([MORE]), [b""], 2) == []
     assert (assembler.failure is None) is passes
     assert passes or "limit" in str(assembler.failure)
 
 
 def test_the_assembler_returns_messages_before_a_violation() -> None:
     assembler = Assembler(1000)
-    assert flat(assembler.assemble([0, MORE, 0], [b"whole", bytes(990), bytes(10)], 0)) == [[b"whole"]]
+    assert flat(assembler.assemble(bytes([0, MORE, 0]), [b"whole", bytes(990), bytes(10)], 0)) == [[b"whole"]]
     assert assembler.failure is not None
 
 
 def test_the_assembler_counts_the_bytes_that_boxes_add() -> None:
     assembler = Assembler(1000, overhead=33)
     bodies = [b"a" * 222, b"b" * 223, b"PING"]
-    first, second = assembler.assemble([MORE, 0, COMMAND], bodies, 0)
+    first, second = assembler.assemble(bytes([MORE, 0, COMMAND]), bodies, 0)
     assert isinstance(first, Batch)
     assert first.octets == 2 + 255 + 9 + 256
     assert second == CommandFrame(b"PING")

@@ -118,3 +118,17 @@ def test_single_and_bulk_receiving_mix_without_loss_or_disorder(
             got += [before + message for message in batch]
     assert got == [before + message for messages in batches for message in messages]
     assert (inbox.octets, bool(inbox), inbox.peers) == (0, False, [])
+
+
+def test_the_last_message_of_a_peer_is_reported() -> None:
+    emptied: list[Peer] = []
+    inbox: FairInbox[list[bytes]] = FairInbox(Bound(), lambda _, batch: iter(batch), emptied.append)
+    ann, bob = peer(), peer()
+    inbox.add(ann, batch_of(b"a", b"b"))
+    inbox.add(bob, batch_of(b"c"))
+    assert (inbox.waiting(ann), inbox.octets_of(ann), inbox.octets_of(peer())) == (2, 2, 0)
+    assert [inbox.next() for _ in range(4)] == [[b"a"], [b"c"], [b"b"], None]
+    assert emptied == [bob, ann]
+    inbox.add(ann, batch_of(b"d"))
+    assert inbox.discard(ann) == 1
+    assert emptied == [bob, ann]  # discarded messages were not received

@@ -37,6 +37,9 @@ class QuietLink:
     def wake(self) -> None:
         self.told.append("wake")
 
+    def flush(self) -> None:
+        self.nudge()
+
     def nudge(self) -> None:
         self.told.append("nudge")
 

@@ -1,6 +1,6 @@
 """zambezi.zmtp.refusals: the first refusals one by one, then in sum."""
 
-from zambezi.zmtp.refusals import FIRST, INTERVAL, RefusalLog
+from zambezi.zmtp.refusals import FIRST, INTERVAL, KEY_INTERVAL, KEYS, KeyLog, RefusalLog
 from zambezi.zmtp.testing import Simulation
 
 
@@ -40,3 +40,33 @@ def test_closing_logs_what_was_counted() -> None:
     log.close()
     assert lines[FIRST:] == [f"5 more like these; the last: refusal {FIRST + 4}"]
     assert reactor.alarms == []
+
+
+def test_a_key_that_comes_again_and_again_has_one_line_and_then_sums() -> None:
+    reactor = Simulation()
+    lines: list[str] = []
+    log = KeyLog(reactor, lines.append)
+    for _ in range(30):
+        for key in "ab":
+            log.add(key, f"key {key} is refused")
+        reactor.advance(10.0)
+    assert lines == ["key a is refused", "key b is refused"]
+    reactor.advance(KEY_INTERVAL)
+    assert lines[2:] == ["58 more attempts with 2 refused keys; the last: key b is refused"]
+    reactor.advance(KEY_INTERVAL)
+    assert (len(lines), reactor.alarms) == (3, [])
+    log.add("a", "key a is refused")
+    log.close()
+    assert lines[3:] == ["1 more attempts with 1 refused keys; the last: key a is refused"]
+
+
+def test_very_many_keys_do_not_fill_memory_or_log() -> None:
+    reactor = Simulation()
+    lines: list[str] = []
+    log = KeyLog(reactor, lines.append)
+    for number in range(10 * KEYS):
+        log.add(str(number), f"key {number} is refused")
+    reactor.advance(INTERVAL)
+    assert len(lines) == FIRST + 1
+    assert len(log._known) == KEYS
+    log.close()

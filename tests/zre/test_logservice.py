@@ -10,7 +10,8 @@ from zambezi.zmtp.testing import Simulation
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.log import Level, Log, What
 from zambezi.zre.logservice import LogShell
-from zambezi.zre.node import NodeOptions, NodeShell
+from zambezi.zre.node import NodeShell
+from zambezi.zre.options import NodeOptions
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from zambezi.zmtp.testing import Simulation
 from zambezi.zre import events
 from zambezi.zre.beacon import Beacon
 from zambezi.zre.discovery import MemoryNetwork
-from zambezi.zre.node import NodeOptions, NodeShell
+from zambezi.zre.node import NodeShell
+from zambezi.zre.options import NodeOptions
 
 EVE = "10.0.0.66"
 

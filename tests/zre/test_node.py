@@ -22,7 +22,8 @@ from zambezi.zre.errors import NodeStopped, ZreError
 from zambezi.zre.interfaces import Interface
 from zambezi.zre.logservice import LogShell
 from zambezi.zre.messages import Hello, Whisper
-from zambezi.zre.node import NodeOptions, NodeShell
+from zambezi.zre.node import NodeShell
+from zambezi.zre.options import NodeOptions
 
 
 def free_port() -> int:
@@ -225,6 +226,36 @@ def test_a_seed_is_known_by_the_identity_of_its_mailbox(sim: Simulation) -> None
     assert [peer.endpoint for peer in ann.peers] == [f"tcp://hub.example:{port}"]
     assert len(ann.engine.peers) == 1
     assert not ann.engine.rendezvous.seeds.unmet
+    for node in (ann, hub):
+        node.stop(0)
+    sim.run()
+
+
+@pytest.mark.parametrize("way", ["beacons", "seeds"])
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_a_node_that_returns_on_its_port_with_another_uuid_is_met_again(
+    sim: Simulation, way: str, encrypted: bool
+) -> None:
+    common: dict[str, Any] = {"interface": "lo", "keys": KeyPair.generate() if encrypted else None}
+    ways: dict[str, dict[str, Any]] = {"beacons": {"beacon_port": free_port()}, "seeds": {"beacons": False}}
+    hub = start(sim, "hub", **common, **ways[way])
+    ann = start(sim, "ann", **common, **(ways[way] if way == "beacons" else {"seeds": [hub.endpoint]}))
+    sim.advance(1.0)
+    sim.until(lambda: ann.peers and hub.peers)
+    port = int(hub.endpoint.rpartition(":")[2])
+    for _ in range(3):
+        drained(ann)
+        last = hub
+        last.crash()
+        sim.until(lambda: ann._dealers._lost)
+        hub = start(sim, "hub", **common, **ways[way], port=port)
+        sim.advance(2.0)
+        sim.until(lambda: hub.peers and told(ann, events.Enter))  # noqa: B023
+        assert [event.peer for event in told(ann, events.Exit)] == [last.engine.uuid]
+        assert [event.peer for event in told(ann, events.Enter)] == [hub.engine.uuid]
+        ann.whisper(hub.engine.uuid, (b"hello",))
+        sim.until(lambda: told(hub, events.Whisper))  # noqa: B023
+        assert len(ann.engine.peers) == len(ann._dealers.transport.connectors) == 1
     for node in (ann, hub):
         node.stop(0)
     sim.run()
@@ -474,7 +505,7 @@ def test_a_peer_is_told_an_address_that_it_can_reach(
         Interface("lo", IPv4Interface("127.0.0.1/8")),
     ]
     node = NodeShell(sim, "ann", NodeOptions(interface=interface, beacons=False))
-    node.endpoint = "tcp://0.0.0.0:50000"
+    node._whereabouts.endpoint = "tcp://0.0.0.0:50000"
     assert node.endpoint_for(address) == f"tcp://{told_address}:50000"
 
 
@@ -521,7 +552,7 @@ def test_a_node_whose_descriptors_have_run_out_looks_again(
     assert len(looks) == 3
     assert "cannot list the interfaces of this machine, will try again" in caplog.text
     beacons: list[bytes] = []
-    monkeypatch.setattr(node._discovery, "send", beacons.append)
+    monkeypatch.setattr(node._whereabouts._discovery, "send", beacons.append)
     sim.advance(10)
     assert len(beacons) == 10
     node.stop(0)
@@ -538,7 +569,7 @@ def test_a_tick_that_fails_is_not_the_last_one(sim: Simulation, monkeypatch: pyt
             raise failure
         sent.append(octets)
 
-    monkeypatch.setattr(node._discovery, "send", send)
+    monkeypatch.setattr(node._whereabouts._discovery, "send", send)
     for _ in range(2):
         with pytest.raises((OSError, RuntimeError), match="no"):
             sim.advance(1.5)

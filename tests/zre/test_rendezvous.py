@@ -37,7 +37,7 @@ class Stage:
             encrypted=False,
             period=30.0,
             greet=lambda peer, _: self.greeted.append(peer.key),
-            accepts=lambda _, endpoint: endpoint.startswith("tcp://"),
+            locate=lambda _, endpoint: endpoint if endpoint.startswith("tcp://") else "",
             discover=lambda uuid, _, __: self.discovered.append(uuid),
             let_go=lambda peer: self.gone.append(peer.key),
         )

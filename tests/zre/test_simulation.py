@@ -9,6 +9,7 @@ import pytest
 
 from zambezi.zre.engine import Engine
 from zambezi.zre.errors import ZreError
+from zambezi.zre.lookout import Lookout
 from zambezi.zre.simulation import MeshSimulation, Plan, Progress, Report, simulate
 
 # The results that depend on the machine and not on the plan.
@@ -105,7 +106,7 @@ def test_a_message_to_the_wrong_node_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_mesh_that_does_not_form_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "receive_beacon", lambda *_: None)
+    monkeypatch.setattr(Lookout, "receive", lambda *_: None)
     report = simulate(Plan(nodes=3, seconds=1))
     assert report.links == 0
     assert report.wrong_views == 3

@@ -6,10 +6,10 @@
     READY         the program can send and receive
 
 On the wire it does what the Ruby connector does: it sends an empty frame first, an ID with every command but PUT, and a
-NOOP 0.95 of the TTL after its last message. If the middleware is silent for a whole TTL, it sends DISCONNECT, makes a
-new connection, and sends CONNECT and one SUB with all topics. It improves on the Ruby connector in two ways: it does
-not take the next message for the answer, but compares the ID; and it remembers its position in kept topics, and asks
-for the rest after a lost connection.
+NOOP when it has sent nothing for 0.85 of the TTL. If the middleware is silent for a whole TTL, it sends DISCONNECT,
+makes a new connection, and sends CONNECT and one SUB with all topics. It improves on the Ruby connector in two ways: it
+does not take the next message for the answer, but compares the ID; and it remembers its position in kept topics, and
+asks for the rest after a lost connection.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from zambezi.mcollective.messages import (
     Command,
     Frames,
 )
-from zambezi.mcollective.middleware_engine import BEAT, GRACE
+from zambezi.mcollective.vigil import BEAT, GRACE
 from zambezi.wire.text import as_text, quoted
 
 SPOKEN: Final = b"0.2"

@@ -3,8 +3,9 @@
 Messages that go to many subscribers go into the queue of each as one object, whose bytes are the same for all. Three
 things bound what a client can make the middleware hold:
 
-- A subscriber that does not read has a queue of `send_bound` bytes. When it is full the subscriber misses messages;
-  that is counted, told as an event, and told to the subscriber when it reads again. Other subscribers do not wait.
+- A subscriber that does not read has a queue of `send_bound` bytes. When it is full, the clients that send to it wait
+  for some seconds (`pressure`). If it does not read meanwhile, it misses messages; that is counted, told as an event,
+  and told to the subscriber as soon as it has read.
 - A client that sends commands and does not read the answers is paused until it has read them; so is a client with too
   many pending answers.
 - `Bounds` bounds what the engine remembers of a client.
@@ -21,10 +22,12 @@ from typing import Final
 
 from zambezi.mcollective.archive import Archive
 from zambezi.mcollective.bounds import Bounds
-from zambezi.mcollective.events import ClientGone, CommandDenied, SlowSubscriber
+from zambezi.mcollective.events import CaughtUp, ClientGone, CommandDenied, SlowSubscriber
 from zambezi.mcollective.messages import NOOP
 from zambezi.mcollective.middleware_engine import Engine
+from zambezi.mcollective.missed import MissedLog
 from zambezi.mcollective.outputs import Deliver, Drop, Happened, Send
+from zambezi.mcollective.pressure import Pressure
 from zambezi.mcollective.rules import Rules
 from zambezi.mcollective.session import Session
 from zambezi.wire.text import quoted
@@ -84,7 +87,10 @@ class MiddlewareShell:
         self._reactor = reactor
         self._sessions: dict[Peer, Session] = {}
         self._choked: set[Peer] = set()  # paused until they have read their answers
+        self._pressure = Pressure(self.engine.bounds, self.transport.send_bytes)
+        self._relief = Alarm(reactor, self._relieve)
         self._alarm = Alarm(reactor, self._tick)
+        self._missed = MissedLog(reactor, partial(_log.warning, "%s"))
         self._warnings = RefusalLog(reactor, partial(_log.warning, "%s"))
         self._departures = RefusalLog(reactor, partial(_log.info, "%s"))
         self._pumping = False
@@ -144,7 +150,13 @@ class MiddlewareShell:
         bound = self.transport.send_bytes
         if peer in self._choked and peer.queued <= bound // 2 and len(session.pending) <= PENDING // 2:
             self._choked.discard(peer)
-            peer.resume()
+            if not session.paused:
+                peer.resume()
+        if self._pressure:
+            self._free(self._pressure.drained(session, peer.queued))
+        if session.missed and peer.queued <= bound // 2 and not session.pending:
+            peer.send(self.engine.caught_up(session))
+            self._reactor.call_soon(self._pump)
         if session.replays:
             self._reactor.call_soon(self._replay, peer)
 
@@ -153,6 +165,7 @@ class MiddlewareShell:
         self._choked.discard(peer)
         session = self._sessions.pop(peer, None)
         if session is not None:
+            self._free(self._pressure.closed(session))
             self.engine.closed(session, "its connection ended")
             self._pump()
 
@@ -218,11 +231,10 @@ class MiddlewareShell:
             peer = _peer(session)
             if not peer.connected:
                 continue
-            if peer.queued >= bound:
+            if (session.missed or peer.queued >= bound) and not self._has_room(peer, session, output, now):
                 self.engine.skipped(session, output)
+                self._missed.add(_name(session), len(shared.messages))
                 continue
-            if session.missed:
-                peer.send(self.engine.caught_up(session))
             peer.send(shared)
             session.said = now
             delivered += 1
@@ -231,16 +243,53 @@ class MiddlewareShell:
             output.topic.deliveries += delivered
         self.engine.counters.deliveries += delivered
 
+    def _has_room(self, peer: Peer, session: Session, output: Deliver, now: float) -> bool:
+        """Make room in a full queue: write, or let the sender wait. Return False if the client misses the messages."""
+        bound = self.transport.send_bytes
+        if session.missed:
+            if peer.queued > bound // 2:
+                return False  # it is told what it missed before it gets more
+            peer.send(self.engine.caught_up(session))
+            return True
+        peer.flush()  # the kernel may have room since we tried
+        if peer.queued < bound or not peer.connected:
+            return peer.connected
+        if not self._pressure.accept(session, peer.queued, output.sender, now):
+            self._free(self._pressure.give_up(session))
+            return False
+        assert output.sender is not None
+        _peer(output.sender).pause()
+        self._relief.set(now + self.engine.bounds.reading_time)
+        return True
+
+    def _relieve(self) -> None:
+        """Let no client wait any longer for those that did not read in time."""
+        self._free(self._pressure.due(self._reactor.time()))
+        self._relief.set(self._pressure.deadline)
+
+    def _free(self, senders: list[Session]) -> None:
+        for session in senders:
+            self._reactor.call_soon(self._resume, session)
+
+    def _resume(self, session: Session) -> None:
+        peer = _peer(session)
+        if session.open and not session.paused and peer not in self._choked:
+            session.heard = self._reactor.time()
+            peer.resume()
+
     def _tell(self, output: Happened) -> None:
         event, session = output.event, output.session
         # All of these are counted; if there are many, they are logged in sum.
         if isinstance(event, SlowSubscriber):
             self._warnings.add(f"{_name(session)} does not read, and misses messages, first of {quoted(event.topic)}")
+        elif isinstance(event, CaughtUp):
+            self._warnings.add(f"{_name(session)} reads again; it missed {event.missed} messages")
         elif isinstance(event, CommandDenied):
             who, where = session.user or "an anonymous client", session.address or quoted(session.identity)
             self._warnings.add(f"{who} ({where}) may not {event.verb} {quoted(event.topic)}")
         elif isinstance(event, ClientGone):
-            self._departures.add(f"{_name(session)} is gone: {event.reason}")
+            missed = f"; it missed {session.missed} messages" if session.missed else ""
+            self._departures.add(f"{_name(session)} is gone: {event.reason}{missed}")
         self.transport.tell(replace(event, endpoint=_peer(session).endpoint))
 
     def queues(self) -> list[tuple[str, int, int]]:
@@ -250,6 +299,7 @@ class MiddlewareShell:
             ("connections", len(engine.sessions), transport.options.limits.connections),
             ("topics", len(engine.topics), engine.bounds.topics),
             ("octets, to a client", transport.longest_queue, transport.send_bytes),
+            ("octets, above full queues", self._pressure.reserved, engine.bounds.reserve_bytes),
         ]
 
     # Time
@@ -268,6 +318,8 @@ class MiddlewareShell:
     def close(self, linger: float | None) -> None:
         """Begin to close, with `linger` seconds for queued messages."""
         self._alarm.end()
+        self._relief.end()
+        self._missed.close()
         self._warnings.close()
         self._departures.close()
         self.transport.close(linger)

@@ -13,7 +13,7 @@ client in the order in which the client PUT them, also those to different topics
 an archive that writes to a disk (`outbox`).
 
 *Silence.* The middleware forgets a client that is silent for 1.05 of its TTL. It sends a NOOP to a client before its
-own silence reaches the TTL, at 0.95 (MCO-08). See `vigil`.
+own silence reaches the TTL, at 0.85 (MCO-08). See `vigil`.
 """
 
 from __future__ import annotations
@@ -50,17 +50,14 @@ from zambezi.mcollective.messages import (
 )
 from zambezi.mcollective.outbox import Outbox
 from zambezi.mcollective.outputs import Deliver, Drop, Happened, Output, Send
-from zambezi.mcollective.quota import Quota
 from zambezi.mcollective.report import Reporter, TopicReport, report
 from zambezi.mcollective.rules import Deed, Rules
 from zambezi.mcollective.run import Run
-from zambezi.mcollective.session import PendingAnswer, Session, State, Topic
-from zambezi.mcollective.vigil import Vigil
+from zambezi.mcollective.session import PendingAnswer, Session, State
+from zambezi.mcollective.topics import Topics
+from zambezi.mcollective.vigil import BEAT, EXPIRY, GRACE, Vigil
 from zambezi.wire.text import quoted
 
-BEAT: Final = 0.95
-EXPIRY: Final = 1.05
-GRACE: Final = 0.1  # of a TTL: if we check so much too late, we forget no client before the next check
 LEAST_TTL: Final = 0.05  # seconds: one client must not keep us busy with NOOPs
 GREATEST_TTL: Final = 7 * 86_400.0
 TOPICS: Final = b"$topics"
@@ -89,14 +86,14 @@ class Engine:
         self.bounds = bounds if bounds is not None else Bounds()
         self.counters = Counters()
         self.sessions: dict[Session, None] = {}
-        self.topics: dict[bytes, Topic] = {}
         self.on_answer: Callable[[], object] = lambda: None  # a pending answer is known: call `take`
         self.outbox = Outbox(self.counters, self.bounds.held_bytes)
         self.vigil = Vigil()
-        self._quota = Quota(self.bounds)
         self._receiving = False
         self._bare: set[Session] = set()  # clients that send no empty frame first, and get none
         self._keeper = Keeper(archive, self.counters)
+        self._topics = Topics(self.bounds, self._keeper.keeps)
+        self.topics = self._topics.by_name
         self._run: Run | None = None
         self._reporter = Reporter()
         self._handlers: Mapping[bytes, Callable[[Session, Command, float], None]] = {
@@ -135,7 +132,7 @@ class Engine:
     def _clear(self, session: Session) -> None:
         """End everything that a client gets, except answers."""
         for name in [*session.topics, *session.replaying]:
-            self._leave(session, name)
+            self._topics.leave(session, name)
         session.drop_held()
         session.ttl = None
 
@@ -243,7 +240,9 @@ class Engine:
         names = command.positional
         for name in names:
             self._check_topic(session, "SUB", name, command)
-        self._check_room(session, names, command)
+        refusal = self._topics.refusal(session, names)
+        if refusal:
+            raise _OverQuota(refusal, command.id)
         since = command.headers.get(SINCE)
         replay = None
         if since is not None and names:
@@ -254,19 +253,17 @@ class Engine:
         self._end_run()
         for name in names:
             if replay is not None:
-                self._leave(session, name)
-                session.replaying[name] = replay
-                session.replays[replay] = None
-                self._topic(session, name).replayers[session] = None
+                self._topics.leave(session, name)
+                self._topics.join_after(session, name, replay)
             elif name not in session.replaying:
-                self._join(session, name)
+                self._topics.join(session, name)
         self._confirm(session, command)
 
     def _unsub(self, session: Session, command: Command, now: float) -> None:
         """Unsubscribe a client from topics; it is no mistake if it is not subscribed. (MCO-10)"""
         self._end_run()
         for name in command.positional:
-            self._leave(session, name)
+            self._topics.leave(session, name)
         self._confirm(session, command)
 
     def _put(self, session: Session, command: Command, now: float) -> None:
@@ -306,12 +303,6 @@ class Engine:
         self._tell(session, CommandDenied("", session.identity, session.user, deed, name))
         return _Denied(f"no rule allows {session.user or 'you'} to {deed} {quoted(name)}", command.id)
 
-    def _check_room(self, session: Session, names: Frames, command: Command) -> None:
-        new = {name for name in names if name not in session.topics and name not in session.replaying}
-        refusal = self._quota.refusal(session, len(new), sum(name not in self.topics for name in new))
-        if refusal:
-            raise _OverQuota(refusal, command.id)
-
     def replace_rules(self, rules: Rules) -> None:
         """Use other rules from now on. A client that loses a subscription by them is told."""
         self.rules = rules
@@ -319,43 +310,10 @@ class Engine:
             names = [*session.topics, *session.replaying]
             lost = [name for name in names if not rules.allow(session.user, "SUB", name)]
             for name in lost:
-                self._leave(session, name)
+                self._topics.leave(session, name)
             if lost:
                 which = quoted(lost[0]) + (f" and {len(lost) - 1} more" if len(lost) > 1 else "")
                 self._complain(session, f"the rules have changed: you are no longer subscribed to {which}", None)
-
-    # Topics
-
-    def _topic(self, session: Session, name: bytes) -> Topic:
-        """Return a topic; a new one is charged to the client."""
-        topic = self.topics.get(name)
-        if topic is None:
-            topic = self.topics[name] = Topic(name, self._keeper.keeps(name), session)
-            self._quota.charge(topic)
-        return topic
-
-    def _join(self, session: Session, name: bytes) -> None:
-        topic = self._topic(session, name)
-        topic.subscribers[session] = None
-        session.topics[name] = topic
-
-    def _leave(self, session: Session, name: bytes) -> None:
-        live = session.topics.pop(name, None)
-        replay = session.replaying.pop(name, None)
-        if replay is not None:
-            replay.topics.discard(name)
-            if not replay.topics:
-                del session.replays[replay]
-        if live is None and replay is None:
-            return
-        topic = self.topics[name]
-        topic.subscribers.pop(session, None)
-        topic.replayers.pop(session, None)
-        if not topic.subscribers and not topic.replayers:
-            del self.topics[name]
-            self._quota.release(topic)
-        elif topic.payer is session:
-            self._quota.pass_on(topic)
 
     # Runs
 
@@ -385,8 +343,8 @@ class Engine:
         if self._bare:
             bare = [session for session in sessions if not session.delimited]
             sessions = [session for session in sessions if session.delimited]
-            self.outbox.deliver(bare, [message[1:] for message in found], topic)
-        self.outbox.deliver(sessions, found, topic)
+            self.outbox.deliver(bare, [message[1:] for message in found], topic, run.session)
+        self.outbox.deliver(sessions, found, topic, run.session)
 
     def _keep(self, run: Run) -> list[Frames]:
         """Have a run kept; return the MESSAGEs with their sequences, or none if the archive does not take them."""
@@ -450,6 +408,8 @@ class Engine:
             return
         if ttl is None:
             return
+        if session.paused:
+            session.heard = now  # we do not read from it, so its silence means nothing
         if now >= session.heard + EXPIRY * ttl:
             if late > GRACE * ttl:
                 # We were away ourselves: its messages can wait in the socket to be read.
@@ -460,7 +420,7 @@ class Engine:
         if now >= session.said + BEAT * ttl:
             if session.pending:
                 # Nothing can go out before the answer, not even a NOOP; and the answer is a sign of life itself.
-                self._schedule(session, now + (1 - BEAT) * ttl)
+                self._schedule(session, now + (1 - BEAT) / 3 * ttl)
                 return
             session.said = now
             self.outbox.add(Send(session, messages.noop(session.delimited)))
@@ -497,16 +457,16 @@ class Engine:
             if problem:
                 self._complain(session, f"the replay of {len(names)} topics failed: {problem}", None)
             for name in names:
-                self._leave(session, name)
+                self._topics.leave(session, name)
                 if not problem:
-                    self._join(session, name)
+                    self._topics.join(session, name)
         if found:
             self.outbox.deliver([session], found)
 
     # Slow subscribers
 
     def skipped(self, session: Session, deliver: Deliver) -> None:
-        """Count the messages that a subscriber misses because its queue is full. Others do not wait for it."""
+        """Count the messages that a subscriber misses because it did not read in time (see `pressure`)."""
         if not session.missed:
             name = deliver.topic.name if deliver.topic is not None else b""
             self._tell(session, SlowSubscriber("", session.identity, session.user, name))

@@ -44,14 +44,16 @@ class Outbox:
         """Add an output that goes before all deliveries."""
         self._answers.append(output)
 
-    def deliver(self, sessions: list[Session], run: list[Frames], topic: Topic | None = None) -> None:
+    def deliver(
+        self, sessions: list[Session], run: list[Frames], topic: Topic | None = None, sender: Session | None = None
+    ) -> None:
         """Deliver MESSAGEs to clients. For a client with pending answers they are held."""
         if self._waiting:
             for session in self._waiting.intersection(sessions):
                 self._hold(session, run)
             sessions = [session for session in sessions if session not in self._waiting]
         if sessions:
-            self._deliveries.append(Deliver(sessions, Shared(run), topic))
+            self._deliveries.append(Deliver(sessions, Shared(run), topic, sender))
 
     def answer(self, session: Session, frames: Frames, id: bytes | None) -> None:  # noqa: A002 - the header's own name
         """Answer a command, after the answers that are pending; without an ID it is no answer, but a message."""

@@ -28,6 +28,7 @@ class Deliver:
     sessions: Sequence[Session]
     shared: Shared
     topic: Topic | None = None  # None: a replay, or a report
+    sender: Session | None = None  # the client that PUT the messages; None: a replay, or a report
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ class Session:
         "missed",
         "open",
         "patience",
+        "paused",
         "pending",
         "present",
         "replaying",
@@ -90,6 +91,7 @@ class Session:
         self.topics: dict[bytes, Topic] = {}  # its live subscriptions
         self.replays: dict[Replay, None] = {}  # in their order
         self.replaying: dict[bytes, Replay] = {}  # by topic
+        self.paused = False  # whether we do not read from it, because another client must read first
         self.patience = 0.0  # seconds that its connection stays open after it was forgotten
         self.pending: deque[PendingAnswer] = deque()
         self.held: list[Frames] = []  # messages that wait for the pending answers

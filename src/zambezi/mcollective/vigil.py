@@ -13,6 +13,12 @@ from typing import Final
 
 from zambezi.mcollective.session import Session
 
+# The parts of a TTL after which a side breaks its silence, and after which it gives up the other side. The Ruby
+# connector gives up a middleware that is silent for 1.0 of the TTL, by the clock of a thread that competes with others:
+# at 0.95, NOOPs that were a little late made Ruby daemons reconnect 20 times in five minutes; at 0.85, never in nine.
+BEAT: Final = 0.85
+EXPIRY: Final = 1.05
+GRACE: Final = 0.1  # of a TTL: if we check so much too late, we forget no client before the next check
 _NEVER: Final = float("inf")
 _FEW: Final = 10
 

@@ -6,7 +6,8 @@ double queue exists depends on which side connected:
 - If this side called `connect`, the queue exists from the call until `disconnect` or the end of the socket, connected
   or not. Its messages wait while the connection is lost. (P2P-05)
 - If the peer connected to us, the queue exists as long as that connection. When the connection ends, the socket
-  discards the queue and its messages, and the routing id becomes invalid. (P2P-06)
+  discards the queue and its messages, and the routing id becomes invalid. (P2P-06) With `keep_unread`, the program can
+  still receive the messages that have arrived; see `unread`.
 
 A message is one frame. A peer that sends several breaks the pattern: the engine of the connection refuses the first
 frame that says "more follow", so no part of such a message arrives, and the peer is disconnected. (P2P-13)
@@ -20,20 +21,31 @@ from itertools import repeat
 
 from zambezi.p2p.errors import NoSuchPeer
 from zambezi.p2p.events import PeerConnected, PeerDisconnected
+from zambezi.p2p.unread import Unread
 from zambezi.zmtp.errors import ZmtpError
 from zambezi.zmtp.events import Connected, Disconnected, SocketEvent
 from zambezi.zmtp.frames import Batch
 from zambezi.zmtp.inbox import FairInbox
-from zambezi.zmtp.options import Options
+from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zmtp.transport import Transport
 
 
 class PeerPattern:
-    """PEER: messages to and from peers by routing id."""
+    """PEER: messages to and from peers by routing id.
 
-    def __init__(self, reactor: Reactor, options: Options | None = None, chance: random.Random | None = None) -> None:
+    `keep_unread` bounds the messages of all peers together that have left before the program received them. Without
+    it, the socket discards these messages.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        options: Options | None = None,
+        chance: random.Random | None = None,
+        keep_unread: Bound | None = None,
+    ) -> None:
         if options is not None and options.on_full == "drop":
             raise ZmtpError("a PEER socket never drops a message that it cannot queue: use on_full='block' or 'error'")
         self.transport = Transport(reactor, "PEER", self, options, chance=chance, multipart=False, identify=_accept_any)
@@ -43,7 +55,9 @@ class PeerPattern:
         self.on_event: Callable[[SocketEvent], object] = _nothing
         self.peers: dict[int, Peer] = {}
         self._ids: dict[Peer, int] = {}  # also of peers after `disconnect`, until their connection ends
-        self._inbox = FairInbox(self.transport.options.receive_bound, self._unpack)
+        self._unread = None if keep_unread is None else Unread(keep_unread)
+        emptied = None if keep_unread is None else self._emptied
+        self._inbox = FairInbox(self.transport.options.receive_bound, self._unpack, emptied)
         # Returns the next message with the routing id of its sender, one from each peer in turn, or None.
         # (P2P-11, P2P-12)
         self.try_recv: Callable[[], tuple[int, bytes] | None] = self._inbox.next
@@ -80,7 +94,14 @@ class PeerPattern:
         return routing_id
 
     def _remove(self, peer: Peer) -> None:
-        self.transport.counters.abandoned += self._inbox.discard(peer)
+        """End a double queue, and discard the messages that have arrived."""
+        self._discard(peer)
+        self._end_sending(peer)
+
+    def _discard(self, peer: Peer) -> None:
+        self.transport.counters.unread += self._inbox.discard(peer)
+
+    def _end_sending(self, peer: Peer) -> None:
         self.peers.pop(self._ids.get(peer, 0), None)
         self.on_writable()  # a caller that waits for room in this queue must learn that it is gone
 
@@ -88,7 +109,8 @@ class PeerPattern:
         """Return the free id that was unused for the longest time: 32 bits, never zero. (P2P-07)"""
         while True:
             self._last_id = (self._last_id + 1) & 0xFFFFFFFF
-            if self._last_id and self._last_id not in self.peers:
+            used = self._last_id in self.peers or (self._unread is not None and self._last_id in self._unread)
+            if self._last_id and not used:
                 return self._last_id
 
     def _find(self, routing_id: int) -> Peer:
@@ -104,11 +126,11 @@ class PeerPattern:
         self.transport.tell(PeerConnected(peer.endpoint, routing_id, peer.address, peer.user))
 
     def received(self, peer: Peer, batch: Batch) -> None:
-        if peer.open:
+        if peer.open or self._keeps(peer):
             self._inbox.add(peer, batch)
             self.on_readable()
         else:
-            self.transport.counters.abandoned += len(batch)  # the peer was still sending when we disconnected it
+            self.transport.counters.unread += len(batch)  # the peer was still sending when we disconnected it
 
     def writable(self, peer: Peer) -> None:
         self.on_writable()
@@ -116,9 +138,40 @@ class PeerPattern:
     def lost(self, peer: Peer, reason: str) -> None:
         """Remove the double queue of a peer that connected to us. (P2P-06)"""
         self.transport.tell(PeerDisconnected(peer.endpoint, self._ids.get(peer, 0), peer.address, reason))
-        if not self.transport.is_outgoing(peer):
+        if self.transport.is_outgoing(peer):
+            return
+        if self._keeps(peer):
+            self._keep(peer)
+        else:
             self._remove(peer)
             self._ids.pop(peer, None)
+
+    # Messages of peers that have left
+
+    def _keeps(self, peer: Peer) -> bool:
+        """Return whether the messages of a peer that leaves are kept: not those of a peer that we disconnected."""
+        return self._unread is not None and self._ids.get(peer) in self.peers
+
+    def _keep(self, peer: Peer) -> None:
+        assert self._unread is not None
+        while peer.held:
+            peer.resume()  # batches that arrived while the queue was full: nothing else will ask for them
+        routing_id = self._ids[peer]
+        self._end_sending(peer)
+        messages = self._inbox.waiting(peer)
+        if not messages:
+            del self._ids[peer]
+            return
+        for longest in self._unread.keep(peer, routing_id, messages, self._inbox.octets_of(peer)):
+            self._discard(longest)
+            del self._ids[longest]
+
+    def _emptied(self, peer: Peer) -> None:
+        """Forget a peer that has left, after its last message was received."""
+        assert self._unread is not None
+        if not peer.open and self._ids.get(peer, 0) in self._unread:
+            self._unread.forget(peer)
+            del self._ids[peer]
 
     def _translate(self, event: SocketEvent) -> None:
         """Pass on the events of the transport, except those that have a twin with a routing id."""

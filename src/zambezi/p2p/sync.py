@@ -32,7 +32,7 @@ from zambezi.zmtp.face import (
     SocketArguments,
     as_frame,
 )
-from zambezi.zmtp.options import Options
+from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.sync import BaseSocket
 from zambezi.zmtp.thread_waiter import Waiter
 
@@ -42,13 +42,23 @@ class PeerSocket(BaseSocket):
 
     The options are those of the other sockets (`security`, `authenticator`, `send_bound`, `receive_bound`, `limits`,
     `heartbeat`, `backoff`); `on_full` is `"block"` (the default) or `"error"`. (P2P-19)
+
+    When a peer that connected to this socket leaves, the socket discards the messages of the peer that the program has
+    not received yet, as 51/P2P demands (P2P-06). With `keep_unread`, the program still receives them, as with libzmq;
+    its value bounds the messages that are kept of all peers together.
     """
 
     _shell: PeerPattern
 
-    def __init__(self, *, linger: float | None = DEFAULT_LINGER, **options: Unpack[SocketArguments]) -> None:
+    def __init__(
+        self,
+        *,
+        keep_unread: Bound | None = None,
+        linger: float | None = DEFAULT_LINGER,
+        **options: Unpack[SocketArguments],
+    ) -> None:
         waiter = Waiter()
-        pattern = PeerPattern(waiter.reactor, Options(**options))
+        pattern = PeerPattern(waiter.reactor, Options(**options), keep_unread=keep_unread)
         super().__init__(waiter, pattern, linger)
         self._try_recv = waiter.fast(pattern.try_recv, self._transport)
         self._try_send = waiter.fast(pattern.try_send, self._transport, pattern.post)

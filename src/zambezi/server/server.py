@@ -34,6 +34,7 @@ from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zeps.journal import Policy
 from zambezi.zmtp import intake
 from zambezi.zmtp.keys import read_pair
+from zambezi.zmtp.options import Bound
 from zambezi.zmtp.security import Null
 from zambezi.zre.asyncio import LogService, Node
 
@@ -139,7 +140,10 @@ class Server:
                 topics_of_client=mcollective.max_topics_per_client,
                 topics_of_user=mcollective.max_topics_per_user,
                 topics_of_address=mcollective.max_topics_per_address,
+                reading_time=mcollective.reading_time,
+                reserve_bytes=mcollective.max_reserve,
             ),
+            send_bound=Bound(octets=mcollective.max_queue),
             security=keys.security if keys else Null(),
             authenticator=keys.authenticator if keys else None,
         )

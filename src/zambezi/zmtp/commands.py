@@ -16,6 +16,7 @@ CANCEL: Final = b"CANCEL"
 
 SOCKET_TYPE: Final = "Socket-Type"
 IDENTITY: Final = "Identity"
+PRODUCT: Final = "X-Zambezi"  # our CURVE clients send it: they understand ERROR, and come back nevertheless
 
 _NAME_CHARACTERS: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.+")
 _CONTEXT_LIMIT: Final = 16

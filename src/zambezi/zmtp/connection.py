@@ -23,7 +23,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from zambezi.wire.text import printable
-from zambezi.zmtp import commands, greeting
+from zambezi.zmtp import commands, greeting, z85
 from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.errors import ProtocolError, ZmtpError
 from zambezi.zmtp.frames import (
@@ -122,6 +122,7 @@ class Ready:
     user: str
     version: tuple[int, int]
     properties: Mapping[str, bytes] = field(repr=False)
+    key: bytes = b""  # the public key whose secret the peer has, with CURVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +135,14 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The handshake failed."""
+    """The handshake failed.
+
+    `key` is the CURVE key of the peer (Z85), if that is refused. With `silent`, the peer gets no answer for a while.
+    """
 
     reason: str
+    key: str = ""
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +323,7 @@ class Connection:
             self.mechanism.user,
             self.peer_version,
             properties,
+            self.mechanism.peer_key,
         )
 
     def _traffic(self, data: bytes, now: float) -> list[Event]:
@@ -379,13 +386,17 @@ class Connection:
     def _fail(self, error: ProtocolError) -> Failed:
         # In PLAIN and CURVE, only the server sends ERROR (24/ZMTP-PLAIN, 26/CURVEZMQ). A peer that receives ERROR must
         # not come back with the same credentials (37/ZMTP, "Error Handling"), and libzmq's clients never do. So we send
-        # it for permanent failures only. For others, such as an identity in use or a timeout, we just close.
-        may_tell = self.mechanism.as_server or self.mechanism.name == "NULL"
+        # it for permanent failures only. For others, such as an identity in use or a timeout, we just close. A key
+        # that is refused can be allowed later (`doorstep`).
+        refused = isinstance(error, Refused)
+        silent = isinstance(error, Refused) and error.silent
+        may_tell = (self.mechanism.as_server or self.mechanism.name == "NULL") and not silent
         if self.state is State.HANDSHAKE and may_tell and isinstance(error, Refused | Incompatible):
-            reason = NOT_ALLOWED if isinstance(error, Refused) else str(error)
-            self._output.append(encode_command(commands.error(reason)))
+            self._output.append(encode_command(commands.error(NOT_ALLOWED if refused else str(error))))
         self.state = State.CLOSED
-        return Failed(str(error))
+        claim = self.mechanism.claim
+        key = z85.encode(claim.key) if refused and claim is not None and claim.key else ""
+        return Failed(str(error), key, silent)
 
     @property
     def partial(self) -> bool:

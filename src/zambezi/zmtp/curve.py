@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import chain, repeat
 from typing import Final, TypeAlias
 
 import nacl.exceptions
@@ -44,7 +46,6 @@ from zambezi.zmtp.frames import (
     Message,
     Oversize,
     Shared,
-    parts_of,
     wire_size,
 )
 from zambezi.zmtp.keys import KeyPair
@@ -62,6 +63,7 @@ _WELCOME_SIZE: Final = 160
 _COOKIE_SIZE: Final = 96
 _INITIATE_LEAST: Final = _COOKIE_SIZE + 8 + 16 + 128
 _READY_LEAST: Final = 8 + 16
+_PRODUCT: Final = {commands.PRODUCT: b"1"}
 
 
 class CookieKey:
@@ -138,7 +140,7 @@ class _Curve(Mechanism):
 
     def encode(self, messages: Sequence[Message], singles: bool) -> bytes:
         if singles:
-            return self._sealer.seal(None, messages)  # type: ignore[arg-type]
+            return self._sealer.seal(repeat(0), messages)  # type: ignore[arg-type]
         blocks: list[bytes] = []
         rest: list[Frames] = []
         for message in messages:
@@ -170,7 +172,7 @@ class _Curve(Mechanism):
         return self._open_all(items)  # type: ignore[arg-type]
 
     def _open_all(self, items: list[Batch | CommandFrame]) -> list[Item]:
-        flags: list[int] = []
+        flags = bytearray()
         payloads: list[bytes] = []
         octets = 0
         try:
@@ -221,6 +223,11 @@ class CurveClient(_Curve):
         self._server = server_key
         self._short_public, self._short_secret = crypto_box_keypair()
 
+    @property
+    def peer_key(self) -> bytes:
+        """The public key of the server: without its secret, the server could not have answered."""
+        return self._server
+
     def begin(self) -> bytes:
         nonce = self._next_nonce()
         box = _box(bytes(64), b"CurveZMQHELLO---" + nonce, self._server, self._short_secret)
@@ -246,7 +253,7 @@ class CurveClient(_Curve):
         )
         nonce = self._next_nonce()
         box = _box(
-            self._keys.public + vouch_nonce + vouch + commands.encode_metadata(self.metadata),
+            self._keys.public + vouch_nonce + vouch + commands.encode_metadata({**self.metadata, **_PRODUCT}),
             b"CurveZMQINITIATE" + nonce,
             self._short_server,
             self._short_secret,
@@ -328,8 +335,11 @@ class CurveServer(_Curve):
         vouched = _open(vouch, b"VOUCH---" + vouch_nonce, client, short_secret, "the vouch in INITIATE does not open")
         if not hmac.compare_digest(vouched, short_client + self._keys.public):
             raise ProtocolError("CURVE: the vouch in INITIATE is for another connection or another server")
-        self._judge(Claim("CURVE", self.address, key=client))
-        self._take_metadata(plaintext[128:])
+        properties = commands.decode_metadata(plaintext[128:])
+        # A client of libzmq never comes back after ERROR, and its key may be allowed later: it gets no answer. Our own
+        # clients come back, and show the reason to their users.
+        self._judge(Claim("CURVE", self.address, key=client), silent=commands.PRODUCT.lower() not in properties)
+        self._take_properties(properties)
         ready_nonce = self._next_nonce()
         ready = _box(
             commands.encode_metadata(self.metadata),
@@ -342,16 +352,16 @@ class CurveServer(_Curve):
         return commands.command(commands.READY, ready_nonce + ready)
 
 
-def _flat(messages: Sequence[Frames]) -> tuple[list[int], list[bytes]]:
+def _flat(messages: Sequence[Frames]) -> tuple[bytes, list[bytes]]:
     """Return the flags and the payloads of all frames."""
-    flags: list[int] = []
-    payloads: list[bytes] = []
-    for message in messages:
-        parts = parts_of(message)
-        payloads += parts
-        flags += [MORE] * (len(parts) - 1)
-        flags.append(0)
-    return flags, payloads
+    parts = [(message,) if isinstance(message, bytes) else message for message in messages]
+    return b"".join(map(_flags_of, map(len, parts))), list(chain.from_iterable(parts))
+
+
+@lru_cache(maxsize=64)
+def _flags_of(count: int) -> bytes:
+    """Return the flags of the frames of a message."""
+    return bytes([MORE]) * (count - 1) + b"\0"
 
 
 def _box(plaintext: bytes, nonce: bytes, public: bytes, secret: bytes) -> bytes:

@@ -54,6 +54,13 @@ class Retrying(SocketEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class KeyRefused(HandshakeFailed):
+    """A peer proved that it has a CURVE key (in Z85), and that key is not allowed."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class Refused(SocketEvent):
     """A connection was closed before the handshake: its address is not allowed, or the limit is reached."""
 

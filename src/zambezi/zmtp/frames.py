@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import compress
 from struct import Struct
 from typing import Final, Self, TypeAlias
 
@@ -430,26 +431,51 @@ class Assembler(_BatchBuilder):
         super().__init__(message_limit, multipart=True)
         self.overhead = overhead  # bytes that a box adds to a frame
 
-    def assemble(self, flags: list[int], bodies: list[bytes], octets: int) -> list[Item]:
+    def assemble(self, flags: bytes | bytearray, bodies: list[bytes], octets: int) -> list[Item]:
         """Return the batches and commands that these frames complete. The frames took `octets` bytes on the wire.
 
         An unfinished message stays for the next call.
         """
         if not self._cost and not any(flags):
             return [Batch(bodies, None, octets)] if bodies else []
+        cost = sum(map(len, bodies)) + FRAME_COST * len(bodies)
+        if self.multipart and max(flags, default=0) <= MORE and self._cost + cost <= self.message_limit:
+            # All frames together are within the limit, so each message is.
+            self._add_all(flags, bodies, octets)
+            return self._finish()
         try:
             for flag, body in zip(flags, bodies, strict=True):
                 if not flag & COMMAND:
                     if flag or self._cost:
                         self._charge(flag & MORE, len(body))
-                    size = len(body) + self.overhead
-                    size += 2 if size < 256 else 9
+                    size = self._size_of(body)
                     self._taken += size
                     self.carried += size
                 self._add(flag, body)
         except ProtocolError as error:
             self.failure = error
         return self._finish()
+
+    def _add_all(self, flags: bytes | bytearray, bodies: list[bytes], octets: int) -> None:
+        """Append frames of messages that are within the limit: faster than `_add` for each of them."""
+        before = len(self._frames)  # all of the unfinished message
+        self._frames += bodies
+        self._ends = list(compress(range(before + 1, len(self._frames) + 1), flags.translate(_IS_LAST)))
+        self._taken += octets
+        rest = bodies
+        if self._ends:
+            self._cost = self.carried = 0
+            rest = self._frames[self._ends[-1] :]
+        self._cost += sum(map(len, rest)) + FRAME_COST * len(rest)
+        self.carried += sum(map(self._size_of, rest))
+
+    def _size_of(self, body: bytes) -> int:
+        """Return the number of bytes that the box of a frame took on the wire."""
+        size = len(body) + self.overhead
+        return size + 2 if size < 256 else size + 9
+
+
+_IS_LAST: Final = b"\1" + bytes(255)  # of the flags of a message's frames: no MORE
 
 
 def _take_run(data: bytes, pos: int, size: int, frames: list[bytes]) -> int:

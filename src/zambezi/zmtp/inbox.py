@@ -33,12 +33,19 @@ class _Queue(Generic[T]):
 class FairInbox(Generic[T]):
     """Batches from many peers, received one message, or one batch, from each in turn.
 
-    `unpack` turns a batch into messages in the form that the socket returns.
+    `unpack` turns a batch into messages in the form that the socket returns. `emptied` is called when the last message
+    of a peer has been received.
     """
 
-    def __init__(self, bound: Bound, unpack: Callable[[Peer, Batch], Iterator[T]]) -> None:
+    def __init__(
+        self,
+        bound: Bound,
+        unpack: Callable[[Peer, Batch], Iterator[T]],
+        emptied: Callable[[Peer], object] | None = None,
+    ) -> None:
         self._bound = bound
         self._unpack = unpack
+        self._emptied = emptied
         self._queues: dict[Peer, _Queue[T]] = {}  # only of peers whose messages wait
         self._turn: deque[_Queue[T]] = deque()
 
@@ -121,6 +128,11 @@ class FairInbox(Generic[T]):
         queue = self._queues.get(peer)
         return queue.messages if queue is not None else 0
 
+    def octets_of(self, peer: Peer) -> int:
+        """Return how many bytes of a peer are in batches that have not been received whole."""
+        queue = self._queues.get(peer)
+        return queue.octets if queue is not None else 0
+
     @property
     def octets(self) -> int:
         """The number of bytes that wait to be received."""
@@ -144,6 +156,8 @@ class FairInbox(Generic[T]):
     def _drop(self, queue: _Queue[T]) -> None:
         self._turn.popleft()
         del self._queues[queue.peer]
+        if self._emptied is not None:
+            self._emptied(queue.peer)
 
     def _done(self, queue: _Queue[T], batch: Batch) -> None:
         queue.messages -= len(batch)

@@ -24,7 +24,14 @@ NOT_ALLOWED = "400"
 
 
 class Refused(ProtocolError):
-    """The authenticator refused the peer. The peer learns the status only; the reason stays on this side."""
+    """The authenticator refused the peer. The peer learns the status only; the reason stays on this side.
+
+    With `silent`, the peer does not even learn the status: it would never come back, and may be allowed later.
+    """
+
+    def __init__(self, reason: str, silent: bool = False) -> None:
+        super().__init__(reason)
+        self.silent = silent
 
 
 class Incompatible(ProtocolError):
@@ -79,6 +86,11 @@ class Mechanism:
         """Whether the handshake is over."""
         return self.state == "complete"
 
+    @property
+    def peer_key(self) -> bytes:
+        """The public key whose secret the peer has proved to have; empty if this mechanism proves none."""
+        return self.claim.key if self.claim is not None else b""
+
     def begin(self) -> bytes | None:
         """Return the first command of this side, or None if the peer begins."""
         return None
@@ -113,16 +125,18 @@ class Mechanism:
         return items
 
     def _take_metadata(self, data: bytes) -> None:
-        peer = commands.decode_metadata(data)
+        self._take_properties(commands.decode_metadata(data))
+
+    def _take_properties(self, peer: dict[str, bytes]) -> None:
         self.check(peer)
         self.peer = peer
 
-    def _judge(self, claim: Claim) -> None:
+    def _judge(self, claim: Claim, silent: bool = False) -> None:
         self.claim = claim
         if self.authenticator is not None:
             verdict = self.authenticator.judge(claim)
             if not verdict.allowed:
-                raise Refused(verdict.reason)
+                raise Refused(verdict.reason, silent)
             self.user = verdict.user
 
 

@@ -142,6 +142,9 @@ class MemoryLink:
             elif self.source is not None and (more := self.source.pull()) is not None:
                 self.offer(more.read() if isinstance(more, Stored) else more)
 
+    def flush(self) -> None:
+        self.nudge()
+
     def wake(self) -> None:
         self.call(self.nudge)
 

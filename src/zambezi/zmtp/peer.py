@@ -49,6 +49,9 @@ class Link(Protocol):
     def nudge(self) -> None:
         """Take messages from the outbox, now or soon."""
 
+    def flush(self) -> None:
+        """Take messages from the outbox now, as many as the other side accepts."""
+
     def pause(self) -> None:
         """Stop reading. A second call does nothing."""
 
@@ -81,8 +84,8 @@ class Peer:
     """The other end of one connection. A `Transport` makes peers, and tells the protocol about them.
 
     `endpoint` is the endpoint that we bound or connected to; `address` is the peer's IP address (empty for ipc and
-    inproc). In the handshake the peer claimed its `identity`, and proved that it is `user`. `queued` is the number of
-    bytes that wait to go out.
+    inproc). In the handshake the peer claimed its `identity`, and proved that it is `user`, and with CURVE that it has
+    the secret key of the public `key`. `queued` is the number of bytes that wait to go out.
     """
 
     __slots__ = (
@@ -97,6 +100,7 @@ class Peer:
         "address",
         "endpoint",
         "identity",
+        "key",
         "open",
         "queued",
         "user",
@@ -107,6 +111,7 @@ class Peer:
         self.address = ""
         self.identity = b""
         self.user = ""
+        self.key = b""
         self.queued = 0
         self.open = True  # until the protocol closes the peer, or its connection ends for good
         self._transport = transport
@@ -252,6 +257,11 @@ class Peer:
         link = self._link
         if link is not None:
             link.wake()
+
+    def flush(self) -> None:
+        """Write queued messages now, as far as the kernel accepts them, and not when the event loop turns."""
+        if self._link is not None:
+            self._link.flush()
 
     def take_queue(self) -> list[Message]:
         """Remove and return the queued messages that the link has not taken yet."""

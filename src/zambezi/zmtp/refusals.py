@@ -1,7 +1,10 @@
-"""A log of refused peers that an attack cannot fill.
+"""Logs of refused peers that an attack cannot fill.
 
 The first refusals are logged at once, each with its reason. While more of them come, the log has one line per interval,
 with their number and the last reason. After an interval without a refusal, the next ones are logged at once again.
+
+Peers whose key is refused come back again and again, until their key is allowed. So each key has a line of its own the
+first time; after that, one line per long interval says how many attempts there were, and with how many keys.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from zambezi.zmtp.reactor import Reactor
 
 FIRST: Final = 10  # lines that are written at once
 INTERVAL: Final = 10.0  # seconds
+KEY_INTERVAL: Final = 300.0  # seconds
+KEYS: Final = 1000  # that a log remembers
 
 
 class RefusalLog:
@@ -55,3 +60,41 @@ class RefusalLog:
         self._alarm.end()
         if self._count:
             self._write_sum()
+
+
+class KeyLog:
+    """The lines about the refused keys of one socket. `write` logs one line."""
+
+    __slots__ = ("_alarm", "_counts", "_known", "_last", "_new", "_reactor")
+
+    def __init__(self, reactor: Reactor, write: Callable[[str], object]) -> None:
+        self._reactor = reactor
+        self._new = RefusalLog(reactor, write)
+        self._alarm = Alarm(reactor, self._interval_over)
+        self._known: dict[str, None] = {}  # keys that have had their line, the last ones only
+        self._counts: dict[str, int] = {}  # attempts in this interval, by key
+        self._last = ""
+
+    def add(self, key: str, text: str) -> None:
+        """Log the first refusal of a key, and count the others."""
+        if key not in self._known:
+            self._known[key] = None
+            if len(self._known) > KEYS:
+                del self._known[next(iter(self._known))]
+            self._new.add(text)
+            return
+        self._counts[key] = self._counts.get(key, 0) + 1
+        self._last = text
+        self._alarm.set(self._reactor.time() + KEY_INTERVAL)
+
+    def _interval_over(self) -> None:
+        counts, self._counts = self._counts, {}
+        attempts, keys = sum(counts.values()), len(counts)
+        if attempts:
+            self._new.add(f"{attempts} more attempts with {keys} refused keys; the last: {self._last}")
+
+    def close(self) -> None:
+        """Log the attempts that no line has told yet, and stop the timers."""
+        self._alarm.end()
+        self._interval_over()
+        self._new.close()

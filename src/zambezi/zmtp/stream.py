@@ -186,7 +186,7 @@ class StreamLink:
             elif isinstance(event, Subscription):
                 self._transport.subscribed(self.peer, event)
             elif isinstance(event, Failed):
-                self._end(event.reason)
+                self._end(event)
             elif isinstance(event, Closed):
                 self._lost(event.reason)
             if self._gone:
@@ -397,7 +397,7 @@ class StreamLink:
     def abort(self, reason: str) -> None:
         self._lost(reason)
 
-    def _end(self, reason: str) -> None:
+    def _end(self, failed: Failed) -> None:
         """Close after a failed handshake; first send the command that tells the peer the reason."""
         output = self.connection.take_output()
         try:
@@ -405,15 +405,20 @@ class StreamLink:
                 self._sock.send(output)
         except OSError:
             pass  # the peer has closed already
-        self._part(reason)
+        if failed.silent:
+            self._unhook()
+            self._transport.leave_outside(self._sock)
+            self._transport.link_lost(self, failed.reason, failed.key)
+        else:
+            self._part(failed.reason, failed.key)
 
-    def _part(self, reason: str) -> None:
+    def _part(self, reason: str, key: str = "") -> None:
         """Close in order. The transport must know the farewell before it learns that the link is gone."""
         if self._gone:
             return
         self._unhook()
         Farewell(self._transport, self._sock)
-        self._transport.link_lost(self, reason)
+        self._transport.link_lost(self, reason, key)
 
     def _lost(self, reason: str) -> None:
         if self._gone:

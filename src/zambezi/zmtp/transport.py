@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import random
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -27,12 +28,14 @@ from typing import Final, Protocol, TypeAlias
 from zambezi.zmtp import endpoint as endpoints
 from zambezi.zmtp.connection import Connection, Ready, Subscription
 from zambezi.zmtp.connector import Connector, MemoryConnector, StreamConnector
+from zambezi.zmtp.doorstep import Doorstep
 from zambezi.zmtp.endpoint import Inproc
 from zambezi.zmtp.errors import EndpointError, QueueFull
 from zambezi.zmtp.events import (
     Connected,
     Disconnected,
     HandshakeFailed,
+    KeyRefused,
     Listening,
     Refused,
     Retrying,
@@ -45,7 +48,8 @@ from zambezi.zmtp.memory import MemoryLink, MemoryListener
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor, Timer
-from zambezi.zmtp.refusals import RefusalLog
+from zambezi.zmtp.refusals import KeyLog, RefusalLog
+from zambezi.zmtp.security import Security
 from zambezi.zmtp.stream import Farewell, StreamLink
 
 AnyLink: TypeAlias = StreamLink | MemoryLink
@@ -79,8 +83,10 @@ class Counters:
     dropped: int = 0  # not queued: the queue was full, and `on_full` is "drop"
     unroutable: int = 0  # addressed to a peer that does not exist
     abandoned: int = 0  # queued, but the peer left, or the linger time was over
+    unread: int = 0  # arrived, but discarded before the program received them: only by PEER sockets
     refused: int = 0  # connections that were closed before the handshake
     handshakes_failed: int = 0
+    keys_refused: int = 0  # of these handshakes, those whose CURVE key is not allowed
     cut_off: int = 0  # connections that were closed because the peer exceeded a bound
 
 
@@ -140,8 +146,10 @@ class Transport:
         self._linger: Timer | None = None
         self._review: Timer | None = None
         self._generation = 0
-        # Made when it is needed: most sockets refuse no peer, and a process can have very many sockets.
+        # Made when they are needed: most sockets refuse no peer, and a process can have very many sockets.
         self._refusals: RefusalLog | None = None
+        self._refused_keys: KeyLog | None = None
+        self._doorstep: Doorstep | None = None
         if options.authenticator is not None:
             self._generation = options.authenticator.generation
             self._review = reactor.call_at(reactor.time() + _REVIEW, self._review_due)
@@ -168,10 +176,17 @@ class Transport:
         for endpoint in list(self.listeners):
             self.unbind(endpoint)
 
-    def connect(self, text: str) -> Peer:
-        """Return a peer; connect to it in the background, and reconnect until the peer is closed."""
+    def connect(self, text: str, security: Security | None = None) -> Peer:
+        """Return a peer; connect to it in the background, and reconnect until the peer is closed.
+
+        `security` is that of the socket, unless this connection has its own.
+        """
         endpoint = endpoints.parse(text)
-        connector = MemoryConnector(self, endpoint) if isinstance(endpoint, Inproc) else StreamConnector(self, endpoint)
+        connector = (
+            MemoryConnector(self, endpoint)
+            if isinstance(endpoint, Inproc)
+            else StreamConnector(self, endpoint, security)
+        )
         self.connectors[connector.peer] = connector
         connector.attempt()
         return connector.peer
@@ -202,7 +217,11 @@ class Transport:
 
     def tell(self, event: SocketEvent) -> None:
         """Pass an event to the log and to `on_event`. Events carry no secrets."""
-        if isinstance(event, HandshakeFailed | Refused):
+        if isinstance(event, KeyRefused):
+            if self._refused_keys is None:
+                self._refused_keys = KeyLog(self.reactor, partial(_log.info, "%s"))
+            self._refused_keys.add(event.key, f"a peer at {event.address} is refused: {event.reason}")
+        elif isinstance(event, HandshakeFailed | Refused):
             self.log_refusal(str(event))
         else:
             _log.debug("%s", event)
@@ -232,14 +251,14 @@ class Transport:
 
     # For links, listeners and connectors
 
-    def connection(self, address: str, accepted: bool = False) -> Connection:
+    def connection(self, address: str, security: Security | None = None, accepted: bool = False) -> Connection:
         """Return a new engine for one connection, which this side accepted or made."""
         options = self.options
         return Connection(
             self.socket_type,
             self.reactor.time(),
             identity=options.identity,
-            security=options.security,
+            security=security or options.security,
             authenticator=options.authenticator,
             address=address,
             limits=options.limits,
@@ -257,6 +276,7 @@ class Transport:
             connector.established()
         peer.address = link.address
         peer.user = ready.user
+        peer.key = ready.key
         if self._identify is None:
             peer.identity = ready.identity
         elif not self._identify(peer, ready.identity):
@@ -269,8 +289,8 @@ class Transport:
             self.handler.attached(peer)
         self.tell(Connected(link.endpoint, link.address, peer.identity, ready.user, ready.socket_type))
 
-    def link_lost(self, link: AnyLink, reason: str) -> None:
-        """Note that a link is gone, after its handshake or before."""
+    def link_lost(self, link: AnyLink, reason: str, refused_key: str = "") -> None:
+        """Note that a link is gone, after its handshake or before, because the peer's key is refused or otherwise."""
         peer = link.peer
         connector = self.connectors.get(peer)
         if peer._link is link:
@@ -282,15 +302,25 @@ class Transport:
             if connector is None:
                 self.counters.abandoned += peer._abandon()
         else:
-            self.handshake_failed(link.endpoint, link.address, reason)
+            self.handshake_failed(link.endpoint, link.address, reason, refused_key)
         if connector is not None:
             connector.again(reason)
         self.settle(peer)
 
-    def handshake_failed(self, endpoint: str, address: str, reason: str) -> None:
+    def handshake_failed(self, endpoint: str, address: str, reason: str, refused_key: str = "") -> None:
         """Count and report a failed handshake."""
         self.counters.handshakes_failed += 1
-        self.tell(HandshakeFailed(endpoint, address, reason))
+        if refused_key:
+            self.counters.keys_refused += 1
+            self.tell(KeyRefused(endpoint, address, reason, refused_key))
+        else:
+            self.tell(HandshakeFailed(endpoint, address, reason))
+
+    def leave_outside(self, sock: socket.socket) -> None:
+        """Keep the connection of a refused peer for a while, without an answer."""
+        if self._doorstep is None:
+            self._doorstep = Doorstep(self)
+        self._doorstep.add(sock)
 
     def refused(self, endpoint: str, address: str, reason: str) -> None:
         """Count and report a connection that was closed before the handshake."""
@@ -345,6 +375,8 @@ class Transport:
         if authenticator is None or authenticator.generation == self._generation:
             return
         self._generation = authenticator.generation
+        if self._doorstep is not None:
+            self._doorstep.clear()
         for link in list(self.links):
             if not isinstance(link, StreamLink):
                 continue
@@ -380,6 +412,8 @@ class Transport:
         self.listeners.clear()
         if self._review is not None:
             self._review.cancel()
+        if self._doorstep is not None:
+            self._doorstep.close()
         if linger is not None and linger > 0:
             self._linger = self.reactor.call_at(self.reactor.time() + linger, self._linger_over)
         for peer in [*self.connectors, *(link.peer for link in self.links)]:
@@ -399,8 +433,9 @@ class Transport:
         if self.closing and not (self.closed or self._leaving or self.links or self.farewells):
             self.closed = True
             self.handshakes.close()
-            if self._refusals is not None:
-                self._refusals.close()
+            for log in (self._refusals, self._refused_keys):
+                if log is not None:
+                    log.close()
             if self._linger is not None:
                 self._linger.cancel()
             self.on_closed()

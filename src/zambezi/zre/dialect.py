@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
-from urllib.parse import urlsplit
 
 from zambezi.wire import Message, TooMany, WireError
 from zambezi.zre import bounds, messages
+from zambezi.zre.contact import host_of, port_of
 
 Frames: TypeAlias = tuple[bytes, ...]
 
@@ -63,10 +63,8 @@ def _greet_stable(greeting: Greeting) -> Message:
 
 
 def _greet_draft(greeting: Greeting) -> Message:
-    where = urlsplit(greeting.endpoint)
-    return messages.DraftHello(
-        1, where.hostname or "", where.port or 0, greeting.groups, greeting.status, greeting.headers
-    )
+    host, port = host_of(greeting.endpoint), port_of(greeting.endpoint) or 0
+    return messages.DraftHello(1, host, port, greeting.groups, greeting.status, greeting.headers)
 
 
 STABLE: Final = Dialect(

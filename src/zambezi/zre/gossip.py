@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from zambezi.zre import bounds
+from zambezi.zre.contact import for_others
 from zambezi.zre.dialect import Frames
 from zambezi.zre.peer import Peer
 
@@ -37,7 +38,7 @@ class Entry(NamedTuple):
     endpoint: str
 
     def encode(self) -> bytes:
-        return self.key + self.endpoint.encode("utf-8", "replace")
+        return self.key + for_others(self.endpoint).encode("utf-8", "replace")
 
 
 def contents(entries: Iterable[Entry]) -> Iterator[Frames]:

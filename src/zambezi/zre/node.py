@@ -1,92 +1,45 @@
-"""The shell of a node: the engine, its sockets and its beacons, on a reactor. It never waits; the faces do.
-
-A node follows the interfaces of its machine. Every few beacons it reads the list of interfaces. If those that it uses
-have changed, it sends its beacons on the new ones, binds its mailbox there, and greets the peers again that know an
-address of the mailbox which is gone.
-"""
+"""The shell of a node: the engine, its sockets and its beacons, on a reactor. It never waits; the faces do."""
 
 from __future__ import annotations
 
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from ipaddress import IPv4Address
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from zambezi.zmtp import endpoint as endpoints
 from zambezi.zmtp.alarm import Alarm
-from zambezi.zmtp.authenticator import Authenticator
+from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Limits
 from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.frames import FRAME_COST, Batch
-from zambezi.zmtp.keys import KeyPair
-from zambezi.zmtp.options import Bound, Options
+from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Router
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
-from zambezi.zmtp.security import CurveClient, CurveServer, Null
 from zambezi.zmtp.transport import Transport
-from zambezi.zre import bounds, interfaces, log, outputs
+from zambezi.zre import bounds, log, outputs
+from zambezi.zre.contact import endpoint_of, key_of, with_key
 from zambezi.zre.counters import Refusals
-from zambezi.zre.discovery import PORT, Broadcast, Discovery, MemoryDiscovery, MemoryNetwork
 from zambezi.zre.engine import Engine
 from zambezi.zre.errors import NodeStopped, ZreError
-from zambezi.zre.events import Event
-from zambezi.zre.interfaces import Interface
+from zambezi.zre.events import Enter, Event, Exit
+from zambezi.zre.hub import Hub
 from zambezi.zre.mailbox import Dealers
+from zambezi.zre.options import SMALL, NodeOptions
 from zambezi.zre.reach import Reach
 from zambezi.zre.reporter import Reporter
+from zambezi.zre.security import NodeSecurity
+from zambezi.zre.tuples import Tuples
+from zambezi.zre.whereabouts import Whereabouts
 
 _log: Final = logging.getLogger("zambezi.zre")
-EPHEMERAL: Final = "49152-65535"  # MBX-01
-# The node reads the list of interfaces once in so many intervals of beacons.
-LOOKS: Final = 3
 # When so many events wait for the program, the node reads nothing from its peers until the program has read half.
 EVENTS_WAITING: Final = 10_000
 _HEADING: Final = 512  # bytes of a WHISPER or SHOUT before its content, with the name of a group, and of encryption
-# The limits of sockets that receive nothing, or only logs.
-SMALL: Final = Limits(frame=1 << 16, message=1 << 16)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeOptions:
-    """The options of a node, under the names of the arguments of `Node`."""
-
-    uuid: UUID = field(default_factory=uuid4)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    groups: Iterable[str] = ()
-    dialect: str = "stable"
-    interface: str | Sequence[str] | None = None
-    beacon_port: int = PORT
-    port: int = 0
-    advertise: str = ""
-    seeds: Sequence[str] = ()
-    beacons: bool | None = None
-    network: MemoryNetwork | None = None
-    keys: KeyPair | None = None
-    interval: float = 1.0
-    evasive: float = 5.0
-    expired: float = 30.0
-    bound: Bound = field(default_factory=Bound)
-    max_peers: int = 10_000
-    max_strangers: int = 1_000
-    max_message: int = bounds.MESSAGE
-    log: bool = False
-
-    def __post_init__(self) -> None:
-        if self.seeds and self.network is not None:
-            raise ZreError(
-                "a node in a memory network finds its peers there: give it network=... or seeds=..., not both"
-            )
-        for name in ("interval", "evasive", "expired"):
-            if getattr(self, name) <= 0:
-                raise ZreError(f"{name} must be more than zero seconds, not {getattr(self, name)}")
-        if self.max_message < bounds.LEAST_MESSAGE:
-            raise ZreError(f"max_message must be at least {bounds.LEAST_MESSAGE} bytes, not {self.max_message}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,34 +65,44 @@ class NodeShell:
         self.on_moved: list[Callable[[], object]] = []
         self.stopping = False
         self.stopped = False
-        self.endpoint = ""
         self._alarm = Alarm(reactor, self._tick)
         self._goodbyes: list[bytes] = []
-        self._interfaces: list[Interface] = []
-        self._next_look = float("inf")  # at the interfaces
         # The seeds by their endpoints as sockets write them.
-        self._seeds = {str(endpoints.parse(seed)): seed for seed in options.seeds}
-        self._discovery = self._make_discovery()
-        security, guard = security_of(options.keys)
+        self._seeds = {str(endpoints.parse(endpoint_of(seed))): seed for seed in options.seeds}
+        self.security = security = NodeSecurity(options.keys, options.node_keys, options.allowed)
+        for contact in (*options.seeds, *options.gossip_connect):
+            security.client(contact)  # raises an error now if the contact has no key, but needs one
+        self._whereabouts = whereabouts = Whereabouts(reactor, options, self._datagram)
+        self.endpoint_for = whereabouts.endpoint_for
+        self.service_endpoint = whereabouts.service_endpoint
         identity = b"\x01" + options.uuid.bytes  # MBX-03
         # The mailbox gives its identity in the handshake: a node that has us as a seed then knows which node it found.
         size = options.max_message + _HEADING
         mailbox = Options(
             identity=identity,
-            security=security,
-            authenticator=guard,
+            security=security.server,
+            authenticator=security.authenticator,
             receive_bound=options.bound,
             limits=Limits(frame=size, message=size),
         )
-        self._router = Router(reactor, mailbox, chance, handover=True)
-        client = CurveClient(options.keys.public, options.keys) if options.keys else Null()
-        self._dealers = Dealers(
-            reactor, Options(identity=identity, security=client, send_bound=options.bound, limits=SMALL), chance
+        self._router = Router(reactor, mailbox, chance, handover=True, admits=self._admits)
+        # A seed that was down for a while is met soon after it is back.
+        backoff = Backoff(longest=max(0.1, min(10.0, options.evasive)))
+        dealer = Options(identity=identity, send_bound=options.bound, limits=SMALL, backoff=backoff)
+        self._dealers = Dealers(reactor, dealer, security.client, chance)
+        self._reach = Reach(
+            memory=options.network is not None,
+            scope=lambda: whereabouts.scope,
+            allows=security.allows if security.has_node_keys else None,
         )
-        self._reach = Reach(memory=options.network is not None)
         self._reporter = (
             Reporter(
-                options.uuid, reactor, Options(security=client, on_full="drop", limits=SMALL), self._accepts, chance
+                options.uuid,
+                reactor,
+                Options(on_full="drop", limits=SMALL),
+                security.client,
+                self._locate_service,
+                chance,
             )
             if options.log
             else None
@@ -148,6 +111,7 @@ class NodeShell:
         self._transports: list[Transport] = [socket.transport for socket in sockets if socket is not None]
         self._router.on_readable = self._mail
         self._dealers.on_lost = lambda key: reactor.call_soon(self._connection_lost, key)
+        self._dealers.on_reached = lambda key, identity: reactor.call_soon(self._mailbox_reached, key, identity)
         if self._seeds:
             self._dealers.on_attached = self._reached
         for transport in self._transports:
@@ -158,37 +122,52 @@ class NodeShell:
             self.endpoint_for,
             mailbox_at=options.network.mailbox_at if options.network else None,
             source_of=self._source_of,
-            accepts=self._reach.accepts,
-            proves=self._dealers.reached if options.keys else None,
+            connects_to_us=lambda key: b"\x01" + key in self._router.peers,
+            reach=self._reach,
+            is_connected=self._dealers.is_connected,
+            public_key=security.public_key,
+            key_of=self._key_of if security.has_node_keys else None,
+            proves=self._proves if security.is_encrypted else None,
             headers=options.headers,
             groups=options.groups,
             dialect=options.dialect,
             interval=options.interval,
             evasive=options.evasive,
             expired=options.expired,
-            gossip=bool(options.seeds) or options.beacons is False,
+            gossip=not options.sends_beacons or bool(options.seeds),
             max_peers=options.max_peers,
             max_strangers=options.max_strangers,
         )
         self._refusals = Refusals(self.engine.counters)
+        self._hub = self._make_hub(chance) if options.uses_zgossip else None
 
-    def _make_discovery(self) -> Discovery | None:
-        options = self.options
-        if options.network is not None:
-            return options.network.discovery()
-        self._interfaces = interfaces.choose(options.interface)
-        self._warn_if_alone()
-        # Seeds are for networks without broadcast, so a node with seeds sends beacons only if `beacons` says so.
-        if not (options.beacons if options.beacons is not None else not options.seeds):
-            return None
-        return Broadcast(self._interfaces, options.beacon_port)
+    def _make_hub(self, chance: random.Random | None) -> Hub:
+        """Return the connections by zgossip, which are not open yet."""
+        engine, security = self.engine, self.security
+        tuples = Tuples(
+            engine.uuid,
+            engine.counters,
+            most=min(self.options.max_peers, bounds.TUPLES),
+            grace=self.options.expired,
+            is_peer=lambda uuid: uuid.bytes in engine.peers and engine.peers[uuid.bytes].ready,
+        )
+        guarded = (security.server, security.authenticator)
+        hub = Hub(self.reactor, tuples, guarded, security.client, self._told, chance)
+        for transport in hub.transports:
+            transport.on_closed = self._closed
+        self._transports += hub.transports
+        return hub
 
-    def _warn_if_alone(self) -> None:
-        if self.options.interface in (None, "*") and all(one.where.is_loopback for one in self._interfaces):
-            _log.warning(
-                "no network but the loopback is up: the node finds only nodes of this machine, until another network "
-                "comes up; use interface='lo' if that is what you want"
-            )
+    def _told(self, uuid: UUID, contact: str, source: str) -> None:
+        """Meet a node of which a hub or a client told us."""
+        if not self.stopping:
+            self.engine.meetings.told(uuid, contact, source, self.reactor.time())
+            self._pump()
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint of the mailbox; empty before the start."""
+        return self._whereabouts.endpoint
 
     # The life of a node
 
@@ -198,26 +177,27 @@ class NodeShell:
             raise NodeStopped("the node was stopped, and cannot start again; make a new one")
         if self.endpoint:
             return
-        options = self.options
         now = self.reactor.time()
-        if isinstance(self._discovery, MemoryDiscovery):
-            port = options.port or 0xC000
-            network = self._discovery.network
-            self.endpoint = self._router.bind(network.mailbox_at(self._discovery.address, port))
-        else:
-            self.endpoint = self._router.bind(f"tcp://{self._host(self._interfaces)}:{options.port or EPHEMERAL}")
-            port = int(self.endpoint.rpartition(":")[2])
-            self._next_look = now + LOOKS * options.interval
-        if self._discovery is not None:
-            try:
-                self._discovery.start(self.reactor, self._datagram)
-            except ZreError:
-                self.crash()  # so that nothing stays open
-                raise
-        self.engine.start(port, now, beacons=self._discovery is not None)
-        for seed in options.seeds:
+        try:
+            port = self._whereabouts.open(self._router, now)
+            if self._hub is not None:
+                self._hub.open(self.options.gossip_bind, self.options.gossip_connect, self._contact())
+        except (ZreError, EndpointError):
+            self.crash()  # so that nothing stays open
+            raise
+        self.engine.start(port, now, beacons=self._whereabouts.has_beacons)
+        for seed in self.options.seeds:
             self.engine.rendezvous.add_seed(seed, now)
         self._pump()
+
+    def _contact(self) -> str:
+        """Return our contact, as zgossip tells it to all."""
+        return with_key(self.endpoint_for(""), self.security.public_key)
+
+    @property
+    def gossip_endpoint(self) -> str:
+        """The endpoint at which this node is a hub of zgossip; empty if it is none."""
+        return self._hub.endpoint if self._hub is not None else ""
 
     def stop(self, linger: float) -> None:
         """Say goodbye and close; `on_stopped` is called when everything is closed."""
@@ -245,6 +225,8 @@ class NodeShell:
 
     def _close(self, linger: float) -> None:
         self._alarm.end()
+        if self._hub is not None:
+            self._hub.end()
         for transport in self._transports:
             transport.close(linger)
 
@@ -255,10 +237,9 @@ class NodeShell:
     def _closed(self) -> None:
         if self.stopping and not self.stopped and all(transport.closed for transport in self._transports):
             self.stopped = True
-            if self._discovery is not None:
-                for goodbye in self._goodbyes:
-                    self._discovery.send(goodbye)
-                self._discovery.close()
+            for goodbye in self._goodbyes:
+                self._whereabouts.broadcast(goodbye)
+            self._whereabouts.close()
             self.on_stopped()
 
     # For the program
@@ -313,7 +294,7 @@ class NodeShell:
     def peers(self) -> list[PeerInfo]:
         """All peers that are ready now."""
         return [
-            PeerInfo(peer.uuid, peer.name, peer.endpoint, dict(peer.headers), frozenset(peer.groups))
+            PeerInfo(peer.uuid, peer.name, endpoint_of(peer.endpoint), dict(peer.headers), frozenset(peer.groups))
             for peer in self.engine.peers.values()
             if peer.ready
         ]
@@ -363,12 +344,27 @@ class NodeShell:
         if not self.stopping:
             now = self.reactor.time()
             try:
-                if now >= self._next_look:
+                if now >= self._whereabouts.next_look:
                     self._look_at_interfaces(now)
             finally:
                 self.engine.tick(now)
                 self._pump()
                 self._log_refusals(now)
+
+    def _look_at_interfaces(self, now: float) -> None:
+        """Move to the interfaces that are up now, if they are not the same as before."""
+        chosen = self._whereabouts.look(now)
+        if chosen is None:
+            return
+        before = self.engine.endpoints_told()
+        if self._whereabouts.move(self._router, chosen):
+            self.engine.move(self._whereabouts.port, before, now)
+            if self._hub is not None:
+                self._hub.publish(self._contact())
+            if self._reporter is not None:
+                self._reporter.reconnect()
+            for follow in list(self.on_moved):
+                follow()
 
     def _reached(self, peer: Peer) -> None:
         if peer.endpoint in self._seeds and not self.stopping:
@@ -377,16 +373,40 @@ class NodeShell:
 
     def _connection_lost(self, key: bytes) -> None:
         if not self.stopping:
-            self.engine.connection_lost(key)
+            self.engine.connection_lost(key, self.reactor.time())
             self._pump()
 
-    def _accepts(self, peer: UUID, endpoint: str) -> bool:
-        """Return whether we connect to a service at an endpoint that a peer named."""
-        return self._reach.accepts(endpoint, self._source_of(peer.bytes))
+    def _mailbox_reached(self, key: bytes, identity: bytes) -> None:
+        if not self.stopping:
+            self.engine.reached(key, identity, self.reactor.time())
+            self._pump()
+
+    def _locate_service(self, peer: UUID, endpoint: str) -> str:
+        """Return the contact to connect to for a service that a peer named; empty if it is refused."""
+        key = self._key_of(peer.bytes) if self.security.has_node_keys else b""
+        return self._reach.locate(with_key(endpoint, key), self._source_of(peer.bytes))
 
     def _source_of(self, key: bytes) -> str:
         peer = self._router.peers.get(b"\x01" + key)
         return peer.address if peer is not None else ""
+
+    def _key_of(self, key: bytes) -> bytes:
+        """Return the public key that a peer has proved to our mailbox; empty if it is not connected."""
+        peer = self._router.peers.get(b"\x01" + key)
+        return peer.key if peer is not None else b""
+
+    def _admits(self, connection: Peer, identity: bytes) -> bool:
+        """Return whether a connection may speak for a peer: it must have the key that the peer had in its HELLO."""
+        peer = self.engine.peers.get(identity[1:]) if self.security.has_node_keys else None
+        allowed = peer is None or not peer.ready or key_of(peer.endpoint) == connection.key
+        self.engine.counters.refused_keys += not allowed
+        return allowed
+
+    def _proves(self, key: bytes) -> bool:
+        """Return whether our encrypted connection to a peer has reached that peer."""
+        if self.security.has_node_keys:
+            return bool(self._key_of(key)) and self._dealers.proved_key(key) == self._key_of(key)
+        return self._dealers.reached(key)
 
     def _pump(self) -> None:
         """Do what the engine says."""
@@ -399,12 +419,13 @@ class NodeShell:
                         self.engine.unresponsive(output.peer)
                 elif isinstance(output, Event):
                     self.events.append(output)
+                    if self._hub is not None:
+                        self._note_for_hub(self._hub, output)
                     if self._reporter is not None:
                         self._reporter.note(output)
                     happened = True
                 elif isinstance(output, outputs.Broadcast):
-                    if self._discovery is not None:
-                        self._discovery.send(output.octets)
+                    self._whereabouts.broadcast(output.octets)
                 elif isinstance(output, outputs.Connect):
                     try:
                         dealers.open(output.peer, output.endpoint)
@@ -414,103 +435,15 @@ class NodeShell:
                     dealers.adopt(output.seed, output.peer)
                 else:
                     dealers.shut(output.peer)
-        self._alarm.set(min(self.engine.deadline, self._next_look))
+        self._alarm.set(min(self.engine.deadline, self._whereabouts.next_look))
         if happened:
             self.on_event()
 
-    # The address that a peer can reach
-
-    def endpoint_for(self, address: str) -> str:
-        """Return the endpoint of our mailbox that a peer at an address can reach."""
-        options = self.options
-        port = self.endpoint.rpartition(":")[2]
-        if isinstance(self._discovery, MemoryDiscovery):
-            return self.endpoint
-        if "://" in options.advertise:
-            return options.advertise
-        host = options.advertise or self._reachable(address)
-        return f"tcp://{host}:{port}"
-
-    def _reachable(self, address: str) -> str:
-        if _numeric(address):
-            for interface in self._interfaces:
-                if interface.reaches(address):
-                    return interface.address
-            if interfaces.several(self.options.interface):
-                # The mailbox is bound to all addresses, so the peer can use the one from which we reach the peer.
-                try:
-                    found = interfaces.local_address_for(address)
-                except OSError:  # the process is out of descriptors
-                    found = ""
-                if found and interfaces.fit_to_tell(found):
-                    return found
-        return self._interfaces[0].address
-
-    def _host(self, chosen: Sequence[Interface]) -> str:
-        """Return the host to which the mailbox is bound: the address of our interface, and no other."""
-        return "*" if interfaces.several(self.options.interface) else chosen[0].address
-
-    def _look_at_interfaces(self, now: float) -> None:
-        """Move to the interfaces that are up now, if they are not the same as before."""
-        self._next_look = now + LOOKS * self.options.interval
-        try:
-            found = interfaces.interfaces()
-        except OSError as error:
-            _log.warning("cannot list the interfaces of this machine, will try again: %s", error)
-            return
-        chosen = interfaces.follow(self.options.interface, self._interfaces, found)
-        if chosen == self._interfaces:
-            return
-        interfaces.routes_changed()
-        there, here = (", ".join(map(str, some)) for some in (self._interfaces, chosen))
-        try:
-            self._move(chosen, now)
-        except (EndpointError, ZreError, OSError) as error:
-            _log.warning("cannot move from %s to %s, will try again: %s", there, here, error)
-        else:
-            _log.info("moved from %s to %s; the mailbox is at %s", there, here, self.endpoint)
-            self._warn_if_alone()
-
-    def _move(self, chosen: list[Interface], now: float) -> None:
-        before = self.engine.endpoints_told()
-        endpoint = self._bind_at(self._host(chosen))
-        if self._discovery is not None:
-            discovery = Broadcast(chosen, self.options.beacon_port)
-            try:
-                discovery.start(self.reactor, self._datagram)
-            except ZreError:
-                if endpoint != self.endpoint:
-                    self._router.unbind(endpoint)
-                raise
-            self._discovery.close()
-            self._discovery = discovery
-        if endpoint != self.endpoint:
-            self._router.unbind(self.endpoint)  # connections stay
-            self.endpoint = endpoint
-        self._interfaces = chosen
-        self.engine.move(int(endpoint.rpartition(":")[2]), before, now)
-        if self._reporter is not None:
-            self._reporter.reconnect()
-        for follow in list(self.on_moved):
-            follow()
-
-    def _bind_at(self, host: str) -> str:
-        """Bind the mailbox to another host, to the same port if that is free; return the endpoint."""
-        bound, _, port = self.endpoint.rpartition(":")
-        if host == "*" or bound == f"tcp://{host}":
-            return self.endpoint
-        try:
-            return self._router.bind(f"tcp://{host}:{port}")
-        except EndpointError:
-            if self.options.port:
-                raise
-            return self._router.bind(f"tcp://{host}:{EPHEMERAL}")
-
-    def service_endpoint(self, name: str, ports: str) -> str:
-        """Return an endpoint to which a service of this node can bind, so that peers reach it like the mailbox."""
-        if isinstance(self._discovery, MemoryDiscovery):
-            return f"{self.endpoint}/{name}"
-        return f"tcp://{self._interfaces[0].address}:{ports}"
+    def _note_for_hub(self, hub: Hub, event: Event) -> None:
+        if isinstance(event, Enter):
+            hub.entered(event.peer)
+        elif isinstance(event, Exit):
+            hub.ended(event.peer)
 
     def _report(self, what: log.What, peer: UUID | None, text: str) -> None:
         if self._reporter is not None:
@@ -522,21 +455,6 @@ class NodeShell:
         return [
             ("peers", len(self.engine.peers), self.options.max_peers),
             ("events", len(self.events), EVENTS_WAITING),
+            *([("tuples", len(self._hub.tuples), bounds.TUPLES)] if self._hub is not None else []),
             ("octets, to a peer", transport.longest_queue, transport.send_bytes),
         ]
-
-
-def security_of(keys: KeyPair | None) -> tuple[CurveServer | Null, Authenticator | None]:
-    """Return the security of a server socket: with the keys of a mesh, only their holders can connect."""
-    if keys is None:
-        return Null(), None
-    return CurveServer(keys), Authenticator(keys={"mesh": keys.public})
-
-
-@lru_cache(maxsize=1024)
-def _numeric(address: str) -> bool:
-    try:
-        IPv4Address(address)
-    except ValueError:
-        return False
-    return True

@@ -22,8 +22,9 @@ from zambezi.zre.seeds import Seed, Seeds
 class Rendezvous:
     """The seeds, the gossip and the rounds of a node.
 
-    The engine lends it four of its own actions: `greet` sends our HELLO to a peer, `accepts` decides about an endpoint
-    that a peer named, `discover` meets a node that was found, and `let_go` ends a peer that said goodbye.
+    The engine lends it four of its own actions: `greet` sends our HELLO to a peer, `locate` returns the contact to
+    connect to for one that a peer named, `discover` meets a node that was found, and `let_go` ends a peer that said
+    goodbye.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class Rendezvous:
         encrypted: bool,
         period: float,
         greet: Callable[[Peer, float], None],
-        accepts: Callable[[bytes, str], bool],
+        locate: Callable[[bytes, str], str],
         discover: Callable[[UUID, str, float], None],
         let_go: Callable[[Peer], None],
     ) -> None:
@@ -50,7 +51,7 @@ class Rendezvous:
         self._out = out
         self._period = period
         self._greet = greet
-        self._accepts = accepts
+        self._locate = locate
         self._discover = discover
         self._let_go = let_go
 
@@ -94,10 +95,20 @@ class Rendezvous:
         if seed.answers == self._us or seed.answers in self._peers:
             self._settle(seed, seed.answers)
 
-    def met_otherwise(self, peer: Peer, endpoint: str) -> None:
-        """Close the DEALERs to seeds that are a peer which we met by other means; its HELLO named an endpoint."""
+    def parted(self, key: bytes, now: float) -> None:
+        """Greet the seeds whose node has gone, and in whose place another node answers."""
+        for seed in self.seeds:
+            if seed.key == key:
+                self._greet_seed(seed, now)
+
+    def met_otherwise(self, peer: Peer, endpoint: str, source: str) -> None:
+        """Close the DEALERs to seeds that are a peer which we met by other means.
+
+        The peer's HELLO named an endpoint, and came from the address `source`.
+        """
         for seed in self.seeds.unmet:
-            if seed.answers == peer.key or seed.endpoint in (peer.endpoint, endpoint):
+            is_there = not seed.answers and seed.is_at(endpoint, source)
+            if is_there or seed.answers == peer.key or seed.endpoint in (peer.endpoint, endpoint):
                 self._settle(seed, peer.key)
 
     def _settle(self, seed: Seed, key: bytes) -> None:
@@ -130,8 +141,8 @@ class Rendezvous:
         for entry in self.gossip.receive(teller, content):
             if not entry.endpoint:
                 self._let_go(teller)
-            elif entry.key not in self._peers and self._accepts(teller.key, entry.endpoint):
-                self._discover(UUID(bytes=entry.key), entry.endpoint, now)
+            elif entry.key not in self._peers and (contact := self._locate(teller.key, entry.endpoint)):
+                self._discover(UUID(bytes=entry.key), contact, now)
 
     def _tell(self, telling: Telling) -> None:
         self._out.send_all(telling.peers, lambda dialect: dialect.whisper(0, telling.content))

@@ -35,7 +35,8 @@ from zambezi.zmtp.testing import Simulation
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.errors import ZreError
 from zambezi.zre.events import Enter, Event, Exit, Shout, Whisper
-from zambezi.zre.node import NodeOptions, NodeShell
+from zambezi.zre.node import NodeShell
+from zambezi.zre.options import NodeOptions
 
 # So many nodes send a beacon every second. Four times as many send one every four seconds.
 _NODES_PER_SECOND: Final = 100

@@ -36,7 +36,8 @@ from zambezi.zre.events import Event, Join, Shout
 from zambezi.zre.face import DEFAULT_LINGER, NodeArguments, frames_of
 from zambezi.zre.log import SERVICE, Record
 from zambezi.zre.logservice import LogShell
-from zambezi.zre.node import NodeOptions, NodeShell, PeerInfo
+from zambezi.zre.node import NodeShell, PeerInfo
+from zambezi.zre.options import NodeOptions
 
 __all__ = ["Join", "LogService", "MemoryNetwork", "Node", "Shout"]
 
@@ -102,6 +103,11 @@ class Node:
     def endpoint(self) -> str:
         """The endpoint of the mailbox."""
         return self._shell.endpoint
+
+    @property
+    def gossip_endpoint(self) -> str:
+        """The endpoint at which this node is a hub of zgossip; empty if it is none."""
+        return self._shell.gossip_endpoint
 
     @property
     def peers(self) -> list[PeerInfo]:

@@ -102,6 +102,16 @@ class MCollectiveConfig:
     enabled: bool = _note("whether this service runs", True)
     endpoint: str = _note("the address to listen on", "tcp://127.0.0.1:61616")
     journal: list[str] = _note("topics (glob patterns) to journal in the stream `mcollective`", [])
+    max_queue: int = _note("the size of the messages that can wait for a client", 4 << 20, "octets", _LARGE)
+    reading_time: float = _note(
+        "the time in which a client must read half of a full queue, before it misses messages",
+        5.0,
+        "seconds",
+        (0, 3600),
+    )
+    max_reserve: int = _note(
+        "the maximum size of messages above the full queues of all clients", 64 << 20, "octets", _LARGE
+    )
     max_topics: int = _note("the maximum number of topics with subscribers", 100_000, bounds=_MANY)
     max_topics_per_client: int = _note("the maximum number of topics that a client subscribes to", 1_000, bounds=_MANY)
     max_topics_per_user: int = _note(
