@@ -122,6 +122,7 @@ class Ready:
     user: str
     version: tuple[int, int]
     properties: Mapping[str, bytes] = field(repr=False)
+    key: bytes = b""  # the public key whose secret the peer has, with CURVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +326,7 @@ class Connection:
             self.mechanism.user,
             self.peer_version,
             properties,
+            self.mechanism.peer_key,
         )
 
     def _traffic(self, data: bytes, now: float) -> list[Event]:
