@@ -100,9 +100,12 @@ def last_words(connection: Connection) -> str | None:
 def test_two_engines_meet_and_talk(mechanism: str) -> None:
     client, server = pair(mechanism)
     at_client, at_server = exchange(client, server)
-    assert only(at_client, Ready) == Ready("ROUTER", b"", "", (3, 1), client.mechanism.peer)
+    assert only(at_client, Ready) == Ready("ROUTER", b"", "", (3, 1), client.mechanism.peer, client.mechanism.peer_key)
     user = "" if mechanism == "NULL" else "ali"
-    assert only(at_server, Ready) == Ready("DEALER", b"me", user, (3, 1), server.mechanism.peer)
+    assert only(at_server, Ready) == Ready(
+        "DEALER", b"me", user, (3, 1), server.mechanism.peer, server.mechanism.peer_key
+    )
+    assert bool(client.mechanism.peer_key) == bool(server.mechanism.peer_key) == (mechanism == "CURVE")
     assert server.state is client.state is State.TRAFFIC
     messages: list[Message] = [b"one", (b"two", b""), b"three" * 100]
     expected = [[b"one"], [b"two", b""], [b"three" * 100]]

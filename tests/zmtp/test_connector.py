@@ -10,8 +10,10 @@ import pytest
 from tests.zmtp.stranger import Stranger, port_of
 from zambezi.zmtp.connection import Limits
 from zambezi.zmtp.events import Connected, HandshakeFailed, Retrying
+from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Dealer, Router
+from zambezi.zmtp.security import CurveClient, CurveServer
 from zambezi.zmtp.stream import StreamLink
 from zambezi.zmtp.testing import Simulation, closed, history, received
 
@@ -260,3 +262,28 @@ def test_a_unix_socket_with_a_full_backlog_is_tried_again(sim: Simulation, tmp_p
         assert client.transport.links
         client.close(0)
         first.close()
+
+
+def test_a_link_local_address_needs_an_interface_that_exists(sim: Simulation) -> None:
+    client = Dealer(sim, Options())
+    events = history(client)
+    client.connect("tcp://[fe80::1%nowhere]:5555")
+    sim.until(lambda: events)
+    assert isinstance(events[0], Retrying)
+    assert events[0].reason == "this machine has no interface nowhere"
+    client.close(0)
+
+
+def test_connections_of_one_socket_can_have_different_security(sim: Simulation) -> None:
+    ann, bob, client = KeyPair.generate(), KeyPair.generate(), KeyPair.generate()
+    hubs = [Router(sim, Options(security=CurveServer(pair))) for pair in (ann, bob)]
+    dealer = Dealer(sim, Options())
+    peers = [
+        dealer.transport.connect(hub.bind("tcp://127.0.0.1:*"), CurveClient(pair.public, client))
+        for hub, pair in zip(hubs, (ann, bob), strict=True)
+    ]
+    sim.until(lambda: all(peer.connected for peer in peers) and all(hub.peers for hub in hubs))
+    assert [peer.key for peer in peers] == [ann.public, bob.public]
+    assert {peer.key for hub in hubs for peer in hub.peers.values()} == {client.public}
+    for socket_ in (dealer, *hubs):
+        socket_.close(0)

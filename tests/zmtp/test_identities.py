@@ -69,3 +69,15 @@ def test_an_identity_belongs_to_a_user() -> None:
     for one in (again, eve):
         identities.remove(one)
     assert not identities._users
+
+
+def test_a_peer_with_another_key_does_not_take_over_an_identity() -> None:
+    identities = Identities(random.Random(1), handover=True)
+    ann, again, eve = peer(), peer(), peer()
+    ann.key = again.key = b"a" * 32
+    eve.key = b"e" * 32
+    assert identities.identify(ann, b"ann")
+    identities.add(ann)
+    assert not identities.identify(eve, b"ann")
+    assert ann.open
+    assert identities.identify(again, b"ann")

@@ -7,22 +7,36 @@ from uuid import UUID
 
 from tests.zmtp.stranger import Stranger
 from zambezi.wire import Message
+from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Dealer, Router
 from zambezi.zmtp.reactor import Reactor
+from zambezi.zmtp.security import CurveClient, CurveServer, Null
 from zambezi.zre.messages import Hello
 
 BOB = UUID(int=0x0B)
 
 
 class Puppet:
-    """A peer whose ROUTER is bound to `mailbox`, and whose DEALER is connected to the mailbox `target`."""
+    """A peer whose ROUTER is bound to `mailbox`, and whose DEALER is connected to the mailbox `target`.
 
-    def __init__(self, reactor: Reactor, mailbox: str, target: str, uuid: UUID = BOB) -> None:
+    With `keys` of its own, it uses CURVE, and knows the key of the target.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        mailbox: str,
+        target: str,
+        uuid: UUID = BOB,
+        keys: KeyPair | None = None,
+        target_key: bytes = b"",
+    ) -> None:
         self.uuid = uuid
-        self.router = Router(reactor, Options())
+        self.router = Router(reactor, Options(security=CurveServer(keys) if keys else Null()))
         self.endpoint = self.router.bind(mailbox)
-        self.dealer = Dealer(reactor, Options(identity=b"\x01" + uuid.bytes))
+        security = CurveClient(target_key, keys) if keys else Null()
+        self.dealer = Dealer(reactor, Options(identity=b"\x01" + uuid.bytes, security=security))
         self.dealer.connect(target)
 
     def say(self, message: Message) -> None:

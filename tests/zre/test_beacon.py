@@ -5,13 +5,13 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zambezi.zre.beacon import SIZE, Beacon
+from zambezi.zre.beacon import Beacon
 
 
 @given(st.uuids(), st.integers(0, 65535))
 def test_a_beacon_is_read_as_it_was_written(uuid: UUID, port: int) -> None:
     octets = Beacon(uuid, port).encode()
-    assert len(octets) == SIZE == 22
+    assert len(octets) == 22
     assert Beacon.decode(octets) == Beacon(uuid, port)
 
 

@@ -42,7 +42,7 @@ def test_every_option_can_be_given_and_is_explained() -> None:
     page = (ROOT / "docs" / "mesh.md").read_text()
     table = page[page.index("## Options of a node") :]
     names = " ".join(line.split("|")[1] for line in table.splitlines() if "|" in line)
-    explained = set(re.findall(r"`([a-z_]+)`", names))
+    explained = set(re.findall(r"`([a-z0-9_]+)`", names))
     assert explained == options
 
 

@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
-from ipaddress import IPv4Interface
+from ipaddress import IPv4Interface, IPv6Interface
 from types import SimpleNamespace
 
 import psutil
@@ -17,7 +17,7 @@ from zambezi.zre.interfaces import Interface, choose, fit_to_tell, follow, inter
 
 
 def interface(name: str, where: str, up: bool = True) -> Interface:
-    return Interface(name, IPv4Interface(where), up)
+    return Interface(name, IPv6Interface(where) if ":" in where else IPv4Interface(where), up)
 
 
 LO = interface("lo", "127.0.0.1/8")
@@ -25,6 +25,9 @@ ETH = interface("eth0", "10.0.0.5/24")
 WIFI = interface("wlan0", "192.168.1.5/24")
 LINE = interface("tun0", "10.8.0.5/32")
 DOCKER = interface("docker0", "172.17.0.1/16")
+LO_6 = interface("lo", "::1/128")
+GLOBAL_6 = interface("eth0", "fd00::5/64")
+LINK_6 = interface("eth0", "fe80::1/64")
 
 
 def down(one: Interface) -> Interface:
@@ -43,7 +46,9 @@ def test_the_interfaces_of_the_machine_are_read_without_link_local_addresses(mon
         "eth0": [
             entry(socket.AF_INET, "169.254.7.7", "255.255.0.0"),
             entry(socket.AF_INET, "10.0.0.5", "255.255.255.0"),
-            entry(socket.AF_INET6, "fe80::1", None),
+            entry(socket.AF_INET6, "fd00::5", "ffff:ffff:ffff:ffff::"),
+            entry(socket.AF_INET6, "fe80::1%eth0", "ffff:ffff:ffff:ffff::"),
+            entry(socket.AF_PACKET, "00:00:00:00:00:00", None),
         ],
         "off0": [entry(socket.AF_INET, "10.1.0.5", "255.255.255.0")],
         "tun0": [entry(socket.AF_INET, "10.8.0.5", None)],
@@ -52,9 +57,22 @@ def test_the_interfaces_of_the_machine_are_read_without_link_local_addresses(mon
     states = {name: SimpleNamespace(isup=name != "off0") for name in addresses}
     monkeypatch.setattr(psutil, "net_if_stats", lambda: states)
     found = interfaces()
-    assert found == [ETH, LO, interface("off0", "10.1.0.5/24"), LINE]
+    assert [one for one in found if not one.is_ipv6] == [ETH, LO, interface("off0", "10.1.0.5/24"), LINE]
+    assert [one for one in found if one.is_ipv6] == [GLOBAL_6, LINK_6, LO_6]
     assert [one.name for one in found if not one.up] == ["off0"]
     assert choose(None) == [ETH]
+    assert (
+        choose(None, ipv6=True)
+        == choose("eth0", ipv6=True)
+        == choose("fd00::5")
+        == choose("*", ipv6=True)
+        == [GLOBAL_6]
+    )
+    assert choose("fe80::1") == choose("fe80::1%eth0") == choose("fe80::1", ipv6=True) == [LINK_6]
+    assert choose("lo", ipv6=True) == choose("::1") == [LO_6]
+    assert choose(["eth0", "fe80::1"]) == [ETH, LINK_6]
+    with pytest.raises(ZreError, match=r"'tun0' is up with an IPv6 address; there are: eth0 \(fd00::5\)"):
+        choose("tun0", ipv6=True)
 
 
 def test_the_loopback_of_this_machine_is_there() -> None:
@@ -163,3 +181,34 @@ def test_the_address_that_leads_to_another_is_remembered_until_routes_change() -
     assert local_address_for.cache_info().currsize == 1
     module.routes_changed()
     assert local_address_for.cache_info().currsize == 0
+
+
+# IPv6
+
+
+def test_an_address_of_ipv6_is_told_with_its_interface_if_it_is_link_local() -> None:
+    assert (GLOBAL_6.address, LINK_6.address, LO_6.address) == ("fd00::5", "fe80::1%eth0", "::1")
+    assert str(LINK_6) == "eth0 (fe80::1)"
+    assert {one.broadcast for one in (GLOBAL_6, LINK_6, LO_6)} == {"ff02::1"}
+    assert [one.outside for one in (GLOBAL_6, LINK_6, LO_6)] == [True, True, False]
+
+
+def test_an_address_of_ipv6_is_reached_on_its_interface() -> None:
+    assert GLOBAL_6.reaches("fd00::9")
+    assert not GLOBAL_6.reaches("fd01::9")
+    assert not GLOBAL_6.reaches("10.0.0.9")
+    assert not ETH.reaches("fd00::9")
+    assert LINK_6.reaches("fe80::9%eth0")
+    assert GLOBAL_6.reaches("fe80::9%eth0")
+    assert not LINK_6.reaches("fe80::9%eth1")
+
+
+def test_a_global_address_is_preferred_and_one_of_each_interface_is_used() -> None:
+    other = interface("eth1", "fe80::2/64")
+    found = [ETH, LINK_6, GLOBAL_6, other, LO_6]
+    assert follow(None, (), found, True) == [GLOBAL_6]
+    assert follow("*", (), found, True) == [GLOBAL_6, other]
+    assert follow("eth1", (), found, True) == [other]
+    assert follow("eth0", [LINK_6], found, True) == [LINK_6]  # it is used already
+    assert follow(None, (), [ETH, LO_6], True) == [LO_6]
+    assert follow(None, (), found) == [ETH]

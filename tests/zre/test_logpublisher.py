@@ -7,6 +7,7 @@ import pytest
 
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Sub
+from zambezi.zmtp.security import Null
 from zambezi.zmtp.testing import Simulation, received
 from zambezi.zre.logpublisher import BACKLOG, LogPublisher
 
@@ -15,7 +16,7 @@ _names = count()
 
 @pytest.fixture
 def publisher(sim: Simulation) -> Iterator[LogPublisher]:
-    made = LogPublisher(sim, Options(on_full="drop"))
+    made = LogPublisher(sim, Options(on_full="drop"), lambda _: Null())
     yield made
     made.transport.close(0)
     sim.run()

@@ -7,6 +7,7 @@ import pytest
 from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.patterns import Router
+from zambezi.zmtp.security import Null
 from zambezi.zmtp.testing import Simulation, received
 from zambezi.zre.mailbox import Dealers
 
@@ -15,7 +16,7 @@ IDENTITY = b"\x01" + bytes(16)
 
 class Mailboxes:
     def __init__(self, sim: Simulation, bound: Bound) -> None:
-        self.dealers = Dealers(sim, Options(identity=IDENTITY, send_bound=bound))
+        self.dealers = Dealers(sim, Options(identity=IDENTITY, send_bound=bound), lambda _: Null())
         self.routers = [Router(sim, Options()) for _ in range(2)]
         self.endpoints = [router.bind(f"inproc://mailbox-{id(self)}-{n}") for n, router in enumerate(self.routers)]
 

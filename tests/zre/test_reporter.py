@@ -7,6 +7,7 @@ import pytest
 
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Sub
+from zambezi.zmtp.security import Null
 from zambezi.zmtp.testing import Simulation
 from zambezi.zre import events, log
 from zambezi.zre.reporter import Reporter
@@ -25,8 +26,12 @@ def service(sim: Simulation) -> Iterator[Sub]:
     sim.run()
 
 
-def accepts(_: UUID, endpoint: str) -> bool:
-    return endpoint.startswith("inproc://")
+def locate(_: UUID, endpoint: str) -> str:
+    return endpoint if endpoint.startswith("inproc://") else ""
+
+
+def security(_: str) -> Null:
+    return Null()
 
 
 def enters(peer: UUID, endpoint: str = SERVICE) -> events.Enter:
@@ -46,7 +51,7 @@ def heard(sim: Simulation, service: Sub) -> list[tuple[str, int, str]]:
 
 
 def test_every_event_is_reported_and_a_service_hears_of_its_own_enter(sim: Simulation, service: Sub) -> None:
-    reporter = Reporter(ANN, sim, Options(), accepts)
+    reporter = Reporter(ANN, sim, Options(), security, locate)
     reporter.report(log.What.JOIN, None, "unheard")
     reporter.note(enters(BOB))
     reporter.note(events.Whisper(EVE, "eve", (b"secret",)))
@@ -64,7 +69,7 @@ def test_every_event_is_reported_and_a_service_hears_of_its_own_enter(sim: Simul
 
 
 def test_one_service_of_two_peers_gets_each_log_once_and_until_both_are_gone(sim: Simulation, service: Sub) -> None:
-    reporter = Reporter(ANN, sim, Options(), accepts)
+    reporter = Reporter(ANN, sim, Options(), security, locate)
     reporter.note(enters(BOB))
     reporter.note(enters(EVE))
     assert len(heard(sim, service)) == 2
@@ -78,7 +83,7 @@ def test_one_service_of_two_peers_gets_each_log_once_and_until_both_are_gone(sim
 
 
 def test_a_peer_that_offers_nonsense_offers_no_service(sim: Simulation, service: Sub) -> None:
-    reporter = Reporter(ANN, sim, Options(), accepts)
+    reporter = Reporter(ANN, sim, Options(), security, locate)
     reporter.note(enters(BOB, "nonsense"))
     reporter.note(enters(EVE, ""))
     reporter.report(log.What.JOIN, None, "A")
@@ -87,14 +92,14 @@ def test_a_peer_that_offers_nonsense_offers_no_service(sim: Simulation, service:
 
 
 def test_a_service_at_an_endpoint_that_the_node_does_not_accept_is_no_service(sim: Simulation, service: Sub) -> None:
-    reporter = Reporter(ANN, sim, Options(), accepts)
+    reporter = Reporter(ANN, sim, Options(), security, locate)
     reporter.note(enters(BOB, "ipc:///run/docker.sock"))
     reporter.report(log.What.JOIN, None, "A")
     assert not reporter.transport.connectors
 
 
 def test_a_node_that_moved_connects_to_its_services_again(sim: Simulation, service: Sub) -> None:
-    reporter = Reporter(ANN, sim, Options(), accepts)
+    reporter = Reporter(ANN, sim, Options(), security, locate)
     reporter.note(enters(BOB))
     assert len(heard(sim, service)) == 1
     reporter.reconnect()

@@ -122,6 +122,7 @@ class Ready:
     user: str
     version: tuple[int, int]
     properties: Mapping[str, bytes] = field(repr=False)
+    key: bytes = b""  # the public key whose secret the peer has, with CURVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +203,7 @@ class Connection:
         admit: Callable[[Mapping[str, bytes]], None] | None = None,
         multipart: bool = True,
         accepted: bool = False,
+        properties: Mapping[str, bytes] | None = None,
     ) -> None:
         self.socket_type = socket_type
         self.state = State.GREETING
@@ -212,6 +214,8 @@ class Connection:
         metadata = {commands.SOCKET_TYPE: socket_type.encode("ascii")}
         if socket_type in _WITH_IDENTITY:
             metadata[commands.IDENTITY] = identity
+        if properties:
+            metadata.update(properties)
         self.mechanism = (security or Null()).mechanism(Terms(metadata, address, authenticator, self._limits.message))
         self.mechanism.check = self._check_metadata
         self._publishes = socket_type in _PUBLISHERS
@@ -322,6 +326,7 @@ class Connection:
             self.mechanism.user,
             self.peer_version,
             properties,
+            self.mechanism.peer_key,
         )
 
     def _traffic(self, data: bytes, now: float) -> list[Event]:

@@ -8,11 +8,12 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from zambezi.zmtp import memory
-from zambezi.zmtp.endpoint import Inproc, Ipc, Tcp
+from zambezi.zmtp.endpoint import Inproc, Ipc, Tcp, host_in
 from zambezi.zmtp.listener import send_at_once
 from zambezi.zmtp.memory import MemoryLink
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Addresses, Timer
+from zambezi.zmtp.security import Security
 from zambezi.zmtp.stream import StreamLink
 
 if TYPE_CHECKING:
@@ -73,11 +74,12 @@ class Connector:
 class StreamConnector(Connector):
     """A connector for TCP ports and Unix sockets."""
 
-    __slots__ = ("_candidates", "_sock", "_target", "_timeout")
+    __slots__ = ("_candidates", "_security", "_sock", "_target", "_timeout")
 
-    def __init__(self, transport: Transport, endpoint: Tcp | Ipc) -> None:
+    def __init__(self, transport: Transport, endpoint: Tcp | Ipc, security: Security | None = None) -> None:
         super().__init__(transport, str(endpoint))
         self._target = endpoint
+        self._security = security
         self._sock: socket.socket | None = None
         self._timeout: Timer | None = None
         self._candidates: list[tuple[int, Any]] = []
@@ -87,8 +89,11 @@ class StreamConnector(Connector):
         if isinstance(target, Ipc):
             self._candidates = [(socket.AF_UNIX, target.address)]
         elif target.numeric:
-            family = socket.AF_INET6 if ":" in target.host else socket.AF_INET
-            self._candidates = [(family, (target.host, target.first))]
+            try:
+                self._candidates = [_numeric(target)]
+            except OSError:
+                self.again(f"this machine has no interface {target.host.partition('%')[2]}")
+                return
         else:
             self.transport.reactor.resolve(target.host, target.first, self._resolved)
             return
@@ -176,8 +181,8 @@ class StreamConnector(Connector):
             self._next("connection refused" if name else "the connection ended at once")
             return
         self._candidates = []
-        address = str(name[0]) if isinstance(name, tuple) else ""
-        connection = self.transport.connection(address)
+        address = host_in(name)
+        connection = self.transport.connection(address, self._security)
         StreamLink(self.transport, sock, connection, self.endpoint, address, self.peer).call()
 
     def close(self) -> None:
@@ -201,13 +206,27 @@ class MemoryConnector(Connector):
         if listener is not None:
             link = MemoryLink(self.transport, self.peer, self.endpoint)
             transport = self.transport
+            options = transport.options
             listener.transport.reactor.call_soon(
-                listener.accept, link, transport.socket_type, transport.options.identity
+                listener.accept, link, transport.socket_type, options.identity, options.properties
             )
 
     def close(self) -> None:
         super().close()
         memory.forget(self._name, self)
+
+
+def _numeric(target: Tcp) -> tuple[int, Any]:
+    """Return the family and the address of a host that is a number.
+
+    A link-local address of IPv6 means nothing without its interface, as in fe80::1%eth0. Raise `OSError` if there is
+    no such interface now.
+    """
+    host, _, scope = target.host.partition("%")
+    if ":" not in host:
+        return socket.AF_INET, (host, target.first)
+    index = int(scope) if scope.isdecimal() else socket.if_nametoindex(scope) if scope else 0
+    return socket.AF_INET6, (host, target.first, 0, index)
 
 
 def _peer_name(sock: socket.socket) -> Any:

@@ -223,6 +223,11 @@ class CurveClient(_Curve):
         self._server = server_key
         self._short_public, self._short_secret = crypto_box_keypair()
 
+    @property
+    def peer_key(self) -> bytes:
+        """The public key of the server: without its secret, the server could not have answered."""
+        return self._server
+
     def begin(self) -> bytes:
         nonce = self._next_nonce()
         box = _box(bytes(64), b"CurveZMQHELLO---" + nonce, self._server, self._short_secret)

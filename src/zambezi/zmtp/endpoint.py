@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import socket
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from zambezi.zmtp.errors import EndpointError
 
@@ -104,6 +105,25 @@ def _tcp(text: str, rest: str, binding: bool) -> Tcp:
     if not binding and (first != last or not first or host in ("0.0.0.0", "::")):
         raise EndpointError(f"{text!r} is an endpoint for bind only; connect needs one host and one port")
     return Tcp(host, first, last)
+
+
+def host_in(address: Any) -> str:
+    """Return the host in an address that the kernel gave; a link-local one of IPv6 with its interface.
+
+    >>> host_in(("10.0.0.7", 5555)), host_in("/run/socket")
+    ('10.0.0.7', '')
+    """
+    if not isinstance(address, tuple):
+        return ""
+    host = str(address[0])
+    return f"{host}%{_interface(address[3])}" if len(address) == 4 and address[3] else host
+
+
+def _interface(index: int) -> str:
+    try:
+        return socket.if_indextoname(index)
+    except OSError:  # it is gone
+        return str(index)
 
 
 @lru_cache(maxsize=1024)

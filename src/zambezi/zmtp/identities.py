@@ -15,8 +15,8 @@ class Identities:
     """The peers of a socket, each with an identity of its own.
 
     If a second peer claims an identity that is in use, it is refused, or, with `handover`, it gets the identity and the
-    older connection is ended. With `by_user`, each user has identities of its own: two users can claim the same one,
-    and neither takes over the identity of the other.
+    older connection is ended, unless that one proved another key (CURVE). With `by_user`, each user has identities of
+    its own: two users can claim the same one, and neither takes over the identity of the other.
     """
 
     def __init__(self, chance: random.Random, handover: bool = False, by_user: bool = False) -> None:
@@ -48,7 +48,7 @@ class Identities:
             identity = b"\0" + self._next.to_bytes(4, "big")
         before = self.of(peer.user).get(identity)
         if before is not None and before is not peer:
-            if not self._handover:
+            if not self._handover or before.key != peer.key:
                 return False
             before.abort("its identity was taken over by a newer connection")
         peer.identity = identity

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from zambezi.zmtp.endpoint import Ipc, Tcp
+from zambezi.zmtp.endpoint import Ipc, Tcp, host_in
 from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Timer
@@ -52,8 +52,7 @@ class StreamListener:
                 self._transport.refused(self.endpoint, "", f"cannot accept: {error.strerror}")
                 self._rest()
                 return
-            address = str(name[0]) if isinstance(name, tuple) else ""
-            self._accept(sock, address, usable)
+            self._accept(sock, host_in(name), usable)
 
     def _rest(self) -> None:
         reactor = self._transport.reactor
@@ -145,7 +144,7 @@ def _bind_tcp(transport: Transport, endpoint: Tcp) -> tuple[socket.socket, str, 
             advice = "; is another program using it?" if error.errno == errno.EADDRINUSE else ""
             raise EndpointError(f"cannot bind {endpoint}: {error.strerror}{advice}") from error
         bound = sock.getsockname()
-        return sock, str(Tcp(str(bound[0]), int(bound[1]), int(bound[1]))), None
+        return sock, str(Tcp(host_in(bound), int(bound[1]), int(bound[1]))), None
     raise EndpointError(f"cannot bind {endpoint}: every port of the range is in use")
 
 

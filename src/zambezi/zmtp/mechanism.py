@@ -100,6 +100,11 @@ class Mechanism:
         """Whether the handshake is over."""
         return self.state == "complete"
 
+    @property
+    def peer_key(self) -> bytes:
+        """The public key whose secret the peer has proved to have; empty if this mechanism proves none."""
+        return self.claim.key if self.claim is not None else b""
+
     def begin(self) -> bytes | None:
         """Return the first command of this side, or None if the peer begins."""
         return None

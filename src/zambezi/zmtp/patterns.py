@@ -202,7 +202,10 @@ class Dealer(Pattern):
 
 
 class Router(Pattern):
-    """ROUTER: the first frame of a message is the identity of the peer that it goes to, or comes from."""
+    """ROUTER: the first frame of a message is the identity of the peer that it goes to, or comes from.
+
+    `admits` returns whether a peer may have the identity that it claims.
+    """
 
     socket_type = "ROUTER"
 
@@ -213,16 +216,20 @@ class Router(Pattern):
         chance: random.Random | None = None,
         unroutable: Unroutables = "drop",
         handover: bool = False,
+        admits: Callable[[Peer, bytes], bool] | None = None,
     ) -> None:
         if unroutable not in ("drop", "error"):
             raise ZmtpError(f"unroutable must be 'drop' or 'error', not {unroutable!r}")
         self._unroutable = unroutable
+        self._admits = admits
         self._identities = Identities(chance or CHANCE, handover)
         self.peers = self._identities.peers
         super().__init__(reactor, options, chance, admit=self._identities.admit, identify=self._identify)
 
     def _identify(self, peer: Peer, claimed: bytes) -> bool:
         before = peer.identity
+        if self._admits is not None and not self._admits(peer, claimed):
+            return False
         if not self._identities.identify(peer, claimed):
             return False
         if before != peer.identity:

@@ -26,6 +26,7 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from zambezi.zmtp import endpoint as endpoints
+from zambezi.zmtp.commands import application_properties
 from zambezi.zmtp.connection import Connection, Ready, Subscription
 from zambezi.zmtp.connector import Connector, MemoryConnector, StreamConnector
 from zambezi.zmtp.doorstep import Doorstep
@@ -49,6 +50,7 @@ from zambezi.zmtp.options import Options
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor, Timer
 from zambezi.zmtp.refusals import KeyLog, RefusalLog
+from zambezi.zmtp.security import Security
 from zambezi.zmtp.stream import Farewell, StreamLink
 
 AnyLink: TypeAlias = StreamLink | MemoryLink
@@ -175,10 +177,17 @@ class Transport:
         for endpoint in list(self.listeners):
             self.unbind(endpoint)
 
-    def connect(self, text: str) -> Peer:
-        """Return a peer; connect to it in the background, and reconnect until the peer is closed."""
+    def connect(self, text: str, security: Security | None = None) -> Peer:
+        """Return a peer; connect to it in the background, and reconnect until the peer is closed.
+
+        `security` is that of the socket, unless this connection has its own.
+        """
         endpoint = endpoints.parse(text)
-        connector = MemoryConnector(self, endpoint) if isinstance(endpoint, Inproc) else StreamConnector(self, endpoint)
+        connector = (
+            MemoryConnector(self, endpoint)
+            if isinstance(endpoint, Inproc)
+            else StreamConnector(self, endpoint, security)
+        )
         self.connectors[connector.peer] = connector
         connector.attempt()
         return connector.peer
@@ -212,7 +221,7 @@ class Transport:
         if isinstance(event, KeyRefused):
             if self._refused_keys is None:
                 self._refused_keys = KeyLog(self.reactor, partial(_log.info, "%s"))
-            self._refused_keys.add(event.key, str(event))
+            self._refused_keys.add(event.key, f"a peer at {event.address} is refused: {event.reason}")
         elif isinstance(event, HandshakeFailed | Refused):
             self.log_refusal(str(event))
         else:
@@ -243,14 +252,14 @@ class Transport:
 
     # For links, listeners and connectors
 
-    def connection(self, address: str, accepted: bool = False) -> Connection:
+    def connection(self, address: str, security: Security | None = None, accepted: bool = False) -> Connection:
         """Return a new engine for one connection, which this side accepted or made."""
         options = self.options
         return Connection(
             self.socket_type,
             self.reactor.time(),
             identity=options.identity,
-            security=options.security,
+            security=security or options.security,
             authenticator=options.authenticator,
             address=address,
             limits=options.limits,
@@ -258,6 +267,7 @@ class Transport:
             admit=self._admit,
             multipart=self._multipart,
             accepted=accepted,
+            properties=options.properties,
         )
 
     def link_ready(self, link: AnyLink, ready: Ready) -> None:
@@ -268,6 +278,8 @@ class Transport:
             connector.established()
         peer.address = link.address
         peer.user = ready.user
+        peer.properties = application_properties(ready.properties)
+        peer.key = ready.key
         if self._identify is None:
             peer.identity = ready.identity
         elif not self._identify(peer, ready.identity):

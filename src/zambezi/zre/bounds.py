@@ -16,4 +16,5 @@ GROUPS: Final = 1_000  # of a peer
 ITEM: Final = 64  # bytes that one group or header costs besides its text
 PEER: Final = HELLO + ITEM * (HEADERS + GROUPS)  # bytes of the groups and headers of one peer,
 PEERS: Final = 64 << 20  # and of all peers of a node
+TUPLES: Final = 10_000  # of zgossip in a table
 GOSSIP: Final = 1_000  # entries in one WHISPER

@@ -22,7 +22,12 @@ class Counters:
     refused_peers: int = 0  # a node that greeted us, above `max_peers`
     refused_hellos: int = 0  # a HELLO that is too large, or has too many groups or headers
     refused_endpoints: int = 0  # an endpoint in HELLO or gossip to which we do not connect
+    refused_claims: int = 0  # a node at an endpoint that another peer has, which answers there
     refused_groups: int = 0  # a JOIN of a peer that is in too many groups
+    refused_keys: int = 0  # a node whose key is not allowed, or not the one that it proves
+    other_beacons: int = 0  # a beacon with a key, if our node has none of its own, or one without a key
+    bad_tuples: int = 0  # a message of zgossip that is malformed, or not the tuple of a node
+    refused_tuples: int = 0  # a tuple above the bound, or one that another link told differently
     unproved_beacons: int = 0  # the goodbye or the move of a peer by a beacon, in a mesh with keys
 
 
@@ -65,6 +70,10 @@ _REFUSALS: Final = {
     "refused_peers": "refused nodes that greeted us",
     "refused_hellos": "refused HELLOs",
     "refused_endpoints": "refused endpoints",
+    "refused_claims": "refused nodes at the endpoint of another peer",
     "refused_groups": "refused groups",
+    "refused_keys": "refused keys",
+    "other_beacons": "beacons of nodes with other security",
+    "refused_tuples": "refused tuples of zgossip",
     "unproved_beacons": "beacons without proof that say that a peer left or moved",
 }

@@ -1,4 +1,4 @@
-"""Discovery: how beacons travel, by UDP broadcast or in memory. A node with seeds needs neither."""
+"""Discovery: how beacons travel, by UDP or in memory. A node with seeds or zgossip needs neither."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import contextlib
 import itertools
 import socket
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeAlias
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
 
 from zambezi.zmtp.reactor import Reactor
+from zambezi.zre import datagrams
 from zambezi.zre.errors import ZreError
 from zambezi.zre.interfaces import Interface
 
@@ -25,48 +27,48 @@ class Discovery(Protocol):
 
 
 class Broadcast:
-    """Beacons by UDP broadcast on one or more interfaces. Any number of nodes on a host can share the port."""
+    """Beacons on one or more interfaces. Any number of nodes on a host can share the port.
+
+    Beacons go out by UDP broadcast on IPv4, and to the multicast group of all nodes on IPv6, as those of Zyre do.
+    """
 
     def __init__(self, interfaces: Sequence[Interface], port: int = PORT) -> None:
         self._interfaces = list(interfaces)
         self._port = port
-        self._senders: list[tuple[socket.socket, tuple[str, int]]] = []
-        self._listener: socket.socket | None = None
+        self._senders: list[tuple[socket.socket, Any]] = []
+        self._listeners: list[socket.socket] = []
+        self._indexes: set[int] = set()  # the numbers of the interfaces with IPv6
         self._reactor: Reactor | None = None
         self._receive: Receive = lambda *_: None
 
     def start(self, reactor: Reactor, receive: Receive) -> None:
         self._reactor = reactor
         self._receive = receive
-        listener = None
+        chosen = self._interfaces
         try:
-            listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            listener.setblocking(False)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            listener.bind(("", self._port))
-            for interface in self._interfaces:
-                self._senders.append((_sender(interface), (interface.broadcast, self._port)))
+            self._indexes = {datagrams.index_of(one) for one in chosen if one.is_ipv6}
+            if not all(one.is_ipv6 for one in chosen):
+                self._listen(datagrams.listen_4(self._port))
+            if self._indexes:
+                self._listen(datagrams.listen_6(self._port, self._indexes))
+            for one in chosen:
+                self._senders.append((datagrams.sender(one), datagrams.target(one, self._port)))
         except OSError as error:
-            if listener is not None:
-                listener.close()
             self.close()
             raise ZreError(f"cannot use UDP port {self._port} for beacons: {error.strerror}") from error
-        self._listener = listener
-        reactor.add_reader(listener, self._readable)
 
-    def _readable(self) -> None:
-        listener = self._listener
-        if listener is None:
-            return
+    def _listen(self, listener: socket.socket) -> None:
+        assert self._reactor is not None
+        self._listeners.append(listener)
+        self._reactor.add_reader(listener, partial(self._readable, listener))
+
+    def _readable(self, listener: socket.socket) -> None:
         for _ in range(100):  # so that a flood of datagrams does not stop the event loop
             try:
-                octets, (address, _port) = listener.recvfrom(64)
-            except (BlockingIOError, InterruptedError):
+                octets, address, index = datagrams.receive(listener)
+            except OSError:  # there is no other one
                 return
-            except OSError:
-                return
-            if any(interface.reaches(address) for interface in self._interfaces):
+            if index in self._indexes if index else any(one.reaches(address) for one in self._interfaces):
                 self._receive(octets, address)
 
     def send(self, octets: bytes) -> None:
@@ -79,21 +81,10 @@ class Broadcast:
         for sender, _ in self._senders:
             sender.close()
         self._senders.clear()
-        if self._listener is not None and self._reactor is not None:
-            self._reactor.release(self._listener)
-            self._listener = None
-
-
-def _sender(interface: Interface) -> socket.socket:
-    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        sender.setblocking(False)
-        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-        sender.bind((interface.address, 0))
-    except OSError:
-        sender.close()
-        raise
-    return sender
+        for listener in self._listeners:
+            if self._reactor is not None:
+                self._reactor.release(listener)
+        self._listeners.clear()
 
 
 class MemoryNetwork:

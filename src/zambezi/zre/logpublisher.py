@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Pub
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
+from zambezi.zmtp.security import Security
 from zambezi.zmtp.transport import Transport
+from zambezi.zre.contact import endpoint_of
 
 BACKLOG: Final = 500
 
@@ -23,10 +26,17 @@ BACKLOG: Final = 500
 class LogPublisher:
     """A PUB that keeps logs for services that have not subscribed yet."""
 
-    def __init__(self, reactor: Reactor, options: Options, chance: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        options: Options,
+        security_for: Callable[[str], Security],
+        chance: random.Random | None = None,
+    ) -> None:
         self._pub = Pub(reactor, options, chance)
         self._pub.on_subscribed = self._subscribed
         self._pub.on_unsubscribed = self._unsubscribed
+        self._security_for = security_for
         self._backlogs: dict[Peer, deque[bytes]] = {}
 
     @property
@@ -34,12 +44,14 @@ class LogPublisher:
         """The connections to the services."""
         return self._pub.transport
 
-    def connect(self, endpoint: str) -> None:
-        """Report to the service at an endpoint from now on."""
-        self._backlogs[self._pub.connect(endpoint)] = deque(maxlen=BACKLOG)
+    def connect(self, contact: str) -> None:
+        """Report to the service with a contact from now on."""
+        peer = self.transport.connect(endpoint_of(contact), self._security_for(contact))
+        self._backlogs[peer] = deque(maxlen=BACKLOG)
 
-    def disconnect(self, endpoint: str) -> None:
-        """Stop reporting to the service at an endpoint."""
+    def disconnect(self, contact: str) -> None:
+        """Stop reporting to the service with a contact."""
+        endpoint = endpoint_of(contact)
         self._backlogs.pop(self.transport.connected_to(endpoint), None)
         self._pub.disconnect(endpoint, 0)
 

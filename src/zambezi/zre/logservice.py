@@ -11,7 +11,7 @@ from zambezi.zmtp.patterns import Sub
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zre.log import SERVICE, Record, read
 from zambezi.zre.node import NodeShell
-from zambezi.zre.options import SMALL, security_of
+from zambezi.zre.options import SMALL
 from zambezi.zre.whereabouts import EPHEMERAL
 
 
@@ -19,7 +19,7 @@ class LogShell:
     """Collects the logs of a mesh for a node that announces the service."""
 
     def __init__(self, reactor: Reactor, node: NodeShell) -> None:
-        security, guard = security_of(node.options.keys)
+        security, guard = node.security.server, node.security.authenticator
         self.records: deque[Record] = deque()
         self.discarded = 0
         self._reactor = reactor

@@ -4,8 +4,10 @@ A beacon proves nothing: any host can send one, with any UUID, from any address.
 the word of the node that it names, as 36/ZRE says. In a mesh with keys only the encrypted connections count:
 
 - A beacon can make us connect to a node that is not a peer, and no more. `Peers` bounds how many nodes, and how often.
-- It never ends a peer, never moves it, and is no sign of life. A peer says goodbye, moves and answers PINGs on its
-  encrypted connections; a peer that does none of these expires.
+- It never moves a peer, and is no sign of life. A peer says goodbye, moves and answers PINGs on its encrypted
+  connections; a peer that does none of these expires.
+- It never ends a peer whose mailbox is open. A beacon that says goodbye ends a peer only if our connection to the
+  mailbox is down, or is lost within the next `evasive` seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from zambezi.zre.beacon import Beacon
+from zambezi.zre.contact import with_key
 from zambezi.zre.counters import Counters
 from zambezi.zre.peer import Peer
 
@@ -21,7 +24,9 @@ class Lookout:
     """Receives beacons for an engine, which lends four of its own actions.
 
     `meet` meets a node that we found, `replace` ends a peer and meets it elsewhere, `regreet` connects again to a node
-    that has not answered, at another endpoint, and `let_go` ends a peer that leaves.
+    that has not answered, at another endpoint, and `let_go` ends a peer that leaves. `is_connected` returns whether our
+    connection to a peer is up. If nodes have keys of their own (`keyed`), only beacons with keys count, else only those
+    without.
     """
 
     def __init__(
@@ -31,6 +36,8 @@ class Lookout:
         counters: Counters,
         *,
         encrypted: bool,
+        keyed: bool,
+        is_connected: Callable[[bytes], bool],
         interval: float,
         evasive: float,
         mailbox_at: Callable[[str, int], str],
@@ -43,6 +50,8 @@ class Lookout:
         self._peers = peers
         self._counters = counters
         self._encrypted = encrypted
+        self._keyed = keyed
+        self._is_connected = is_connected
         self._interval = interval
         self._evasive = evasive
         self._mailbox_at = mailbox_at
@@ -63,9 +72,11 @@ class Lookout:
             self._counters.bad_beacons += 1
         elif beacon.uuid.bytes == self._us:  # BCN-05
             return
+        elif bool(beacon.key) != self._keyed:
+            self._counters.other_beacons += 1
         elif peer is None:
             if beacon.port:
-                self._meet(beacon.uuid.bytes, self._mailbox_at(address, beacon.port), now)  # BCN-06
+                self._meet(beacon.uuid.bytes, self._contact_of(beacon, address), now)  # BCN-06
         elif self._encrypted:
             self._receive_unproved(peer, beacon, octets, address, now)
         elif not beacon.port:
@@ -73,8 +84,16 @@ class Lookout:
         else:
             self._receive_known(peer, beacon, octets, address, now)
 
+    def contact_by_beacon(self, peer: Peer) -> str:
+        """Return the contact of a peer by its last beacon; the one that we know if it sent none."""
+        beacon = Beacon.decode(peer.beacon)
+        return self._contact_of(beacon, peer.address) if beacon is not None else peer.endpoint
+
+    def _contact_of(self, beacon: Beacon, address: str) -> str:
+        return with_key(self._mailbox_at(address, beacon.port), beacon.key)
+
     def _receive_known(self, peer: Peer, beacon: Beacon, octets: bytes, address: str, now: float) -> None:
-        endpoint = self._mailbox_at(address, beacon.port)
+        endpoint = self._contact_of(beacon, address)
         if peer.port not in (None, beacon.port):
             # Another mailbox: it restarted. But a beacon that was under way when it greeted us says nothing new.
             if now - peer.greeted >= self._interval:
@@ -92,7 +111,7 @@ class Lookout:
 
     def _receive_unproved(self, peer: Peer, beacon: Beacon, octets: bytes, address: str, now: float) -> None:
         """Receive a beacon in a mesh with keys, in the name of a node that we know."""
-        endpoint = self._mailbox_at(address, beacon.port)
+        endpoint = self._contact_of(beacon, address)
         if beacon.port and endpoint == peer.endpoint:
             peer.beacon, peer.address = octets, address
             if not peer.ready:
@@ -100,10 +119,18 @@ class Lookout:
         elif peer.ready:
             # A beacon with the port of its mailbox comes from a second network that the peer shares with us.
             self._counters.unproved_beacons += beacon.port != peer.port
+            if not beacon.port:
+                self._receive_unproved_goodbye(peer, now)
         elif beacon.port and now - peer.greeted >= self._evasive:
             # No node answered at the endpoint of the last beacon, which can have been forged: try this one.
             peer.beacon, peer.address = octets, address
             self._regreet(peer, endpoint, now)
+
+    def _receive_unproved_goodbye(self, peer: Peer, now: float) -> None:
+        """Let a peer go if its mailbox is closed, now or soon: Zyre has no other goodbye in a mesh with beacons."""
+        peer.farewell = now + self._evasive
+        if not self._is_connected(peer.key):
+            self._let_go(peer)
 
 
 def _note(peer: Peer, octets: bytes, address: str, now: float) -> None:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from zambezi.zmtp import endpoint as endpoints
 from zambezi.zmtp.alarm import Alarm
+from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Limits
 from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.frames import FRAME_COST, Batch
@@ -19,17 +20,20 @@ from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Router
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
-from zambezi.zmtp.security import CurveClient, Null
 from zambezi.zmtp.transport import Transport
-from zambezi.zre import log, outputs
+from zambezi.zre import bounds, log, outputs
+from zambezi.zre.contact import endpoint_of, key_of, with_key
 from zambezi.zre.counters import Refusals
 from zambezi.zre.engine import Engine
 from zambezi.zre.errors import NodeStopped, ZreError
-from zambezi.zre.events import Event
+from zambezi.zre.events import Enter, Event, Exit
+from zambezi.zre.hub import Hub
 from zambezi.zre.mailbox import Dealers
-from zambezi.zre.options import SMALL, NodeOptions, security_of
+from zambezi.zre.options import SMALL, NodeOptions
 from zambezi.zre.reach import Reach
 from zambezi.zre.reporter import Reporter
+from zambezi.zre.security import NodeSecurity
+from zambezi.zre.tuples import Tuples
 from zambezi.zre.whereabouts import Whereabouts
 
 _log: Final = logging.getLogger("zambezi.zre")
@@ -64,30 +68,41 @@ class NodeShell:
         self._alarm = Alarm(reactor, self._tick)
         self._goodbyes: list[bytes] = []
         # The seeds by their endpoints as sockets write them.
-        self._seeds = {str(endpoints.parse(seed)): seed for seed in options.seeds}
+        self._seeds = {str(endpoints.parse(endpoint_of(seed))): seed for seed in options.seeds}
+        self.security = security = NodeSecurity(options.keys, options.node_keys, options.allowed)
+        for contact in (*options.seeds, *options.gossip_connect):
+            security.client(contact)  # raises an error now if the contact has no key, but needs one
         self._whereabouts = whereabouts = Whereabouts(reactor, options, self._datagram)
         self.endpoint_for = whereabouts.endpoint_for
         self.service_endpoint = whereabouts.service_endpoint
-        security, guard = security_of(options.keys)
         identity = b"\x01" + options.uuid.bytes  # MBX-03
         # The mailbox gives its identity in the handshake: a node that has us as a seed then knows which node it found.
         size = options.max_message + _HEADING
         mailbox = Options(
             identity=identity,
-            security=security,
-            authenticator=guard,
+            security=security.server,
+            authenticator=security.authenticator,
             receive_bound=options.bound,
             limits=Limits(frame=size, message=size),
         )
-        self._router = Router(reactor, mailbox, chance, handover=True)
-        client = CurveClient(options.keys.public, options.keys) if options.keys else Null()
-        self._dealers = Dealers(
-            reactor, Options(identity=identity, security=client, send_bound=options.bound, limits=SMALL), chance
+        self._router = Router(reactor, mailbox, chance, handover=True, admits=self._admits)
+        # A seed that was down for a while is met soon after it is back.
+        backoff = Backoff(longest=max(0.1, min(10.0, options.evasive)))
+        dealer = Options(identity=identity, send_bound=options.bound, limits=SMALL, backoff=backoff)
+        self._dealers = Dealers(reactor, dealer, security.client, chance)
+        self._reach = Reach(
+            memory=options.network is not None,
+            scope=lambda: whereabouts.scope,
+            allows=security.allows if security.has_node_keys else None,
         )
-        self._reach = Reach(memory=options.network is not None)
         self._reporter = (
             Reporter(
-                options.uuid, reactor, Options(security=client, on_full="drop", limits=SMALL), self._accepts, chance
+                options.uuid,
+                reactor,
+                Options(on_full="drop", limits=SMALL),
+                security.client,
+                self._locate_service,
+                chance,
             )
             if options.log
             else None
@@ -96,6 +111,7 @@ class NodeShell:
         self._transports: list[Transport] = [socket.transport for socket in sockets if socket is not None]
         self._router.on_readable = self._mail
         self._dealers.on_lost = lambda key: reactor.call_soon(self._connection_lost, key)
+        self._dealers.on_reached = lambda key, identity: reactor.call_soon(self._mailbox_reached, key, identity)
         if self._seeds:
             self._dealers.on_attached = self._reached
         for transport in self._transports:
@@ -106,19 +122,48 @@ class NodeShell:
             self.endpoint_for,
             mailbox_at=options.network.mailbox_at if options.network else None,
             source_of=self._source_of,
-            accepts=self._reach.accepts,
-            proves=self._dealers.reached if options.keys else None,
+            connects_to_us=lambda key: b"\x01" + key in self._router.peers,
+            reach=self._reach,
+            is_connected=self._dealers.is_connected,
+            public_key=security.public_key,
+            key_of=self._key_of if security.has_node_keys else None,
+            proves=self._proves if security.is_encrypted else None,
             headers=options.headers,
-            groups=options.groups,
+            groups=[*options.groups, *options.contest],
             dialect=options.dialect,
             interval=options.interval,
             evasive=options.evasive,
             expired=options.expired,
-            gossip=bool(options.seeds) or options.beacons is False,
+            gossip=not options.sends_beacons or bool(options.seeds),
             max_peers=options.max_peers,
             max_strangers=options.max_strangers,
+            all_elect=options.all_elect,
         )
         self._refusals = Refusals(self.engine.counters)
+        self._hub = self._make_hub(chance) if options.uses_zgossip else None
+
+    def _make_hub(self, chance: random.Random | None) -> Hub:
+        """Return the connections by zgossip, which are not open yet."""
+        engine, security = self.engine, self.security
+        tuples = Tuples(
+            engine.uuid,
+            engine.counters,
+            most=min(self.options.max_peers, bounds.TUPLES),
+            grace=self.options.expired,
+            is_peer=lambda uuid: uuid.bytes in engine.peers and engine.peers[uuid.bytes].ready,
+        )
+        guarded = (security.server, security.authenticator)
+        hub = Hub(self.reactor, tuples, guarded, security.client, self._told, chance)
+        for transport in hub.transports:
+            transport.on_closed = self._closed
+        self._transports += hub.transports
+        return hub
+
+    def _told(self, uuid: UUID, contact: str, source: str) -> None:
+        """Meet a node of which a hub or a client told us."""
+        if not self.stopping:
+            self.engine.meetings.told(uuid, contact, source, self.reactor.time())
+            self._pump()
 
     @property
     def endpoint(self) -> str:
@@ -136,13 +181,26 @@ class NodeShell:
         now = self.reactor.time()
         try:
             port = self._whereabouts.open(self._router, now)
-        except ZreError:
+            if self._hub is not None:
+                self._hub.open(self.options.gossip_bind, self.options.gossip_connect, self._contact())
+        except (ZreError, EndpointError):
             self.crash()  # so that nothing stays open
             raise
         self.engine.start(port, now, beacons=self._whereabouts.has_beacons)
         for seed in self.options.seeds:
             self.engine.rendezvous.add_seed(seed, now)
+        for group in self.options.contest:
+            self.engine.elections.contest(group)
         self._pump()
+
+    def _contact(self) -> str:
+        """Return our contact, as zgossip tells it to all."""
+        return with_key(self.endpoint_for(""), self.security.public_key)
+
+    @property
+    def gossip_endpoint(self) -> str:
+        """The endpoint at which this node is a hub of zgossip; empty if it is none."""
+        return self._hub.endpoint if self._hub is not None else ""
 
     def stop(self, linger: float) -> None:
         """Say goodbye and close; `on_stopped` is called when everything is closed."""
@@ -170,6 +228,8 @@ class NodeShell:
 
     def _close(self, linger: float) -> None:
         self._alarm.end()
+        if self._hub is not None:
+            self._hub.end()
         for transport in self._transports:
             transport.close(linger)
 
@@ -193,9 +253,9 @@ class NodeShell:
             raise NodeStopped("the node is stopped")
         return self.engine
 
-    def join(self, group: str) -> None:
-        """Join a group, and tell all peers."""
-        if self.checked().join(group):
+    def join(self, group: str, contest: bool = False) -> None:
+        """Join a group, and tell all peers; claim its lead if `contest` says so."""
+        if self.checked().join(group, contest):
             self._report(log.What.JOIN, None, group)
         self._pump()
 
@@ -237,7 +297,7 @@ class NodeShell:
     def peers(self) -> list[PeerInfo]:
         """All peers that are ready now."""
         return [
-            PeerInfo(peer.uuid, peer.name, peer.endpoint, dict(peer.headers), frozenset(peer.groups))
+            PeerInfo(peer.uuid, peer.name, endpoint_of(peer.endpoint), dict(peer.headers), frozenset(peer.groups))
             for peer in self.engine.peers.values()
             if peer.ready
         ]
@@ -302,6 +362,8 @@ class NodeShell:
         before = self.engine.endpoints_told()
         if self._whereabouts.move(self._router, chosen):
             self.engine.move(self._whereabouts.port, before, now)
+            if self._hub is not None:
+                self._hub.publish(self._contact())
             if self._reporter is not None:
                 self._reporter.reconnect()
             for follow in list(self.on_moved):
@@ -314,16 +376,40 @@ class NodeShell:
 
     def _connection_lost(self, key: bytes) -> None:
         if not self.stopping:
-            self.engine.connection_lost(key)
+            self.engine.connection_lost(key, self.reactor.time())
             self._pump()
 
-    def _accepts(self, peer: UUID, endpoint: str) -> bool:
-        """Return whether we connect to a service at an endpoint that a peer named."""
-        return self._reach.accepts(endpoint, self._source_of(peer.bytes))
+    def _mailbox_reached(self, key: bytes, identity: bytes) -> None:
+        if not self.stopping:
+            self.engine.reached(key, identity, self.reactor.time())
+            self._pump()
+
+    def _locate_service(self, peer: UUID, endpoint: str) -> str:
+        """Return the contact to connect to for a service that a peer named; empty if it is refused."""
+        key = self._key_of(peer.bytes) if self.security.has_node_keys else b""
+        return self._reach.locate(with_key(endpoint, key), self._source_of(peer.bytes))
 
     def _source_of(self, key: bytes) -> str:
         peer = self._router.peers.get(b"\x01" + key)
         return peer.address if peer is not None else ""
+
+    def _key_of(self, key: bytes) -> bytes:
+        """Return the public key that a peer has proved to our mailbox; empty if it is not connected."""
+        peer = self._router.peers.get(b"\x01" + key)
+        return peer.key if peer is not None else b""
+
+    def _admits(self, connection: Peer, identity: bytes) -> bool:
+        """Return whether a connection may speak for a peer: it must have the key that the peer had in its HELLO."""
+        peer = self.engine.peers.get(identity[1:]) if self.security.has_node_keys else None
+        allowed = peer is None or not peer.ready or key_of(peer.endpoint) == connection.key
+        self.engine.counters.refused_keys += not allowed
+        return allowed
+
+    def _proves(self, key: bytes) -> bool:
+        """Return whether our encrypted connection to a peer has reached that peer."""
+        if self.security.has_node_keys:
+            return bool(self._key_of(key)) and self._dealers.proved_key(key) == self._key_of(key)
+        return self._dealers.reached(key)
 
     def _pump(self) -> None:
         """Do what the engine says."""
@@ -336,6 +422,8 @@ class NodeShell:
                         self.engine.unresponsive(output.peer)
                 elif isinstance(output, Event):
                     self.events.append(output)
+                    if self._hub is not None:
+                        self._note_for_hub(self._hub, output)
                     if self._reporter is not None:
                         self._reporter.note(output)
                     happened = True
@@ -354,6 +442,12 @@ class NodeShell:
         if happened:
             self.on_event()
 
+    def _note_for_hub(self, hub: Hub, event: Event) -> None:
+        if isinstance(event, Enter):
+            hub.entered(event.peer)
+        elif isinstance(event, Exit):
+            hub.ended(event.peer)
+
     def _report(self, what: log.What, peer: UUID | None, text: str) -> None:
         if self._reporter is not None:
             self._reporter.report(what, peer, text)
@@ -364,5 +458,6 @@ class NodeShell:
         return [
             ("peers", len(self.engine.peers), self.options.max_peers),
             ("events", len(self.events), EVENTS_WAITING),
+            *([("tuples", len(self._hub.tuples), bounds.TUPLES)] if self._hub is not None else []),
             ("octets, to a peer", transport.longest_queue, transport.send_bytes),
         ]

@@ -1,20 +1,19 @@
-"""The options of a node, and the security of its sockets."""
+"""The options of a node."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID, uuid4
 
-from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.connection import Limits
 from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.options import Bound
-from zambezi.zmtp.security import CurveServer, Null
 from zambezi.zre import bounds
 from zambezi.zre.discovery import PORT, MemoryNetwork
 from zambezi.zre.errors import ZreError
+from zambezi.zre.security import Allowed
 
 # The limits of sockets that receive nothing, or only logs.
 SMALL: Final = Limits(frame=1 << 16, message=1 << 16)
@@ -27,15 +26,21 @@ class NodeOptions:
     uuid: UUID = field(default_factory=uuid4)
     headers: Mapping[str, str] = field(default_factory=dict)
     groups: Iterable[str] = ()
+    contest: Collection[str] = ()
     dialect: str = "stable"
     interface: str | Sequence[str] | None = None
+    ipv6: bool = False
     beacon_port: int = PORT
     port: int = 0
     advertise: str = ""
     seeds: Sequence[str] = ()
+    gossip_bind: str = ""
+    gossip_connect: Sequence[str] = ()
     beacons: bool | None = None
     network: MemoryNetwork | None = None
     keys: KeyPair | None = None
+    node_keys: KeyPair | None = None
+    allowed: Allowed | None = None
     interval: float = 1.0
     evasive: float = 5.0
     expired: float = 30.0
@@ -43,6 +48,7 @@ class NodeOptions:
     max_peers: int = 10_000
     max_strangers: int = 1_000
     max_message: int = bounds.MESSAGE
+    all_elect: bool = False
     log: bool = False
 
     def __post_init__(self) -> None:
@@ -50,15 +56,20 @@ class NodeOptions:
             raise ZreError(
                 "a node in a memory network finds its peers there: give it network=... or seeds=..., not both"
             )
+        if self.network is not None and (self.uses_zgossip or self.node_keys is not None):
+            raise ZreError("a memory network has no zgossip and no keys: give the node an interface=... instead")
         for name in ("interval", "evasive", "expired"):
             if getattr(self, name) <= 0:
                 raise ZreError(f"{name} must be more than zero seconds, not {getattr(self, name)}")
         if self.max_message < bounds.LEAST_MESSAGE:
             raise ZreError(f"max_message must be at least {bounds.LEAST_MESSAGE} bytes, not {self.max_message}")
 
+    @property
+    def uses_zgossip(self) -> bool:
+        """Whether the node is a hub of zgossip, or a client of one."""
+        return bool(self.gossip_bind or self.gossip_connect)
 
-def security_of(keys: KeyPair | None) -> tuple[CurveServer | Null, Authenticator | None]:
-    """Return the security of a server socket: with the keys of a mesh, only their holders can connect."""
-    if keys is None:
-        return Null(), None
-    return CurveServer(keys), Authenticator(keys={"mesh": keys.public})
+    @property
+    def sends_beacons(self) -> bool:
+        """Whether the node sends beacons: with seeds or zgossip, which are for networks without, only if it must."""
+        return self.beacons if self.beacons is not None else not (self.seeds or self.uses_zgossip)

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum, auto
 from functools import lru_cache
 from typing import Final
-from urllib.parse import urlsplit
 from uuid import UUID
 
+from zambezi.zre.contact import port_of
 from zambezi.zre.dialect import Dialect
 
+_LONG_AGO: Final = float("-inf")
 _NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+class Voting(Enum):
+    """How a peer takes part in elections, as far as it has shown that."""
+
+    NOT = auto()  # it has not shown that it knows Zyre's commands; Pyre drops a node that sends them
+    RELAYING = auto()  # it sent one of these commands, or a header of Zyre's
+    DIRECT = auto()  # its HELLO says that it is a node like us
 
 
 class Peer:
@@ -24,24 +34,29 @@ class Peer:
         "due",
         "endpoint",
         "evasive",
+        "farewell",
         "greeted",
         "groups",
         "headers",
         "heard",
         "key",
+        "lost",
         "name",
+        "near",
         "port",
         "ready",
         "received",
         "renewals",
         "sent",
         "status",
+        "tested",
+        "voting",
         "waiting",
     )
 
     def __init__(self, key: bytes, endpoint: str, dialect: Dialect, now: float) -> None:
         self.key = key
-        self.endpoint = endpoint
+        self.endpoint = endpoint  # a contact: with the public key of the peer, if it has keys of its own
         self.port = port_of(endpoint)
         self.beacon = b""  # the last one that came from the address of its mailbox, or else the first one,
         self.address = ""  # and the address that it came from
@@ -51,12 +66,17 @@ class Peer:
         self.groups = together(())
         self.status = 0
         self.cost = 0  # bytes of its headers and groups, as `bounds` counts them
+        self.voting = Voting.NOT
         self.ready = False
         self.waiting = 0  # how many HELLOs of ours are unanswered
         self.renewals = 0  # how often it began a new session in quick succession
         self.greeted = now  # the time of our last HELLO
         self.heard = now  # the time of its last sign of life
+        self.lost = _LONG_AGO  # when our connection to it was lost, see `claims`
+        self.tested = _LONG_AGO  # when it was tested because another node claimed its endpoint
+        self.near = False  # whether its HELLO came from the address of its endpoint
         self.evasive = 0  # how many PINGs it has left unanswered
+        self.farewell = 0.0  # until when a lost connection means that it left: a beacon without proof said so
         self.due = now  # when the engine looks at it again
         self.sent = 0  # the sequence of our last message to it
         self.received = 0  # and of its last message to us
@@ -85,19 +105,3 @@ def _uuid(key: bytes) -> UUID:
 def together(groups: tuple[str, ...]) -> frozenset[str]:
     """Return a set of groups. Peers in the same groups share it."""
     return frozenset(groups)
-
-
-def host_of(endpoint: str) -> str:
-    """Return the host in an endpoint; empty if the endpoint, which a peer can have made up, is malformed."""
-    try:
-        return urlsplit(endpoint).hostname or ""
-    except ValueError:
-        return ""
-
-
-def port_of(endpoint: str) -> int | None:
-    """Return the port in an endpoint; None if it has none, or is malformed."""
-    try:
-        return urlsplit(endpoint).port
-    except ValueError:
-        return None

@@ -10,6 +10,7 @@ from uuid import UUID
 from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.reactor import Reactor
+from zambezi.zmtp.security import Security
 from zambezi.zmtp.transport import Transport
 from zambezi.zre import log
 from zambezi.zre.events import Enter, Event, Exit, Shout, Whisper
@@ -19,7 +20,7 @@ from zambezi.zre.logpublisher import LogPublisher
 class Reporter:
     """Reports what a node does to every log service among its peers.
 
-    `accepts` decides whether we connect to an endpoint that a peer named.
+    `locate` returns the contact to connect to for an endpoint that a peer named; empty if it is refused.
     """
 
     def __init__(
@@ -27,13 +28,14 @@ class Reporter:
         uuid: UUID,
         reactor: Reactor,
         options: Options,
-        accepts: Callable[[UUID, str], bool],
+        security_for: Callable[[str], Security],
+        locate: Callable[[UUID, str], str],
         chance: random.Random | None = None,
     ) -> None:
         self._hash = log.hash_of(uuid)
-        self._accepts = accepts
-        self._publisher = LogPublisher(reactor, options, chance)
-        self._services: dict[UUID, str] = {}  # the endpoints of services, by the peer that offers one
+        self._locate = locate
+        self._publisher = LogPublisher(reactor, options, security_for, chance)
+        self._services: dict[UUID, str] = {}  # the contacts of services, by the peer that offers one
 
     @property
     def transport(self) -> Transport:
@@ -68,8 +70,8 @@ class Reporter:
             self._publisher.connect(endpoint)
 
     def _find_service(self, event: Enter) -> None:
-        endpoint = event.headers.get(log.SERVICE)
-        if endpoint is None or not self._accepts(event.peer, endpoint):
+        endpoint = self._locate(event.peer, event.headers.get(log.SERVICE, ""))
+        if not endpoint:
             return
         known = endpoint in self._services.values()
         self._services[event.peer] = endpoint

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import lru_cache
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 from typing import Final
 
 from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.patterns import Router
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zre import interfaces
+from zambezi.zre.contact import endpoint_at, for_others, host_of
 from zambezi.zre.discovery import Broadcast, Discovery, MemoryDiscovery, Receive
 from zambezi.zre.errors import ZreError
 from zambezi.zre.interfaces import Interface
@@ -44,11 +45,16 @@ class Whereabouts:
         options = self._options
         if options.network is not None:
             return options.network.discovery()
-        self._interfaces = interfaces.choose(options.interface)
+        self._interfaces = interfaces.choose(options.interface, options.ipv6)
         self._warn_if_alone()
-        # Seeds are for networks without broadcast, so a node with seeds sends beacons only if `beacons` says so.
-        if not (options.beacons if options.beacons is not None else not options.seeds):
+        if not options.sends_beacons:
             return None
+        named = options.interface not in (None, "*")
+        if named and any(one.is_ipv6 and one.where.is_loopback for one in self._interfaces):
+            raise ZreError(
+                "the loopback carries no multicast, and so no beacons of IPv6: give the node seeds=..., "
+                "gossip_connect=..., or beacons=False"
+            )
         return Broadcast(self._interfaces, options.beacon_port)
 
     def _warn_if_alone(self) -> None:
@@ -65,7 +71,7 @@ class Whereabouts:
             port = options.port or 0xC000
             self.endpoint = router.bind(self._discovery.network.mailbox_at(self._discovery.address, port))
         else:
-            self.endpoint = router.bind(f"tcp://{self._host(self._interfaces)}:{options.port or EPHEMERAL}")
+            self.endpoint = router.bind(endpoint_at(self._host(self._interfaces), options.port or EPHEMERAL))
             port = self.port
             self.next_look = now + LOOKS * options.interval
         if self._discovery is not None:
@@ -93,15 +99,19 @@ class Whereabouts:
             self._discovery.close()
 
     def endpoint_for(self, address: str) -> str:
-        """Return the endpoint of our mailbox that a peer at an address can reach."""
+        """Return the endpoint of our mailbox that a peer at an address can reach, as others are told it."""
         options = self._options
-        port = self.endpoint.rpartition(":")[2]
         if isinstance(self._discovery, MemoryDiscovery):
             return self.endpoint
         if "://" in options.advertise:
             return options.advertise
-        host = options.advertise or self._reachable(address)
-        return f"tcp://{host}:{port}"
+        return for_others(endpoint_at(options.advertise or self._reachable(address), self.port))
+
+    @property
+    def scope(self) -> str:
+        """The only interface of the node with IPv6, which a link-local address needs; empty if there is not one."""
+        names = {one.name for one in self._interfaces if one.is_ipv6}
+        return names.pop() if len(names) == 1 else ""
 
     def _reachable(self, address: str) -> str:
         if _numeric(address):
@@ -120,7 +130,9 @@ class Whereabouts:
 
     def _host(self, chosen: Sequence[Interface]) -> str:
         """Return the host to which the mailbox is bound: the address of our interface, and no other."""
-        return "*" if interfaces.several(self._options.interface) else chosen[0].address
+        if not interfaces.several(self._options.interface):
+            return chosen[0].address
+        return "::" if any(one.is_ipv6 for one in chosen) else "*"
 
     def look(self, now: float) -> list[Interface] | None:
         """Return the interfaces to `move` to: those that are up now, if they are not the same as before."""
@@ -130,7 +142,7 @@ class Whereabouts:
         except OSError as error:
             _log.warning("cannot list the interfaces of this machine, will try again: %s", error)
             return None
-        chosen = interfaces.follow(self._options.interface, self._interfaces, found)
+        chosen = interfaces.follow(self._options.interface, self._interfaces, found, self._options.ipv6)
         return None if chosen == self._interfaces else chosen
 
     def move(self, router: Router, chosen: list[Interface]) -> bool:
@@ -165,27 +177,26 @@ class Whereabouts:
 
     def _bind_at(self, router: Router, host: str) -> str:
         """Bind the mailbox to another host, to the same port if that is free; return the endpoint."""
-        bound, _, port = self.endpoint.rpartition(":")
-        if host == "*" or bound == f"tcp://{host}":
+        if host == "*" or host == host_of(self.endpoint):
             return self.endpoint
         try:
-            return router.bind(f"tcp://{host}:{port}")
+            return router.bind(endpoint_at(host, self.port))
         except EndpointError:
             if self._options.port:
                 raise
-            return router.bind(f"tcp://{host}:{EPHEMERAL}")
+            return router.bind(endpoint_at(host, EPHEMERAL))
 
     def service_endpoint(self, name: str, ports: str) -> str:
         """Return an endpoint to which a service of this node can bind, so that peers reach it like the mailbox."""
         if isinstance(self._discovery, MemoryDiscovery):
             return f"{self.endpoint}/{name}"
-        return f"tcp://{self._interfaces[0].address}:{ports}"
+        return endpoint_at(self._interfaces[0].address, ports)
 
 
 @lru_cache(maxsize=1024)
 def _numeric(address: str) -> bool:
     try:
-        IPv4Address(address)
+        ip_address(address)
     except ValueError:
         return False
     return True
