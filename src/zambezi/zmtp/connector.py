@@ -209,8 +209,9 @@ class MemoryConnector(Connector):
         if listener is not None:
             link = MemoryLink(self.transport, self.peer, self.endpoint)
             transport = self.transport
+            options = transport.options
             listener.transport.reactor.call_soon(
-                listener.accept, link, transport.socket_type, transport.options.identity
+                listener.accept, link, transport.socket_type, options.identity, options.properties
             )
 
     def close(self) -> None:

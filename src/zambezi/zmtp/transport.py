@@ -26,6 +26,7 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from zambezi.zmtp import endpoint as endpoints
+from zambezi.zmtp.commands import application_properties
 from zambezi.zmtp.connection import Connection, Ready, Subscription
 from zambezi.zmtp.connector import Connector, MemoryConnector, StreamConnector
 from zambezi.zmtp.doorstep import Doorstep
@@ -266,6 +267,7 @@ class Transport:
             admit=self._admit,
             multipart=self._multipart,
             accepted=accepted,
+            properties=options.properties,
         )
 
     def link_ready(self, link: AnyLink, ready: Ready) -> None:
@@ -276,6 +278,7 @@ class Transport:
             connector.established()
         peer.address = link.address
         peer.user = ready.user
+        peer.properties = application_properties(ready.properties)
         peer.key = ready.key
         if self._identify is None:
             peer.identity = ready.identity
