@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.zre.mesh import Member, Mesh, check, uuid_of
 from zambezi.wire import WireError
 from zambezi.zre import events
+from zambezi.zre.dialect import ELECTIONS
 from zambezi.zre.engine import Engine
 from zambezi.zre.errors import NoSuchPeer, ZreError
 from zambezi.zre.gossip import HEADER as GOSSIP
@@ -182,13 +183,16 @@ def test_our_messages_have_the_same_bytes_as_those_of_zyre() -> None:
     ours.receive(IDENTITY, list(Ping(2).encode()), NOW)
     ours.tick(NOW + 5.5)
     said = [output.frames for output in ours.take() if isinstance(output, Send)]
-    assert [frames[0] for frames in said] == [bytes.fromhex(text) for text in ZYRE.values()]
+    theirs = [bytes.fromhex(text) for text in ZYRE.values()]
+    # Our HELLO has one header more: it says that we know elections.
+    theirs[0] = theirs[0].replace(b"\0\0\0\1\x06X-ROLE", b"\0\0\0\2\x06X-ROLE") + b"\x13X-ZAMBEZI-ELECTIONS\0\0\0\0"
+    assert [frames[0] for frames in said] == theirs
     assert [frames[1:] for frames in said] == [(), (), (), (b"hi",), (b"yo",), (), ()]
 
 
-def test_commands_of_zyre_that_zre_does_not_define_count_and_are_ignored() -> None:
+def test_commands_that_zre_does_not_define_count_and_are_ignored() -> None:
     ours = met()
-    strange = ["aaa1 08 02 0002 04 43484154 20" + "61" * 32, "aaa1 09 02 0003", "aaa1 0a 02 0004", "aaa1 ff 02 0005"]
+    strange = ["aaa1 0b 02 0002 04 43484154 20" + "61" * 32, "aaa1 0c 02 0003", "aaa1 0d 02 0004", "aaa1 ff 02 0005"]
     for text in strange:
         ours.receive(IDENTITY, [bytes.fromhex(text)], NOW + 4)
     assert ours.take() == []
@@ -531,7 +535,7 @@ def test_a_node_that_moves_greets_its_peers_again_and_sends_a_beacon_at_once() -
     where.append("tcp://192.168.0.1:50007")
     ours.move(50007, before, NOW + 0.2)
     seed = b"seed tcp://10.0.0.9:50000"
-    greeting = Hello(1, "tcp://192.168.0.1:50007", name="ann").encode()
+    greeting = Hello(1, "tcp://192.168.0.1:50007", name="ann", headers={ELECTIONS: ""}).encode()
     assert ours.take() == [
         Disconnect(BOB.bytes),
         events.Exit(BOB, "bob", "our address changed"),
@@ -591,20 +595,24 @@ def uuids(count: int, first: int = 1000) -> list[UUID]:
     return [uuid_of(number) for number in range(first, first + count)]
 
 
+def port_of(uuid: UUID) -> int:
+    return uuid.int
+
+
 def test_a_flood_of_beacons_makes_no_more_strangers_than_allowed() -> None:
     ours = engine(max_peers=10, max_strangers=3)
     ours.receive(IDENTITY, hello(), NOW)
     for uuid in uuids(100):
-        ours.receive_beacon(beacon(uuid), "10.0.0.3", NOW)
+        ours.receive_beacon(beacon(uuid, port_of(uuid)), "10.0.0.3", NOW)
     assert len(ours.peers) == 4
     assert ours.counters.refused_strangers == 97
     assert sum(isinstance(output, Connect) for output in ours.take()) == 4
     # Known peers stay, and a node that greets us gets in: it has shown that it exists.
     greeter = uuid_of(7)
-    ours.receive(b"\x01" + greeter.bytes, hello(name="eve"), NOW)
+    ours.receive(b"\x01" + greeter.bytes, hello(name="eve", endpoint="tcp://10.0.0.4:1"), NOW)
     assert {peer.key for peer in ours.peers.values() if peer.ready} == {BOB.bytes, greeter.bytes}
     # A stranger that greets us makes room for another one, and so does one that expires.
-    ours.receive(b"\x01" + uuids(1)[0].bytes, hello(name="first"), NOW)
+    ours.receive(b"\x01" + uuids(1)[0].bytes, hello(name="first", endpoint="tcp://10.0.0.3:1000"), NOW)
     ours.receive_beacon(beacon(uuid_of(8)), "10.0.0.3", NOW)
     assert uuid_of(8).bytes in ours.peers
     for second in range(1, 32):
@@ -619,14 +627,14 @@ def test_a_flood_of_greetings_makes_no_more_peers_than_allowed() -> None:
     ours.receive(IDENTITY, hello(), NOW)
     ours.receive_beacon(beacon(uuid_of(7)), "10.0.0.3", NOW)
     for uuid in uuids(100):
-        ours.receive(b"\x01" + uuid.bytes, hello(name="eve"), NOW)
+        ours.receive(b"\x01" + uuid.bytes, hello(name="eve", endpoint=f"tcp://10.0.0.4:{port_of(uuid)}"), NOW)
     ready = [peer.key for peer in ours.peers.values() if peer.ready]
     assert ready == [BOB.bytes, *(uuid.bytes for uuid in uuids(4))]
     assert ours.counters.refused_peers == 96
     ours.take()
     ours.receive_beacon(beacon(uuid_of(8)), "10.0.0.3", NOW)  # it could not become ready
     assert ours.take() == []
-    ours.receive(b"\x01" + uuid_of(7).bytes, hello(name="late"), NOW)
+    ours.receive(b"\x01" + uuid_of(7).bytes, hello(name="late", endpoint="tcp://10.0.0.3:50001"), NOW)
     assert ours.take() == [Disconnect(uuid_of(7).bytes)]
     # Known peers can still talk, begin a new session, and lose messages.
     ours.receive(IDENTITY, list(Whisper(2, [b"x"]).encode()), NOW)
@@ -643,7 +651,7 @@ def test_a_flood_of_greetings_makes_no_more_peers_than_allowed() -> None:
 def test_gossip_makes_no_more_strangers_than_allowed() -> None:
     ours = engine(gossip=True, max_strangers=3)
     ours.receive(IDENTITY, hello(headers={GOSSIP: "tcp://10.0.0.2:50001"}), NOW)
-    entries = [uuid.bytes + b"tcp://10.0.0.9:1" for uuid in uuids(100)]
+    entries = [uuid.bytes + b"tcp://10.0.0.9:%d" % port_of(uuid) for uuid in uuids(100)]
     ours.receive(IDENTITY, list(Whisper(2, [b"\x00zambezi-gossip", *entries]).encode()), NOW)
     assert len(ours.peers) == 4
     assert ours.counters.refused_strangers == 97
@@ -1040,7 +1048,7 @@ STEPS = st.lists(
         st.sampled_from(
             ["deliver"] * 6
             + ["datagram", "datagram", "lose datagram", "lose", "wait", "start", "stop", "kill", "join", "leave"]
-            + ["whisper", "shout", "announce", "restart", "full"]
+            + ["whisper", "shout", "announce", "restart", "return", "full"]
         ),
         st.integers(0, 1 << 16),
     ),
@@ -1062,8 +1070,8 @@ def test_after_any_faults_all_nodes_agree_in_the_end(steps: list[tuple[str, int]
     mesh = Mesh()
     here: dict[int, Member] = {}
 
-    def start(number: int, port: int = 0) -> None:
-        here[number] = mesh.add(number + 1, dialect=dialects[number], port=port)
+    def start(place: int, port: int = 0, **options: Any) -> None:
+        here[place] = mesh.add(**{"number": place + 1, "dialect": dialects[place], "port": port, **options})
 
     for number in range(3):
         start(number)
@@ -1105,20 +1113,23 @@ def act(mesh: Mesh, here: dict[int, Member], what: str, chance: random.Random, s
         for _ in range(chance.randint(1, len(connection.queue))):
             connection.queue.popleft()
         owner = connection.owner
-        key = next(key for key, one in owner.connections.items() if one is connection)
-        owner.engine.connection_lost(key, mesh.now)
-        mesh.pump(owner)
+        mesh.lose(owner, next(key for key, one in owner.connections.items() if one is connection))
     elif what == "wait":
         mesh.now += chance.choice([0.1, 1, 3, 7, 31])
         mesh.tick()
     elif member is None:
         if what == "start":
             start(number)
-    elif what in ("stop", "kill", "restart"):
+    elif what in ("stop", "kill", "restart", "return"):
         del here[number]
-        (mesh.stop if what == "stop" else mesh.kill)(member)
+        if what == "stop":
+            mesh.stop(member)
+        else:
+            mesh.kill(member, noticed=chance.random() < 0.5)
         if what == "restart":
             start(number, chance.choice([0, member.port]))
+        elif what == "return":  # at the same endpoint, with another UUID
+            start(number, member.port, number=member.number + 100, address=member.address)
     else:
         act_in(mesh, member, what, chance)
 

@@ -31,16 +31,18 @@ from zambezi.zmtp import z85
 from zambezi.zre import events
 from zambezi.zre.agenda import NEVER
 from zambezi.zre.beacon import Beacon
+from zambezi.zre.claims import Claim
 from zambezi.zre.contact import PUBLIC_KEY, endpoint_at, host_of
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import DIALECTS, Frames
+from zambezi.zre.elections import Elections
 from zambezi.zre.errors import NoSuchPeer, ZreError
 from zambezi.zre.greetings import Greetings
 from zambezi.zre.lookout import Lookout
 from zambezi.zre.meetings import Meetings
 from zambezi.zre.outbox import Outbox
 from zambezi.zre.outputs import Broadcast, Disconnect, Output
-from zambezi.zre.peer import Peer
+from zambezi.zre.peer import Peer, Voting
 from zambezi.zre.peers import Peers
 from zambezi.zre.profile import Profile
 from zambezi.zre.reach import Reach
@@ -52,10 +54,10 @@ class Engine:
 
     `endpoint_for` returns the endpoint of our mailbox that a peer at an address can reach; `mailbox_at` the endpoint of
     a mailbox by the address and the port of a beacon; `source_of` the address from which a peer is connected to our
-    mailbox; `is_connected` whether our connection to a peer's mailbox is up. `reach` decides whether we connect to a
-    contact that a peer named. A mesh with keys has `proves`, which returns whether our encrypted connection to a peer
-    has reached that peer. A node with keys of its own has its `public_key`, and `key_of`, which returns the key that a
-    peer has proved to our mailbox.
+    mailbox, and `connects_to_us` whether it is connected there now; `is_connected` whether our connection to a peer's
+    mailbox is up. `reach` decides whether we connect to a contact that a peer named. A mesh with keys has `proves`,
+    which returns whether our encrypted connection to a peer has reached that peer. A node with keys of its own has its
+    `public_key`, and `key_of`, which returns the key that a peer has proved to our mailbox.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Engine:
         *,
         mailbox_at: Callable[[str, int], str] | None = None,
         source_of: Callable[[bytes], str] = lambda _: "",
+        connects_to_us: Callable[[bytes], bool] = lambda _: False,
         reach: Reach | None = None,
         is_connected: Callable[[bytes], bool] = lambda _: True,
         public_key: bytes = b"",
@@ -78,6 +81,7 @@ class Engine:
         evasive: float = 5.0,
         expired: float = 30.0,
         gossip: bool = False,
+        all_elect: bool = False,
         max_peers: int = 10_000,
         max_strangers: int = 1_000,
     ) -> None:
@@ -94,6 +98,7 @@ class Engine:
         self.counters = Counters()
         self.peers = Peers(max_peers, max_strangers)
         self._out = Outbox()
+        self.elections = Elections(self.key, self.profile, self.peers, self._out, self.counters, evasive)
         self.meetings = meetings = Meetings(
             self.key,
             self.profile,
@@ -101,7 +106,9 @@ class Engine:
             self.peers,
             self._out,
             self.counters,
+            self.elections,
             endpoint_for=endpoint_for,
+            connects_to_us=connects_to_us,
             source_of=source_of,
             reach=reach,
             key_of=key_of,
@@ -116,6 +123,7 @@ class Engine:
         self.unresponsive = meetings.unresponsive
         self.unreachable = meetings.unreachable
         self.connection_lost = meetings.connection_lost
+        self.reached = meetings.reached
         self._public_key = public_key
         self._lookout = Lookout(
             self.key,
@@ -127,7 +135,7 @@ class Engine:
             interval=interval,
             evasive=evasive,
             mailbox_at=mailbox_at or endpoint_at,
-            meet=meetings.meet_stranger,
+            meet=meetings.meet_beacon,
             replace=meetings.replace,
             regreet=meetings.regreet_stranger,
             let_go=meetings.let_go,
@@ -142,6 +150,7 @@ class Engine:
             proves=proves,
             interval=interval,
             evasive=evasive,
+            all_elect=all_elect,
         )
         self.reception = Reception(self.key, self.profile, meetings, greetings, self._out, self.counters)
         self.receive = self.reception.receive
@@ -174,10 +183,14 @@ class Engine:
             self._out.append(Broadcast(Beacon(self.uuid, 0, self._public_key).encode()))
         self._next_beacon = NEVER
         self.rendezvous.stop()
+        leaving = [peer for peer in self.peers.values() if peer.ready and peer.voting is not Voting.NOT]
+        self._out.send_all(leaving, lambda dialect: dialect.goodbye(0))
         for peer in self.meetings.greeted_peers():
             self._out.append(Disconnect(peer.key))
         self.peers.clear()
         self.rendezvous.clear()
+        self.elections.clear()
+        self.meetings.claims.clear()
 
     def endpoints_told(self) -> dict[bytes, str]:
         """Return the endpoint of our mailbox that each greeted peer was told, for `move`."""
@@ -205,7 +218,13 @@ class Engine:
     @property
     def deadline(self) -> float:
         """The time at which `tick` must be called."""
-        return min(self._next_beacon, self.rendezvous.deadline, self.agenda.deadline)
+        return min(
+            self._next_beacon,
+            self.rendezvous.deadline,
+            self.agenda.deadline,
+            self.elections.deadline,
+            self.meetings.claims.deadline,
+        )
 
     def tick(self, now: float) -> None:
         """Send the beacon that is due, begin the round that is due, and look at peers that have been silent."""
@@ -214,20 +233,30 @@ class Engine:
             # The rhythm stays the same, but beacons that were missed are not sent later.
             self._next_beacon = max(self._next_beacon + self._interval, now)
         self.rendezvous.tick(now)
+        self.elections.tick(now)
         for peer in self.agenda.due(now):
             self._look_at(peer, now)
+        for claim in self.meetings.claims.due(now):
+            self._admit(claim, now)
+
+    def _admit(self, claim: Claim, now: float) -> None:
+        """Meet the newcomer whose claim to an endpoint was right, with the messages that were kept."""
+        for frames in claim.held:
+            self.receive(b"\x01" + claim.key, frames, now)
+        if claim.key and claim.key not in self.peers:
+            self.meetings.meet_beacon(claim.key, claim.endpoint, now)
 
     def _look_at(self, peer: Peer, now: float) -> None:
         """End a peer that has expired, greet it again if it does not answer, or send it a PING."""
         silence = now - peer.heard
         if silence >= self._expired:
-            self.meetings.end(peer, f"silent for {self._expired:g} s")  # PING-02
+            self.meetings.expire(peer)
             return
         unanswered = not peer.ready or peer.waiting > 0
         if unanswered and silence < self._evasive and now - peer.greeted >= self._evasive:
             if peer.beacon and not peer.ready:
                 # Its address can have changed: its beacons tell the new one.
-                peer.move(self._lookout.contact_by_beacon(peer))
+                self.peers.move(peer, self._lookout.contact_by_beacon(peer))
             self.meetings.greet_afresh(peer, peer.endpoint, now)
         if peer.ready and silence >= self._evasive * (peer.evasive + 1):
             peer.evasive += 1
@@ -258,13 +287,15 @@ class Engine:
         self._out.send_all(members, lambda dialect: dialect.shout(0, group, content))
         return len(members)
 
-    def join(self, group: str) -> bool:
-        """Join a group; return False if we are in it already. (GRP-01)"""
+    def join(self, group: str, contest: bool = False) -> bool:
+        """Join a group, and claim its lead if we contest it; return False if we are in it already. (GRP-01)"""
         joined = self.profile.join(group)
         if joined:
             self._out.send_all(
                 self.meetings.greeted_peers(), lambda dialect: dialect.join(0, group, self.profile.status)
             )
+        if contest:
+            self.elections.contest(group)
         return joined
 
     def leave(self, group: str) -> bool:
@@ -274,6 +305,7 @@ class Engine:
             self._out.send_all(
                 self.meetings.greeted_peers(), lambda dialect: dialect.leave(0, group, self.profile.status)
             )
+            self.elections.leave(group)
         return left
 
     def announce(self, service: str, endpoint: str, now: float) -> None:

@@ -13,12 +13,12 @@ from typing import Final
 from zambezi.wire import TooMany, WireError
 from zambezi.zre import dialect as dialects
 from zambezi.zre import events
-from zambezi.zre.contact import endpoint_of
+from zambezi.zre.contact import PUBLIC_KEY, endpoint_of, host_of
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import DRAFT, Dialect, Greeting
 from zambezi.zre.meetings import Meetings
 from zambezi.zre.outbox import Outbox
-from zambezi.zre.peer import Peer, together
+from zambezi.zre.peer import Peer, Voting, together
 
 # If two nodes answer each other's answers, they stop
 # after so many new sessions in quick succession.
@@ -35,6 +35,10 @@ class _Situation(Enum):
     TOO_MANY = auto()  # no further peer can become ready
 
 
+# The situations in which we connect to the endpoint in HELLO.
+_BEGINNINGS: Final = (_Situation.NEWCOMER, _Situation.RENEWAL, _Situation.OTHER_DIALECT)
+
+
 class Greetings:
     """Receives HELLOs for an engine, which speaks `dialect`. `source_of` and `proves` are the engine's."""
 
@@ -49,6 +53,7 @@ class Greetings:
         proves: Callable[[bytes], bool] | None,
         interval: float,
         evasive: float,
+        all_elect: bool,
     ) -> None:
         self._dialect = dialect
         self._meetings = meetings
@@ -59,6 +64,7 @@ class Greetings:
         self._proves = proves
         self._interval = interval
         self._evasive = evasive
+        self._all_elect = all_elect
 
     def receive(self, key: bytes, frames: list[bytes], now: float) -> None:
         """Receive a HELLO from the peer with a key."""
@@ -73,7 +79,12 @@ class Greetings:
             return
         greeting = replace(greeting, endpoint=contact)
         peer = self._peers.get(key)
-        match self._situation(peer, dialect, greeting.cost, now), peer:
+        situation = self._situation(peer, dialect, greeting.cost, now)
+        if situation in _BEGINNINGS:
+            source = self._source_of(key)
+            if not self._meetings.claims.by_hello(key, greeting.endpoint, source, frames, now):
+                return
+        match situation, peer:
             case _Situation.NEWCOMER, _:
                 self._enter(self._meet_greeter(key, greeting, dialect, now), greeting, now)
             case _Situation.ANSWER, Peer():
@@ -118,11 +129,12 @@ class Greetings:
 
     def _receive_answer(self, peer: Peer, greeting: Greeting, dialect: Dialect, now: float) -> None:
         """Receive the HELLO of a peer that we greeted."""
-        self._meetings.rendezvous.met_otherwise(peer, greeting.endpoint)
+        self._meetings.rendezvous.met_otherwise(peer, greeting.endpoint, self._source_of(peer.key))
         if peer.ready and peer.headers != greeting.headers:
             # Both sides began a new session at once. The program learns of headers by Enter.
             self._out.append(events.Exit(peer.uuid, peer.name, "it greeted us again"))
             self._peers.make_stranger(peer)
+            self._meetings.elections.ended(peer)
         is_elsewhere = not peer.ready and greeting.endpoint != peer.endpoint
         if is_elsewhere and self._proves is not None and not self._proves(peer.key):
             # We connected where a beacon said, which can have been forged. HELLO came by an encrypted connection.
@@ -150,9 +162,16 @@ class Greetings:
         peer.waiting = max(peer.waiting - 1, 0)
         peer.received = 1
         peer.hear(now)
+        peer.near = self._source_of(peer.key) == host_of(greeting.endpoint)
+        if self._meetings.claims.tests:
+            self._meetings.claims.passed(peer)
         if not peer.ready and peer.sent > 1:
             # No gap would show that a message after our HELLO was lost, see `connection_lost`.
             self._out.send(peer, peer.dialect.ping(0))
+        if greeting.elects:
+            peer.voting = Voting.DIRECT
+        elif PUBLIC_KEY in greeting.headers or self._all_elect:
+            peer.voting = Voting.RELAYING
         peer.name = greeting.name
         peer.headers = greeting.headers
         peer.status = greeting.status  # HEL-04
@@ -167,5 +186,7 @@ class Greetings:
             self._out.append(events.Join(peer.uuid, peer.name, group))
         for group in sorted(before - peer.groups):
             self._out.append(events.Leave(peer.uuid, peer.name, group))
+            self._meetings.elections.left(peer, group)
+        self._meetings.elections.greeted(peer)
         if is_new:
             self._meetings.rendezvous.introduce(peer, now)

@@ -11,10 +11,12 @@ from uuid import UUID
 
 from zambezi.zre import events
 from zambezi.zre.agenda import NEVER, Agenda
+from zambezi.zre.claims import Claims
 from zambezi.zre.contact import PUBLIC_KEY, host_of
 from zambezi.zre.contact import key_of as contact_key
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import Dialect, Greeting
+from zambezi.zre.elections import Elections
 from zambezi.zre.outbox import Outbox
 from zambezi.zre.outputs import Connect, Disconnect, Send
 from zambezi.zre.peer import Peer
@@ -35,8 +37,10 @@ class Meetings:
         peers: Peers,
         out: Outbox,
         counters: Counters,
+        elections: Elections,
         *,
         endpoint_for: Callable[[str], str],
+        connects_to_us: Callable[[bytes], bool],
         source_of: Callable[[bytes], str],
         reach: Reach | None,
         key_of: Callable[[bytes], bytes] | None,
@@ -46,6 +50,7 @@ class Meetings:
         expired: float,
     ) -> None:
         self.peers = peers
+        self.elections = elections
         self.agenda = Agenda(peers)
         self.rendezvous = Rendezvous(
             us,
@@ -53,12 +58,20 @@ class Meetings:
             peers,
             out,
             asks=gossip,
-            encrypted=encrypted,
             period=expired,
             greet=self.greet,
             locate=self.locate,
             discover=self.discover,
-            let_go=self.let_go,
+        )
+        self.claims = Claims(
+            peers,
+            self.rendezvous.seeds,
+            out,
+            counters,
+            encrypted=encrypted,
+            evasive=evasive,
+            connects_to_us=connects_to_us,
+            part=self.part,
         )
         self._us = us
         self._profile = profile
@@ -75,7 +88,14 @@ class Meetings:
     def discover(self, uuid: UUID, endpoint: str, now: float) -> None:
         """Meet a node that was found by other means than a beacon."""
         key = uuid.bytes
-        if key not in self.peers and key != self._us and not self.rendezvous.seeds.awaits(key, endpoint):
+        known = key in self.peers or key == self._us or self.rendezvous.seeds.awaits(key, endpoint)
+        if not known and self.claims.by_hearsay(key, endpoint, now):
+            self.meet_stranger(key, endpoint, now)
+
+    def meet_beacon(self, key: bytes, endpoint: str, now: float) -> None:
+        """Meet a node that was found by its beacon."""
+        awaited = self.rendezvous.seeds.awaits(key, endpoint, since=now - self._evasive)
+        if not awaited and self.claims.by_beacon(key, endpoint, now):
             self.meet_stranger(key, endpoint, now)
 
     def told(self, uuid: UUID, contact: str, source: str, now: float) -> None:
@@ -114,7 +134,7 @@ class Meetings:
 
     def greet_afresh(self, peer: Peer, endpoint: str, now: float) -> None:
         """Greet a peer on a new connection, to the endpoint that it had or to another one."""
-        peer.move(endpoint)
+        self.peers.move(peer, endpoint)
         self._out.append(Disconnect(peer.key))
         self._out.append(Connect(peer.key, peer.endpoint))
         peer.waiting = 0
@@ -129,21 +149,37 @@ class Meetings:
 
     def end(self, peer: Peer, reason: str) -> None:
         """End a peer. The program is told only if it was told of the peer before."""
+        if self.claims.tests:
+            self.claims.passed(peer)
         self.peers.remove(peer)
         self.rendezvous.gossip.part(peer)
         self._out.append(Disconnect(peer.key))
         if peer.ready:
             self._out.append(events.Exit(peer.uuid, peer.name, reason))
+            self.elections.ended(peer)
 
     def replace(self, peer: Peer, endpoint: str, reason: str, now: float) -> None:
         """End a peer, and meet it at another endpoint."""
-        self.end(peer, reason)
-        self.meet(peer.key, endpoint, now)
+        if self.claims.by_beacon(peer.key, endpoint, now):
+            self.end(peer, reason)
+            self.meet(peer.key, endpoint, now)
+
+    def part(self, peer: Peer, now: float) -> None:
+        """End a peer whose endpoint is another node's now."""
+        self.end(peer, "another node has its endpoint now")
+        self.rendezvous.gossip.left(peer)
+        self.rendezvous.parted(peer.key, now)
 
     def let_go(self, peer: Peer) -> None:
         """End a peer that leaves. (BCN-07)"""
+        self.claims.left(peer)
         self.end(peer, "it left")
         self.rendezvous.gossip.left(peer)
+
+    def expire(self, peer: Peer) -> None:
+        """End a peer that was silent for too long. (PING-02)"""
+        self.claims.left(peer)
+        self.end(peer, f"silent for {self._expired:g} s")
 
     def unresponsive(self, key: bytes) -> None:
         """End a peer because the queue of its DEALER is full. (MBX-05)"""
@@ -168,8 +204,22 @@ class Meetings:
         if peer is not None and peer.ready:
             if now < peer.farewell:
                 self.let_go(peer)
-            else:
-                self._out.send(peer, peer.dialect.ping(0))  # SEQ-02
+                return
+            self._out.send(peer, peer.dialect.ping(0))  # SEQ-02
+            peer.lost = now
+            self.claims.connection_lost(peer, now)
+
+    def reached(self, key: bytes, identity: bytes, now: float) -> None:
+        """Note the identity that the mailbox at the other end of our DEALER to a peer gave, if it gave one."""
+        peer = self.peers.get(key)
+        other = identity[1:] if len(identity) == 17 and identity[0] == 1 else b""
+        if peer is None or other == key:
+            return
+        if other:
+            self.part(peer, now)
+            self.discover(UUID(bytes=other), peer.endpoint, now)
+        else:
+            self.claims.reached_again(peer, now)
 
     def locate(self, key: bytes, contact: str) -> str:
         """Return the contact to connect to for one that a peer named; empty, and counted, if it is refused."""

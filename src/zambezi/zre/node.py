@@ -12,6 +12,7 @@ from uuid import UUID
 
 from zambezi.zmtp import endpoint as endpoints
 from zambezi.zmtp.alarm import Alarm
+from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Limits
 from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.frames import FRAME_COST, Batch
@@ -85,9 +86,10 @@ class NodeShell:
             limits=Limits(frame=size, message=size),
         )
         self._router = Router(reactor, mailbox, chance, handover=True, admits=self._admits)
-        self._dealers = Dealers(
-            reactor, Options(identity=identity, send_bound=options.bound, limits=SMALL), security.client, chance
-        )
+        # A seed that was down for a while is met soon after it is back.
+        backoff = Backoff(longest=max(0.1, min(10.0, options.evasive)))
+        dealer = Options(identity=identity, send_bound=options.bound, limits=SMALL, backoff=backoff)
+        self._dealers = Dealers(reactor, dealer, security.client, chance)
         self._reach = Reach(
             memory=options.network is not None,
             scope=lambda: whereabouts.scope,
@@ -109,6 +111,7 @@ class NodeShell:
         self._transports: list[Transport] = [socket.transport for socket in sockets if socket is not None]
         self._router.on_readable = self._mail
         self._dealers.on_lost = lambda key: reactor.call_soon(self._connection_lost, key)
+        self._dealers.on_reached = lambda key, identity: reactor.call_soon(self._mailbox_reached, key, identity)
         if self._seeds:
             self._dealers.on_attached = self._reached
         for transport in self._transports:
@@ -119,13 +122,14 @@ class NodeShell:
             self.endpoint_for,
             mailbox_at=options.network.mailbox_at if options.network else None,
             source_of=self._source_of,
+            connects_to_us=lambda key: b"\x01" + key in self._router.peers,
             reach=self._reach,
             is_connected=self._dealers.is_connected,
             public_key=security.public_key,
             key_of=self._key_of if security.has_node_keys else None,
             proves=self._proves if security.is_encrypted else None,
             headers=options.headers,
-            groups=options.groups,
+            groups=[*options.groups, *options.contest],
             dialect=options.dialect,
             interval=options.interval,
             evasive=options.evasive,
@@ -133,6 +137,7 @@ class NodeShell:
             gossip=not options.sends_beacons or bool(options.seeds),
             max_peers=options.max_peers,
             max_strangers=options.max_strangers,
+            all_elect=options.all_elect,
         )
         self._refusals = Refusals(self.engine.counters)
         self._hub = self._make_hub(chance) if options.uses_zgossip else None
@@ -184,6 +189,8 @@ class NodeShell:
         self.engine.start(port, now, beacons=self._whereabouts.has_beacons)
         for seed in self.options.seeds:
             self.engine.rendezvous.add_seed(seed, now)
+        for group in self.options.contest:
+            self.engine.elections.contest(group)
         self._pump()
 
     def _contact(self) -> str:
@@ -246,9 +253,9 @@ class NodeShell:
             raise NodeStopped("the node is stopped")
         return self.engine
 
-    def join(self, group: str) -> None:
-        """Join a group, and tell all peers."""
-        if self.checked().join(group):
+    def join(self, group: str, contest: bool = False) -> None:
+        """Join a group, and tell all peers; claim its lead if `contest` says so."""
+        if self.checked().join(group, contest):
             self._report(log.What.JOIN, None, group)
         self._pump()
 
@@ -370,6 +377,11 @@ class NodeShell:
     def _connection_lost(self, key: bytes) -> None:
         if not self.stopping:
             self.engine.connection_lost(key, self.reactor.time())
+            self._pump()
+
+    def _mailbox_reached(self, key: bytes, identity: bytes) -> None:
+        if not self.stopping:
+            self.engine.reached(key, identity, self.reactor.time())
             self._pump()
 
     def _locate_service(self, peer: UUID, endpoint: str) -> str:

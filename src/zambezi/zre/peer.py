@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum, auto
 from functools import lru_cache
 from typing import Final
 from uuid import UUID
@@ -10,7 +11,16 @@ from uuid import UUID
 from zambezi.zre.contact import port_of
 from zambezi.zre.dialect import Dialect
 
+_LONG_AGO: Final = float("-inf")
 _NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+class Voting(Enum):
+    """How a peer takes part in elections, as far as it has shown that."""
+
+    NOT = auto()  # it has not shown that it knows Zyre's commands; Pyre drops a node that sends them
+    RELAYING = auto()  # it sent one of these commands, or a header of Zyre's
+    DIRECT = auto()  # its HELLO says that it is a node like us
 
 
 class Peer:
@@ -30,13 +40,17 @@ class Peer:
         "headers",
         "heard",
         "key",
+        "lost",
         "name",
+        "near",
         "port",
         "ready",
         "received",
         "renewals",
         "sent",
         "status",
+        "tested",
+        "voting",
         "waiting",
     )
 
@@ -52,11 +66,15 @@ class Peer:
         self.groups = together(())
         self.status = 0
         self.cost = 0  # bytes of its headers and groups, as `bounds` counts them
+        self.voting = Voting.NOT
         self.ready = False
         self.waiting = 0  # how many HELLOs of ours are unanswered
         self.renewals = 0  # how often it began a new session in quick succession
         self.greeted = now  # the time of our last HELLO
         self.heard = now  # the time of its last sign of life
+        self.lost = _LONG_AGO  # when our connection to it was lost, see `claims`
+        self.tested = _LONG_AGO  # when it was tested because another node claimed its endpoint
+        self.near = False  # whether its HELLO came from the address of its endpoint
         self.evasive = 0  # how many PINGs it has left unanswered
         self.farewell = 0.0  # until when a lost connection means that it left: a beacon without proof said so
         self.due = now  # when the engine looks at it again

@@ -19,8 +19,7 @@ from zambezi.zre.outbox import Outbox
 from zambezi.zre.peer import Peer, together
 from zambezi.zre.profile import Profile
 
-# Zyre has further commands in its sequence (ELECT, LEADER, GOODBYE), which ZRE does not define.
-_LAST_COMMAND: Final = 7
+_LAST_COMMAND: Final = 10  # Zyre's last one; 36/ZRE ends with 7
 _WHISPER: Final = 2
 _SHOUT: Final = 3
 
@@ -42,6 +41,7 @@ class Reception:
         self._meetings = meetings
         self._greetings = greetings
         self._peers = meetings.peers
+        self._claims = meetings.claims
         self._out = out
         self._counters = counters
 
@@ -63,6 +63,8 @@ class Reception:
         peer = self._peers.get(key)
         if peer is None or not peer.ready:
             self._counters.before_hello += 1  # HEL-02
+            if self._claims.tests:
+                self._claims.hold(key, frames)
             return
         dialect = peer.dialect
         if dialect is STABLE and octets[3] != 2:
@@ -76,6 +78,8 @@ class Reception:
             self._meetings.meet(key, peer.endpoint, now, dialect)  # it is alive, and can begin a new session
             return
         peer.hear(now)
+        if self._claims.tests:
+            self._claims.passed(peer)
         if octets[2] > _LAST_COMMAND:
             self._counters.unknown_commands += 1  # it has its place in the sequence, and is otherwise ignored
             return
@@ -128,8 +132,15 @@ class Reception:
                     peer.groups = together(tuple(peer.groups - {message.group}))
                     self._peers.set_cost(peer, peer.cost - bounds.ITEM - len(message.group))
                     self._out.append(events.Leave(peer.uuid, peer.name, message.group))
+                    self._meetings.elections.left(peer, message.group)
             case messages.Ping() | messages.DraftPing():
                 self._out.send(peer, peer.dialect.ping_ok(0))  # PING-03
+            case messages.Elect() | messages.DraftElect():
+                self._meetings.elections.receive_elect(peer, message.group, message.challenger)
+            case messages.Leader() | messages.DraftLeader():
+                self._meetings.elections.receive_leader(peer, message.group, message.leader)
+            case messages.Goodbye() | messages.DraftGoodbye():
+                self._meetings.let_go(peer)
 
     def _receive_join(self, peer: Peer, group: str) -> None:
         cost = peer.cost + bounds.ITEM + len(group)
@@ -139,6 +150,7 @@ class Reception:
         peer.groups = together((*peer.groups, group))
         self._peers.set_cost(peer, cost)
         self._out.append(events.Join(peer.uuid, peer.name, group))
+        self._meetings.elections.joined(peer, group)
 
     def _check_status(self, peer: Peer, status: int) -> None:
         peer.status = (peer.status + 1) & 0xFF  # GRP-03
