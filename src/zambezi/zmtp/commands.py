@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from zambezi.zmtp.errors import ProtocolError
@@ -41,9 +42,13 @@ def split(body: bytes) -> tuple[bytes, bytes]:
 
 def encode_metadata(properties: Mapping[str, bytes]) -> bytes:
     """Return properties as the metadata of a READY or INITIATE command."""
+    return _encode_properties(tuple(properties.items()))
+
+
+@lru_cache(maxsize=256)  # all connections of a socket send the same
+def _encode_properties(properties: tuple[tuple[str, bytes], ...]) -> bytes:
     return b"".join(
-        bytes((len(name),)) + name.encode("ascii") + len(value).to_bytes(4, "big") + value
-        for name, value in properties.items()
+        bytes((len(name),)) + name.encode("ascii") + len(value).to_bytes(4, "big") + value for name, value in properties
     )
 
 

@@ -113,7 +113,7 @@ class Heartbeat:
             object.__setattr__(self, "timeout", self.interval)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ready:
     """The handshake is complete: messages can flow."""
 

@@ -290,7 +290,9 @@ class Transport:
             peer._pause_link()
         if peer not in self._leaving:
             self.handler.attached(peer)
-        self.tell(Connected(link.endpoint, link.address, peer.identity, ready.user, ready.socket_type))
+        # A mesh makes thousands of connections, and most programs do not watch them.
+        if self.on_event is not _nothing or _log.isEnabledFor(logging.DEBUG):
+            self.tell(Connected(link.endpoint, link.address, peer.identity, ready.user, ready.socket_type))
 
     def link_lost(self, link: AnyLink, reason: str, refused_key: str = "") -> None:
         """Note that a link is gone, after its handshake or before, because the peer's key is refused or otherwise."""
