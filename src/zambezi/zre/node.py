@@ -14,7 +14,7 @@ from zambezi.zmtp import endpoint as endpoints
 from zambezi.zmtp.alarm import Alarm
 from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Limits
-from zambezi.zmtp.errors import EndpointError
+from zambezi.zmtp.errors import EndpointError, QueueFull
 from zambezi.zmtp.frames import FRAME_COST, Batch
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Router
@@ -26,19 +26,23 @@ from zambezi.zre.contact import endpoint_of, key_of, with_key
 from zambezi.zre.counters import Refusals
 from zambezi.zre.engine import Engine
 from zambezi.zre.errors import NodeStopped, ZreError
-from zambezi.zre.events import Enter, Event, Exit
+from zambezi.zre.events import Enter, Event, Exit, Shout, Whisper
 from zambezi.zre.hub import Hub
 from zambezi.zre.mailbox import Dealers
 from zambezi.zre.options import SMALL, NodeOptions
+from zambezi.zre.peer import Peer as EnginePeer
 from zambezi.zre.reach import Reach
 from zambezi.zre.reporter import Reporter
 from zambezi.zre.security import NodeSecurity
+from zambezi.zre.shouting import Shouting
+from zambezi.zre.stalls import Stalls
 from zambezi.zre.tuples import Tuples
 from zambezi.zre.whereabouts import Whereabouts
 
 _log: Final = logging.getLogger("zambezi.zre")
 # When so many events wait for the program, the node reads nothing from its peers until the program has read half.
 EVENTS_WAITING: Final = 10_000
+_CONTENT: Final = (Whisper, Shout)
 _HEADING: Final = 512  # bytes of a WHISPER or SHOUT before its content, with the name of a group, and of encryption
 
 
@@ -62,7 +66,10 @@ class NodeShell:
         self.events: deque[Event] = deque()
         self.on_event: Callable[[], object] = lambda: None
         self.on_stopped: Callable[[], object] = lambda: None
+        self.on_room: Callable[[], object] = lambda: None  # for messages that wait for room
         self.on_moved: list[Callable[[], object]] = []
+        self._unread = 0  # bytes of the messages in `events`
+        self._held_back = False  # whether the node does not read from its peers, because too much is unread
         self.stopping = False
         self.stopped = False
         self._alarm = Alarm(reactor, self._tick)
@@ -89,7 +96,8 @@ class NodeShell:
         # A seed that was down for a while is met soon after it is back.
         backoff = Backoff(longest=max(0.1, min(10.0, options.evasive)))
         dealer = Options(identity=identity, send_bound=options.bound, limits=SMALL, backoff=backoff)
-        self._dealers = Dealers(reactor, dealer, security.client, chance)
+        stalls = Stalls(options.expired, options.evasive)
+        self._dealers = Dealers(reactor, dealer, security.client, stalls, chance)
         self._reach = Reach(
             memory=options.network is not None,
             scope=lambda: whereabouts.scope,
@@ -110,6 +118,7 @@ class NodeShell:
         sockets = (self._router, self._dealers, self._reporter)
         self._transports: list[Transport] = [socket.transport for socket in sockets if socket is not None]
         self._router.on_readable = self._mail
+        self._dealers.on_room = self._has_room_again
         self._dealers.on_lost = lambda key: reactor.call_soon(self._connection_lost, key)
         self._dealers.on_reached = lambda key, identity: reactor.call_soon(self._mailbox_reached, key, identity)
         if self._seeds:
@@ -262,18 +271,55 @@ class NodeShell:
             self._report(log.What.LEAVE, None, group)
         self._pump()
 
-    def whisper(self, peer: UUID, content: tuple[bytes, ...]) -> None:
-        """Send a message to one peer."""
-        self.checked().whisper(peer, self._checked_content(content))
-        self._report(log.What.SEND, peer, "WHISPER")
+    def whisper(self, uuid: UUID, content: tuple[bytes, ...]) -> bool | None:
+        """Send a message to one peer; return None if it must wait for room, and False if it was dropped."""
+        engine = self.checked()
+        peer = engine.ready_peer(uuid)
+        if not self._dealers.has_room(peer.key):
+            return None if self._must_wait([peer]) else False
+        engine.whisper(uuid, self._checked_content(content))
+        self._report(log.What.SEND, uuid, "WHISPER")
         self._pump()
+        return True
 
-    def shout(self, group: str, content: tuple[bytes, ...]) -> int:
-        """Send a message to all peers in a group; return their number."""
-        count = self.checked().shout(group, self._checked_content(content))
+    def shout(self, group: str, content: tuple[bytes, ...]) -> Shouting:
+        """Send a message to all peers in a group; `go_on` sends it to those that have no room yet."""
+        shouting = Shouting(self.checked(), group, self._checked_content(content), self._dealers.has_room)
+        if self.options.on_full == "error":
+            full = [peer for peer in shouting.waiting if not self._dealers.has_room(peer.key)]
+            if full:
+                self._must_wait(full)  # raises: all peers get the message, or none
+        shouting.send()
+        if shouting.waiting and not self._must_wait(shouting.waiting):
+            shouting.waiting = []
         self._report(log.What.SEND, None, f"SHOUT {group}")
         self._pump()
-        return count
+        return shouting
+
+    def _has_room_again(self) -> None:
+        self.on_room()
+
+    def go_on(self, shouting: Shouting) -> int | None:
+        """Send a SHOUT to the peers that have room now; return the number of peers that got it, or None to wait."""
+        self.checked()
+        shouting.forget_those_gone()
+        shouting.send()
+        self._pump()
+        return None if shouting.waiting else shouting.count
+
+    def _must_wait(self, full: list[EnginePeer]) -> bool:
+        """Return whether a message waits for room in the queues to peers; count it if it is dropped instead."""
+        if self.options.on_full == "error":
+            names = ", ".join(peer.name for peer in full[:10])
+            bound = self.options.bound
+            raise QueueFull(
+                f"the queues to {len(full)} peers are full ({names}); their bound is {bound.messages} messages or "
+                f"{bound.octets} bytes. The message was sent to none: try again later, or use on_full='block'"
+            )
+        if self.options.on_full == "drop":
+            self.engine.counters.dropped += len(full)
+            return False
+        return True
 
     def _checked_content(self, content: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Return the content of a message; raise `ZreError` if peers with our own bound would not take it."""
@@ -309,16 +355,27 @@ class NodeShell:
         if not self.events:
             return None
         event = self.events.popleft()
-        if len(self.events) == EVENTS_WAITING // 2:
+        if isinstance(event, _CONTENT):
+            self._unread -= sum(map(len, event.content))
+        if self._held_back and not self._has_too_much(EVENTS_WAITING // 2, self.options.bound.octets // 2):
+            self._held_back = False
             self.reactor.call_soon(self._mail)
         return event
+
+    def _has_too_much(self, count: int, octets: int) -> bool:
+        """Return whether more events wait for the program, or more bytes in them."""
+        return len(self.events) > count or self._unread > octets
 
     # From the network
 
     def _mail(self) -> None:
         """Receive the messages in the mailbox, as long as there is room for events."""
         now = self.reactor.time()
-        while not self.stopping and len(self.events) < EVENTS_WAITING:
+        most = self.options.bound.octets
+        while not self.stopping:
+            if self._has_too_much(EVENTS_WAITING - 1, most):
+                self._held_back = True
+                break
             batch = self._router.try_recv_batch()
             if batch is None:
                 break
@@ -348,6 +405,8 @@ class NodeShell:
                     self._look_at_interfaces(now)
             finally:
                 self.engine.tick(now)
+                for key in self._dealers.unresponsive(now):
+                    self.engine.unresponsive(key)
                 self._pump()
                 self._log_refusals(now)
 
@@ -410,7 +469,7 @@ class NodeShell:
 
     def _pump(self) -> None:
         """Do what the engine says."""
-        happened = False
+        happened = closed = False
         dealers = self._dealers
         while batch := self.engine.take():
             for output in batch:
@@ -419,6 +478,8 @@ class NodeShell:
                         self.engine.unresponsive(output.peer)
                 elif isinstance(output, Event):
                     self.events.append(output)
+                    if isinstance(output, _CONTENT):
+                        self._unread += sum(map(len, output.content))
                     if self._hub is not None:
                         self._note_for_hub(self._hub, output)
                     if self._reporter is not None:
@@ -435,9 +496,12 @@ class NodeShell:
                     dealers.adopt(output.seed, output.peer)
                 else:
                     dealers.shut(output.peer)
-        self._alarm.set(min(self.engine.deadline, self._whereabouts.next_look))
+                    closed = True
+        self._alarm.set(min(self.engine.deadline, self._whereabouts.next_look, dealers.stalls.deadline))
         if happened:
             self.on_event()
+        if closed:
+            self.on_room()  # nothing waits any more for peers that are gone
 
     def _note_for_hub(self, hub: Hub, event: Event) -> None:
         if isinstance(event, Enter):

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 from zambezi.zmtp.connection import Limits
 from zambezi.zmtp.keys import KeyPair
-from zambezi.zmtp.options import Bound
+from zambezi.zmtp.options import Bound, Policy
 from zambezi.zre import bounds
 from zambezi.zre.discovery import PORT, MemoryNetwork
 from zambezi.zre.errors import ZreError
@@ -44,6 +44,7 @@ class NodeOptions:
     evasive: float = 5.0
     expired: float = 30.0
     bound: Bound = field(default_factory=Bound)
+    on_full: Policy = "block"
     max_peers: int = 10_000
     max_strangers: int = 1_000
     max_message: int = bounds.MESSAGE
@@ -59,6 +60,8 @@ class NodeOptions:
         for name in ("interval", "evasive", "expired"):
             if getattr(self, name) <= 0:
                 raise ZreError(f"{name} must be more than zero seconds, not {getattr(self, name)}")
+        if self.on_full not in ("block", "error", "drop"):
+            raise ZreError(f"on_full must be 'block', 'error' or 'drop', not {self.on_full!r}")
         if self.max_message < bounds.LEAST_MESSAGE:
             raise ZreError(f"max_message must be at least {bounds.LEAST_MESSAGE} bytes, not {self.max_message}")
 
