@@ -10,14 +10,13 @@ from zambezi.zmtp.patterns import Router
 from zambezi.zmtp.security import Null
 from zambezi.zmtp.testing import Simulation, received
 from zambezi.zre.mailbox import Dealers
-from zambezi.zre.stalls import Stalls
 
 IDENTITY = b"\x01" + bytes(16)
 
 
 class Mailboxes:
     def __init__(self, sim: Simulation, bound: Bound) -> None:
-        self.dealers = Dealers(sim, Options(identity=IDENTITY, send_bound=bound), lambda _: Null(), Stalls(30.0, 5.0))
+        self.dealers = Dealers(sim, Options(identity=IDENTITY, send_bound=bound), lambda _: Null())
         self.routers = [Router(sim, Options()) for _ in range(2)]
         self.endpoints = [router.bind(f"inproc://mailbox-{id(self)}-{n}") for n, router in enumerate(self.routers)]
 

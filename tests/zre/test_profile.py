@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from zambezi.wire import string
-from zambezi.zre.dialect import DRAFT, STABLE
+from zambezi.zre.dialect import DRAFT, ELECTIONS, STABLE
 from zambezi.zre.errors import ZreError
 from zambezi.zre.messages import DraftHello, Hello
 from zambezi.zre.profile import Profile
@@ -51,21 +51,23 @@ def test_a_group_is_found_by_its_encoded_name_while_the_node_is_in_it() -> None:
 def test_hello_is_made_once_until_something_changes() -> None:
     ann = profile(X="1")
     hello = ann.hello(MAILBOX, STABLE, {})
-    assert hello == Hello(1, MAILBOX, ["A"], 1, "ann", {"X": "1"}).encode()
+    assert hello == Hello(1, MAILBOX, ["A"], 1, "ann", {"X": "1", ELECTIONS: ""}).encode()
     assert ann.hello(MAILBOX, STABLE, {}) is hello
-    assert ann.hello(MAILBOX, DRAFT, {}) == DraftHello(1, "10.0.0.1", 50000, ["A"], 1, {"X": "1"}).encode()
+    assert (
+        ann.hello(MAILBOX, DRAFT, {}) == DraftHello(1, "10.0.0.1", 50000, ["A"], 1, {"X": "1", ELECTIONS: ""}).encode()
+    )
     for change in (
         lambda: ann.join("B"),
         lambda: ann.leave("B"),
-        lambda: ann.announce("S", "tcp://10.0.0.1:1"),
+        lambda: ann.set_header("S", "tcp://10.0.0.1:1"),
         ann.moved,
     ):
         before = ann.hello(MAILBOX, STABLE, {})
         change()
         assert ann.hello(MAILBOX, STABLE, {}) is not before
-    assert not ann.announce("S", "tcp://10.0.0.1:1")
+    assert not ann.set_header("S", "tcp://10.0.0.1:1")
     extra = ann.hello("tcp://10.0.0.2:1", STABLE, {"Y": "2"})
-    assert extra == Hello(1, "tcp://10.0.0.2:1", ["A"], 3, "ann", {**ann.headers, "Y": "2"}).encode()
+    assert extra == Hello(1, "tcp://10.0.0.2:1", ["A"], 3, "ann", {**ann.headers, "Y": "2", ELECTIONS: ""}).encode()
 
 
 @pytest.mark.parametrize("name", ["x" * 256, "é" * 128])
@@ -73,7 +75,7 @@ def test_a_name_that_no_message_can_carry_is_refused_and_changes_nothing(name: s
     ann = profile()
     for ask in (
         lambda: ann.join(name),
-        lambda: ann.announce(name, "tcp://10.0.0.1:1"),
+        lambda: ann.set_header(name, "tcp://10.0.0.1:1"),
         lambda: Profile(UUID_, name, {}, []),
         lambda: Profile(UUID_, "", {name: "x"}, []),
         lambda: Profile(UUID_, "", {}, [name]),

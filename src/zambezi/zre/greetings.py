@@ -13,12 +13,13 @@ from typing import Final
 from zambezi.wire import TooMany, WireError
 from zambezi.zre import dialect as dialects
 from zambezi.zre import events
-from zambezi.zre.contact import endpoint_of, host_of
+from zambezi.zre.contact import PUBLIC_KEY, endpoint_of, host_of
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import DRAFT, Dialect, Greeting
 from zambezi.zre.meetings import Meetings
 from zambezi.zre.outbox import Outbox
-from zambezi.zre.peer import Peer, together
+from zambezi.zre.peer import Peer, Voting, together
+from zambezi.zre.timing import Timing
 
 # If two nodes answer each other's answers, they stop
 # after so many new sessions in quick succession.
@@ -51,8 +52,8 @@ class Greetings:
         *,
         source_of: Callable[[bytes], str],
         proves: Callable[[bytes], bool] | None,
-        interval: float,
-        evasive: float,
+        timing: Timing,
+        all_elect: bool,
     ) -> None:
         self._dialect = dialect
         self._meetings = meetings
@@ -61,8 +62,8 @@ class Greetings:
         self._counters = counters
         self._source_of = source_of
         self._proves = proves
-        self._interval = interval
-        self._evasive = evasive
+        self._timing = timing
+        self._all_elect = all_elect
 
     def receive(self, key: bytes, frames: list[bytes], now: float) -> None:
         """Receive a HELLO from the peer with a key."""
@@ -105,7 +106,7 @@ class Greetings:
         if not self._peers.has_room_for(peer, cost):
             return _Situation.TOO_MANY
         if peer is not None and peer.ready:
-            answers = peer.waiting and now - peer.greeted < self._evasive
+            answers = peer.waiting and now - peer.greeted < self._timing.evasive
             return _Situation.ANSWER if answers or self._renewals(peer, now) > _RENEWALS else _Situation.RENEWAL
         if self._peers.full:
             return _Situation.TOO_MANY
@@ -113,7 +114,7 @@ class Greetings:
 
     def _renewals(self, peer: Peer, now: float) -> int:
         """Return how often a peer has begun a new session in quick succession, if it begins another one now."""
-        return peer.renewals + 1 if now - peer.greeted < self._interval else 0
+        return peer.renewals + 1 if now - peer.greeted < self._timing.interval else 0
 
     def _meet_greeter(self, key: bytes, greeting: Greeting, dialect: Dialect, now: float) -> Peer:
         """Meet the unknown sender of a HELLO: a new peer, or a seed that answers. (MBX-06, HEL-03)"""
@@ -132,6 +133,7 @@ class Greetings:
             # Both sides began a new session at once. The program learns of headers by Enter.
             self._out.append(events.Exit(peer.uuid, peer.name, "it greeted us again"))
             self._peers.make_stranger(peer)
+            self._meetings.elections.ended(peer)
         is_elsewhere = not peer.ready and greeting.endpoint != peer.endpoint
         if is_elsewhere and self._proves is not None and not self._proves(peer.key):
             # We connected where a beacon said, which can have been forged. HELLO came by an encrypted connection.
@@ -165,6 +167,10 @@ class Greetings:
         if not peer.ready and peer.sent > 1:
             # No gap would show that a message after our HELLO was lost, see `connection_lost`.
             self._out.send(peer, peer.dialect.ping(0))
+        if greeting.elects:
+            peer.voting = Voting.DIRECT
+        elif PUBLIC_KEY in greeting.headers or self._all_elect:
+            peer.voting = Voting.RELAYING
         peer.name = greeting.name
         peer.headers = greeting.headers
         peer.status = greeting.status  # HEL-04
@@ -179,5 +185,7 @@ class Greetings:
             self._out.append(events.Join(peer.uuid, peer.name, group))
         for group in sorted(before - peer.groups):
             self._out.append(events.Leave(peer.uuid, peer.name, group))
+            self._meetings.elections.left(peer, group)
+        self._meetings.elections.greeted(peer)
         if is_new:
             self._meetings.rendezvous.introduce(peer, now)

@@ -18,6 +18,7 @@ from zambezi.zmtp.transport import Transport
 from zambezi.zre.contact import endpoint_of
 from zambezi.zre.dialect import Frames
 from zambezi.zre.stalls import Stalls
+from zambezi.zre.timing import Timing
 
 
 class Dealers:
@@ -28,14 +29,13 @@ class Dealers:
         reactor: Reactor,
         options: Options,
         security_for: Callable[[str], Security],
-        stalls: Stalls,
         chance: random.Random | None = None,
     ) -> None:
         # A message to many peers is a write to each: several messages to one peer go out together.
         self.transport = Transport(reactor, "DEALER", self, options, chance=chance, eager=False)
         self._security_for = security_for
         self._peers: dict[bytes, Peer] = {}
-        self.stalls = stalls
+        self.stalls = Stalls(Timing())
         self.on_room: Callable[[], object] = lambda: None
         self._lost: set[Peer] = set()  # whose connections were lost
         self.on_attached: Callable[[Peer], object] = lambda _: None

@@ -16,6 +16,7 @@ from zambezi.zre.contact import PUBLIC_KEY, host_of
 from zambezi.zre.contact import key_of as contact_key
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import Dialect, Greeting
+from zambezi.zre.elections import Elections
 from zambezi.zre.outbox import Outbox
 from zambezi.zre.outputs import Connect, Disconnect, Send
 from zambezi.zre.peer import Peer
@@ -23,6 +24,7 @@ from zambezi.zre.peers import Peers
 from zambezi.zre.profile import Profile
 from zambezi.zre.reach import Reach
 from zambezi.zre.rendezvous import Rendezvous
+from zambezi.zre.timing import Timing
 
 
 class Meetings:
@@ -36,6 +38,7 @@ class Meetings:
         peers: Peers,
         out: Outbox,
         counters: Counters,
+        elections: Elections,
         *,
         endpoint_for: Callable[[str], str],
         connects_to_us: Callable[[bytes], bool],
@@ -44,10 +47,10 @@ class Meetings:
         key_of: Callable[[bytes], bytes] | None,
         encrypted: bool,
         gossip: bool,
-        evasive: float,
-        expired: float,
+        timing: Timing,
     ) -> None:
         self.peers = peers
+        self.elections = elections
         self.agenda = Agenda(peers)
         self.rendezvous = Rendezvous(
             us,
@@ -55,12 +58,10 @@ class Meetings:
             peers,
             out,
             asks=gossip,
-            encrypted=encrypted,
-            period=expired,
+            timing=timing,
             greet=self.greet,
             locate=self.locate,
             discover=self.discover,
-            let_go=self.let_go,
         )
         self.claims = Claims(
             peers,
@@ -68,12 +69,13 @@ class Meetings:
             out,
             counters,
             encrypted=encrypted,
-            evasive=evasive,
+            timing=timing,
             connects_to_us=connects_to_us,
             part=self.part,
         )
         self._us = us
         self._profile = profile
+        self._timing = timing
         self._dialect = dialect
         self._out = out
         self._counters = counters
@@ -81,8 +83,6 @@ class Meetings:
         self._source_of = source_of
         self._reach = reach or Reach()
         self._key_of = key_of
-        self._evasive = evasive
-        self._expired = expired
 
     def discover(self, uuid: UUID, endpoint: str, now: float) -> None:
         """Meet a node that was found by other means than a beacon."""
@@ -93,7 +93,7 @@ class Meetings:
 
     def meet_beacon(self, key: bytes, endpoint: str, now: float) -> None:
         """Meet a node that was found by its beacon."""
-        awaited = self.rendezvous.seeds.awaits(key, endpoint, since=now - self._evasive)
+        awaited = self.rendezvous.seeds.awaits(key, endpoint, since=now - self._timing.evasive)
         if not awaited and self.claims.by_beacon(key, endpoint, now):
             self.meet_stranger(key, endpoint, now)
 
@@ -155,6 +155,7 @@ class Meetings:
         self._out.append(Disconnect(peer.key))
         if peer.ready:
             self._out.append(events.Exit(peer.uuid, peer.name, reason))
+            self.elections.ended(peer)
 
     def replace(self, peer: Peer, endpoint: str, reason: str, now: float) -> None:
         """End a peer, and meet it at another endpoint."""
@@ -177,7 +178,7 @@ class Meetings:
     def expire(self, peer: Peer) -> None:
         """End a peer that was silent for too long. (PING-02)"""
         self.claims.left(peer)
-        self.end(peer, f"silent for {self._expired:g} s")
+        self.end(peer, f"silent for {self._timing.expired:g} s")
 
     def unresponsive(self, key: bytes) -> None:
         """End a peer because the queue of its DEALER is full, and it reads nothing. (MBX-05)"""
@@ -243,11 +244,11 @@ class Meetings:
 
     def schedule(self, peer: Peer, now: float) -> None:
         """Set the time at which we look at a peer again: for a PING, another HELLO, or its end."""
-        wanted = peer.heard + self._evasive * (peer.evasive + 1) if peer.ready else NEVER
+        wanted = peer.heard + self._timing.evasive * (peer.evasive + 1) if peer.ready else NEVER
         if not peer.ready or peer.waiting:
-            again = peer.greeted + self._evasive
-            wanted = min(wanted, again if again > now else now + self._evasive)
-        self.agenda.set(peer, max(min(wanted, peer.heard + self._expired), now + 1e-3))
+            again = peer.greeted + self._timing.evasive
+            wanted = min(wanted, again if again > now else now + self._timing.evasive)
+        self.agenda.set(peer, max(min(wanted, peer.heard + self._timing.expired), now + 1e-3))
 
     def greeted_peers(self) -> Collection[Peer]:
         """Return all peers that we greeted, and the seeds that have not answered yet."""

@@ -14,14 +14,16 @@ from zambezi.zmtp import endpoint as endpoints
 from zambezi.zmtp.alarm import Alarm
 from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Limits
-from zambezi.zmtp.errors import EndpointError, QueueFull
-from zambezi.zmtp.frames import FRAME_COST, Batch
+from zambezi.zmtp.errors import EndpointError
+from zambezi.zmtp.frames import Batch
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Router
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zmtp.transport import Transport
 from zambezi.zre import bounds, log, outputs
+from zambezi.zre import peer as engine_peer
+from zambezi.zre.bell import Bell
 from zambezi.zre.contact import endpoint_of, key_of, with_key
 from zambezi.zre.counters import Refusals
 from zambezi.zre.engine import Engine
@@ -30,12 +32,12 @@ from zambezi.zre.events import Enter, Event, Exit, Shout, Whisper
 from zambezi.zre.hub import Hub
 from zambezi.zre.mailbox import Dealers
 from zambezi.zre.options import SMALL, NodeOptions
-from zambezi.zre.peer import Peer as EnginePeer
 from zambezi.zre.reach import Reach
 from zambezi.zre.reporter import Reporter
 from zambezi.zre.security import NodeSecurity
-from zambezi.zre.shouting import Shouting
+from zambezi.zre.sending import Sender, Shouting
 from zambezi.zre.stalls import Stalls
+from zambezi.zre.trace import Trace
 from zambezi.zre.tuples import Tuples
 from zambezi.zre.whereabouts import Whereabouts
 
@@ -72,6 +74,8 @@ class NodeShell:
         self._held_back = False  # whether the node does not read from its peers, because too much is unread
         self.stopping = False
         self.stopped = False
+        self._bell: Bell | None = None
+        self._trace: Trace | None = None
         self._alarm = Alarm(reactor, self._tick)
         self._goodbyes: list[bytes] = []
         # The seeds by their endpoints as sockets write them.
@@ -96,8 +100,7 @@ class NodeShell:
         # A seed that was down for a while is met soon after it is back.
         backoff = Backoff(longest=max(0.1, min(10.0, options.evasive)))
         dealer = Options(identity=identity, send_bound=options.bound, limits=SMALL, backoff=backoff)
-        stalls = Stalls(options.expired, options.evasive)
-        self._dealers = Dealers(reactor, dealer, security.client, stalls, chance)
+        self._dealers = Dealers(reactor, dealer, security.client, chance)
         self._reach = Reach(
             memory=options.network is not None,
             scope=lambda: whereabouts.scope,
@@ -138,7 +141,7 @@ class NodeShell:
             key_of=self._key_of if security.has_node_keys else None,
             proves=self._proves if security.is_encrypted else None,
             headers=options.headers,
-            groups=options.groups,
+            groups=[*options.groups, *options.contest],
             dialect=options.dialect,
             interval=options.interval,
             evasive=options.evasive,
@@ -146,7 +149,11 @@ class NodeShell:
             gossip=not options.sends_beacons or bool(options.seeds),
             max_peers=options.max_peers,
             max_strangers=options.max_strangers,
+            all_elect=options.all_elect,
         )
+        self.set_trace(options.trace)
+        self._dealers.stalls = Stalls(self.engine.timing)
+        self._sender = Sender(self.engine, options, self._dealers.has_room)
         self._refusals = Refusals(self.engine.counters)
         self._hub = self._make_hub(chance) if options.uses_zgossip else None
 
@@ -197,6 +204,8 @@ class NodeShell:
         self.engine.start(port, now, beacons=self._whereabouts.has_beacons)
         for seed in self.options.seeds:
             self.engine.rendezvous.add_seed(seed, now)
+        for group in self.options.contest:
+            self.engine.elections.contest(group)
         self._pump()
 
     def _contact(self) -> str:
@@ -240,6 +249,8 @@ class NodeShell:
             transport.close(linger)
 
     def _stopped_engine(self) -> list[outputs.Output]:
+        if self._bell is not None:
+            self._bell.ring()  # the program learns that the node is stopped
         self.engine.stop()
         return self.engine.take()
 
@@ -259,9 +270,9 @@ class NodeShell:
             raise NodeStopped("the node is stopped")
         return self.engine
 
-    def join(self, group: str) -> None:
-        """Join a group, and tell all peers."""
-        if self.checked().join(group):
+    def join(self, group: str, contest: bool = False) -> None:
+        """Join a group, and tell all peers; claim its lead if `contest` says so."""
+        if self.checked().join(group, contest):
             self._report(log.What.JOIN, None, group)
         self._pump()
 
@@ -273,31 +284,20 @@ class NodeShell:
 
     def whisper(self, uuid: UUID, content: tuple[bytes, ...]) -> bool | None:
         """Send a message to one peer; return None if it must wait for room, and False if it was dropped."""
-        engine = self.checked()
-        peer = engine.ready_peer(uuid)
-        if not self._dealers.has_room(peer.key):
-            return None if self._must_wait([peer]) else False
-        engine.whisper(uuid, self._checked_content(content))
-        self._report(log.What.SEND, uuid, "WHISPER")
+        self.checked()
+        sent = self._sender.whisper(uuid, content)
+        if sent:
+            self._report(log.What.SEND, uuid, "WHISPER")
         self._pump()
-        return True
+        return sent
 
     def shout(self, group: str, content: tuple[bytes, ...]) -> Shouting:
         """Send a message to all peers in a group; `go_on` sends it to those that have no room yet."""
-        shouting = Shouting(self.checked(), group, self._checked_content(content), self._dealers.has_room)
-        if self.options.on_full == "error":
-            full = [peer for peer in shouting.waiting if not self._dealers.has_room(peer.key)]
-            if full:
-                self._must_wait(full)  # raises: all peers get the message, or none
-        shouting.send()
-        if shouting.waiting and not self._must_wait(shouting.waiting):
-            shouting.waiting = []
+        self.checked()
+        shouting = self._sender.shout(group, content)
         self._report(log.What.SEND, None, f"SHOUT {group}")
         self._pump()
         return shouting
-
-    def _has_room_again(self) -> None:
-        self.on_room()
 
     def go_on(self, shouting: Shouting) -> int | None:
         """Send a SHOUT to the peers that have room now; return the number of peers that got it, or None to wait."""
@@ -307,43 +307,72 @@ class NodeShell:
         self._pump()
         return None if shouting.waiting else shouting.count
 
-    def _must_wait(self, full: list[EnginePeer]) -> bool:
-        """Return whether a message waits for room in the queues to peers; count it if it is dropped instead."""
-        if self.options.on_full == "error":
-            names = ", ".join(peer.name for peer in full[:10])
-            bound = self.options.bound
-            raise QueueFull(
-                f"the queues to {len(full)} peers are full ({names}); their bound is {bound.messages} messages or "
-                f"{bound.octets} bytes. The message was sent to none: try again later, or use on_full='block'"
-            )
-        if self.options.on_full == "drop":
-            self.engine.counters.dropped += len(full)
-            return False
-        return True
+    def _has_room_again(self) -> None:
+        self.on_room()
 
-    def _checked_content(self, content: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        """Return the content of a message; raise `ZreError` if peers with our own bound would not take it."""
-        size = sum(map(len, content)) + FRAME_COST * len(content)
-        if size > self.options.max_message:
-            raise ZreError(
-                f"a message of {size} bytes (with {FRAME_COST} for each frame) is above max_message, which is "
-                f"{self.options.max_message}: send it in parts, or raise max_message of all nodes"
-            )
-        return content
+    def change(self, action: Callable[..., None], *arguments: object) -> None:
+        """Let a method of the engine change something; raise `NodeStopped` if the node is stopped."""
+        self.checked()
+        action(*arguments, self.reactor.time())
+        self._pump()
 
     def announce(self, service: str, endpoint: str) -> None:
         """Offer a service at an endpoint."""
-        self.checked().announce(service, endpoint, self.reactor.time())
-        self._pump()
+        self.change(self.engine.set_header, service, endpoint)
+
+    def set_timing(self, interval: float | None, evasive: float | None, expired: float | None) -> None:
+        """Change the times that are given."""
+        now = self.engine.timing
+        self.change(
+            self.engine.set_timing,
+            now.interval if interval is None else interval,
+            now.evasive if evasive is None else evasive,
+            now.expired if expired is None else expired,
+        )
+
+    def add_seed(self, contact: str) -> None:
+        """Add a seed to those of the options."""
+        endpoint = str(endpoints.parse(endpoint_of(contact)))
+        if self.options.network is not None:
+            raise ZreError("a node in a memory network finds its peers there, and has no seeds")
+        self.security.client(contact)  # raises an error if the contact has no key, but needs one
+        self._seeds[endpoint] = contact
+        self._dealers.on_attached = self._reached
+        self.change(self.engine.add_seed, contact)
+
+    def require_peer(self, uuid: UUID, contact: str) -> None:
+        """Meet a node that the program knows by other means."""
+        self.security.client(contact)
+        endpoints.parse(endpoint_of(contact))
+        self.change(self.engine.discover, uuid, contact)
+
+    def forget(self, uuid: UUID) -> None:
+        """Forget the contact of a node that is gone."""
+        self.engine.rendezvous.gossip.lost.forget(uuid.bytes)
+        if self._hub is not None:
+            self._hub.tuples.forget(uuid)
+
+    def set_trace(self, on: bool) -> None:
+        """Begin or end the trace."""
+        self._trace = Trace(self.engine.profile.name, self.engine.peers) if on else None
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while events wait, and when the node has stopped."""
+        if self._bell is None:
+            self._bell = Bell()
+            if self.events or self.stopping:
+                self._bell.ring()
+        return self._bell.fileno()
 
     @property
     def peers(self) -> list[PeerInfo]:
         """All peers that are ready now."""
-        return [
-            PeerInfo(peer.uuid, peer.name, endpoint_of(peer.endpoint), dict(peer.headers), frozenset(peer.groups))
-            for peer in self.engine.peers.values()
-            if peer.ready
-        ]
+        return [_info(peer) for peer in self.engine.peers.values() if peer.ready]
+
+    def peer(self, uuid: UUID) -> PeerInfo | None:
+        """Return a peer that is ready now; None if it is not."""
+        peer = self.engine.peers.get(uuid.bytes)
+        return _info(peer) if peer is not None and peer.ready else None
 
     @property
     def unsent(self) -> list[UUID]:
@@ -357,6 +386,8 @@ class NodeShell:
         event = self.events.popleft()
         if isinstance(event, _CONTENT):
             self._unread -= sum(map(len, event.content))
+        if self._bell is not None and not self.events and not self.stopping:
+            self._bell.silence()
         if self._held_back and not self._has_too_much(EVENTS_WAITING // 2, self.options.bound.octets // 2):
             self._held_back = False
             self.reactor.call_soon(self._mail)
@@ -389,11 +420,15 @@ class NodeShell:
     def _receive(self, batch: Batch, now: float) -> None:
         receive = self.engine.receive
         for message in batch:
+            if self._trace is not None:
+                self._trace.received(batch.sender, message)
             receive(batch.sender, message, now)
         self._pump()
 
     def _datagram(self, octets: bytes, address: str) -> None:
         if not self.stopping:
+            if self._trace is not None:
+                self._trace.received_beacon(octets, address)
             self.engine.receive_beacon(octets, address, self.reactor.time())
             self._pump()
 
@@ -470,9 +505,11 @@ class NodeShell:
     def _pump(self) -> None:
         """Do what the engine says."""
         happened = closed = False
-        dealers = self._dealers
+        dealers, trace = self._dealers, self._trace
         while batch := self.engine.take():
             for output in batch:
+                if trace is not None:
+                    trace.done(output)
                 if isinstance(output, outputs.Send):
                     if not dealers.send(output.peer, output.frames):
                         self.engine.unresponsive(output.peer)
@@ -499,6 +536,8 @@ class NodeShell:
                     closed = True
         self._alarm.set(min(self.engine.deadline, self._whereabouts.next_look, dealers.stalls.deadline))
         if happened:
+            if self._bell is not None:
+                self._bell.ring()
             self.on_event()
         if closed:
             self.on_room()  # nothing waits any more for peers that are gone
@@ -522,3 +561,7 @@ class NodeShell:
             *([("tuples", len(self._hub.tuples), bounds.TUPLES)] if self._hub is not None else []),
             ("octets, to a peer", transport.longest_queue, transport.send_bytes),
         ]
+
+
+def _info(peer: engine_peer.Peer) -> PeerInfo:
+    return PeerInfo(peer.uuid, peer.name, endpoint_of(peer.endpoint), dict(peer.headers), frozenset(peer.groups))

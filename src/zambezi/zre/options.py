@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID, uuid4
@@ -26,6 +26,7 @@ class NodeOptions:
     uuid: UUID = field(default_factory=uuid4)
     headers: Mapping[str, str] = field(default_factory=dict)
     groups: Iterable[str] = ()
+    contest: Collection[str] = ()
     dialect: str = "stable"
     interface: str | Sequence[str] | None = None
     ipv6: bool = False
@@ -48,7 +49,9 @@ class NodeOptions:
     max_peers: int = 10_000
     max_strangers: int = 1_000
     max_message: int = bounds.MESSAGE
+    all_elect: bool = False
     log: bool = False
+    trace: bool = False
 
     def __post_init__(self) -> None:
         if self.seeds and self.network is not None:
@@ -57,9 +60,6 @@ class NodeOptions:
             )
         if self.network is not None and (self.uses_zgossip or self.node_keys is not None):
             raise ZreError("a memory network has no zgossip and no keys: give the node an interface=... instead")
-        for name in ("interval", "evasive", "expired"):
-            if getattr(self, name) <= 0:
-                raise ZreError(f"{name} must be more than zero seconds, not {getattr(self, name)}")
         if self.on_full not in ("block", "error", "drop"):
             raise ZreError(f"on_full must be 'block', 'error' or 'drop', not {self.on_full!r}")
         if self.max_message < bounds.LEAST_MESSAGE:

@@ -17,14 +17,14 @@ from zambezi.zre.outbox import Outbox
 from zambezi.zre.outputs import Adopt, Connect, Disconnect
 from zambezi.zre.peer import Peer
 from zambezi.zre.seeds import Seed, Seeds
+from zambezi.zre.timing import Timing
 
 
 class Rendezvous:
     """The seeds, the gossip and the rounds of a node.
 
-    The engine lends it four of its own actions: `greet` sends our HELLO to a peer, `locate` returns the contact to
-    connect to for one that a peer named, `discover` meets a node that was found, and `let_go` ends a peer that said
-    goodbye.
+    The engine lends it three of its own actions: `greet` sends our HELLO to a peer, `locate` returns the contact to
+    connect to for one that a peer named, and `discover` meets a node that was found.
     """
 
     def __init__(
@@ -35,25 +35,22 @@ class Rendezvous:
         out: Outbox,
         *,
         asks: bool,
-        encrypted: bool,
-        period: float,
+        timing: Timing,
         greet: Callable[[Peer, float], None],
         locate: Callable[[bytes, str], str],
         discover: Callable[[UUID, str, float], None],
-        let_go: Callable[[Peer], None],
     ) -> None:
         self.seeds = Seeds()
-        self.gossip = Gossip(peers, asks, encrypted)
+        self.gossip = Gossip(peers, asks)
         self.deadline = NEVER  # of the next round
         self._us = us
         self._dialect = dialect
         self._peers = peers
         self._out = out
-        self._period = period
+        self._timing = timing
         self._greet = greet
         self._locate = locate
         self._discover = discover
-        self._let_go = let_go
 
     def start(self, now: float) -> None:
         """Begin with rounds, if this node asks for gossip."""
@@ -61,12 +58,11 @@ class Rendezvous:
             self._expect_round(now)
 
     def stop(self) -> None:
-        """Say goodbye to all peers that know gossip, and have no more rounds."""
+        """Have no more rounds."""
         self.deadline = NEVER
-        self._tell(self.gossip.goodbye(self._us))
 
     def clear(self) -> None:
-        """Forget all seeds, and which peers ask and tell."""
+        """Forget all seeds, and which peers ask."""
         self.seeds.clear()
         self.gossip.clear()
 
@@ -137,11 +133,9 @@ class Rendezvous:
             self._expect_round(now)
 
     def receive_gossip(self, teller: Peer, content: Frames, now: float) -> None:
-        """Meet the nodes of which a peer tells us, or end the peer if it says goodbye."""
-        for entry in self.gossip.receive(teller, content):
-            if not entry.endpoint:
-                self._let_go(teller)
-            elif entry.key not in self._peers and (contact := self._locate(teller.key, entry.endpoint)):
+        """Meet the nodes of which a peer tells us."""
+        for entry in self.gossip.receive(content):
+            if entry.key not in self._peers and (contact := self._locate(teller.key, entry.endpoint)):
                 self._discover(UUID(bytes=entry.key), contact, now)
 
     def _tell(self, telling: Telling) -> None:
@@ -151,14 +145,14 @@ class Rendezvous:
 
     def _expect_round(self, now: float) -> None:
         if self.deadline == NEVER:
-            self.deadline = now + self._period
+            self.deadline = now + self._timing.expired
 
     def tick(self, now: float) -> None:
         """Do the work of a round, if one is due."""
         if now < self.deadline:
             return
         needed = self.gossip.asks or self.seeds or self.gossip.has_askers
-        self.deadline = now + self._period if needed else NEVER
+        self.deadline = now + self._timing.expired if needed else NEVER
         for seed in self.seeds:
             if seed.greeting is not None or not (seed.key in self._peers or seed.key == self._us):
                 self._greet_seed(seed, now)

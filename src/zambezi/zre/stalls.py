@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from zambezi.zmtp.peer import Peer
 from zambezi.zre.agenda import NEVER
+from zambezi.zre.timing import Timing
 
 
 class Stall:
@@ -21,12 +22,11 @@ class Stall:
 
 
 class Stalls:
-    """The full queues of a node. It looks every `period` seconds whether the peers read, and gives each `patience`."""
+    """The full queues of a node. It looks every `evasive` seconds whether the peers read, and gives them `expired`."""
 
-    def __init__(self, patience: float, period: float) -> None:
+    def __init__(self, timing: Timing) -> None:
         self.deadline = NEVER  # of the next look
-        self._patience = patience
-        self._period = period
+        self._timing = timing
         self._stalls: dict[Peer, Stall] = {}
 
     def __len__(self) -> int:
@@ -36,7 +36,7 @@ class Stalls:
         """Note that a peer's queue is full."""
         if peer not in self._stalls:
             self._stalls[peer] = Stall(now, peer.unsent)
-            self.deadline = min(self.deadline, now + min(self._period, self._patience))
+            self.deadline = min(self.deadline, now + self._timing.evasive)
 
     def moved(self, peer: Peer, now: float) -> bool:
         """Note that messages of a queue have gone out; return whether that queue was full."""
@@ -61,9 +61,9 @@ class Stalls:
         for peer, stall in self._stalls.items():
             if peer.unsent != stall.unsent:  # part of a large message has gone out
                 stall.since, stall.unsent = now, peer.unsent
-        given_up = [peer for peer, stall in self._stalls.items() if now - stall.since >= self._patience]
+        given_up = [peer for peer, stall in self._stalls.items() if now - stall.since >= self._timing.expired]
         for peer in given_up:
             del self._stalls[peer]
-        ends = (stall.since + self._patience for stall in self._stalls.values())
-        self.deadline = min(min(ends, default=NEVER), now + self._period) if self._stalls else NEVER
+        ends = (stall.since + self._timing.expired for stall in self._stalls.values())
+        self.deadline = min(min(ends, default=NEVER), now + self._timing.evasive) if self._stalls else NEVER
         return given_up

@@ -54,6 +54,12 @@ class JournalConfig:
         "remove the oldest messages above this size, such as 10G; unset: never", None, "octets", _LARGE
     )
     segment: int = _note("the size of each journal file; retention removes whole files", 256 << 20, "octets", _LARGE)
+    publishers: int = _note(
+        "the maximum number of publishers whose messages are counted; above it, the most silent one is forgotten",
+        100_000,
+        bounds=_MANY,
+    )
+    keep_publishers: float = _note("forget a publisher that was silent for this time", 7 * 86400.0, "seconds", _LONG)
     multicast: str = _note("the multicast group of live messages, such as udp://239.77.1.1:5680", "")
 
 
@@ -102,6 +108,7 @@ class MCollectiveConfig:
     enabled: bool = _note("whether this service runs", True)
     endpoint: str = _note("the address to listen on", "tcp://127.0.0.1:61616")
     journal: list[str] = _note("topics (glob patterns) to journal in the stream `mcollective`", [])
+    sessions: bool = _note("whether sessions of clients survive a restart, in the data directory", True)
     max_queue: int = _note("the size of the messages that can wait for a client", 4 << 20, "octets", _LARGE)
     reading_time: float = _note(
         "the time in which a client must read half of a full queue, before it misses messages",
