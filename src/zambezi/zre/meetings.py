@@ -145,6 +145,11 @@ class Meetings:
         self.end(peer, "it left")
         self.rendezvous.gossip.left(peer)
 
+    def end_refused(self) -> None:
+        """End the peers whose keys the operator does not allow any more."""
+        for peer in [peer for peer in self.peers.values() if not self._reach.allows(peer.endpoint)]:
+            self.end(peer, "its key is no longer allowed")
+
     def unresponsive(self, key: bytes) -> None:
         """End a peer because the queue of its DEALER is full. (MBX-05)"""
         peer = self.peers.get(key)
