@@ -137,11 +137,11 @@ def test_nodes_are_pinged_and_called(
         assert cli.main(["topics", "--connect", endpoint]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert [line.split("\t")[:2] for line in lines] == [
-            ["mcollective discovery", "2"],
-            ["mcollective node", "2"],
-            ["mcollective nodes n1", "1"],
-            ["mcollective nodes n2", "1"],
-            ["mcollective sums", "2"],
+            ["zambezi discovery", "2"],
+            ["zambezi node", "2"],
+            ["zambezi nodes n1", "1"],
+            ["zambezi nodes n2", "1"],
+            ["zambezi sums", "2"],
         ]
         assert first.interrupt() == (0, "")
         wait_until(lambda: len(ours.topics()) == 4)

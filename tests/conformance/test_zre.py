@@ -702,7 +702,7 @@ def test_one_frame_is_sent_unless_the_caller_gives_more() -> None:
 @pytest.mark.spec("PING-01")
 def test_a_silent_peer_gets_a_ping_and_one_that_is_heard_gets_none() -> None:
     ours = met()
-    ours.receive(identity(OTHERS), greeting(), NOW)
+    ours.receive(identity(OTHERS), greeting(endpoint="tcp://10.0.0.3:50001"), NOW)
     ours.take()
     for second in range(1, 5):
         ours.receive_beacon(beacon(OTHERS), "10.0.0.3", NOW + second)

@@ -12,7 +12,7 @@ import zmq
 from tests.interop.libzmq import PATIENCE, Theirs
 from tests.interop.ruby import BODY, CLIENT, DAEMON, SERVER, STRANGER, RubyConnector
 from tests.zmtp.waiting import wait_until
-from zambezi.mcollective.sync import Connector, Middleware
+from zambezi.mcollective.sync import Connector, Fleet, Middleware
 from zambezi.zmtp import Authenticator, CurveClient, CurveServer, Null, z85
 from zambezi.zmtp.keyring import Keyring
 from zambezi.zmtp.security import Security
@@ -235,3 +235,22 @@ def test_our_connector_at_a_router_of_libzmqs_with_curve() -> None:
             assert router.recv_multipart() == [b"us", b"", b"PUT", b"TOPIC", b"a", b"", b"x"]
             router.send_multipart([b"us", b"", b"MESSAGE", b"TOPIC", b"a", b"", b"y"])
             assert connector.recv(timeout=PATIENCE).body == b"y"
+
+
+def test_our_fleet_sends_nothing_to_the_topics_of_ruby_daemons() -> None:
+    """A Ruby daemon logs a warning and a backtrace for each message that its security plugin cannot read."""
+    with Middleware(linger=0) as ours, Theirs() as theirs:
+        endpoint = ours.bind("tcp://127.0.0.1:*")
+        daemon = RubyConnector(theirs, endpoint)
+        daemon.connect()
+        for topic in (b"mcollective nodes node3", b"mcollective discovery", b"mcollective rpcutil"):
+            daemon.subscribe(topic)
+        with Connector(endpoint) as connector:
+            fleet = Fleet(connector)
+            fleet.ping(timeout=0.05)
+            fleet.ping(nodes=["node3"], timeout=0.05)
+            fleet.call("rpcutil", "inventory", timeout=0.05, discover=0.05)
+            connector.put("$topics", b"", reply_to="zambezi topics 1", confirm=True, timeout=PATIENCE)
+            assert connector.recv(timeout=PATIENCE).topic == "zambezi topics 1"
+        daemon.put(b"mcollective discovery", BODY)
+        assert daemon.receive()[1] == [BODY]  # nothing came before it

@@ -158,7 +158,7 @@ async def test_too_much_at_once_is_refused_and_the_rest_is_done() -> None:
 async def test_messages_that_are_no_requests_are_ignored() -> None:
     async with fleet_of("n1") as (fleet, hosts, connector):
         for body in (b"\x04\x08o:\x08Foo", b"{}", b"[1]", b""):
-            await connector.put("mcollective nodes n1", body, reply_to="x")
+            await connector.put("zambezi nodes n1", body, reply_to="x")
         await fleet.ping(nodes=["n1"], timeout=20)
         assert hosts[0].counters.strange == 4
         assert hosts[0].counters.requests == 1

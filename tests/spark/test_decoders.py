@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from struct import pack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from zambezi.spark.decoders import json_bodies, mcollective, mcollective_column, zrelog
+from tests.interop.ruby_bodies import BODIES
+from zambezi.spark.decoders import json_bodies, mcollective, ruby_envelopes, zrelog
 from zambezi.spark.errors import SchemaError
 from zambezi.zre.log import Level, Log, What
 
@@ -23,84 +21,9 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 INVALID = (b"", b"\xaa", b"no log", bytes(40))
 
 
-def column(bodies: Sequence[bytes | None]) -> Any:
-    return pa.array(bodies, pa.binary())
-
-
 def fleet_body(sender: bytes, *frames: bytes) -> bytes:
     """Return a body of the stream `mcollective`."""
     return b"".join(pack(">I", len(part)) + part for part in (sender, *frames))
-
-
-def headers(**pairs: bytes) -> list[bytes]:
-    return [part for name, value in pairs.items() for part in (name.encode(), value)]
-
-
-# MCollective
-
-
-def test_a_request_is_decoded() -> None:
-    body = fleet_body(b"ann\xff", b"MESSAGE", b"TOPIC", b"jobs", b"X-REPLY-TO", b"reply ann", b"", b"paint", b"twice")
-    [found] = mcollective_column(column([body])).to_pylist()
-    assert found == {
-        "sender": b"ann\xff",
-        "headers": [("TOPIC", "jobs"), ("X-REPLY-TO", "reply ann")],
-        "content": [b"paint", b"twice"],
-    }
-
-
-frame = st.binary(min_size=1, max_size=20)
-text = st.text(min_size=1, max_size=8).map(str.encode)
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.binary(max_size=20),
-            st.lists(st.tuples(text, text), max_size=4, unique_by=lambda pair: pair[0]),
-            st.lists(frame, max_size=3),
-        ),
-        max_size=20,
-    ),
-    st.data(),
-)
-def test_invalid_bodies_do_not_disturb_others(messages: list[Any], data: st.DataObject) -> None:
-    bodies: list[bytes | None] = []
-    expected: list[Any] = []
-    for sender, pairs, content in messages:
-        if data.draw(st.booleans()):
-            bodies.append(
-                data.draw(
-                    st.sampled_from([None, *INVALID, fleet_body(b"a"), fleet_body(b"a", b"MESSAGE", b"TOPIC", b"t")])
-                )
-            )
-            expected.append(None)
-        bodies.append(fleet_body(sender, b"MESSAGE", *[part for pair in pairs for part in pair], b"", *content))
-        expected.append(
-            {
-                "sender": sender,
-                "headers": [(key.decode(), value.decode()) for key, value in pairs],
-                "content": content,
-            }
-        )
-    made = mcollective_column(column(bodies))
-    made.validate(full=True)
-    assert made.to_pylist() == expected
-
-
-@given(st.binary(max_size=60))
-def test_random_bytes_do_no_harm(body: bytes) -> None:
-    mcollective_column(column([body, fleet_body(b"a", b"MESSAGE", b""), body])).validate(full=True)
-
-
-def test_a_slice_of_bodies() -> None:
-    bodies = column([fleet_body(b"a", b"MESSAGE", b"", b"1"), fleet_body(b"b", b"MESSAGE", b"", b"2"), b"x"]).slice(
-        1, 1
-    )
-    assert [found["sender"] for found in mcollective_column(bodies).to_pylist()] == [b"b"]
-
-
-# In Spark
 
 
 def messages(spark: SparkSession, bodies: Sequence[bytes | None], key: str = "k") -> DataFrame:
@@ -143,6 +66,29 @@ def test_requests_of_a_fleet(spark: SparkSession) -> None:
     assert others == [(None,) * 5] * 2
 
 
+def test_envelopes_of_ruby_programs(spark: SparkSession) -> None:
+    contents = [BODIES["ssl marshal request"], b"\x04\x08no", b'{"zambezi": 1}', b"\xff"]
+    bodies = [fleet_body(b"ann", b"MESSAGE", b"TOPIC", b"jobs", b"", each) for each in contents]
+    bodies.append(fleet_body(b"ann", b"MESSAGE", b"TOPIC", b"jobs", b""))  # without content
+    frame = ruby_envelopes(mcollective(messages(spark, [*bodies, None])))
+    assert frame.columns[-2:] == ["content", "envelope"]
+    first, *others = [row.envelope for row in frame.orderBy("sequence").collect()]
+    assert (first.kind, first.caller, first.action) == ("request", "cert=ann", "get_fact")
+    assert first.time.timestamp() == 1_700_049_600
+    assert others == [None] * 5
+
+
+def test_text_that_is_not_utf8_is_replaced(spark: SparkSession) -> None:
+    log = Log(Level.INFO, What.JOIN, 1, 0, 0, "x?").encode()[0].replace(b"x?", b"x\xff")
+    [(text,)] = zrelog(messages(spark, [log])).select("text").collect()
+    assert text == "x\ufffd"
+    [(value,)] = json_bodies(messages(spark, [b'{"b": "\xe9"}']), "b string").select("value.b").collect()
+    assert value == "\ufffd"
+    topic = fleet_body(b"ann\xff", b"MESSAGE", b"TOPIC", b"jobs\xff", b"\xfe", b"\xfd", b"", b"paint")
+    [(found, headers)] = mcollective(messages(spark, [topic])).select("topic", "headers").collect()
+    assert (found, headers) == ("jobs\ufffd", {"TOPIC": "jobs\ufffd", "\ufffd": "\ufffd"})
+
+
 def test_json_bodies(spark: SparkSession) -> None:
     texts = messages(spark, [b'{"a": 1, "b": "x"}', b"no json"])
     [first, second] = json_bodies(texts, "a int, b string").orderBy("sequence").collect()
@@ -153,3 +99,5 @@ def test_json_bodies(spark: SparkSession) -> None:
 def test_a_table_without_bodies(spark: SparkSession) -> None:
     with pytest.raises(SchemaError, match="no column 'body' to decode"):
         zrelog(spark.range(3).toDF("key"))
+    with pytest.raises(SchemaError, match="no column 'content' to read"):
+        ruby_envelopes(spark.range(3).toDF("key"))

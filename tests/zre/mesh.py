@@ -1,7 +1,8 @@
 """Engines that talk to each other in memory: a clock that is moved by hand, datagrams and connections that can fail.
 
 A connection is a queue that its owner fills and that is delivered message by message, in order. A reset loses messages
-that are under way, or none; the owner does not notice. When the owner disconnects, the queue is gone.
+that are under way, or none; the owner does not notice. When the owner disconnects, the queue is gone. As with a ROUTER,
+the connection of an owner to a mailbox replaces the one that it had there, which is made again when it has messages.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ def address_of(number: int) -> str:
 class Member:
     """A node of a mesh: its engine, its connections, and the events of its program."""
 
-    def __init__(self, number: int, port: int, now: float, encrypted: bool = False, **options: Any) -> None:
+    def __init__(self, mesh: Mesh, number: int, port: int, address: str, encrypted: bool, **options: Any) -> None:
         self.number = number
         self.port = port
-        self.address = address_of(number)
+        self.address = address
         self.endpoint = f"tcp://{self.address}:{port}"
         self.uuid = uuid_of(number)
         self.identity = b"\x01" + self.uuid.bytes
@@ -46,7 +47,8 @@ class Member:
             self.uuid,
             f"node{number}",
             lambda _: self.endpoint,
-            source_of=lambda key: address_of(int.from_bytes(key, "big")),
+            source_of=mesh.source_of,
+            connects_to_us=lambda key: mesh.is_connected(key, self),
             proves=self.proves if encrypted else None,
             **options,
         )
@@ -71,6 +73,7 @@ class Connection:
         self.endpoint = endpoint
         self.queue: deque[Frames] = deque()
         self.open = True
+        self.was_lost = False
         self.reached = b""  # the identity of the member at the other end
 
 
@@ -82,7 +85,9 @@ class Mesh:
         self.identities = identities
         self.cut: set[frozenset[int]] = set()  # pairs of members that cannot connect to each other
         self.members: dict[str, Member] = {}  # by the endpoint of the mailbox
+        self.names: dict[str, str] = {}  # endpoints by the names of their hosts
         self.datagrams: deque[tuple[bytes, str]] = deque()
+        self._addresses: dict[bytes, str] = {}  # of all members that ever were, by their keys
         self._ports = iter(range(0xC000, 0x10000))
 
     def add(
@@ -92,10 +97,14 @@ class Mesh:
         beacons: bool = True,
         seeds: Iterable[str] = (),
         port: int = 0,
+        address: str = "",
+        encrypted: bool = False,
         **options: Any,
     ) -> Member:
         """Start a node now. The options are those of its engine."""
-        member = Member(number, port or next(self._ports), self.now, **options)
+        address = address or address_of(number)
+        member = Member(self, number, port or next(self._ports), address, encrypted, **options)
+        self._addresses[member.uuid.bytes] = address
         member.beacons = beacons
         self.members[member.endpoint] = member
         member.engine.start(member.port, self.now, beacons=beacons)
@@ -114,11 +123,35 @@ class Mesh:
                 self.deliver(connection)
         self.kill(member)
 
-    def kill(self, member: Member) -> None:
-        """End a node without a goodbye."""
+    def kill(self, member: Member, noticed: bool = False) -> None:
+        """End a node without a goodbye. Its peers can notice that their connections to it are lost."""
         member.alive = False
         member.connections.clear()
         del self.members[member.endpoint]
+        for other in self.members.values():
+            for key, connection in list(other.connections.items()):
+                if connection.reached == member.identity and noticed:
+                    self.lose(other, key)
+
+    def lose(self, owner: Member, key: bytes) -> None:
+        """Let a member notice that a connection of its is lost."""
+        connection = owner.connections[key]
+        connection.reached = b""
+        connection.was_lost = True
+        owner.engine.connection_lost(key, self.now)
+        self.pump(owner)
+
+    def source_of(self, key: bytes) -> str:
+        return self._addresses.get(key, "")
+
+    def is_connected(self, key: bytes, to: Member) -> bool:
+        """Return whether a member has a connection to another."""
+        return any(
+            connection.reached == to.identity
+            for member in self.members.values()
+            if member.uuid.bytes == key
+            for connection in member.connections.values()
+        )
 
     @property
     def connections(self) -> list[Connection]:
@@ -130,8 +163,12 @@ class Mesh:
             if connection.queue and self.leads_somewhere(connection)
         ]
 
+    def at(self, endpoint: str) -> Member | None:
+        """Return the member that has its mailbox at an endpoint."""
+        return self.members.get(self.names.get(endpoint, endpoint))
+
     def leads_somewhere(self, connection: Connection) -> bool:
-        target = self.members.get(connection.endpoint)
+        target = self.at(connection.endpoint)
         return target is not None and frozenset((connection.owner.number, target.number)) not in self.cut
 
     def pump(self, member: Member) -> None:
@@ -165,17 +202,28 @@ class Mesh:
                     self.pump(member)
 
     def deliver(self, connection: Connection) -> None:
-        target = self.members[connection.endpoint]
+        target = self.members[self.names.get(connection.endpoint, connection.endpoint)]
         if connection.open and not connection.reached:
-            connection.reached = target.identity
-            identity = target.identity if self.identities else b""
-            connection.owner.engine.rendezvous.reached(connection.endpoint, identity, target.address)
-            self.pump(connection.owner)
+            self._attach(connection, target)
             if connection not in connection.owner.connections.values():
                 return
         frames = connection.queue.popleft()
         target.engine.receive(connection.owner.identity, list(frames), self.now)
         self.pump(target)
+
+    def _attach(self, connection: Connection, target: Member) -> None:
+        owner = connection.owner
+        for key, other in list(owner.connections.items()):
+            if other is not connection and other.reached == target.identity:
+                self.lose(owner, key)
+        connection.reached = target.identity
+        identity = target.identity if self.identities else b""
+        key = next((key for key, one in owner.connections.items() if one is connection), b"")
+        owner.engine.rendezvous.reached(connection.endpoint, identity, target.address)
+        if connection.was_lost or (identity and identity[1:] != key):
+            owner.engine.reached(key, identity, self.now)
+        connection.was_lost = False
+        self.pump(owner)
 
     def settle(self) -> None:
         """Deliver all messages under way, and those that they cause. That must come to an end."""

@@ -109,13 +109,13 @@ def test_the_headers_and_groups_of_all_peers_are_bounded_in_bytes(monkeypatch: p
     monkeypatch.setattr(bounds, "PEERS", 100_000)
     ours = engine()
     for number in range(100):
-        hello = Hello(1, ENDPOINT, headers={"X": "x" * 10_000})
+        hello = Hello(1, f"tcp://10.0.0.2:{1 + number}", headers={"X": "x" * 10_000})
         receive(ours, *hello.encode(), sender=UUID(int=0x100 + number))
     assert len(ours.peers) == 9
     assert ours.counters.refused_peers == 91
     assert ours.peers.cost <= 100_000
     # A peer that comes again is counted once.
-    receive(ours, *Hello(1, ENDPOINT, headers={"X": "y" * 10_000}).encode(), sender=UUID(int=0x100))
+    receive(ours, *Hello(1, "tcp://10.0.0.2:1", headers={"X": "y" * 10_000}).encode(), sender=UUID(int=0x100))
     assert len(ours.peers) == 9
     small = UUID(int=0x99)
     receive(ours, *Hello(1, ENDPOINT).encode(), sender=small)

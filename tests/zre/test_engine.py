@@ -591,20 +591,24 @@ def uuids(count: int, first: int = 1000) -> list[UUID]:
     return [uuid_of(number) for number in range(first, first + count)]
 
 
+def port_of(uuid: UUID) -> int:
+    return uuid.int
+
+
 def test_a_flood_of_beacons_makes_no_more_strangers_than_allowed() -> None:
     ours = engine(max_peers=10, max_strangers=3)
     ours.receive(IDENTITY, hello(), NOW)
     for uuid in uuids(100):
-        ours.receive_beacon(beacon(uuid), "10.0.0.3", NOW)
+        ours.receive_beacon(beacon(uuid, port_of(uuid)), "10.0.0.3", NOW)
     assert len(ours.peers) == 4
     assert ours.counters.refused_strangers == 97
     assert sum(isinstance(output, Connect) for output in ours.take()) == 4
     # Known peers stay, and a node that greets us gets in: it has shown that it exists.
     greeter = uuid_of(7)
-    ours.receive(b"\x01" + greeter.bytes, hello(name="eve"), NOW)
+    ours.receive(b"\x01" + greeter.bytes, hello(name="eve", endpoint="tcp://10.0.0.4:1"), NOW)
     assert {peer.key for peer in ours.peers.values() if peer.ready} == {BOB.bytes, greeter.bytes}
     # A stranger that greets us makes room for another one, and so does one that expires.
-    ours.receive(b"\x01" + uuids(1)[0].bytes, hello(name="first"), NOW)
+    ours.receive(b"\x01" + uuids(1)[0].bytes, hello(name="first", endpoint="tcp://10.0.0.3:1000"), NOW)
     ours.receive_beacon(beacon(uuid_of(8)), "10.0.0.3", NOW)
     assert uuid_of(8).bytes in ours.peers
     for second in range(1, 32):
@@ -619,14 +623,14 @@ def test_a_flood_of_greetings_makes_no_more_peers_than_allowed() -> None:
     ours.receive(IDENTITY, hello(), NOW)
     ours.receive_beacon(beacon(uuid_of(7)), "10.0.0.3", NOW)
     for uuid in uuids(100):
-        ours.receive(b"\x01" + uuid.bytes, hello(name="eve"), NOW)
+        ours.receive(b"\x01" + uuid.bytes, hello(name="eve", endpoint=f"tcp://10.0.0.4:{port_of(uuid)}"), NOW)
     ready = [peer.key for peer in ours.peers.values() if peer.ready]
     assert ready == [BOB.bytes, *(uuid.bytes for uuid in uuids(4))]
     assert ours.counters.refused_peers == 96
     ours.take()
     ours.receive_beacon(beacon(uuid_of(8)), "10.0.0.3", NOW)  # it could not become ready
     assert ours.take() == []
-    ours.receive(b"\x01" + uuid_of(7).bytes, hello(name="late"), NOW)
+    ours.receive(b"\x01" + uuid_of(7).bytes, hello(name="late", endpoint="tcp://10.0.0.3:50001"), NOW)
     assert ours.take() == [Disconnect(uuid_of(7).bytes)]
     # Known peers can still talk, begin a new session, and lose messages.
     ours.receive(IDENTITY, list(Whisper(2, [b"x"]).encode()), NOW)
@@ -643,7 +647,7 @@ def test_a_flood_of_greetings_makes_no_more_peers_than_allowed() -> None:
 def test_gossip_makes_no_more_strangers_than_allowed() -> None:
     ours = engine(gossip=True, max_strangers=3)
     ours.receive(IDENTITY, hello(headers={GOSSIP: "tcp://10.0.0.2:50001"}), NOW)
-    entries = [uuid.bytes + b"tcp://10.0.0.9:1" for uuid in uuids(100)]
+    entries = [uuid.bytes + b"tcp://10.0.0.9:%d" % port_of(uuid) for uuid in uuids(100)]
     ours.receive(IDENTITY, list(Whisper(2, [b"\x00zambezi-gossip", *entries]).encode()), NOW)
     assert len(ours.peers) == 4
     assert ours.counters.refused_strangers == 97
@@ -1040,7 +1044,7 @@ STEPS = st.lists(
         st.sampled_from(
             ["deliver"] * 6
             + ["datagram", "datagram", "lose datagram", "lose", "wait", "start", "stop", "kill", "join", "leave"]
-            + ["whisper", "shout", "announce", "restart", "full"]
+            + ["whisper", "shout", "announce", "restart", "return", "full"]
         ),
         st.integers(0, 1 << 16),
     ),
@@ -1062,8 +1066,8 @@ def test_after_any_faults_all_nodes_agree_in_the_end(steps: list[tuple[str, int]
     mesh = Mesh()
     here: dict[int, Member] = {}
 
-    def start(number: int, port: int = 0) -> None:
-        here[number] = mesh.add(number + 1, dialect=dialects[number], port=port)
+    def start(place: int, port: int = 0, **options: Any) -> None:
+        here[place] = mesh.add(**{"number": place + 1, "dialect": dialects[place], "port": port, **options})
 
     for number in range(3):
         start(number)
@@ -1105,20 +1109,23 @@ def act(mesh: Mesh, here: dict[int, Member], what: str, chance: random.Random, s
         for _ in range(chance.randint(1, len(connection.queue))):
             connection.queue.popleft()
         owner = connection.owner
-        key = next(key for key, one in owner.connections.items() if one is connection)
-        owner.engine.connection_lost(key, mesh.now)
-        mesh.pump(owner)
+        mesh.lose(owner, next(key for key, one in owner.connections.items() if one is connection))
     elif what == "wait":
         mesh.now += chance.choice([0.1, 1, 3, 7, 31])
         mesh.tick()
     elif member is None:
         if what == "start":
             start(number)
-    elif what in ("stop", "kill", "restart"):
+    elif what in ("stop", "kill", "restart", "return"):
         del here[number]
-        (mesh.stop if what == "stop" else mesh.kill)(member)
+        if what == "stop":
+            mesh.stop(member)
+        else:
+            mesh.kill(member, noticed=chance.random() < 0.5)
         if what == "restart":
             start(number, chance.choice([0, member.port]))
+        elif what == "return":  # at the same endpoint, with another UUID
+            start(number, member.port, number=member.number + 100, address=member.address)
     else:
         act_in(mesh, member, what, chance)
 

@@ -272,7 +272,7 @@ FAULTS = st.lists(
                 "restart",
                 "full",
             ]
-            + ["restart", "full", "cut", "heal"]
+            + ["restart", "return", "full", "cut", "heal"]
         ),
         st.integers(0, 1 << 16),
     ),
@@ -288,10 +288,11 @@ def test_after_any_faults_all_nodes_agree_in_the_end(steps: list[tuple[str, int]
     mesh = Mesh(identities)
     here: dict[int, Member] = {}
 
-    def start(number: int, port: int = 0) -> None:
+    def start(place: int, port: int = 0, **options: Any) -> None:
         seeds = ["tcp://10.0.0.1:50000"]
-        port = 50000 if number == 0 else port
-        here[number] = mesh.add(number + 1, beacons=False, gossip=True, seeds=seeds, port=port)
+        port = 50000 if place == 0 else port
+        options = {"number": place + 1, "port": port, **options}
+        here[place] = mesh.add(beacons=False, gossip=True, seeds=seeds, **options)
 
     for number in range(3):
         start(number)

@@ -231,6 +231,36 @@ def test_a_seed_is_known_by_the_identity_of_its_mailbox(sim: Simulation) -> None
     sim.run()
 
 
+@pytest.mark.parametrize("way", ["beacons", "seeds"])
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_a_node_that_returns_on_its_port_with_another_uuid_is_met_again(
+    sim: Simulation, way: str, encrypted: bool
+) -> None:
+    common: dict[str, Any] = {"interface": "lo", "keys": KeyPair.generate() if encrypted else None}
+    ways: dict[str, dict[str, Any]] = {"beacons": {"beacon_port": free_port()}, "seeds": {"beacons": False}}
+    hub = start(sim, "hub", **common, **ways[way])
+    ann = start(sim, "ann", **common, **(ways[way] if way == "beacons" else {"seeds": [hub.endpoint]}))
+    sim.advance(1.0)
+    sim.until(lambda: ann.peers and hub.peers)
+    port = int(hub.endpoint.rpartition(":")[2])
+    for _ in range(3):
+        drained(ann)
+        last = hub
+        last.crash()
+        sim.until(lambda: ann._dealers._lost)
+        hub = start(sim, "hub", **common, **ways[way], port=port)
+        sim.advance(2.0)
+        sim.until(lambda: hub.peers and told(ann, events.Enter))  # noqa: B023
+        assert [event.peer for event in told(ann, events.Exit)] == [last.engine.uuid]
+        assert [event.peer for event in told(ann, events.Enter)] == [hub.engine.uuid]
+        ann.whisper(hub.engine.uuid, (b"hello",))
+        sim.until(lambda: told(hub, events.Whisper))  # noqa: B023
+        assert len(ann.engine.peers) == len(ann._dealers.transport.connectors) == 1
+    for node in (ann, hub):
+        node.stop(0)
+    sim.run()
+
+
 def test_a_node_may_be_among_its_own_seeds(sim: Simulation) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]

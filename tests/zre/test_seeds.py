@@ -119,15 +119,31 @@ def test_a_seed_that_gives_its_identity_after_its_hello_has_one_dealer() -> None
     assert ours.take() == []
 
 
-def test_a_seed_that_is_met_by_its_beacon_meanwhile_has_one_dealer() -> None:
+@pytest.mark.parametrize("told", [True, False])
+def test_a_seed_that_is_met_by_its_beacon_meanwhile_has_one_dealer(told: bool) -> None:
+    ours = engine()
+    ours.rendezvous.add_seed("tcp://hub.example:50000", NOW)
+    ours.receive_beacon(b"ZRE\x01" + BOB.bytes + (50000).to_bytes(2, "big"), "10.0.0.2", NOW)
+    ours.rendezvous.reached("tcp://hub.example:50000", identity(BOB) if told else b"", "10.0.0.2")
+    ours.receive(identity(BOB), hello("tcp://10.0.0.2:50000"), NOW)
+    outputs = ours.take()
+    assert [output for output in outputs if isinstance(output, Connect | Disconnect)] == [
+        Connect(b"seed tcp://hub.example:50000", "tcp://hub.example:50000"),
+        Connect(BOB.bytes, "tcp://10.0.0.2:50000"),
+        Disconnect(b"seed tcp://hub.example:50000"),
+    ]
+    assert not ours.rendezvous.seeds.unmet
+
+
+def test_a_seed_that_is_about_to_answer_is_not_met_by_its_beacon() -> None:
     ours = engine()
     ours.rendezvous.add_seed("tcp://hub.example:50000", NOW)
     ours.rendezvous.reached("tcp://hub.example:50000", identity(BOB), "10.0.0.2")
-    ours.receive_beacon(b"ZRE\x01" + BOB.bytes + (50000).to_bytes(2, "big"), "10.0.0.2", NOW)
     ours.take()
+    ours.receive_beacon(b"ZRE\x01" + BOB.bytes + (50000).to_bytes(2, "big"), "10.0.0.2", NOW)
+    assert ours.take() == []
     ours.receive(identity(BOB), hello("tcp://10.0.0.2:50000"), NOW)
-    assert ours.take()[0] == Disconnect(b"seed tcp://hub.example:50000")
-    assert not ours.rendezvous.seeds.unmet
+    assert ours.take()[0] == Adopt(b"seed tcp://hub.example:50000", BOB.bytes)
 
 
 def test_a_node_that_is_its_own_seed_is_not_greeted_again() -> None:

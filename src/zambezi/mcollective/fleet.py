@@ -6,7 +6,9 @@ The topics are those of MCollective's own connector:
     COLLECTIVE nodes IDENTITY        a request to one node
     COLLECTIVE reply IDENTITY PID    the replies to one caller, which names this topic in X-REPLY-TO
 
-A request and a reply are JSON (docs/fleet.md). Messages of Ruby daemons have other contents, and are ignored.
+A request and a reply are JSON (docs/fleet.md). A Ruby daemon cannot read them, and logs a warning with a backtrace for
+each; so the default collective is not that of Ruby daemons, and they never get one. Messages of Ruby daemons have other
+contents, and are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from zambezi.mcollective.agents import Action, Agent
 from zambezi.mcollective.errors import AgentError
 
 FORMAT: Final = 1
-COLLECTIVE: Final = "mcollective"
+COLLECTIVE: Final = "zambezi"  # not "mcollective", which is that of Ruby daemons
 DISCOVERY: Final = "discovery"
 PING: Final = "ping"
 

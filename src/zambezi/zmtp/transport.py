@@ -220,7 +220,7 @@ class Transport:
         if isinstance(event, KeyRefused):
             if self._refused_keys is None:
                 self._refused_keys = KeyLog(self.reactor, partial(_log.info, "%s"))
-            self._refused_keys.add(event.key, str(event))
+            self._refused_keys.add(event.key, f"a peer at {event.address} is refused: {event.reason}")
         elif isinstance(event, HandshakeFailed | Refused):
             self.log_refusal(str(event))
         else:

@@ -22,6 +22,7 @@ class Counters:
     refused_peers: int = 0  # a node that greeted us, above `max_peers`
     refused_hellos: int = 0  # a HELLO that is too large, or has too many groups or headers
     refused_endpoints: int = 0  # an endpoint in HELLO or gossip to which we do not connect
+    refused_claims: int = 0  # a node at an endpoint that another peer has, which answers there
     refused_groups: int = 0  # a JOIN of a peer that is in too many groups
     refused_keys: int = 0  # a node whose key is not allowed, or not the one that it proves
     other_beacons: int = 0  # a beacon with a key, if our node has none of its own, or one without a key
@@ -69,6 +70,7 @@ _REFUSALS: Final = {
     "refused_peers": "refused nodes that greeted us",
     "refused_hellos": "refused HELLOs",
     "refused_endpoints": "refused endpoints",
+    "refused_claims": "refused nodes at the endpoint of another peer",
     "refused_groups": "refused groups",
     "refused_keys": "refused keys",
     "other_beacons": "beacons of nodes with other security",

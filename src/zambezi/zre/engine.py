@@ -31,6 +31,7 @@ from zambezi.zmtp import z85
 from zambezi.zre import events
 from zambezi.zre.agenda import NEVER
 from zambezi.zre.beacon import Beacon
+from zambezi.zre.claims import Claim
 from zambezi.zre.contact import PUBLIC_KEY, endpoint_at, host_of
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import DIALECTS, Frames
@@ -52,10 +53,10 @@ class Engine:
 
     `endpoint_for` returns the endpoint of our mailbox that a peer at an address can reach; `mailbox_at` the endpoint of
     a mailbox by the address and the port of a beacon; `source_of` the address from which a peer is connected to our
-    mailbox; `is_connected` whether our connection to a peer's mailbox is up. `reach` decides whether we connect to a
-    contact that a peer named. A mesh with keys has `proves`, which returns whether our encrypted connection to a peer
-    has reached that peer. A node with keys of its own has its `public_key`, and `key_of`, which returns the key that a
-    peer has proved to our mailbox.
+    mailbox, and `connects_to_us` whether it is connected there now; `is_connected` whether our connection to a peer's
+    mailbox is up. `reach` decides whether we connect to a contact that a peer named. A mesh with keys has `proves`,
+    which returns whether our encrypted connection to a peer has reached that peer. A node with keys of its own has its
+    `public_key`, and `key_of`, which returns the key that a peer has proved to our mailbox.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Engine:
         *,
         mailbox_at: Callable[[str, int], str] | None = None,
         source_of: Callable[[bytes], str] = lambda _: "",
+        connects_to_us: Callable[[bytes], bool] = lambda _: False,
         reach: Reach | None = None,
         is_connected: Callable[[bytes], bool] = lambda _: True,
         public_key: bytes = b"",
@@ -102,6 +104,7 @@ class Engine:
             self._out,
             self.counters,
             endpoint_for=endpoint_for,
+            connects_to_us=connects_to_us,
             source_of=source_of,
             reach=reach,
             key_of=key_of,
@@ -116,6 +119,7 @@ class Engine:
         self.unresponsive = meetings.unresponsive
         self.unreachable = meetings.unreachable
         self.connection_lost = meetings.connection_lost
+        self.reached = meetings.reached
         self._public_key = public_key
         self._lookout = Lookout(
             self.key,
@@ -127,7 +131,7 @@ class Engine:
             interval=interval,
             evasive=evasive,
             mailbox_at=mailbox_at or endpoint_at,
-            meet=meetings.meet_stranger,
+            meet=meetings.meet_beacon,
             replace=meetings.replace,
             regreet=meetings.regreet_stranger,
             let_go=meetings.let_go,
@@ -178,6 +182,7 @@ class Engine:
             self._out.append(Disconnect(peer.key))
         self.peers.clear()
         self.rendezvous.clear()
+        self.meetings.claims.clear()
 
     def endpoints_told(self) -> dict[bytes, str]:
         """Return the endpoint of our mailbox that each greeted peer was told, for `move`."""
@@ -205,7 +210,7 @@ class Engine:
     @property
     def deadline(self) -> float:
         """The time at which `tick` must be called."""
-        return min(self._next_beacon, self.rendezvous.deadline, self.agenda.deadline)
+        return min(self._next_beacon, self.rendezvous.deadline, self.agenda.deadline, self.meetings.claims.deadline)
 
     def tick(self, now: float) -> None:
         """Send the beacon that is due, begin the round that is due, and look at peers that have been silent."""
@@ -216,18 +221,27 @@ class Engine:
         self.rendezvous.tick(now)
         for peer in self.agenda.due(now):
             self._look_at(peer, now)
+        for claim in self.meetings.claims.due(now):
+            self._admit(claim, now)
+
+    def _admit(self, claim: Claim, now: float) -> None:
+        """Meet the newcomer whose claim to an endpoint was right, with the messages that were kept."""
+        for frames in claim.held:
+            self.receive(b"\x01" + claim.key, frames, now)
+        if claim.key and claim.key not in self.peers:
+            self.meetings.meet_beacon(claim.key, claim.endpoint, now)
 
     def _look_at(self, peer: Peer, now: float) -> None:
         """End a peer that has expired, greet it again if it does not answer, or send it a PING."""
         silence = now - peer.heard
         if silence >= self._expired:
-            self.meetings.end(peer, f"silent for {self._expired:g} s")  # PING-02
+            self.meetings.expire(peer)
             return
         unanswered = not peer.ready or peer.waiting > 0
         if unanswered and silence < self._evasive and now - peer.greeted >= self._evasive:
             if peer.beacon and not peer.ready:
                 # Its address can have changed: its beacons tell the new one.
-                peer.move(self._lookout.contact_by_beacon(peer))
+                self.peers.move(peer, self._lookout.contact_by_beacon(peer))
             self.meetings.greet_afresh(peer, peer.endpoint, now)
         if peer.ready and silence >= self._evasive * (peer.evasive + 1):
             peer.evasive += 1

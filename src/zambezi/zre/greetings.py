@@ -13,7 +13,7 @@ from typing import Final
 from zambezi.wire import TooMany, WireError
 from zambezi.zre import dialect as dialects
 from zambezi.zre import events
-from zambezi.zre.contact import endpoint_of
+from zambezi.zre.contact import endpoint_of, host_of
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import DRAFT, Dialect, Greeting
 from zambezi.zre.meetings import Meetings
@@ -33,6 +33,10 @@ class _Situation(Enum):
     RENEWAL = auto()  # the sender is ready, and begins a new session
     OTHER_DIALECT = auto()  # the sender speaks the stable protocol, and we speak the draft alone
     TOO_MANY = auto()  # no further peer can become ready
+
+
+# The situations in which we connect to the endpoint in HELLO.
+_BEGINNINGS: Final = (_Situation.NEWCOMER, _Situation.RENEWAL, _Situation.OTHER_DIALECT)
 
 
 class Greetings:
@@ -73,7 +77,12 @@ class Greetings:
             return
         greeting = replace(greeting, endpoint=contact)
         peer = self._peers.get(key)
-        match self._situation(peer, dialect, greeting.cost, now), peer:
+        situation = self._situation(peer, dialect, greeting.cost, now)
+        if situation in _BEGINNINGS:
+            source = self._source_of(key)
+            if not self._meetings.claims.by_hello(key, greeting.endpoint, source, frames, now):
+                return
+        match situation, peer:
             case _Situation.NEWCOMER, _:
                 self._enter(self._meet_greeter(key, greeting, dialect, now), greeting, now)
             case _Situation.ANSWER, Peer():
@@ -118,7 +127,7 @@ class Greetings:
 
     def _receive_answer(self, peer: Peer, greeting: Greeting, dialect: Dialect, now: float) -> None:
         """Receive the HELLO of a peer that we greeted."""
-        self._meetings.rendezvous.met_otherwise(peer, greeting.endpoint)
+        self._meetings.rendezvous.met_otherwise(peer, greeting.endpoint, self._source_of(peer.key))
         if peer.ready and peer.headers != greeting.headers:
             # Both sides began a new session at once. The program learns of headers by Enter.
             self._out.append(events.Exit(peer.uuid, peer.name, "it greeted us again"))
@@ -150,6 +159,9 @@ class Greetings:
         peer.waiting = max(peer.waiting - 1, 0)
         peer.received = 1
         peer.hear(now)
+        peer.near = self._source_of(peer.key) == host_of(greeting.endpoint)
+        if self._meetings.claims.tests:
+            self._meetings.claims.passed(peer)
         if not peer.ready and peer.sent > 1:
             # No gap would show that a message after our HELLO was lost, see `connection_lost`.
             self._out.send(peer, peer.dialect.ping(0))

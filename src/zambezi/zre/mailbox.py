@@ -33,7 +33,11 @@ class Dealers:
         self.transport = Transport(reactor, "DEALER", self, options, chance=chance, eager=False)
         self._security_for = security_for
         self._peers: dict[bytes, Peer] = {}
+        self._lost: set[Peer] = set()  # whose connections were lost
         self.on_attached: Callable[[Peer], object] = lambda _: None
+        # With the key of a peer and the identity that its mailbox gave: a connection that was lost is made again, or
+        # the mailbox is not that peer's.
+        self.on_reached: Callable[[bytes, bytes], object] = lambda *_: None
         self.on_lost: Callable[[bytes], object] = lambda _: None  # with the key of a peer to which it connects again
 
     def open(self, key: bytes, contact: str) -> None:
@@ -48,6 +52,7 @@ class Dealers:
         """Close the DEALER to a peer, and discard its queue."""
         peer = self._peers.pop(key, None)
         if peer is not None:
+            self._lost.discard(peer)
             peer.close(0)
 
     def send(self, key: bytes, frames: Frames) -> bool:
@@ -79,6 +84,10 @@ class Dealers:
 
     def attached(self, peer: Peer) -> None:
         self.on_attached(peer)
+        was_lost = peer in self._lost
+        self._lost.discard(peer)
+        if was_lost or (peer.identity and self._peers.get(peer.identity[1:]) is not peer):
+            self.on_reached(self._key_of(peer), peer.identity)
 
     def received(self, peer: Peer, batch: Batch) -> None:
         """Drop messages: a DEALER of a node receives nothing. (MBX-04)"""
@@ -88,7 +97,13 @@ class Dealers:
 
     def lost(self, peer: Peer, reason: str) -> None:
         if self.transport.is_outgoing(peer):
-            key = peer.identity[1:]  # mailboxes of our nodes give their identity
-            if self._peers.get(key) is not peer:
-                key = next((key for key, one in self._peers.items() if one is peer), b"")
+            key = self._key_of(peer)
+            self._lost.add(peer)
             self.on_lost(key)
+
+    def _key_of(self, peer: Peer) -> bytes:
+        """Return the key of the peer to which a DEALER is connected; empty if there is none any more."""
+        key = peer.identity[1:]  # mailboxes of our nodes give their identity
+        if self._peers.get(key) is peer:
+            return key
+        return next((key for key, one in self._peers.items() if one is peer), b"")

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from zambezi.zre import events
 from zambezi.zre.agenda import NEVER, Agenda
+from zambezi.zre.claims import Claims
 from zambezi.zre.contact import PUBLIC_KEY, host_of
 from zambezi.zre.contact import key_of as contact_key
 from zambezi.zre.counters import Counters
@@ -37,6 +38,7 @@ class Meetings:
         counters: Counters,
         *,
         endpoint_for: Callable[[str], str],
+        connects_to_us: Callable[[bytes], bool],
         source_of: Callable[[bytes], str],
         reach: Reach | None,
         key_of: Callable[[bytes], bytes] | None,
@@ -60,6 +62,16 @@ class Meetings:
             discover=self.discover,
             let_go=self.let_go,
         )
+        self.claims = Claims(
+            peers,
+            self.rendezvous.seeds,
+            out,
+            counters,
+            encrypted=encrypted,
+            evasive=evasive,
+            connects_to_us=connects_to_us,
+            part=self.part,
+        )
         self._us = us
         self._profile = profile
         self._dialect = dialect
@@ -75,7 +87,14 @@ class Meetings:
     def discover(self, uuid: UUID, endpoint: str, now: float) -> None:
         """Meet a node that was found by other means than a beacon."""
         key = uuid.bytes
-        if key not in self.peers and key != self._us and not self.rendezvous.seeds.awaits(key, endpoint):
+        known = key in self.peers or key == self._us or self.rendezvous.seeds.awaits(key, endpoint)
+        if not known and self.claims.by_hearsay(key, endpoint, now):
+            self.meet_stranger(key, endpoint, now)
+
+    def meet_beacon(self, key: bytes, endpoint: str, now: float) -> None:
+        """Meet a node that was found by its beacon."""
+        awaited = self.rendezvous.seeds.awaits(key, endpoint, since=now - self._evasive)
+        if not awaited and self.claims.by_beacon(key, endpoint, now):
             self.meet_stranger(key, endpoint, now)
 
     def told(self, uuid: UUID, contact: str, source: str, now: float) -> None:
@@ -114,7 +133,7 @@ class Meetings:
 
     def greet_afresh(self, peer: Peer, endpoint: str, now: float) -> None:
         """Greet a peer on a new connection, to the endpoint that it had or to another one."""
-        peer.move(endpoint)
+        self.peers.move(peer, endpoint)
         self._out.append(Disconnect(peer.key))
         self._out.append(Connect(peer.key, peer.endpoint))
         peer.waiting = 0
@@ -129,6 +148,8 @@ class Meetings:
 
     def end(self, peer: Peer, reason: str) -> None:
         """End a peer. The program is told only if it was told of the peer before."""
+        if self.claims.tests:
+            self.claims.passed(peer)
         self.peers.remove(peer)
         self.rendezvous.gossip.part(peer)
         self._out.append(Disconnect(peer.key))
@@ -137,11 +158,19 @@ class Meetings:
 
     def replace(self, peer: Peer, endpoint: str, reason: str, now: float) -> None:
         """End a peer, and meet it at another endpoint."""
-        self.end(peer, reason)
-        self.meet(peer.key, endpoint, now)
+        if self.claims.by_beacon(peer.key, endpoint, now):
+            self.end(peer, reason)
+            self.meet(peer.key, endpoint, now)
+
+    def part(self, peer: Peer, now: float) -> None:
+        """End a peer whose endpoint is another node's now."""
+        self.end(peer, "another node has its endpoint now")
+        self.rendezvous.gossip.left(peer)
+        self.rendezvous.parted(peer.key, now)
 
     def let_go(self, peer: Peer) -> None:
         """End a peer that leaves. (BCN-07)"""
+        self.claims.left(peer)
         self.end(peer, "it left")
         self.rendezvous.gossip.left(peer)
 
@@ -149,6 +178,11 @@ class Meetings:
         """End the peers whose keys the operator does not allow any more."""
         for peer in [peer for peer in self.peers.values() if not self._reach.allows(peer.endpoint)]:
             self.end(peer, "its key is no longer allowed")
+
+    def expire(self, peer: Peer) -> None:
+        """End a peer that was silent for too long. (PING-02)"""
+        self.claims.left(peer)
+        self.end(peer, f"silent for {self._expired:g} s")
 
     def unresponsive(self, key: bytes) -> None:
         """End a peer because the queue of its DEALER is full. (MBX-05)"""
@@ -173,8 +207,22 @@ class Meetings:
         if peer is not None and peer.ready:
             if now < peer.farewell:
                 self.let_go(peer)
-            else:
-                self._out.send(peer, peer.dialect.ping(0))  # SEQ-02
+                return
+            self._out.send(peer, peer.dialect.ping(0))  # SEQ-02
+            peer.lost = now
+            self.claims.connection_lost(peer, now)
+
+    def reached(self, key: bytes, identity: bytes, now: float) -> None:
+        """Note the identity that the mailbox at the other end of our DEALER to a peer gave, if it gave one."""
+        peer = self.peers.get(key)
+        other = identity[1:] if len(identity) == 17 and identity[0] == 1 else b""
+        if peer is None or other == key:
+            return
+        if other:
+            self.part(peer, now)
+            self.discover(UUID(bytes=other), peer.endpoint, now)
+        else:
+            self.claims.reached_again(peer, now)
 
     def locate(self, key: bytes, contact: str) -> str:
         """Return the contact to connect to for one that a peer named; empty, and counted, if it is refused."""

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from zambezi.zmtp import endpoint as endpoints
 from zambezi.zmtp.alarm import Alarm
+from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Limits
 from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.frames import FRAME_COST, Batch
@@ -85,9 +86,10 @@ class NodeShell:
             limits=Limits(frame=size, message=size),
         )
         self._router = Router(reactor, mailbox, chance, handover=True, admits=self._admits)
-        self._dealers = Dealers(
-            reactor, Options(identity=identity, send_bound=options.bound, limits=SMALL), security.client, chance
-        )
+        # A seed that was down for a while is met soon after it is back.
+        backoff = Backoff(longest=max(0.1, min(10.0, options.evasive)))
+        dealer = Options(identity=identity, send_bound=options.bound, limits=SMALL, backoff=backoff)
+        self._dealers = Dealers(reactor, dealer, security.client, chance)
         self._reach = Reach(
             memory=options.network is not None,
             scope=lambda: whereabouts.scope,
@@ -109,6 +111,7 @@ class NodeShell:
         self._transports: list[Transport] = [socket.transport for socket in sockets if socket is not None]
         self._router.on_readable = self._mail
         self._dealers.on_lost = lambda key: reactor.call_soon(self._connection_lost, key)
+        self._dealers.on_reached = lambda key, identity: reactor.call_soon(self._mailbox_reached, key, identity)
         if self._seeds:
             self._dealers.on_attached = self._reached
         for transport in self._transports:
@@ -119,6 +122,7 @@ class NodeShell:
             self.endpoint_for,
             mailbox_at=options.network.mailbox_at if options.network else None,
             source_of=self._source_of,
+            connects_to_us=lambda key: b"\x01" + key in self._router.peers,
             reach=self._reach,
             is_connected=self._dealers.is_connected,
             public_key=security.public_key,
@@ -383,6 +387,11 @@ class NodeShell:
     def _connection_lost(self, key: bytes) -> None:
         if not self.stopping:
             self.engine.connection_lost(key, self.reactor.time())
+            self._pump()
+
+    def _mailbox_reached(self, key: bytes, identity: bytes) -> None:
+        if not self.stopping:
+            self.engine.reached(key, identity, self.reactor.time())
             self._pump()
 
     def _locate_service(self, peer: UUID, endpoint: str) -> str:

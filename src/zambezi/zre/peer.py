@@ -10,6 +10,7 @@ from uuid import UUID
 from zambezi.zre.contact import port_of
 from zambezi.zre.dialect import Dialect
 
+_LONG_AGO: Final = float("-inf")
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
@@ -30,13 +31,16 @@ class Peer:
         "headers",
         "heard",
         "key",
+        "lost",
         "name",
+        "near",
         "port",
         "ready",
         "received",
         "renewals",
         "sent",
         "status",
+        "tested",
         "waiting",
     )
 
@@ -57,6 +61,9 @@ class Peer:
         self.renewals = 0  # how often it began a new session in quick succession
         self.greeted = now  # the time of our last HELLO
         self.heard = now  # the time of its last sign of life
+        self.lost = _LONG_AGO  # when our connection to it was lost, see `claims`
+        self.tested = _LONG_AGO  # when it was tested because another node claimed its endpoint
+        self.near = False  # whether its HELLO came from the address of its endpoint
         self.evasive = 0  # how many PINGs it has left unanswered
         self.farewell = 0.0  # until when a lost connection means that it left: a beacon without proof said so
         self.due = now  # when the engine looks at it again

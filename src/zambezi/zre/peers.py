@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from zambezi.zre import bounds
+from zambezi.zre.contact import endpoint_of
 from zambezi.zre.errors import ZreError
 from zambezi.zre.peer import Peer, together
 
@@ -30,6 +31,7 @@ class Peers(dict[bytes, Peer]):
         self.cost = 0  # bytes of the headers and groups of all peers
         self._max_peers = max_peers
         self._max_strangers = max_strangers
+        self._by_endpoint: dict[str, Peer] = {}
         self._met = 0  # strangers in this period,
         self._period_end = 0.0  # which ends at this time
 
@@ -66,14 +68,31 @@ class Peers(dict[bytes, Peer]):
     def add(self, stranger: Peer) -> None:
         """Add a peer that has not greeted us."""
         self[stranger.key] = stranger
+        self._by_endpoint[endpoint_of(stranger.endpoint)] = stranger
         self.strangers += 1
 
     def remove(self, peer: Peer) -> None:
         """Remove a peer."""
         del self[peer.key]
+        self._forget_endpoint(peer)
         self.cost -= peer.cost
         if not peer.ready:
             self.strangers -= 1
+
+    def at(self, endpoint: str) -> Peer | None:
+        """Return the peer that has its mailbox at an endpoint."""
+        return self._by_endpoint.get(endpoint_of(endpoint))
+
+    def move(self, peer: Peer, endpoint: str) -> None:
+        """Note another endpoint of a peer's mailbox."""
+        self._forget_endpoint(peer)
+        peer.move(endpoint)
+        self._by_endpoint[endpoint_of(endpoint)] = peer
+
+    def _forget_endpoint(self, peer: Peer) -> None:
+        endpoint = endpoint_of(peer.endpoint)
+        if self._by_endpoint.get(endpoint) is peer:
+            del self._by_endpoint[endpoint]
 
     def make_ready(self, stranger: Peer) -> None:
         """Mark a stranger as ready: it has greeted us."""
@@ -89,5 +108,6 @@ class Peers(dict[bytes, Peer]):
     def clear(self) -> None:
         """Remove all peers."""
         super().clear()
+        self._by_endpoint.clear()
         self.strangers = 0
         self.cost = 0

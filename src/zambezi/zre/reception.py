@@ -42,6 +42,7 @@ class Reception:
         self._meetings = meetings
         self._greetings = greetings
         self._peers = meetings.peers
+        self._claims = meetings.claims
         self._out = out
         self._counters = counters
 
@@ -63,6 +64,8 @@ class Reception:
         peer = self._peers.get(key)
         if peer is None or not peer.ready:
             self._counters.before_hello += 1  # HEL-02
+            if self._claims.tests:
+                self._claims.hold(key, frames)
             return
         dialect = peer.dialect
         if dialect is STABLE and octets[3] != 2:
@@ -76,6 +79,8 @@ class Reception:
             self._meetings.meet(key, peer.endpoint, now, dialect)  # it is alive, and can begin a new session
             return
         peer.hear(now)
+        if self._claims.tests:
+            self._claims.passed(peer)
         if octets[2] > _LAST_COMMAND:
             self._counters.unknown_commands += 1  # it has its place in the sequence, and is otherwise ignored
             return

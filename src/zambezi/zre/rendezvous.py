@@ -95,10 +95,20 @@ class Rendezvous:
         if seed.answers == self._us or seed.answers in self._peers:
             self._settle(seed, seed.answers)
 
-    def met_otherwise(self, peer: Peer, endpoint: str) -> None:
-        """Close the DEALERs to seeds that are a peer which we met by other means; its HELLO named an endpoint."""
+    def parted(self, key: bytes, now: float) -> None:
+        """Greet the seeds whose node has gone, and in whose place another node answers."""
+        for seed in self.seeds:
+            if seed.key == key:
+                self._greet_seed(seed, now)
+
+    def met_otherwise(self, peer: Peer, endpoint: str, source: str) -> None:
+        """Close the DEALERs to seeds that are a peer which we met by other means.
+
+        The peer's HELLO named an endpoint, and came from the address `source`.
+        """
         for seed in self.seeds.unmet:
-            if seed.answers == peer.key or seed.endpoint in (peer.endpoint, endpoint):
+            is_there = not seed.answers and seed.is_at(endpoint, source)
+            if is_there or seed.answers == peer.key or seed.endpoint in (peer.endpoint, endpoint):
                 self._settle(seed, peer.key)
 
     def _settle(self, seed: Seed, key: bytes) -> None:

@@ -101,9 +101,10 @@ class Seeds:
         """The peers without a UUID that stand for the unmet seeds."""
         return [seed.greeting for seed in self._seeds.values() if seed.greeting is not None]
 
-    def awaits(self, key: bytes, endpoint: str) -> bool:
-        """Return whether a node that others tell us of is a seed whose answer is under way."""
-        return any(seed.answers == key or seed.endpoint == endpoint for seed in self.unmet)
+    def awaits(self, key: bytes, endpoint: str, since: float = 0.0) -> bool:
+        """Return whether a node that we found otherwise is a seed which we greeted, not before `since`."""
+        greeted = (seed for seed in self.unmet if seed.greeting is not None and seed.greeting.greeted >= since)
+        return any(seed.answers == key or seed.endpoint == endpoint for seed in greeted)
 
     def answered(self, key: bytes, endpoint: str, source: str) -> Seed | None:
         """Return the seed whose answer a HELLO is."""

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from struct import pack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as sql
 
+from tests.interop.ruby_bodies import BODIES
 from tests.spark.pipelines.frames import at, fleet, messages, stream, table
 from zambezi.mcollective.fleet import Reply, Request, agent_topic, node_topic, reply_topic
 from zambezi.spark.pipelines import fleet_audit as audit
-from zambezi.spark.pipelines.pipeline import Settings
+from zambezi.spark.pipelines.pipeline import Settings, rows_of
+from zambezi.spark.source import SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SETTINGS = Settings(patience=10)
 HERE = "mcollective"
+RUBY = "7a3c3ad3f2d85ecbb3c8e4b5d7b1a002"  # the id of the recorded requests
 Sent = tuple[float, str, bytes]
 
 
@@ -135,3 +140,88 @@ def test_the_last_request_is_judged_by_the_time_of_reading(spark: SparkSession) 
     assert silent(begun + 10) == [("1", "db1")]
     for frame in (replied, asked, heard):
         frame.unpersist()
+
+
+def ruby(when: float, topic: str, name: str, node: str = "node3.example.net", id: str = RUBY) -> Sent:  # noqa: A002
+    """Return a recorded message. `node` and `id` must be as long as those that were recorded."""
+    body = BODIES[name].replace(b"node3.example.net", node.encode()).replace(RUBY.encode(), id.encode())
+    return fleet(f"{HERE} {topic}", body, when)
+
+
+def test_requests_of_ruby_programs_and_their_replies(spark: SparkSession) -> None:
+    other = RUBY[::-1]
+    sent = [
+        ruby(0, "rpcutil", "psk request", "admin.example.net"),
+        ruby(1, "reply admin 17", "psk reply", "node1.example.net"),
+        ruby(2, "reply admin 17", "ssl yaml error", "node2.example.net"),
+        ruby(30, "rpcutil", "aes marshal request", "admin.example.net", other),
+        ruby(31, "reply admin 17", "aes marshal reply", "node1.example.net", other),
+        fleet(f"{HERE} rpcutil", b"\x04\x08 is not Marshal \xff", 60),
+    ]
+    heard = reduced(spark, sent).persist()
+    found = {one.name: one.frame for one in audit.reports(heard, SETTINGS)}
+    columns = ("id", "caller", "sender", "agent", "action", "asked", "answered", "ok", "errors", "silent", "slowest_s")
+    assert table(found["fleet-calls"], *columns) == [
+        (other, "cert=ann", "admin.example.net", "rpcutil", None, "all", 1, 0, 0, 1, 1.0),
+        (RUBY, "uid=0", "admin.example.net", "rpcutil", "get_fact", "all", 2, 1, 1, 0, 2.0),
+    ]
+    assert table(found["fleet-silences"], "id", "node") == [(other, "node2.example.net")]
+    assert set(table(found["fleet-topics"], "topic", "kind", "format", "messages")) == {
+        ("mcollective rpcutil", "request", "marshal", 2),
+        ("mcollective reply *", "reply", "marshal", 2),
+        ("mcollective reply *", "reply", "yaml", 1),
+        ("mcollective rpcutil", "foreign request", None, 1),
+    }
+    [request] = heard.where(f"id = '{RUBY}' and kind = 'request'").collect()
+    assert (request.sent.timestamp(), request.ttl, request.collective) == (1_700_049_600, 60, "mcollective")
+    assert [row.error for row in heard.where("status = 'error'").collect()] == ["No such package: über"]
+    heard.unpersist()
+
+
+def test_requests_with_a_filter_or_without_replies_are_not_judged(spark: SparkSession) -> None:
+    ids = [character * len(RUBY) for character in "abcd"]
+    sent = [
+        ruby(0, "rpcutil", "psk request", id=ids[0]),
+        ruby(1, "reply admin 17", "psk reply", id=ids[0]),
+        ruby(20, "package", "ssl marshal filtered", id=ids[1]),
+        ruby(20, "nodes web1", "psk filtered", id=ids[2]),  # to one node, and it should not reply
+        ruby(20, "nodes web1", "ssl yaml filtered", id=ids[3]),
+        fleet("last", b"", 60),
+    ]
+    found = {one.name: one.frame for one in audit.reports(reduced(spark, sent), SETTINGS)}
+    assert set(table(found["fleet-calls"], "id", "asked", "silent")) == {
+        (ids[0], "all", 0),
+        (ids[1], "fact osfamily==Debian, class apache, identity web1, identity /^db/, compound a=1 and not b", None),
+        (ids[2], "web1", None),
+        (ids[3], "web1", 1),
+    }
+
+
+def test_no_bytes_end_the_job(spark: SparkSession) -> None:
+    """Bytes of an attacker in topics, headers, keys, content, and in the places of all of them."""
+    bytes_of_an_attacker = [
+        b"\xff\xfe",
+        b"",
+        b"\0" * 40,
+        b"\x04\x08" + b"[\x06" * 10_000,
+        b"---\n- &1 [*1]\n",
+        b'{"zambezi": 1, "request": "\xff", "agent": "\\u0000\\ud800"}',
+        b'{"zambezi": 1, "reply": ' + b"[" * 10_000,
+        b'{"zambezi": 1, "request": "' + b"x" * 100_000 + b'", "agent": "a", "caller": "' + b"y" * 100_000 + b'"}',
+    ]
+    frames = [
+        [b"\xff", b"MESSAGE", b"TOPIC", b"mcollective \xff", b"", *bytes_of_an_attacker[:1]],
+        [b"", b"MESSAGE", b"TOPIC", b"mcollective reply \xff\n\0", b"\xff", b"\xff", b"\xff", b"", b"", b"x"],
+        [b"", b"MESSAGE", b"TOPIC", b"mcollective nocontent", b""],
+        [b"", b"MESSAGE", b""],
+        [b"", b"MESSAGE", *[b"a", b"b"] * 5000, b"", b""],
+        *[[b"", b"MESSAGE", b"TOPIC", b"mcollective x", b"", each] for each in bytes_of_an_attacker],
+    ]
+    bodies = [b"".join(pack(">I", len(frame)) + frame for frame in each) for each in frames] + bytes_of_an_attacker
+    made = [("mcollective", number, at(number), b"key \xff\0", body, "one") for number, body in enumerate(bodies, 1)]
+    binary = spark.createDataFrame(made, SCHEMA.replace("key string", "key binary"))
+    # The source does not check that keys are UTF-8.
+    found = audit.reduce(audit.prepare(binary.withColumn("key", sql.col("key").cast("string")), SETTINGS), SETTINGS)
+    results = {one.name: rows_of(one.frame, 100) for one in audit.reports(found, SETTINGS)}
+    assert sum(row.messages for row in audit.topics(found).collect()) == len(bodies)
+    assert max(len(str(cell)) for each in results.values() for row in each.rows for cell in row) <= 255

@@ -242,12 +242,12 @@ def test_the_audit_of_a_real_fleet(spark: SparkSession, tmp_path: Path) -> None:
 
     found = asyncio.run(story())
     assert set(rows(found, "fleet-topics", "topic", "kind", "messages")) == {
-        ("mcollective reply *", "reply", 8),
-        ("mcollective nodes web1", "request", 4),
-        ("mcollective nodes web2", "request", 1),
-        ("mcollective nodes db1", "request", 1),
-        ("mcollective nodes db2", "request", 1),
-        ("mcollective machine", "request", 1),
+        ("zambezi reply *", "reply", 8),
+        ("zambezi nodes web1", "request", 4),
+        ("zambezi nodes web2", "request", 1),
+        ("zambezi nodes db1", "request", 1),
+        ("zambezi nodes db2", "request", 1),
+        ("zambezi machine", "request", 1),
     }
     columns = ("caller", "agent", "action", "asked", "answered", "ok", "errors", "refused", "silent")
     assert rows(found, "fleet-calls", *columns) == [

@@ -1,13 +1,16 @@
 """`fleet-audit`: it reports the requests to a fleet and the replies, from the stream `mcollective`.
 
-The content of a message says whether it is a request or a reply (docs/fleet.md), and the id of the request joins them.
-The content of messages of other programs is not known: they are counted by topic, as requests or replies according to
-the form of the topic, and cannot be joined.
+The content of a message says whether it is a request or a reply, and the id of the request joins them. Two kinds of
+content are known: the JSON of Zambezi's fleets (docs/fleet.md), and the envelopes of Ruby programs. Other messages are
+counted by topic, as requests or replies according to the form of the topic, and cannot be joined. No message ends the
+job, whatever bytes it has.
 
 A node is silent if it should have answered a request, and its reply has not come within the patience. A node should
 have answered if the request named it. It also should have answered a request to all nodes with an agent, if it is known
 to have the agent: it answered for the agent before, or listed it in a ping. A node that never sent a message cannot be
-missed. All this needs replies in the journal: `journal = ["*"]` in the configuration of the middleware.
+missed. Requests of Ruby programs that want no reply or select nodes by a filter are not judged: the audit does not know
+the classes and facts of nodes. All this needs replies in the journal: `journal = ["*"]` in the configuration of the
+middleware.
 """
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
 from zambezi.mcollective.fleet import DISCOVERY
-from zambezi.spark.decoders import mcollective
+from zambezi.mcollective.ruby.envelope import MAX_NAME, MAX_TEXT
+from zambezi.spark.decoders import mcollective, ruby_envelopes, text_of
 from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, seconds_between, uncached
 
 COLUMNS: Final = (
-    "sequence long, timestamp timestamp, topic string, kind string, id string, agent string, action string, "
-    "caller string, asked string, node string, status string, error string, took double, octets long, "
+    "sequence long, timestamp timestamp, topic string, kind string, format string, id string, agent string, "
+    "action string, caller string, sender string, sent timestamp, ttl long, collective string, asked string, "
+    "filter string, wants_reply boolean, node string, status string, error string, took double, octets long, "
     "agents array<string>"
 )
 _CONTENT: Final = (
@@ -32,17 +37,17 @@ _CONTENT: Final = (
     "status string, error string, took double, result string"
 )
 _REPLY_TOPIC: Final = r"^(\S+ reply) .*$"
+_OF_REQUESTS: Final = ("caller", "sender", "agent", "action", "filter", "wants_reply")
 _OUTCOMES: Final = {"ok": "ok", "errors": "error", "refused": "refused"}
 _NODE_TOPIC: Final = r"^\S+ nodes (.+)$"
 
 
 def prepare(messages: DataFrame, settings: Settings) -> DataFrame:  # noqa: ARG001 - the signature of `prepare`
     """Decode messages, and add their kind and the id of their request."""
-    decoded = mcollective(messages.withColumn("octets", sql.length("body").cast("long")))
-    text = sql.decode(sql.col("content").getItem(0), "UTF-8")
+    decoded = ruby_envelopes(mcollective(messages.withColumn("octets", sql.length("body").cast("long"))), "ruby")
     # Text that is not JSON gives nulls. The result of an action can be any JSON value, so it stays a string.
-    said = sql.from_json(text, _CONTENT)
-    topic = sql.coalesce("topic", "key")
+    said = sql.from_json(text_of(sql.get("content", sql.lit(0))), _CONTENT)
+    topic = text_of(sql.coalesce("topic", "key"))
     is_ours = sql.col("said.zambezi").isNotNull()
     is_request = is_ours & sql.col("said.request").isNotNull()
     is_reply = is_ours & sql.col("said.reply").isNotNull()
@@ -50,27 +55,46 @@ def prepare(messages: DataFrame, settings: Settings) -> DataFrame:  # noqa: ARG0
         sql.when(sql.col("headers").isNull(), "other")
         .when(is_request, "request")
         .when(is_reply, "reply")
+        .when(sql.col("ruby").isNotNull(), sql.col("ruby.kind"))
         .when(topic.rlike(_REPLY_TOPIC), "foreign reply")
         .otherwise("foreign request")
     )
     agents = sql.map_keys(sql.from_json(sql.get_json_object(sql.col("said.result"), "$.agents"), "map<string,string>"))
-    return decoded.withColumn("said", said).select(
+    frame = decoded.withColumn("said", said).withColumn("topic", topic).withColumn("kind", kind)
+    is_ruby_reply = sql.col("ruby.kind") == "reply"
+    return frame.select(
         "sequence",
         "timestamp",
-        sql.regexp_replace(topic, _REPLY_TOPIC, "$1 *").alias("topic"),
-        kind.alias("kind"),
-        sql.when(is_request, sql.col("said.request")).when(is_reply, sql.col("said.reply")).alias("id"),
-        sql.col("said.agent").alias("agent"),
-        sql.col("said.action").alias("action"),
-        sql.col("said.caller").alias("caller"),
-        sql.when(is_request, _extracted(topic, _NODE_TOPIC)).alias("asked"),
-        sql.when(is_reply, sql.col("said.node")).alias("node"),
-        sql.col("said.status").alias("status"),
-        sql.col("said.error").alias("error"),
+        sql.regexp_replace("topic", _REPLY_TOPIC, "$1 *").alias("topic"),
+        "kind",
+        sql.when(is_request | is_reply, "json").otherwise(sql.col("ruby.format")).alias("format"),
+        _either(sql.when(is_request, sql.col("said.request")).when(is_reply, sql.col("said.reply")), "id"),
+        _either(sql.col("said.agent"), "agent"),
+        _either(sql.col("said.action"), "action"),
+        _either(sql.col("said.caller"), "caller"),
+        sql.col("ruby.sender").alias("sender"),
+        sql.col("ruby.time").alias("sent"),
+        sql.col("ruby.ttl").alias("ttl"),
+        sql.col("ruby.collective").alias("collective"),
+        sql.when(sql.col("kind") == "request", _extracted(sql.col("topic"), _NODE_TOPIC)).alias("asked"),
+        sql.col("ruby.filter").alias("filter"),
+        sql.col("ruby.wants_reply").alias("wants_reply"),
+        sql.when(is_reply, _short(sql.col("said.node"))).when(is_ruby_reply, sql.col("ruby.sender")).alias("node"),
+        _either(sql.col("said.status"), "status"),
+        _either(sql.col("said.error"), "error", MAX_TEXT),
         sql.col("said.took").alias("took"),
         "octets",
         sql.when(is_reply, agents).alias("agents"),
     )
+
+
+def _either(ours: Column, name: str, longest: int = MAX_NAME) -> Column:
+    """Return a column of a fleet's JSON, or the field of that name of a Ruby program."""
+    return sql.coalesce(_short(ours, longest), sql.col(f"ruby.{name}")).alias(name)
+
+
+def _short(text: Column, longest: int = MAX_NAME) -> Column:
+    return sql.substring(text, 1, longest)
 
 
 def _extracted(text: Column, pattern: str) -> Column:
@@ -86,14 +110,14 @@ def reduce(events: DataFrame, settings: Settings) -> DataFrame:  # noqa: ARG001 
 def topics(table: DataFrame) -> DataFrame:
     """Return messages by topic. Each caller has its own topic for replies; these count as one topic."""
     return (
-        table.groupBy("topic", "kind")
+        table.groupBy("topic", "kind", "format")
         .agg(
             sql.count("*").alias("messages"),
             sql.sum("octets").alias("octets"),
             sql.min("timestamp").alias("from"),
             sql.max("timestamp").alias("to"),
         )
-        .orderBy(sql.desc("messages"), "topic", "kind")
+        .orderBy(sql.desc("messages"), "topic", "kind", "format")
     )
 
 
@@ -104,9 +128,7 @@ def requests(table: DataFrame) -> DataFrame:
         .groupBy("id")
         .agg(
             sql.min("timestamp").alias("time"),
-            sql.min_by("caller", "sequence").alias("caller"),
-            sql.min_by("agent", "sequence").alias("agent"),
-            sql.min_by("action", "sequence").alias("action"),
+            *[sql.min_by(name, "sequence").alias(name) for name in _OF_REQUESTS],
             sql.array_sort(sql.collect_set("asked")).alias("asked"),
         )
     )
@@ -126,7 +148,10 @@ def answers(table: DataFrame, asked: DataFrame) -> DataFrame:
 
 def roster(replied: DataFrame) -> DataFrame:
     """Return which nodes are known to have which agents, and since when. Every known node has the agent for pings."""
-    answered = replied.where("status <> 'refused'").select("node", "agent", sql.col("answered").alias("known"))
+    # The status of an encrypted reply is not known, but the node has the agent.
+    answered = replied.where("status is null or status <> 'refused'").select(
+        "node", "agent", sql.col("answered").alias("known")
+    )
     listed = replied.where("agents is not null").select(
         "node", sql.explode("agents").alias("agent"), sql.col("answered").alias("known")
     )
@@ -141,7 +166,8 @@ def judged(table: DataFrame, asked: DataFrame, replied: DataFrame, settings: Set
     read = sql.timestamp_micros(sql.lit(int(settings.read_up_to * 1e6)))
     newest = table.agg(sql.greatest(sql.max("timestamp"), read).alias("_newest"))
     is_over = seconds_between(sql.col("time"), sql.col("_newest")) >= settings.patience
-    old = asked.crossJoin(newest).where(is_over).drop("_newest")
+    is_clear = sql.coalesce("wants_reply", sql.lit(True)) & ((sql.size("asked") > 0) | sql.col("filter").isNull())
+    old = asked.crossJoin(newest).where(is_over & is_clear).drop("_newest")
     by_name = old.where(sql.size("asked") > 0).select("id", sql.explode("asked").alias("node"))
     # A node that was not known before the request may not have existed.
     by_agent = (
@@ -156,7 +182,10 @@ def judged(table: DataFrame, asked: DataFrame, replied: DataFrame, settings: Set
 
 
 def calls(asked: DataFrame, replied: DataFrame, judgement: DataFrame) -> DataFrame:
-    """Return every request and its outcome, the newest first. `silent` is null while nodes can still answer."""
+    """Return every request and its outcome, the newest first.
+
+    `silent` is null while nodes can still answer, and for requests that are not judged.
+    """
     outcome = replied.groupBy("id").agg(
         sql.count("*").alias("answered"),
         *[_count(sql.col("status") == status).alias(name) for name, status in _OUTCOMES.items()],
@@ -171,9 +200,12 @@ def calls(asked: DataFrame, replied: DataFrame, judgement: DataFrame) -> DataFra
         .select(
             "time",
             "caller",
+            "sender",
             "agent",
             "action",
-            sql.when(sql.size("asked") == 0, "all").otherwise(sql.array_join("asked", ", ")).alias("asked"),
+            sql.when(sql.size("asked") == 0, sql.coalesce("filter", sql.lit("all")))
+            .otherwise(sql.array_join("asked", ", "))
+            .alias("asked"),
             *counts,
             "silent",
             "median_s",
