@@ -106,9 +106,7 @@ def test_a_global_address_is_used_where_there_is_one(network: Network, prefix: i
     if prefix == 128:
         for host in hosts:
             host.run("ip", "-6", "route", "add", "fd77::/64", "dev", "eth0")
-    ann, bob = Member.all_ours(
-        *((host, name, {"ipv6": True}) for host, name in zip(hosts, ("ann", "bob"), strict=True))
-    )
+    ann, bob = Member.all_ours((hosts[0], "ann", {"ipv6": True}), (hosts[1], "bob", {"ipv6": True}))
     assert ann.endpoint.startswith(f"tcp://[{addresses[0]}]:")
     ann.meet(bob)
     bob.meet(ann)

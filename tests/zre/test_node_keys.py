@@ -236,7 +236,11 @@ def test_a_peer_whose_key_is_removed_exits(sim: Simulation, tmp_path: Path) -> N
 
 
 def test_a_seed_or_a_hub_needs_a_key(sim: Simulation) -> None:
-    for options in ({"seeds": ["tcp://10.0.0.1:1"]}, {"gossip_connect": ["tcp://10.0.0.1:1|short"]}):
+    mistakes: list[dict[str, Any]] = [
+        {"seeds": ["tcp://10.0.0.1:1"]},
+        {"gossip_connect": ["tcp://10.0.0.1:1|short"]},
+    ]
+    for options in mistakes:
         with pytest.raises(ZreError, match=r"write ENDPOINT\|KEY"):
             NodeShell(sim, "us", NodeOptions(interface="lo", node_keys=OURS, allowed="any", **options))
 
