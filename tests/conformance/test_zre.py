@@ -19,6 +19,7 @@ from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.patterns import Pub
 from zambezi.zmtp.testing import Simulation
 from zambezi.zre import events, log
+from zambezi.zre.dialect import ELECTIONS
 from zambezi.zre.discovery import PORT, MemoryNetwork
 from zambezi.zre.engine import Engine
 from zambezi.zre.logservice import LogShell
@@ -537,7 +538,7 @@ def test_hello_comes_first_with_all_that_it_tells() -> None:
     ours.receive_beacon(beacon(), "10.0.0.2", NOW)
     ours.join("C")
     first, then = sent(ours.take())
-    assert first == Hello(1, MAILBOX, ["A", "B"], 2, "ann", {"X-ROLE": "test"})
+    assert first == Hello(1, MAILBOX, ["A", "B"], 2, "ann", {"X-ROLE": "test", ELECTIONS: ""})
     assert then == Join(2, "C", 3)
 
 
@@ -787,7 +788,7 @@ def test_a_peer_that_greets_in_the_draft_dialect_is_greeted_anew_in_it() -> None
     ours.whisper(THEIRS, (b"x",))
     outputs = ours.take()
     messages = [Draft.decode(list(output.frames)) for output in outputs if isinstance(output, Send)]
-    assert messages == [DraftHello(1, "10.0.0.1", 50000, ["A", "B"], 2, {}), DraftWhisper(2, [b"x"])]
+    assert messages == [DraftHello(1, "10.0.0.1", 50000, ["A", "B"], 2, {ELECTIONS: ""}), DraftWhisper(2, [b"x"])]
     name = THEIRS.hex[:6]  # the draft has no names
     assert told(outputs, events.Enter) == [events.Enter(THEIRS, name, "tcp://10.0.0.2:50001", {"X": "y"})]
     assert told(outputs, events.Join) == [events.Join(THEIRS, name, "A")]

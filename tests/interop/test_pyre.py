@@ -50,7 +50,10 @@ def test_each_enters_with_its_name_headers_and_groups(network: Network) -> None:
     assert enter["endpoint"] == their.endpoint
     our.wait_for("Join", peer=their.uuid, group="THEIRS")
     enter = their.wait_for("Enter", peer=our.uuid)
-    assert (enter["name"], enter["headers"]) == ("our", {"X-ROLE": "ours", "X-LONG": "x" * 1000})
+    assert (enter["name"], enter["headers"]) == (
+        "our",
+        {"X-ROLE": "ours", "X-LONG": "x" * 1000, "X-ZAMBEZI-ELECTIONS": ""},
+    )
     # Pyre prints the endpoint at which it found us by our beacon; the port is always that of our mailbox.
     assert enter["endpoint"].endswith(our.endpoint.removeprefix("tcp://"))
     their.wait_for("Join", peer=our.uuid, group="OURS")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.zre.mesh import Member, Mesh, check, uuid_of
 from zambezi.wire import WireError
 from zambezi.zre import events
+from zambezi.zre.dialect import ELECTIONS
 from zambezi.zre.engine import Engine
 from zambezi.zre.errors import NoSuchPeer, ZreError
 from zambezi.zre.gossip import HEADER as GOSSIP
@@ -182,13 +183,16 @@ def test_our_messages_have_the_same_bytes_as_those_of_zyre() -> None:
     ours.receive(IDENTITY, list(Ping(2).encode()), NOW)
     ours.tick(NOW + 5.5)
     said = [output.frames for output in ours.take() if isinstance(output, Send)]
-    assert [frames[0] for frames in said] == [bytes.fromhex(text) for text in ZYRE.values()]
+    theirs = [bytes.fromhex(text) for text in ZYRE.values()]
+    # Our HELLO has one header more: it says that we know elections.
+    theirs[0] = theirs[0].replace(b"\0\0\0\1\x06X-ROLE", b"\0\0\0\2\x06X-ROLE") + b"\x13X-ZAMBEZI-ELECTIONS\0\0\0\0"
+    assert [frames[0] for frames in said] == theirs
     assert [frames[1:] for frames in said] == [(), (), (), (b"hi",), (b"yo",), (), ()]
 
 
-def test_commands_of_zyre_that_zre_does_not_define_count_and_are_ignored() -> None:
+def test_commands_that_zre_does_not_define_count_and_are_ignored() -> None:
     ours = met()
-    strange = ["aaa1 08 02 0002 04 43484154 20" + "61" * 32, "aaa1 09 02 0003", "aaa1 0a 02 0004", "aaa1 ff 02 0005"]
+    strange = ["aaa1 0b 02 0002 04 43484154 20" + "61" * 32, "aaa1 0c 02 0003", "aaa1 0d 02 0004", "aaa1 ff 02 0005"]
     for text in strange:
         ours.receive(IDENTITY, [bytes.fromhex(text)], NOW + 4)
     assert ours.take() == []
@@ -531,7 +535,7 @@ def test_a_node_that_moves_greets_its_peers_again_and_sends_a_beacon_at_once() -
     where.append("tcp://192.168.0.1:50007")
     ours.move(50007, before, NOW + 0.2)
     seed = b"seed tcp://10.0.0.9:50000"
-    greeting = Hello(1, "tcp://192.168.0.1:50007", name="ann").encode()
+    greeting = Hello(1, "tcp://192.168.0.1:50007", name="ann", headers={ELECTIONS: ""}).encode()
     assert ours.take() == [
         Disconnect(BOB.bytes),
         events.Exit(BOB, "bob", "our address changed"),

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from zambezi.wire import string
-from zambezi.zre.dialect import DRAFT, STABLE
+from zambezi.zre.dialect import DRAFT, ELECTIONS, STABLE
 from zambezi.zre.errors import ZreError
 from zambezi.zre.messages import DraftHello, Hello
 from zambezi.zre.profile import Profile
@@ -51,9 +51,11 @@ def test_a_group_is_found_by_its_encoded_name_while_the_node_is_in_it() -> None:
 def test_hello_is_made_once_until_something_changes() -> None:
     ann = profile(X="1")
     hello = ann.hello(MAILBOX, STABLE, {})
-    assert hello == Hello(1, MAILBOX, ["A"], 1, "ann", {"X": "1"}).encode()
+    assert hello == Hello(1, MAILBOX, ["A"], 1, "ann", {"X": "1", ELECTIONS: ""}).encode()
     assert ann.hello(MAILBOX, STABLE, {}) is hello
-    assert ann.hello(MAILBOX, DRAFT, {}) == DraftHello(1, "10.0.0.1", 50000, ["A"], 1, {"X": "1"}).encode()
+    assert (
+        ann.hello(MAILBOX, DRAFT, {}) == DraftHello(1, "10.0.0.1", 50000, ["A"], 1, {"X": "1", ELECTIONS: ""}).encode()
+    )
     for change in (
         lambda: ann.join("B"),
         lambda: ann.leave("B"),
@@ -65,7 +67,7 @@ def test_hello_is_made_once_until_something_changes() -> None:
         assert ann.hello(MAILBOX, STABLE, {}) is not before
     assert not ann.announce("S", "tcp://10.0.0.1:1")
     extra = ann.hello("tcp://10.0.0.2:1", STABLE, {"Y": "2"})
-    assert extra == Hello(1, "tcp://10.0.0.2:1", ["A"], 3, "ann", {**ann.headers, "Y": "2"}).encode()
+    assert extra == Hello(1, "tcp://10.0.0.2:1", ["A"], 3, "ann", {**ann.headers, "Y": "2", ELECTIONS: ""}).encode()
 
 
 @pytest.mark.parametrize("name", ["x" * 256, "é" * 128])

@@ -8,7 +8,7 @@ from zambezi.zre.agenda import NEVER
 from zambezi.zre.dialect import STABLE
 from zambezi.zre.gossip import HEADER, MARK
 from zambezi.zre.outbox import Outbox
-from zambezi.zre.outputs import Adopt, Connect, Disconnect, Send
+from zambezi.zre.outputs import Adopt, Connect, Disconnect
 from zambezi.zre.peer import Peer
 from zambezi.zre.peers import Peers
 from zambezi.zre.rendezvous import Rendezvous
@@ -27,19 +27,16 @@ class Stage:
         self.out = Outbox()
         self.greeted: list[bytes] = []
         self.discovered: list[UUID] = []
-        self.gone: list[bytes] = []
         self.rendezvous = Rendezvous(
             US,
             STABLE,
             self.peers,
             self.out,
             asks=asks,
-            encrypted=False,
             period=30.0,
             greet=lambda peer, _: self.greeted.append(peer.key),
             locate=lambda _, endpoint: endpoint if endpoint.startswith("tcp://") else "",
             discover=lambda uuid, _, __: self.discovered.append(uuid),
-            let_go=lambda peer: self.gone.append(peer.key),
         )
 
     def enter(self, uuid: UUID, *, asks: bool = False) -> Peer:
@@ -126,22 +123,10 @@ def test_peers_that_were_lost_are_looked_for() -> None:
     assert stage.discovered == [ANN]
 
 
-def test_gossip_leads_to_peers_or_to_the_end_of_its_sender() -> None:
+def test_gossip_leads_to_peers() -> None:
     stage = Stage(asks=True)
     ann = stage.enter(ANN)
     stage.rendezvous.receive_gossip(ann, (MARK, BOB.bytes + b"tcp://10.0.0.2:1", BOB.bytes), 0.0)
-    assert (stage.discovered, stage.gone) == ([BOB], [])
-    stage.rendezvous.receive_gossip(ann, (MARK, ANN.bytes), 0.0)
-    assert stage.gone == [ANN.bytes]
-
-
-def test_a_goodbye_goes_to_peers_that_know_gossip() -> None:
-    stage = Stage()
-    stage.enter(ANN, asks=True)
-    stage.enter(BOB)
-    stage.out.take()
+    assert stage.discovered == [BOB]
     stage.rendezvous.stop()
-    (goodbye,) = stage.out.take()
-    assert isinstance(goodbye, Send)
-    assert (goodbye.peer, goodbye.frames[1:]) == (ANN.bytes, (MARK, US))
     assert stage.rendezvous.deadline == NEVER

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.errors import NodeStopped, NoSuchPeer, ZreError
-from zambezi.zre.events import Enter, Evasive, Event, Exit, Join, Leave, Shout, Silent, Whisper
+from zambezi.zre.events import Enter, Evasive, Event, Exit, Join, Leader, Leave, Shout, Silent, Whisper
 from zambezi.zre.node import PeerInfo
 from zambezi.zre.sync import Node
 
@@ -18,6 +18,7 @@ __all__ = [
     "Event",
     "Exit",
     "Join",
+    "Leader",
     "Leave",
     "MemoryNetwork",
     "NoSuchPeer",

@@ -12,6 +12,8 @@ from zambezi.zre.contact import host_of, port_of
 
 Frames: TypeAlias = tuple[bytes, ...]
 
+# The header by which a HELLO of ours says that we know ELECT, LEADER and GOODBYE.
+ELECTIONS: Final = "X-ZAMBEZI-ELECTIONS"
 _SIGNATURE: Final = b"\xaa\xa1"
 _HELLO: Final = 1
 
@@ -24,7 +26,8 @@ class Greeting:
     groups: Sequence[str]
     status: int
     name: str
-    headers: Mapping[str, str]
+    headers: Mapping[str, str]  # without our own one
+    elects: bool = True  # whether it has that one
 
     @property
     def cost(self) -> int:
@@ -45,6 +48,9 @@ class Dialect:
     leave: Callable[..., Message]
     ping: Callable[..., Message]
     ping_ok: Callable[..., Message]
+    elect: Callable[..., Message]
+    leader: Callable[..., Message]
+    goodbye: Callable[..., Message]
     greet: Callable[[Greeting], Message]
     sequence_at: int
 
@@ -59,12 +65,17 @@ class Dialect:
 
 
 def _greet_stable(greeting: Greeting) -> Message:
-    return messages.Hello(1, greeting.endpoint, greeting.groups, greeting.status, greeting.name, greeting.headers)
+    headers = _marked(greeting)
+    return messages.Hello(1, greeting.endpoint, greeting.groups, greeting.status, greeting.name, headers)
 
 
 def _greet_draft(greeting: Greeting) -> Message:
     host, port = host_of(greeting.endpoint), port_of(greeting.endpoint) or 0
-    return messages.DraftHello(1, host, port, greeting.groups, greeting.status, greeting.headers)
+    return messages.DraftHello(1, host, port, greeting.groups, greeting.status, _marked(greeting))
+
+
+def _marked(greeting: Greeting) -> Mapping[str, str]:
+    return {**greeting.headers, ELECTIONS: ""} if greeting.elects else greeting.headers
 
 
 STABLE: Final = Dialect(
@@ -76,6 +87,9 @@ STABLE: Final = Dialect(
     messages.Leave,
     messages.Ping,
     messages.PingOk,
+    messages.Elect,
+    messages.Leader,
+    messages.Goodbye,
     _greet_stable,
     4,
 )
@@ -88,6 +102,9 @@ DRAFT: Final = Dialect(
     messages.DraftLeave,
     messages.DraftPing,
     messages.DraftPingOk,
+    messages.DraftElect,
+    messages.DraftLeader,
+    messages.DraftGoodbye,
     _greet_draft,
     3,
 )
@@ -111,12 +128,15 @@ def dialect_of_hello(octets: bytes) -> Dialect | None:
 
 def greeting_of(message: Message, uuid: bytes) -> Greeting:
     """Return the contents of a HELLO. A draft peer has no name; the first digits of its UUID stand for it."""
+    assert isinstance(message, messages.Hello | messages.DraftHello)
+    headers, elects = message.headers, ELECTIONS in message.headers
+    if elects:
+        headers = {key: value for key, value in headers.items() if key != ELECTIONS}
     if isinstance(message, messages.Hello):
         name = message.name or uuid.hex()[:6]
-        return Greeting(message.endpoint, message.groups, message.status, name, message.headers)
-    assert isinstance(message, messages.DraftHello)
+        return Greeting(message.endpoint, message.groups, message.status, name, headers, elects)
     endpoint = f"tcp://{message.ipaddress}:{message.mailbox}"
-    return Greeting(endpoint, message.groups, message.status, uuid.hex()[:6], message.headers)
+    return Greeting(endpoint, message.groups, message.status, uuid.hex()[:6], headers, elects)
 
 
 def read_hello(frames: Sequence[bytes], uuid: bytes) -> tuple[Dialect, Greeting]:

@@ -35,13 +35,14 @@ from zambezi.zre.claims import Claim
 from zambezi.zre.contact import PUBLIC_KEY, endpoint_at, host_of
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import DIALECTS, Frames
+from zambezi.zre.elections import Elections
 from zambezi.zre.errors import NoSuchPeer, ZreError
 from zambezi.zre.greetings import Greetings
 from zambezi.zre.lookout import Lookout
 from zambezi.zre.meetings import Meetings
 from zambezi.zre.outbox import Outbox
 from zambezi.zre.outputs import Broadcast, Disconnect, Output
-from zambezi.zre.peer import Peer
+from zambezi.zre.peer import Peer, Voting
 from zambezi.zre.peers import Peers
 from zambezi.zre.profile import Profile
 from zambezi.zre.reach import Reach
@@ -80,6 +81,7 @@ class Engine:
         evasive: float = 5.0,
         expired: float = 30.0,
         gossip: bool = False,
+        all_elect: bool = False,
         max_peers: int = 10_000,
         max_strangers: int = 1_000,
     ) -> None:
@@ -96,6 +98,7 @@ class Engine:
         self.counters = Counters()
         self.peers = Peers(max_peers, max_strangers)
         self._out = Outbox()
+        self.elections = Elections(self.key, self.profile, self.peers, self._out, self.counters, evasive)
         self.meetings = meetings = Meetings(
             self.key,
             self.profile,
@@ -103,6 +106,7 @@ class Engine:
             self.peers,
             self._out,
             self.counters,
+            self.elections,
             endpoint_for=endpoint_for,
             connects_to_us=connects_to_us,
             source_of=source_of,
@@ -146,6 +150,7 @@ class Engine:
             proves=proves,
             interval=interval,
             evasive=evasive,
+            all_elect=all_elect,
         )
         self.reception = Reception(self.key, self.profile, meetings, greetings, self._out, self.counters)
         self.receive = self.reception.receive
@@ -178,10 +183,13 @@ class Engine:
             self._out.append(Broadcast(Beacon(self.uuid, 0, self._public_key).encode()))
         self._next_beacon = NEVER
         self.rendezvous.stop()
+        leaving = [peer for peer in self.peers.values() if peer.ready and peer.voting is not Voting.NOT]
+        self._out.send_all(leaving, lambda dialect: dialect.goodbye(0))
         for peer in self.meetings.greeted_peers():
             self._out.append(Disconnect(peer.key))
         self.peers.clear()
         self.rendezvous.clear()
+        self.elections.clear()
         self.meetings.claims.clear()
 
     def endpoints_told(self) -> dict[bytes, str]:
@@ -210,7 +218,13 @@ class Engine:
     @property
     def deadline(self) -> float:
         """The time at which `tick` must be called."""
-        return min(self._next_beacon, self.rendezvous.deadline, self.agenda.deadline, self.meetings.claims.deadline)
+        return min(
+            self._next_beacon,
+            self.rendezvous.deadline,
+            self.agenda.deadline,
+            self.elections.deadline,
+            self.meetings.claims.deadline,
+        )
 
     def tick(self, now: float) -> None:
         """Send the beacon that is due, begin the round that is due, and look at peers that have been silent."""
@@ -219,6 +233,7 @@ class Engine:
             # The rhythm stays the same, but beacons that were missed are not sent later.
             self._next_beacon = max(self._next_beacon + self._interval, now)
         self.rendezvous.tick(now)
+        self.elections.tick(now)
         for peer in self.agenda.due(now):
             self._look_at(peer, now)
         for claim in self.meetings.claims.due(now):
@@ -272,13 +287,15 @@ class Engine:
         self._out.send_all(members, lambda dialect: dialect.shout(0, group, content))
         return len(members)
 
-    def join(self, group: str) -> bool:
-        """Join a group; return False if we are in it already. (GRP-01)"""
+    def join(self, group: str, contest: bool = False) -> bool:
+        """Join a group, and claim its lead if we contest it; return False if we are in it already. (GRP-01)"""
         joined = self.profile.join(group)
         if joined:
             self._out.send_all(
                 self.meetings.greeted_peers(), lambda dialect: dialect.join(0, group, self.profile.status)
             )
+        if contest:
+            self.elections.contest(group)
         return joined
 
     def leave(self, group: str) -> bool:
@@ -288,6 +305,7 @@ class Engine:
             self._out.send_all(
                 self.meetings.greeted_peers(), lambda dialect: dialect.leave(0, group, self.profile.status)
             )
+            self.elections.leave(group)
         return left
 
     def announce(self, service: str, endpoint: str, now: float) -> None:

@@ -70,6 +70,14 @@ class Shout(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Leader(Event):
+    """A group has a new leader: a peer, or this node itself."""
+
+    group: str
+    is_self: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Evasive(Event):
     """A peer was silent for a while, and was sent a PING."""
 

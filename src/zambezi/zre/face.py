@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, TypedDict
 from uuid import UUID
 
@@ -22,6 +22,7 @@ class NodeArguments(TypedDict, total=False):
     uuid: UUID  # of this node; a random one by default
     headers: Mapping[str, str]  # that every peer is told
     groups: Iterable[str]  # to join at the start
+    contest: Collection[str]  # groups to join at the start, and to claim the lead of
     dialect: str  # "stable" or "draft"
     interface: str | Sequence[str] | None  # that beacons go out on: names, addresses, "*"
     ipv6: bool  # whether to use addresses of IPv6
@@ -43,6 +44,7 @@ class NodeArguments(TypedDict, total=False):
     max_peers: int  # that have greeted us
     max_strangers: int  # that we found, and that have not greeted us
     max_message: int  # bytes of a WHISPER or SHOUT, and 64 for each of its frames
+    all_elect: bool  # whether all peers know Zyre's elections: true where there is no Pyre
     log: bool  # whether to report to the log services of the mesh
 
 

@@ -4,9 +4,8 @@ A node that wants to be told of others has a header in its HELLO. Its peers tell
 of their own: of all peers when it comes, of each peer that comes later, and of all again in rounds. In each round a
 node tells one of the peers that ask. So two nodes that lost each other soon hear of each other from any third node.
 
-An entry is a UUID and an endpoint. A UUID alone, which must be the sender's own, says that the sender leaves, like a
-beacon with port zero. It goes only to peers that have shown that they know gossip, by the header or by sending some: to
-others it would be a message for the program. In a mesh with keys it goes to all peers.
+An entry is a UUID and an endpoint. Gossip goes only to peers that have the header: to others it would be a message for
+the program.
 
 Where there is no third node, `Lost` remembers the endpoints of peers that fell silent. The node looks for them again in
 the rounds 1, 2, 4, 8 ... after that, and forgets them in the end.
@@ -32,7 +31,7 @@ _ROUNDS: Final = 64
 
 
 class Entry(NamedTuple):
-    """A peer and its endpoint. An empty endpoint says that the peer leaves."""
+    """A peer and its endpoint."""
 
     key: bytes
     endpoint: str
@@ -42,9 +41,9 @@ class Entry(NamedTuple):
 
 
 def contents(entries: Iterable[Entry]) -> Iterator[Frames]:
-    """Yield the contents of the WHISPERs that carry entries: at least one, which shows that we know gossip."""
+    """Yield the contents of the WHISPERs that carry entries."""
     encoded = [entry.encode() for entry in entries]
-    for start in range(0, max(1, len(encoded)), _AT_ONCE):
+    for start in range(0, len(encoded), _AT_ONCE):
         yield (MARK, *encoded[start : start + _AT_ONCE])
 
 
@@ -52,7 +51,7 @@ def read(frames: Iterable[bytes]) -> Iterator[Entry]:
     """Yield the entries in the frames after the mark. Malformed ones are ignored."""
     for frame in frames:
         endpoint = frame[_UUID:].decode("utf-8", "replace")
-        if len(frame) >= _UUID and (not endpoint or endpoint.startswith(("tcp://", "inproc://"))):
+        if len(frame) >= _UUID and endpoint.startswith(("tcp://", "inproc://")):
             yield Entry(frame[:_UUID], endpoint)
 
 
@@ -64,19 +63,16 @@ class Telling(NamedTuple):
 
 
 class Gossip:
-    """The gossip of a node: the peers that ask for it, the peers that tell it, and the peers that were lost.
+    """The gossip of a node: the peers that ask for it, and the peers that were lost.
 
-    `peers` are the node's peers, and `asks` says whether the node wants to be told of others. In a mesh with keys
-    (`encrypted`) a beacon proves nothing, so all nodes say goodbye by gossip, and all understand that.
+    `peers` are the node's peers, and `asks` says whether the node wants to be told of others.
     """
 
-    def __init__(self, peers: Mapping[bytes, Peer], asks: bool, encrypted: bool = False) -> None:
+    def __init__(self, peers: Mapping[bytes, Peer], asks: bool) -> None:
         self.asks = asks
-        self._encrypted = encrypted
         self.lost = Lost()
         self._peers = peers
         self._askers: dict[bytes, None] = {}  # the peers that want to be told, the next one first
-        self._tellers: set[bytes] = set()  # the peers that have told us
 
     @property
     def has_askers(self) -> bool:
@@ -89,21 +85,16 @@ class Gossip:
 
     def recognizes(self, sender: Peer, content: Frames) -> bool:
         """Return whether the content of a WHISPER is gossip. If neither side gossips, it is the program's."""
-        return bool(content) and content[0] == MARK and (self.asks or self._encrypted or HEADER in sender.headers)
+        return bool(content) and content[0] == MARK and (self.asks or HEADER in sender.headers)
 
     def has_no_beacons(self, peer: Peer) -> bool:
         """Return whether a peer, by all we know, sends no beacons: then its silence is nothing unusual."""
         return HEADER in peer.headers and not peer.beacon
 
-    def receive(self, teller: Peer, content: Frames) -> Iterator[Entry]:
-        """Yield the entries of a WHISPER that matter: peers, if we asked for them, and the teller's own goodbye."""
-        self._tellers.add(teller.key)
-        for entry in read(content[1 : 1 + bounds.GOSSIP]):
-            if not entry.endpoint and entry.key == teller.key:
-                yield entry
-                return
-            if entry.endpoint and self.asks:
-                yield entry
+    def receive(self, content: Frames) -> Iterator[Entry]:
+        """Yield the entries of a WHISPER, if we asked for them."""
+        if self.asks:
+            yield from read(content[1 : 1 + bounds.GOSSIP])
 
     def introduce(self, newcomer: Peer) -> list[Telling]:
         """Return the gossip about a peer that is ready now. Any node answers one that asks, so any can be its seed."""
@@ -133,7 +124,6 @@ class Gossip:
     def part(self, peer: Peer) -> None:
         """Tell a peer no more: it has ended. If we had met it, we look for it in later rounds."""
         self._askers.pop(peer.key, None)
-        self._tellers.discard(peer.key)
         if peer.ready and self.asks:
             self.lost.add(peer.key, peer.endpoint)
 
@@ -141,17 +131,9 @@ class Gossip:
         """Do not look for a peer that said goodbye."""
         self.lost.forget(peer.key)
 
-    def goodbye(self, us: bytes) -> Telling:
-        """Return the gossip by which we leave, for all peers that understand it."""
-        (content,) = contents([Entry(us, "")])
-        if self._encrypted:
-            return Telling([peer for peer in self._peers.values() if peer.ready], content)
-        return Telling([self._peers[key] for key in {**self._askers, **dict.fromkeys(self._tellers)}], content)
-
     def clear(self) -> None:
-        """Forget which peers ask and tell."""
+        """Forget which peers ask."""
         self._askers.clear()
-        self._tellers.clear()
 
 
 class Lost:

@@ -13,12 +13,12 @@ from typing import Final
 from zambezi.wire import TooMany, WireError
 from zambezi.zre import dialect as dialects
 from zambezi.zre import events
-from zambezi.zre.contact import endpoint_of, host_of
+from zambezi.zre.contact import PUBLIC_KEY, endpoint_of, host_of
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import DRAFT, Dialect, Greeting
 from zambezi.zre.meetings import Meetings
 from zambezi.zre.outbox import Outbox
-from zambezi.zre.peer import Peer, together
+from zambezi.zre.peer import Peer, Voting, together
 
 # If two nodes answer each other's answers, they stop
 # after so many new sessions in quick succession.
@@ -53,6 +53,7 @@ class Greetings:
         proves: Callable[[bytes], bool] | None,
         interval: float,
         evasive: float,
+        all_elect: bool,
     ) -> None:
         self._dialect = dialect
         self._meetings = meetings
@@ -63,6 +64,7 @@ class Greetings:
         self._proves = proves
         self._interval = interval
         self._evasive = evasive
+        self._all_elect = all_elect
 
     def receive(self, key: bytes, frames: list[bytes], now: float) -> None:
         """Receive a HELLO from the peer with a key."""
@@ -132,6 +134,7 @@ class Greetings:
             # Both sides began a new session at once. The program learns of headers by Enter.
             self._out.append(events.Exit(peer.uuid, peer.name, "it greeted us again"))
             self._peers.make_stranger(peer)
+            self._meetings.elections.ended(peer)
         is_elsewhere = not peer.ready and greeting.endpoint != peer.endpoint
         if is_elsewhere and self._proves is not None and not self._proves(peer.key):
             # We connected where a beacon said, which can have been forged. HELLO came by an encrypted connection.
@@ -165,6 +168,10 @@ class Greetings:
         if not peer.ready and peer.sent > 1:
             # No gap would show that a message after our HELLO was lost, see `connection_lost`.
             self._out.send(peer, peer.dialect.ping(0))
+        if greeting.elects:
+            peer.voting = Voting.DIRECT
+        elif PUBLIC_KEY in greeting.headers or self._all_elect:
+            peer.voting = Voting.RELAYING
         peer.name = greeting.name
         peer.headers = greeting.headers
         peer.status = greeting.status  # HEL-04
@@ -179,5 +186,7 @@ class Greetings:
             self._out.append(events.Join(peer.uuid, peer.name, group))
         for group in sorted(before - peer.groups):
             self._out.append(events.Leave(peer.uuid, peer.name, group))
+            self._meetings.elections.left(peer, group)
+        self._meetings.elections.greeted(peer)
         if is_new:
             self._meetings.rendezvous.introduce(peer, now)

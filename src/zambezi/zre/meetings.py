@@ -16,6 +16,7 @@ from zambezi.zre.contact import PUBLIC_KEY, host_of
 from zambezi.zre.contact import key_of as contact_key
 from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import Dialect, Greeting
+from zambezi.zre.elections import Elections
 from zambezi.zre.outbox import Outbox
 from zambezi.zre.outputs import Connect, Disconnect, Send
 from zambezi.zre.peer import Peer
@@ -36,6 +37,7 @@ class Meetings:
         peers: Peers,
         out: Outbox,
         counters: Counters,
+        elections: Elections,
         *,
         endpoint_for: Callable[[str], str],
         connects_to_us: Callable[[bytes], bool],
@@ -48,6 +50,7 @@ class Meetings:
         expired: float,
     ) -> None:
         self.peers = peers
+        self.elections = elections
         self.agenda = Agenda(peers)
         self.rendezvous = Rendezvous(
             us,
@@ -55,12 +58,10 @@ class Meetings:
             peers,
             out,
             asks=gossip,
-            encrypted=encrypted,
             period=expired,
             greet=self.greet,
             locate=self.locate,
             discover=self.discover,
-            let_go=self.let_go,
         )
         self.claims = Claims(
             peers,
@@ -155,6 +156,7 @@ class Meetings:
         self._out.append(Disconnect(peer.key))
         if peer.ready:
             self._out.append(events.Exit(peer.uuid, peer.name, reason))
+            self.elections.ended(peer)
 
     def replace(self, peer: Peer, endpoint: str, reason: str, now: float) -> None:
         """End a peer, and meet it at another endpoint."""

@@ -79,6 +79,24 @@ class PingOk(Stable, id=7):
     """Reply to a peer's ping."""
 
 
+class Elect(Stable, id=8):
+    """Claim to become the leader of a group, or support a claim. Zyre's; 36/ZRE does not define it."""
+
+    group: str = field(string)
+    challenger: str = field(string)
+
+
+class Leader(Stable, id=9):
+    """Tell who leads a group. Zyre's; 36/ZRE does not define it."""
+
+    group: str = field(string)
+    leader: str = field(string)
+
+
+class Goodbye(Stable, id=10):
+    """Leave the mesh. Zyre's; 36/ZRE does not define it."""
+
+
 class Draft(Message, signature=0xAAA1):
     """The draft dialect: it has no version, and HELLO has an address instead of an endpoint."""
 
@@ -128,3 +146,21 @@ class DraftPing(Draft, id=6):
 
 class DraftPingOk(Draft, id=7):
     """Reply to a peer's ping."""
+
+
+class DraftElect(Draft, id=8):
+    """Claim to become the leader of a group, or support a claim, as in the stable dialect."""
+
+    group: str = field(string)
+    challenger: str = field(string)
+
+
+class DraftLeader(Draft, id=9):
+    """Tell who leads a group, as in the stable dialect."""
+
+    group: str = field(string)
+    leader: str = field(string)
+
+
+class DraftGoodbye(Draft, id=10):
+    """Leave the mesh, as in the stable dialect."""

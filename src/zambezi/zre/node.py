@@ -129,7 +129,7 @@ class NodeShell:
             key_of=self._key_of if security.has_node_keys else None,
             proves=self._proves if security.is_encrypted else None,
             headers=options.headers,
-            groups=options.groups,
+            groups=[*options.groups, *options.contest],
             dialect=options.dialect,
             interval=options.interval,
             evasive=options.evasive,
@@ -137,6 +137,7 @@ class NodeShell:
             gossip=not options.sends_beacons or bool(options.seeds),
             max_peers=options.max_peers,
             max_strangers=options.max_strangers,
+            all_elect=options.all_elect,
         )
         self._refusals = Refusals(self.engine.counters)
         self._generation = security.generation
@@ -194,6 +195,8 @@ class NodeShell:
         self.engine.start(port, now, beacons=self._whereabouts.has_beacons)
         for seed in self.options.seeds:
             self.engine.rendezvous.add_seed(seed, now)
+        for group in self.options.contest:
+            self.engine.elections.contest(group)
         self._pump()
 
     def _contact(self) -> str:
@@ -256,9 +259,9 @@ class NodeShell:
             raise NodeStopped("the node is stopped")
         return self.engine
 
-    def join(self, group: str) -> None:
-        """Join a group, and tell all peers."""
-        if self.checked().join(group):
+    def join(self, group: str, contest: bool = False) -> None:
+        """Join a group, and tell all peers; claim its lead if `contest` says so."""
+        if self.checked().join(group, contest):
             self._report(log.What.JOIN, None, group)
         self._pump()
 

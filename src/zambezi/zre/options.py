@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID, uuid4
@@ -26,6 +26,7 @@ class NodeOptions:
     uuid: UUID = field(default_factory=uuid4)
     headers: Mapping[str, str] = field(default_factory=dict)
     groups: Iterable[str] = ()
+    contest: Collection[str] = ()
     dialect: str = "stable"
     interface: str | Sequence[str] | None = None
     ipv6: bool = False
@@ -47,6 +48,7 @@ class NodeOptions:
     max_peers: int = 10_000
     max_strangers: int = 1_000
     max_message: int = bounds.MESSAGE
+    all_elect: bool = False
     log: bool = False
 
     def __post_init__(self) -> None:

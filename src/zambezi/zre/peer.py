@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum, auto
 from functools import lru_cache
 from typing import Final
 from uuid import UUID
@@ -12,6 +13,14 @@ from zambezi.zre.dialect import Dialect
 
 _LONG_AGO: Final = float("-inf")
 _NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+class Voting(Enum):
+    """How a peer takes part in elections, as far as it has shown that."""
+
+    NOT = auto()  # it has not shown that it knows Zyre's commands; Pyre drops a node that sends them
+    RELAYING = auto()  # it sent one of these commands, or a header of Zyre's
+    DIRECT = auto()  # its HELLO says that it is a node like us
 
 
 class Peer:
@@ -41,6 +50,7 @@ class Peer:
         "sent",
         "status",
         "tested",
+        "voting",
         "waiting",
     )
 
@@ -56,6 +66,7 @@ class Peer:
         self.groups = together(())
         self.status = 0
         self.cost = 0  # bytes of its headers and groups, as `bounds` counts them
+        self.voting = Voting.NOT
         self.ready = False
         self.waiting = 0  # how many HELLOs of ours are unanswered
         self.renewals = 0  # how often it began a new session in quick succession

@@ -19,8 +19,7 @@ from zambezi.zre.outbox import Outbox
 from zambezi.zre.peer import Peer, together
 from zambezi.zre.profile import Profile
 
-# Zyre has further commands in its sequence (ELECT, LEADER, GOODBYE), which ZRE does not define.
-_LAST_COMMAND: Final = 7
+_LAST_COMMAND: Final = 10  # Zyre's last one; 36/ZRE ends with 7
 _WHISPER: Final = 2
 _SHOUT: Final = 3
 
@@ -133,8 +132,15 @@ class Reception:
                     peer.groups = together(tuple(peer.groups - {message.group}))
                     self._peers.set_cost(peer, peer.cost - bounds.ITEM - len(message.group))
                     self._out.append(events.Leave(peer.uuid, peer.name, message.group))
+                    self._meetings.elections.left(peer, message.group)
             case messages.Ping() | messages.DraftPing():
                 self._out.send(peer, peer.dialect.ping_ok(0))  # PING-03
+            case messages.Elect() | messages.DraftElect():
+                self._meetings.elections.receive_elect(peer, message.group, message.challenger)
+            case messages.Leader() | messages.DraftLeader():
+                self._meetings.elections.receive_leader(peer, message.group, message.leader)
+            case messages.Goodbye() | messages.DraftGoodbye():
+                self._meetings.let_go(peer)
 
     def _receive_join(self, peer: Peer, group: str) -> None:
         cost = peer.cost + bounds.ITEM + len(group)
@@ -144,6 +150,7 @@ class Reception:
         peer.groups = together((*peer.groups, group))
         self._peers.set_cost(peer, cost)
         self._out.append(events.Join(peer.uuid, peer.name, group))
+        self._meetings.elections.joined(peer, group)
 
     def _check_status(self, peer: Peer, status: int) -> None:
         peer.status = (peer.status + 1) & 0xFF  # GRP-03

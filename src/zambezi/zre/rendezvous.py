@@ -22,9 +22,8 @@ from zambezi.zre.seeds import Seed, Seeds
 class Rendezvous:
     """The seeds, the gossip and the rounds of a node.
 
-    The engine lends it four of its own actions: `greet` sends our HELLO to a peer, `locate` returns the contact to
-    connect to for one that a peer named, `discover` meets a node that was found, and `let_go` ends a peer that said
-    goodbye.
+    The engine lends it three of its own actions: `greet` sends our HELLO to a peer, `locate` returns the contact to
+    connect to for one that a peer named, and `discover` meets a node that was found.
     """
 
     def __init__(
@@ -35,15 +34,13 @@ class Rendezvous:
         out: Outbox,
         *,
         asks: bool,
-        encrypted: bool,
         period: float,
         greet: Callable[[Peer, float], None],
         locate: Callable[[bytes, str], str],
         discover: Callable[[UUID, str, float], None],
-        let_go: Callable[[Peer], None],
     ) -> None:
         self.seeds = Seeds()
-        self.gossip = Gossip(peers, asks, encrypted)
+        self.gossip = Gossip(peers, asks)
         self.deadline = NEVER  # of the next round
         self._us = us
         self._dialect = dialect
@@ -53,7 +50,6 @@ class Rendezvous:
         self._greet = greet
         self._locate = locate
         self._discover = discover
-        self._let_go = let_go
 
     def start(self, now: float) -> None:
         """Begin with rounds, if this node asks for gossip."""
@@ -61,12 +57,11 @@ class Rendezvous:
             self._expect_round(now)
 
     def stop(self) -> None:
-        """Say goodbye to all peers that know gossip, and have no more rounds."""
+        """Have no more rounds."""
         self.deadline = NEVER
-        self._tell(self.gossip.goodbye(self._us))
 
     def clear(self) -> None:
-        """Forget all seeds, and which peers ask and tell."""
+        """Forget all seeds, and which peers ask."""
         self.seeds.clear()
         self.gossip.clear()
 
@@ -137,11 +132,9 @@ class Rendezvous:
             self._expect_round(now)
 
     def receive_gossip(self, teller: Peer, content: Frames, now: float) -> None:
-        """Meet the nodes of which a peer tells us, or end the peer if it says goodbye."""
-        for entry in self.gossip.receive(teller, content):
-            if not entry.endpoint:
-                self._let_go(teller)
-            elif entry.key not in self._peers and (contact := self._locate(teller.key, entry.endpoint)):
+        """Meet the nodes of which a peer tells us."""
+        for entry in self.gossip.receive(content):
+            if entry.key not in self._peers and (contact := self._locate(teller.key, entry.endpoint)):
                 self._discover(UUID(bytes=entry.key), contact, now)
 
     def _tell(self, telling: Telling) -> None:

@@ -119,6 +119,10 @@ class Node:
         """The groups that this node is in."""
         return self._waiter.call(frozenset, self._shell.engine.profile.groups)
 
+    def leader(self, group: str) -> UUID | None:
+        """Return the leader of a group, which can be this node; None if there is none, or this node is not in it."""
+        return self._waiter.call(self._shell.engine.elections.leader, group)
+
     def services(self, service: str) -> dict[UUID, str]:
         """Return the peers that offer a service, and their endpoints for it."""
         return self._waiter.call(self._shell.engine.services, service)
@@ -140,9 +144,9 @@ class Node:
 
     # Groups and messages
 
-    def join(self, group: str) -> None:
-        """Join a group, and tell all peers."""
-        self._waiter.call(self._shell.join, group)
+    def join(self, group: str, *, contest: bool = False) -> None:
+        """Join a group, and tell all peers. With `contest`, claim its lead, also in a group that was joined before."""
+        self._waiter.call(self._shell.join, group, contest)
 
     def leave(self, group: str) -> None:
         """Leave a group, and tell all peers."""
