@@ -13,7 +13,7 @@ from zambezi.zmtp import z85
 from zambezi.zmtp.keys import KeyPair
 from zambezi.zre import events
 from zambezi.zre.beacon import Beacon
-from zambezi.zre.messages import Hello, Whisper
+from zambezi.zre.messages import Goodbye, Hello, Whisper
 from zambezi.zre.sync import Node
 
 OURS = KeyPair.generate(seed=bytes([7]) * 32)
@@ -52,6 +52,15 @@ def test_our_node_is_found_on_a_hub_of_zyre_and_finds_it(keys: tuple[bytes, byte
             assert hub.heard[:2] == [HELLO, publish(node.uuid.hex.upper(), own)]
             hello = next(one for one in hub.received if isinstance(one, Hello))
             assert hello.headers.get("X-PUBLICKEY") == (OURS.public_z85 if keys else None)
+        until(lambda: isinstance(hub.received[-1], Goodbye))  # the sign by which Zyre knows that a node leaves
+
+
+def test_a_node_of_zyre_that_leaves_says_goodbye_and_is_gone_at_once() -> None:
+    with Node("ours", interface="lo", gossip_bind="tcp://127.0.0.1:*") as hub:
+        zyre = GossipingZyre(connect=hub.gossip_endpoint)
+        entered(hub, zyre)
+        zyre.leave()
+        assert hub.recv(PATIENCE) == events.Exit(zyre.uuid, "zyre", "it left")
 
 
 def test_nodes_of_zyre_meet_on_a_hub_of_ours(keys: tuple[bytes, bytes] | None) -> None:

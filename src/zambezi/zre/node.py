@@ -137,7 +137,8 @@ class NodeShell:
             gossip=not options.sends_beacons or bool(options.seeds),
             max_peers=options.max_peers,
             max_strangers=options.max_strangers,
-            all_elect=options.all_elect,
+            # Pyre, which does not know Zyre's commands, finds others by beacons alone.
+            all_elect=options.all_elect or (options.uses_zgossip and not options.sends_beacons),
         )
         self._refusals = Refusals(self.engine.counters)
         self._generation = security.generation
