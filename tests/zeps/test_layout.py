@@ -65,6 +65,6 @@ def test_a_frame_header_is_zmtps(size: int) -> None:
 
 def test_an_index_entry_has_48_bytes_in_the_order_of_its_fields() -> None:
     assert ENTRY.size == sum(ENTRY_FIELDS.values()) == 48
-    entry = IndexEntry(1, 2, 3, 4, 5, 6, 7)
-    assert list(ENTRY_FIELDS)[:7] == list(entry._fields)
-    assert ENTRY.unpack(pack(*entry))[:8] == (*entry, 0)
+    entry = IndexEntry(1, 2, 3, 4, 5, 6, 7, 8)
+    assert list(ENTRY_FIELDS)[:8] == list(entry._fields)
+    assert ENTRY.unpack(pack(*entry))[:8] == entry

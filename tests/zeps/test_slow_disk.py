@@ -15,7 +15,7 @@ from tests.zmtp.stranger import Stranger, hello
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.engine import Limits
-from zambezi.zeps.broker.session import SessionState
+from zambezi.zeps.broker.session_state import SessionState
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.messages import Attach, Credit, Detach, Ping, Publish, Subscribe, Zeps

@@ -1,7 +1,8 @@
 """zambezi.zmtp.connector: connecting and reconnecting, over TCP, Unix sockets and in memory."""
 
 import socket
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Dealer, Router
 from zambezi.zmtp.security import CurveClient, CurveServer
+from zambezi.zmtp.stream import StreamLink
 from zambezi.zmtp.testing import Simulation, closed, history, received
 
 
@@ -168,12 +170,61 @@ def test_a_connection_that_ends_at_once_is_tried_again(sim: Simulation, monkeypa
     client.connect(hub.bind("tcp://127.0.0.1:*"))
     sim.until(lambda: events)
     assert isinstance(events[0], Retrying)
-    assert events[0].reason == "transport endpoint is not connected"
+    assert events[0].reason == "the connection ended at once"
     monkeypatch.setattr(socket.socket, "getpeername", getpeername)
     client.try_send(b"x")
     sim.advance(1.0)
     sim.until(lambda: hub.readable)
     assert received(hub) == [[b"c", b"x"]]
+    client.close(0)
+    hub.close(0)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_both_ends_of_a_connection_never_block_and_send_small_messages_at_once(sim: Simulation, host: str) -> None:
+    hub, client = Router(sim, Options()), Dealer(sim, Options(identity=b"c"))
+    client.connect(hub.bind(f"tcp://{host}:*"))
+    sim.until(lambda: hub.peers)
+    for pattern in (hub, client):
+        (link,) = pattern.transport.links
+        assert isinstance(link, StreamLink)
+        assert not link._sock.getblocking()
+        assert link._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        pattern.close(0)
+
+
+def test_a_connection_within_this_machine_takes_few_system_calls(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+
+    def counted(name: str) -> Callable[..., object]:
+        original = getattr(socket.socket, name)
+
+        def call(sock: socket.socket, *args: object) -> object:
+            calls[name] += 1
+            return original(sock, *args)
+
+        return call
+
+    hub, client = Router(sim, Options()), Dealer(sim, Options(identity=b"c"))
+    endpoint = hub.bind("tcp://127.0.0.1:*")
+    for name in ("send", "recv", "setsockopt", "getsockopt", "getpeername", "getsockname", "setblocking", "connect_ex"):
+        monkeypatch.setattr(socket.socket, name, counted(name))
+    client.connect(endpoint)
+    assert client.try_send(b"x")
+    sim.until(lambda: hub.readable)
+    # The client: greeting; READY and message. The hub: greeting and READY. Each reads what the other sends.
+    assert calls == {
+        "connect_ex": 1,
+        "send": 3,
+        "recv": 3,
+        "setsockopt": 1,
+        "getpeername": 1,
+        "getsockname": 1,
+        "setblocking": 1,
+    }
+    monkeypatch.undo()
     client.close(0)
     hub.close(0)
 

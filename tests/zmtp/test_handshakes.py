@@ -101,6 +101,7 @@ class Flood:
     def connect(self, address: str) -> None:
         number = self.count
         self.count += 1
+        self.handshakes.measure()  # as a listener does
 
         def abort(reason: str) -> None:
             assert "which is" in reason

@@ -153,6 +153,15 @@ def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "zambezi_dismissed", "publishers disconnected because too much waited for the disk", value=zeps["dismissed"]
     )
+    yield CounterMetricFamily(
+        "zambezi_fenced", "publishers disconnected because another program had resumed them", value=zeps["fenced"]
+    )
+    yield GaugeMetricFamily("zambezi_publishers", "publishers whose messages are counted", value=zeps["publishers"])
+    yield CounterMetricFamily(
+        "zambezi_publishers_forgotten",
+        "publishers that were forgotten: for the limit, or because they were silent for long",
+        value=zeps["publishers_forgotten"],
+    )
     yield CounterMetricFamily("zambezi_unread", "clients that did not read their answers", value=zeps["unread"])
     yield CounterMetricFamily(
         "zambezi_expelled", "clients disconnected because they sent messages that are not ZEPS", value=zeps["expelled"]

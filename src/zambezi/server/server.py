@@ -314,4 +314,11 @@ def _differences(before: Config, after: Config) -> Iterator[str]:
 
 def policy_of(journal: JournalConfig) -> Policy:
     """Return the journal's policy for a stream with these settings."""
-    return Policy(sync=journal.sync, segment=journal.segment, keep_bytes=journal.keep_bytes, keep_seconds=journal.keep)
+    return Policy(
+        sync=journal.sync,
+        segment=journal.segment,
+        keep_bytes=journal.keep_bytes,
+        keep_seconds=journal.keep,
+        publishers=journal.publishers,
+        keep_publishers=journal.keep_publishers,
+    )

@@ -50,6 +50,10 @@ class QueueFull(ZepsError):
     """The queue of messages that are not confirmed is full, and the publisher does not wait."""
 
 
+class Fenced(ZepsError):
+    """Another program publishes as the same publisher, and has begun later: this one cannot publish any more."""
+
+
 class ClientClosed(ZepsError):
     """The client, stream or subscription is closed."""
 

@@ -39,7 +39,7 @@ ENTRY_FIELDS: Final = {
     "length": 4,  # its bytes in the log
     "credit": 4,  # the cost of delivering it: its bytes without the frame headers (ZEP-03)
     "crc": 4,  # CRC-32 of its bytes in the log
-    "reserved": 4,  # zero
+    "publishers": 4,  # the number of publishers that have a count in the batch: see `zambezi.zeps.journal.counts`
     "check": 4,  # CRC-32 of the fields before this one
 }
 ENTRY: Final = Struct(">" + "".join("Q" if size == 8 else "I" for size in ENTRY_FIELDS.values()))

@@ -1,4 +1,4 @@
-"""The grammar of ZEPS, version 1.
+"""The grammar of ZEPS, version 1, and of its extensions.
 
     C:ATTACH     S:ATTACH-OK       opens a stream, first and once per connection
     C:SUBSCRIBE  S:SUBSCRIBE-OK    asks for messages by pattern, from a point on
@@ -9,6 +9,12 @@
     DETACH       DETACH-OK         ends the peering, from either side
     S:INVALID                      says what was wrong
 
+The extension "once" (docs/protocol.md). A client uses it if the broker lists it in its READY:
+
+    C:RESUME     S:RESUME-OK       asks how many messages of a publisher the stream has; every further PUBLISH counts
+    C:MARK                         keeps a few bytes of the publisher with its count
+    S:FENCED                       says that the publisher has a newer epoch, on another connection
+
 `zambezi.zeps.block` encodes and decodes many DELIVER and PUBLISH messages at once, without these classes.
 """
 
@@ -16,7 +22,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from zambezi.wire import Message, chunk, constant, field, number_2, number_8, string
+from zambezi.wire import Message, chunk, constant, field, number_2, number_4, number_8, string
 
 PROTOCOL: Final = "ZEPS"
 VERSION: Final = 1
@@ -27,6 +33,12 @@ LATEST: Final = (1 << 63) - 1  # live only
 TIME: Final = 1 << 63  # the low 63 bits are milliseconds since 1970
 
 REASON: Final = 255  # bytes of the reason of an INVALID
+
+EXTENSIONS: Final = "X-ZEPS-Extensions"  # the property of READY in which a broker lists its extensions
+ONCE: Final = "once"
+PUBLISHER: Final = 16  # bytes of a publisher's id
+MARK: Final = 16  # bytes of a mark
+MOST: Final = (1 << 62) - 1  # the highest count
 
 
 class Zeps(Message, signature=0xAAA5):
@@ -97,6 +109,35 @@ class Invalid(Zeps, id=12):
     """Server tells client that it sent an invalid message. (ZEP-08)"""
 
     reason: str = field(string)
+
+
+class Resume(Zeps, id=13):
+    """Client asks where a publisher stands, and publishes as this publisher from now on."""
+
+    publisher: bytes = field(chunk)  # 16 bytes
+    epoch: int = field(number_4)  # 0: the next one
+    confirmed: int = field(number_8)  # messages that the client knows to be in the stream
+
+
+class ResumeOk(Zeps, id=14):
+    """Server says where the publisher stands. All messages that it counts are as safe as PING-OK makes them."""
+
+    epoch: int = field(number_4)
+    count: int = field(number_8)
+    marked: int = field(number_8)  # the count at the last mark
+    mark: bytes = field(chunk)  # 16 bytes; zeros if there was none
+
+
+class Mark(Zeps, id=15):
+    """Client marks the point that it has reached, with bytes of its choice."""
+
+    mark: bytes = field(chunk)  # 16 bytes
+
+
+class Fenced(Zeps, id=16):
+    """Server takes the publisher away from the client: it has a newer epoch now."""
+
+    epoch: int = field(number_4)
 
 
 def invalid(reason: str) -> bytes:

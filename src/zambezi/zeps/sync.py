@@ -44,6 +44,7 @@ from zambezi.zeps.client.arguments import (
     check_stream_name,
     end_of,
     locator,
+    publisher_id,
     start_of,
     unconfirmed_text,
 )
@@ -129,7 +130,7 @@ class Client:
             raise ClientClosed("the client is closed")
 
     def stream(self, name: str, **options: Unpack[StreamArguments]) -> Stream:
-        """Return the stream of that name. Give `bound` and `on_full` only in the first call for a stream."""
+        """Return the stream of that name. Give options only in the first call for a stream."""
         return self._waiter.call(self._stream, name, options)
 
     def _stream(self, name: str, options: StreamArguments) -> Stream:
@@ -238,7 +239,10 @@ class Stream:
         self._client = client
         defaults = client._options
         self._engine = Publisher(
-            options.get("bound", defaults.bound), options.get("on_full", defaults.on_full), defaults.largest
+            publisher_id(options.get("publisher")),
+            options.get("bound", defaults.bound),
+            options.get("on_full", defaults.on_full),
+            defaults.largest,
         )
         self._post = self._engine.post
         self._waiter = Waiter(timed_out=TimedOut)
@@ -302,6 +306,20 @@ class Stream:
             return None
 
         self._waiter.until(attempt, timeout, f"not all messages of {self.name!r} were confirmed")
+
+    def resumed(self, timeout: float | None = None) -> int:
+        """Return how many messages the stream had of this publisher before this program began to publish.
+
+        A program that gives `publisher="name"` in `Client.stream` goes on after that number, and each of its messages
+        is in the stream once, even if the program was killed. Messages that the broker refused count, too.
+        """
+        connection = self._waiter.call(self._publisher)
+
+        def attempt() -> int | None:
+            connection.check_open()
+            return connection.found
+
+        return self._waiter.until(attempt, timeout, f"the broker did not tell where {self.name!r} stands")
 
     def _publisher(self) -> PublisherConnection:
         """Return the connection that publishes; the first call makes it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from zambezi.zmtp.errors import ProtocolError
@@ -20,6 +21,7 @@ PRODUCT: Final = "X-Zambezi"  # our CURVE clients send it: they understand ERROR
 
 _NAME_CHARACTERS: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.+")
 _CONTEXT_LIMIT: Final = 16
+_NO_PROPERTIES: Final[Mapping[str, bytes]] = {}
 
 
 def command(name: bytes, data: bytes = b"") -> bytes:
@@ -40,9 +42,13 @@ def split(body: bytes) -> tuple[bytes, bytes]:
 
 def encode_metadata(properties: Mapping[str, bytes]) -> bytes:
     """Return properties as the metadata of a READY or INITIATE command."""
+    return _encode_properties(tuple(properties.items()))
+
+
+@lru_cache(maxsize=256)  # all connections of a socket send the same
+def _encode_properties(properties: tuple[tuple[str, bytes], ...]) -> bytes:
     return b"".join(
-        bytes((len(name),)) + name.encode("ascii") + len(value).to_bytes(4, "big") + value
-        for name, value in properties.items()
+        bytes((len(name),)) + name.encode("ascii") + len(value).to_bytes(4, "big") + value for name, value in properties
     )
 
 
@@ -61,6 +67,16 @@ def decode_metadata(data: bytes) -> dict[str, bytes]:
         properties[name.decode("ascii").lower()] = data[start + 4 : stop]
         pos = stop
     return properties
+
+
+def is_application_property(name: str) -> bool:
+    """Return whether a property is the application's: 37/ZMTP reserves names that begin with X- for applications."""
+    return name[:2] in ("X-", "x-") and name.isascii() and _NAME_CHARACTERS.issuperset(name.encode())
+
+
+def application_properties(properties: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """Return the properties of the peer's application. Most peers have none, and share one empty mapping."""
+    return {name: value for name, value in properties.items() if name.startswith("x-")} or _NO_PROPERTIES
 
 
 def error(reason: str) -> bytes:

@@ -113,7 +113,7 @@ class Heartbeat:
             object.__setattr__(self, "timeout", self.interval)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ready:
     """The handshake is complete: messages can flow."""
 
@@ -203,6 +203,7 @@ class Connection:
         admit: Callable[[Mapping[str, bytes]], None] | None = None,
         multipart: bool = True,
         accepted: bool = False,
+        properties: Mapping[str, bytes] | None = None,
     ) -> None:
         self.socket_type = socket_type
         self.state = State.GREETING
@@ -213,6 +214,8 @@ class Connection:
         metadata = {commands.SOCKET_TYPE: socket_type.encode("ascii")}
         if socket_type in _WITH_IDENTITY:
             metadata[commands.IDENTITY] = identity
+        if properties:
+            metadata.update(properties)
         self.mechanism = (security or Null()).mechanism(Terms(metadata, address, authenticator, self._limits.message))
         self.mechanism.check = self._check_metadata
         self._publishes = socket_type in _PUBLISHERS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from zambezi.zmtp import memory
 from zambezi.zmtp.endpoint import Inproc, Ipc, Tcp, host_in
-from zambezi.zmtp.listener import prepare
+from zambezi.zmtp.listener import send_at_once
 from zambezi.zmtp.memory import MemoryLink
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Addresses, Timer
@@ -117,8 +117,9 @@ class StreamConnector(Connector):
         reactor = self.transport.reactor
         sock = None
         try:
-            sock = socket.socket(family, socket.SOCK_STREAM)
-            prepare(sock, tcp=family != socket.AF_UNIX)
+            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            if family != socket.AF_UNIX:
+                send_at_once(sock)
             code = sock.connect_ex(address)
         except OSError as error:
             if sock is not None:
@@ -132,8 +133,9 @@ class StreamConnector(Connector):
             return
         self._sock = sock
         # A connection within this machine often exists at once, whatever the code says.
-        if code == 0 or _is_connected(sock):
-            self._connected()
+        name = _peer_name(sock)
+        if name is not None:
+            self._connected(name)
         else:
             self._timeout = reactor.call_at(
                 reactor.time() + self.transport.options.limits.handshake_time, self._too_late
@@ -149,7 +151,7 @@ class StreamConnector(Connector):
             self._give_up(_text_of(code, ""))
         else:
             self.transport.reactor.remove_writer(sock)
-            self._connected()
+            self._connected(_peer_name(sock))
 
     def _too_late(self) -> None:
         self._timeout = None
@@ -167,21 +169,16 @@ class StreamConnector(Connector):
             self.transport.reactor.release(self._sock)
             self._sock = None
 
-    def _connected(self) -> None:
+    def _connected(self, name: Any) -> None:
         sock, self._sock = self._sock, None
         assert sock is not None
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
-        try:
-            name = sock.getpeername()
-            # The kernel can give the socket, as its own port, the very port that it connects to, if no socket listens.
-            reason = "connection refused" if name and name == sock.getsockname() else ""
-        except OSError as error:  # the connection ended already
-            reason = _text_of(error.errno or 0, str(error))
-        if reason:
+        # The kernel can give the socket, as its own port, the very port that it connects to, if no socket listens.
+        if name is None or (name and name == sock.getsockname()):
             self.transport.reactor.release(sock)
-            self._next(reason)
+            self._next("connection refused" if name else "the connection ended at once")
             return
         self._candidates = []
         address = host_in(name)
@@ -209,8 +206,9 @@ class MemoryConnector(Connector):
         if listener is not None:
             link = MemoryLink(self.transport, self.peer, self.endpoint)
             transport = self.transport
+            options = transport.options
             listener.transport.reactor.call_soon(
-                listener.accept, link, transport.socket_type, transport.options.identity
+                listener.accept, link, transport.socket_type, options.identity, options.properties
             )
 
     def close(self) -> None:
@@ -231,12 +229,12 @@ def _numeric(target: Tcp) -> tuple[int, Any]:
     return socket.AF_INET6, (host, target.first, 0, index)
 
 
-def _is_connected(sock: socket.socket) -> bool:
+def _peer_name(sock: socket.socket) -> Any:
+    """Return the address of the other end, or None if the socket is not connected."""
     try:
-        sock.getpeername()
+        return sock.getpeername()
     except OSError:
-        return False
-    return True
+        return None
 
 
 def _text_of(code: int, otherwise: str) -> str:

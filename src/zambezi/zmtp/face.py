@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias, TypedDict, TypeVar
 
 from zambezi.zmtp.authenticator import Authenticator
@@ -42,6 +42,7 @@ class SocketArguments(TypedDict, total=False):
     limits: Limits
     heartbeat: Heartbeat | None
     backoff: Backoff
+    properties: Mapping[str, bytes]
 
 
 class Shell(Protocol):

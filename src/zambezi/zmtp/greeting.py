@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from zambezi.zmtp.errors import ProtocolError
@@ -24,6 +25,7 @@ class Greeting:
     as_server: bool = False
     version: tuple[int, int] = VERSION
 
+    @lru_cache(maxsize=16)  # noqa: B019 - greetings are few, and hold nothing
     def encode(self) -> bytes:
         return (
             b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f"
@@ -34,6 +36,7 @@ class Greeting:
         )
 
     @classmethod
+    @lru_cache(maxsize=64)  # nearly all peers send the same
     def decode(cls, octets: bytes) -> Greeting:
         """Decode a whole greeting. The padding is ignored; a higher version than ours is accepted."""
         refuse_early(octets)

@@ -28,14 +28,24 @@ _SHARE: Final = 4  # half-open connections of a socket take one of so many parts
 class Handshakes:
     """The links whose handshake is not complete, with the time at which each is due."""
 
-    __slots__ = ("_accepted", "_alarm", "_limits", "_made", "_of_address")
+    __slots__ = ("_accepted", "_alarm", "_limits", "_made", "_most", "_of_address")
 
     def __init__(self, reactor: Reactor, limits: Limits) -> None:
         self._limits = limits
+        self._most = limits.half_open  # accepted connections
         self._alarm = Alarm(reactor, lambda: self._tick(reactor.time()))
         self._made: dict[StreamLink, float] = {}
         self._accepted: dict[StreamLink, float] = {}
         self._of_address: dict[str, dict[StreamLink, None]] = {}  # those accepted, by the peer's address
+
+    def measure(self) -> int:
+        """Return how many descriptors connections can use; they bound the half-open connections, too.
+
+        A listener calls it before it accepts connections, once for all that wait.
+        """
+        usable = descriptors.usable()
+        self._most = min(self._limits.half_open, max(1, usable // _SHARE))
+        return usable
 
     def begin(self, link: StreamLink, accepted: bool) -> None:
         """Limit the time of a link's handshake; if this side accepted the connection, the number of links, too."""
@@ -68,9 +78,10 @@ class Handshakes:
                 f"its address has {len(theirs)} unfinished handshakes, which is the limit, and this is the oldest"
             )
             return
-        most = min(limits.half_open, max(1, descriptors.usable() // _SHARE))
-        if len(self._accepted) >= most:
-            self.sacrifice(f"the socket has {most} unfinished handshakes, which is its limit, and this is the oldest")
+        if len(self._accepted) >= self._most:
+            self.sacrifice(
+                f"the socket has {self._most} unfinished handshakes, which is its limit, and this is the oldest"
+            )
 
     def sacrifice(self, reason: str) -> bool:
         """Close the oldest half-open connection; return False if there is none."""

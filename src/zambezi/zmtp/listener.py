@@ -10,7 +10,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from zambezi.zmtp import descriptors
 from zambezi.zmtp.endpoint import Ipc, Tcp, host_in
 from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.peer import Peer
@@ -40,6 +39,7 @@ class StreamListener:
         transport.reactor.add_reader(self._sock, self._acceptable)
 
     def _acceptable(self) -> None:
+        usable = self._transport.handshakes.measure()
         for _ in range(_AT_ONCE):
             try:
                 sock, name = self._sock.accept()
@@ -52,7 +52,7 @@ class StreamListener:
                 self._transport.refused(self.endpoint, "", f"cannot accept: {error.strerror}")
                 self._rest()
                 return
-            self._accept(sock, host_in(name))
+            self._accept(sock, host_in(name), usable)
 
     def _rest(self) -> None:
         reactor = self._transport.reactor
@@ -68,10 +68,10 @@ class StreamListener:
         except OSError:  # the kernel has no memory for it now
             self._rest()
 
-    def _accept(self, sock: socket.socket, address: str) -> None:
+    def _accept(self, sock: socket.socket, address: str, usable: int) -> None:
         transport = self._transport
         reason = ""
-        if sock.fileno() >= descriptors.usable() and not transport.handshakes.sacrifice(_SCARCE):
+        if sock.fileno() >= usable and not transport.handshakes.sacrifice(_SCARCE):
             reason = _SCARCE
         elif len(transport.links) >= transport.options.limits.connections:
             reason = f"the socket has {len(transport.links)} connections, which is its limit"
@@ -83,7 +83,7 @@ class StreamListener:
             transport.refused(self.endpoint, address, reason)
             return
         try:
-            prepare(sock, tcp=bool(address))
+            sock.setblocking(False)
         except OSError as error:  # the peer has gone already
             sock.close()
             transport.refused(self.endpoint, address, f"cannot use the connection: {error.strerror}")
@@ -106,11 +106,9 @@ class StreamListener:
 _TEMPORARY: Final = "zambezi-ipc-"
 
 
-def prepare(sock: socket.socket, tcp: bool) -> None:
-    """Make a socket non-blocking, and have TCP send small messages at once."""
-    sock.setblocking(False)
-    if tcp:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+def send_at_once(sock: socket.socket) -> None:
+    """Have TCP send small messages at once. The connections that a listener accepts inherit that from it."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _bind_tcp(transport: Transport, endpoint: Tcp) -> tuple[socket.socket, str, Path | None]:
@@ -133,6 +131,7 @@ def _bind_tcp(transport: Transport, endpoint: Tcp) -> tuple[socket.socket, str, 
         sock = _new_socket(family, endpoint)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            send_at_once(sock)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             sock.bind((address[0], port, *address[2:]))

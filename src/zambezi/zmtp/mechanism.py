@@ -42,7 +42,7 @@ class Rejected(ProtocolError):
     """The peer sent ERROR. It reads nothing more, so this side does not answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Terms:
     """The facts about a connection that its mechanism needs."""
 
@@ -58,6 +58,20 @@ def no_check(_: Mapping[str, bytes]) -> None:
 
 class Mechanism:
     """The base of the mechanisms, and the part of the handshake that they share: metadata and ERROR."""
+
+    __slots__ = (
+        "__weakref__",
+        "address",
+        "assembler",
+        "authenticator",
+        "check",
+        "claim",
+        "failure",
+        "metadata",
+        "peer",
+        "state",
+        "user",
+    )
 
     name: ClassVar[str]
     as_server: ClassVar[bool] = False
@@ -143,12 +157,15 @@ class Mechanism:
 class Null(Mechanism):
     """NULL: READY both ways (37/ZMTP, "The NULL Security Mechanism")."""
 
+    __slots__ = ()
+
     name = "NULL"
     first_state = "wait for READY"
     table = {("wait for READY", commands.READY): "_ready"}
 
     def begin(self) -> bytes:
-        self._judge(Claim("NULL", self.address))
+        if self.authenticator is not None:
+            self._judge(Claim("NULL", self.address))
         return commands.command(commands.READY, commands.encode_metadata(self.metadata))
 
     def _ready(self, data: bytes, now: float) -> None:

@@ -11,7 +11,7 @@ socket has room for more. Meanwhile, further messages wait in the sender's bound
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from zambezi.zmtp.connection import COMPATIBLE, Ready, Subscription
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 _lock: Final = threading.Lock()
 _bound: Final[dict[str, MemoryListener]] = {}
 _waiting: Final[dict[str, list[MemoryConnector]]] = {}
+
+
+def _ready(socket_type: str, identity: bytes, properties: Mapping[str, bytes]) -> Ready:
+    """Return the event that a handshake over a network would end with."""
+    return Ready(socket_type, identity, "", VERSION, {name.lower(): value for name, value in properties.items()})
 
 
 class MemoryListener:
@@ -52,7 +57,7 @@ class MemoryListener:
             if _bound.get(self._name) is self:
                 del _bound[self._name]
 
-    def accept(self, theirs: MemoryLink, socket_type: str, identity: bytes) -> None:
+    def accept(self, theirs: MemoryLink, socket_type: str, identity: bytes, properties: Mapping[str, bytes]) -> None:
         """Connect a link of another socket to this socket. Runs in the reactor of this socket, which bound the name."""
         transport = self.transport
         if transport.closing:
@@ -66,8 +71,9 @@ class MemoryListener:
         ours = MemoryLink(transport, Peer(transport, self.endpoint), self.endpoint)
         ours.other = theirs
         transport.links.add(ours)
-        theirs.call(theirs.accepted, ours, transport.socket_type, transport.options.identity)
-        transport.link_ready(ours, Ready(socket_type, identity, "", VERSION, {}))
+        options = transport.options
+        theirs.call(theirs.accepted, ours, transport.socket_type, options.identity, options.properties)
+        transport.link_ready(ours, _ready(socket_type, identity, properties))
         ours.nudge()
 
 
@@ -113,7 +119,7 @@ class MemoryLink:
         """Run a callback in the reactor of this end."""
         self._transport.reactor.call_soon(callback, *args)
 
-    def accepted(self, other: MemoryLink, socket_type: str, identity: bytes) -> None:
+    def accepted(self, other: MemoryLink, socket_type: str, identity: bytes, properties: Mapping[str, bytes]) -> None:
         """Complete the connection. Runs in the reactor of the socket that connected."""
         if self.gone or not self._transport.is_outgoing(self.peer):
             # The socket was closed, or disconnected, in the meantime.
@@ -122,7 +128,7 @@ class MemoryLink:
             return
         self.other = other
         self._transport.links.add(self)
-        self._transport.link_ready(self, Ready(socket_type, identity, "", VERSION, {}))
+        self._transport.link_ready(self, _ready(socket_type, identity, properties))
         self.nudge()
 
     def failed(self, reason: str) -> None:

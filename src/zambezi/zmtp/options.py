@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.backoff import Backoff
+from zambezi.zmtp.commands import is_application_property
 from zambezi.zmtp.connection import Heartbeat, Limits
 from zambezi.zmtp.errors import ZmtpError
 from zambezi.zmtp.security import Null, Security
@@ -43,9 +45,13 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     heartbeat: Heartbeat | None = None
     backoff: Backoff = field(default_factory=Backoff)
+    properties: Mapping[str, bytes] = field(default_factory=dict)  # for the metadata of our READY; names begin with X-
 
     def __post_init__(self) -> None:
         if len(self.identity) > 255 or self.identity[:1] == b"\0":
             raise ZmtpError("an identity has at most 255 bytes and must not begin with a zero byte")
+        for name in self.properties:
+            if not is_application_property(name):
+                raise ZmtpError(f"{name!r} is no property that an application can set: its name must begin with X-")
         if self.on_full not in ("block", "error", "drop"):
             raise ZmtpError(f"on_full must be 'block', 'error' or 'drop', not {self.on_full!r}")

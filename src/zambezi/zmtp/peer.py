@@ -15,7 +15,7 @@ A process can have a million peers (a mesh of a thousand nodes in memory), so th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from zambezi.wire.text import printable
@@ -85,7 +85,8 @@ class Peer:
 
     `endpoint` is the endpoint that we bound or connected to; `address` is the peer's IP address (empty for ipc and
     inproc). In the handshake the peer claimed its `identity`, and proved that it is `user`, and with CURVE that it has
-    the secret key of the public `key`. `queued` is the number of bytes that wait to go out.
+    the secret key of the public `key`; `properties` are the properties of its application, by name in lower case.
+    `queued` is the number of bytes that wait to go out.
     """
 
     __slots__ = (
@@ -102,6 +103,7 @@ class Peer:
         "identity",
         "key",
         "open",
+        "properties",
         "queued",
         "user",
     )
@@ -111,6 +113,7 @@ class Peer:
         self.address = ""
         self.identity = b""
         self.user = ""
+        self.properties: Mapping[str, bytes] = {}
         self.key = b""
         self.queued = 0
         self.open = True  # until the protocol closes the peer, or its connection ends for good

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeAlias
 
+from zambezi.zmtp.poller import poller_of
+
 Addresses: TypeAlias = list[tuple[Any, ...]]
 
 
@@ -53,16 +55,17 @@ class Reactor(Protocol):
 class AsyncioReactor:
     """A reactor that runs everything in one event loop.
 
-    It passes descriptors to the loop, not sockets: for an unknown socket, the loop would build a long error text,
+    It passes descriptors to the poller, not sockets: for an unknown socket, the loop would build a long error text,
     which it then discards.
     """
 
-    __slots__ = ("_loop", "time")
+    __slots__ = ("_loop", "_poller", "time")
 
     lock = nullcontext()  # one thread needs no lock
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._poller = poller_of(loop)
         self.time = loop.time
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> None:
@@ -76,20 +79,20 @@ class AsyncioReactor:
         return self._loop.call_at(when, callback, *args)
 
     def add_reader(self, sock: socket.socket, callback: Callable[[], object]) -> None:
-        self._loop.add_reader(sock.fileno(), callback)
+        self._poller.add_reader(sock.fileno(), callback)
 
     def remove_reader(self, sock: socket.socket) -> None:
-        self._loop.remove_reader(sock.fileno())
+        self._poller.remove_reader(sock.fileno())
 
     def add_writer(self, sock: socket.socket, callback: Callable[[], object]) -> None:
-        self._loop.add_writer(sock.fileno(), callback)
+        self._poller.add_writer(sock.fileno(), callback)
 
     def remove_writer(self, sock: socket.socket) -> None:
-        self._loop.remove_writer(sock.fileno())
+        self._poller.remove_writer(sock.fileno())
 
     def release(self, sock: socket.socket) -> None:
-        self._loop.remove_reader(sock.fileno())
-        self._loop.remove_writer(sock.fileno())
+        self._poller.remove_reader(sock.fileno())
+        self._poller.remove_writer(sock.fileno())
         sock.close()
 
     def resolve(self, host: str, port: int, callback: Callable[[Addresses | OSError], object]) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 import socket
+from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -74,7 +75,7 @@ class StreamLink:
         self.peer = peer
         self.source: Source | None = None
         self._unsent: memoryview | Stored | None = None
-        self._inflight: list[Message] = []
+        self._inflight: Sequence[Message] = ()
         self._blocked = False
         self._scheduled = False
         self._last_flush = 0.0
@@ -308,7 +309,7 @@ class StreamLink:
                 return
             if taken and not len(unsent):
                 self._unsent = None
-                self._inflight = []
+                self._inflight = ()
                 wrote = True  # all of it has left this process: a close may wait for that
             else:
                 self._unsent = unsent
@@ -443,14 +444,14 @@ class StreamLink:
         if isinstance(self._unsent, memoryview) and self._inflight:
             self.peer._put_back(self._unfinished(self._unsent))
         self._unsent = None
-        self._inflight = []
+        self._inflight = ()
 
     def _unfinished(self, unsent: memoryview) -> list[Message]:
         """Return the messages of the block that did not reach the kernel whole.
 
         To learn their sizes it encodes them once more: the connection is over, so nonces do not matter any more.
         """
-        messages = self._inflight
+        messages = list(self._inflight)
         sizes = [len(self.connection.encode([message])) for message in messages]
         left = len(unsent)
         keep = len(messages)

@@ -26,6 +26,7 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from zambezi.zmtp import endpoint as endpoints
+from zambezi.zmtp.commands import application_properties
 from zambezi.zmtp.connection import Connection, Ready, Subscription
 from zambezi.zmtp.connector import Connector, MemoryConnector, StreamConnector
 from zambezi.zmtp.doorstep import Doorstep
@@ -266,6 +267,7 @@ class Transport:
             admit=self._admit,
             multipart=self._multipart,
             accepted=accepted,
+            properties=options.properties,
         )
 
     def link_ready(self, link: AnyLink, ready: Ready) -> None:
@@ -276,6 +278,7 @@ class Transport:
             connector.established()
         peer.address = link.address
         peer.user = ready.user
+        peer.properties = application_properties(ready.properties)
         peer.key = ready.key
         if self._identify is None:
             peer.identity = ready.identity
@@ -287,7 +290,9 @@ class Transport:
             peer._pause_link()
         if peer not in self._leaving:
             self.handler.attached(peer)
-        self.tell(Connected(link.endpoint, link.address, peer.identity, ready.user, ready.socket_type))
+        # A mesh makes thousands of connections, and most programs do not watch them.
+        if self.on_event is not _nothing or _log.isEnabledFor(logging.DEBUG):
+            self.tell(Connected(link.endpoint, link.address, peer.identity, ready.user, ready.socket_type))
 
     def link_lost(self, link: AnyLink, reason: str, refused_key: str = "") -> None:
         """Note that a link is gone, after its handshake or before, because the peer's key is refused or otherwise."""

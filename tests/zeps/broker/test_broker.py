@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.engine import UNREAD, Limits
 from zambezi.zeps.errors import JournalError, JournalFull
 from zambezi.zeps.journal import Journal, Policy, Span
+from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.journal.segment import Files
 from zambezi.zeps.messages import (
     LATEST,
@@ -274,10 +276,10 @@ async def test_a_full_disk_holds_publishers_back_by_tcp(tmp_path: Path, monkeypa
     full = True
     append = Journal.append
 
-    def perhaps(journal: Journal, block: Block, now: float) -> None:
+    def perhaps(journal: Journal, block: Block, now: float, counts: Sequence[Count] = ()) -> None:
         if full:
             raise JournalFull("no room")
-        append(journal, block, now)
+        append(journal, block, now, counts)
 
     monkeypatch.setattr(Journal, "append", perhaps)
     async with Broker(tmp_path) as broker, Speaker(broker.bind(TCP)) as speaker:
@@ -305,10 +307,10 @@ async def test_messages_sent_before_a_connection_broke_wait_for_room(
     full = True
     append = Journal.append
 
-    def perhaps(journal: Journal, block: Block, now: float) -> None:
+    def perhaps(journal: Journal, block: Block, now: float, counts: Sequence[Count] = ()) -> None:
         if full:
             raise JournalFull("no room")
-        append(journal, block, now)
+        append(journal, block, now, counts)
 
     monkeypatch.setattr(Journal, "append", perhaps)
     async with Broker(tmp_path) as broker:
@@ -362,10 +364,10 @@ async def test_with_sync_always_the_disk_is_asked_by_another_thread(
     begun: list[str] = []
     sync = Files.sync
 
-    def slow(files: Files) -> None:
+    def slow(files: Files, with_counts: bool) -> None:
         begun.append("sync")
         asyncio.run_coroutine_threadsafe(release.wait(), loop).result(20)
-        sync(files)
+        sync(files, with_counts)
 
     async with Broker(tmp_path, policy=Policy(sync="always")) as broker:
         endpoint = broker.bind(TCP)
@@ -390,7 +392,7 @@ async def test_with_sync_always_the_disk_is_asked_by_another_thread(
 
 @in_loop
 async def test_the_publisher_learns_of_a_failed_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(files: Files) -> None:
+    def broken(files: Files, with_counts: bool) -> None:
         raise OSError(5, "Input/output error")
 
     async with Broker(tmp_path, policy=Policy(sync="always")) as broker, Speaker(broker.bind(TCP)) as speaker:

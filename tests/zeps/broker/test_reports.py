@@ -130,7 +130,7 @@ def test_changes_are_computed_once_for_all_readers(stage: Stage, name: str, monk
     for reader, count in zip(readers, before, strict=True):
         reader.read()
         assert [json.loads(message.body)["stream"] for message in reader.delivered[count:]] == ["prices"]
-    assert len({id(reader.session._report._source._sent) for reader in readers}) == 1  # type: ignore[union-attr]
+    assert len({id(reader.session.delivery.report._source._sent) for reader in readers}) == 1  # type: ignore[union-attr]
     stage.tick()
     assert len(made) == (2 if name == "$streams" else 1)  # the rate falls
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tests.zeps.stage import ANSWERS, PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.broker.engine import UNREAD, Limits
-from zambezi.zeps.broker.session import FAULTS, SessionState
+from zambezi.zeps.broker.session import FAULTS
+from zambezi.zeps.broker.session_state import SessionState
 from zambezi.zeps.broker.turns import INLINE
 from zambezi.zeps.journal import Policy
 from zambezi.zeps.messages import (

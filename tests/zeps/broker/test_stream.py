@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from zambezi.zeps.broker import stream as streams
 from zambezi.zeps.broker.stream import NEVER, where_to_start
 from zambezi.zeps.errors import JournalError, JournalFull, OutOfRange
 from zambezi.zeps.journal import Journal, Policy
+from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.journal.segment import Files
 from zambezi.zeps.matchers import KeyTest
 from zambezi.zeps.messages import LATEST, TIME, Detach, DetachOk, Ping, Publish, Subscribe
@@ -34,10 +35,10 @@ class Disk:
         self.appends: list[int] = []
         append = Journal.append
 
-        def perhaps(journal: Journal, block: Block, now: float) -> None:
+        def perhaps(journal: Journal, block: Block, now: float, counts: Sequence[Count] = ()) -> None:
             if self.full:
                 raise JournalFull("no room")
-            append(journal, block, now)
+            append(journal, block, now, counts)
             self.appends.append(block.count)
 
         patch.setattr(Journal, "append", perhaps)
@@ -167,9 +168,9 @@ def test_a_flood_of_barriers_costs_little(tmp_path: Path, disk: Disk, sync: str)
         tried: list[int] = []
         append = Journal.append
 
-        def noted(journal: Journal, block: Block, now: float) -> None:
+        def noted(journal: Journal, block: Block, now: float, counts: Sequence[Count] = ()) -> None:
             tried.append(block.count)
-            append(journal, block, now)
+            append(journal, block, now, counts)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Journal, "append", noted)
@@ -197,8 +198,8 @@ def test_the_disk_is_full_again_while_pending_messages_are_handed_out(stage: Sta
         client.ping()
     append = Journal.append
 
-    def once(journal: Journal, block: Block, now: float) -> None:
-        append(journal, block, now)
+    def once(journal: Journal, block: Block, now: float, counts: Sequence[Count] = ()) -> None:
+        append(journal, block, now, counts)
         disk.full = True
 
     disk.full = False
@@ -312,7 +313,7 @@ def test_a_real_disk_without_room(stage: Stage, monkeypatch: pytest.MonkeyPatch)
 
 
 def fail_sync(patch: pytest.MonkeyPatch) -> None:
-    def broken(files: Files) -> None:
+    def broken(files: Files, with_counts: bool) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     patch.setattr(Files, "sync", broken)

@@ -15,6 +15,8 @@ from zambezi.zeps.errors import BrokerError, QueueFull, ZepsError
 from zambezi.zeps.messages import Ping, Publish, Zeps
 from zambezi.zmtp.frames import Batch, Decoder
 
+ID = bytes(range(16))
+
 
 def read(outgoing: Outgoing) -> list[Zeps]:
     """Return the messages that go out, decoded."""
@@ -56,10 +58,11 @@ class Wire:
     def lose(self) -> None:
         self.pings = 0
         self.publisher.connection_lost()
+        self.publisher.begin()
 
 
 def test_a_message_goes_out_as_the_grammar_says() -> None:
-    publisher = Publisher()
+    publisher = Publisher(ID)
     wire = Wire(publisher)
     given: list[tuple[str | bytes, bytes]] = [
         ("tea", b"4.20"),
@@ -85,7 +88,7 @@ def test_a_message_goes_out_as_the_grammar_says() -> None:
 
 @given(st.lists(st.tuples(st.text(max_size=8), st.binary(max_size=400)), max_size=60))
 def test_many_are_the_same_as_one_by_one(items: list[tuple[str, bytes]]) -> None:
-    one, many = Publisher(), Publisher()
+    one, many = Publisher(ID), Publisher(ID)
     for key, body in items:
         assert one.publish(key, body)
     one.collect()
@@ -101,7 +104,7 @@ def test_many_are_the_same_as_one_by_one(items: list[tuple[str, bytes]]) -> None
     ("key", "body"), [("k" * 256, b""), (b"k" * 256, b""), (7, b""), ("\ud800", b""), ("k", b"x" * 100)]
 )
 def test_wrong_messages_raise_at_once(key: Any, body: bytes) -> None:
-    publisher = Publisher(largest=64)
+    publisher = Publisher(ID, largest=64)
     with pytest.raises(ZepsError):
         publisher.publish(key, body)
     assert publisher.unconfirmed == 0
@@ -110,11 +113,11 @@ def test_wrong_messages_raise_at_once(key: Any, body: bytes) -> None:
 @pytest.mark.parametrize("options", [{"bound": 0}, {"on_full": "maybe"}])
 def test_options_that_mean_nothing_are_refused(options: Any) -> None:
     with pytest.raises(ZepsError):
-        Publisher(**options)
+        Publisher(ID, **options)
 
 
 def test_a_ping_ok_confirms_all_before_its_ping_and_nothing_after() -> None:
-    publisher = Publisher()
+    publisher = Publisher(ID)
     wire = Wire(publisher)
     publisher.publish("k", b"1")
     barrier = publisher.request_confirmation()
@@ -131,7 +134,7 @@ def test_a_ping_ok_confirms_all_before_its_ping_and_nothing_after() -> None:
 
 
 def test_a_ping_ok_without_a_ping_confirms_nothing() -> None:
-    publisher = Publisher()
+    publisher = Publisher(ID)
     publisher.publish("k", b"1")
     publisher.collect()
     Wire(publisher).send()
@@ -140,13 +143,13 @@ def test_a_ping_ok_without_a_ping_confirms_nothing() -> None:
 
 
 def test_a_barrier_with_nothing_before_it_is_confirmed() -> None:
-    publisher = Publisher()
+    publisher = Publisher(ID)
     assert publisher.check_confirmed(publisher.request_confirmation())
     assert publisher.next_outgoing(0.0) is None
 
 
 def test_a_second_barrier_with_nothing_new_needs_no_second_ping() -> None:
-    publisher = Publisher()
+    publisher = Publisher(ID)
     wire = Wire(publisher)
     publisher.publish("k", b"1")
     barriers = [publisher.request_confirmation()]
@@ -159,7 +162,7 @@ def test_a_second_barrier_with_nothing_new_needs_no_second_ping() -> None:
 
 
 def test_it_asks_by_itself_when_something_has_waited_long_enough() -> None:
-    publisher = Publisher()
+    publisher = Publisher(ID)
     wire = Wire(publisher)
     publisher.publish("k", b"1")
     publisher.collect()
@@ -182,7 +185,7 @@ def test_it_asks_by_itself_when_something_has_waited_long_enough() -> None:
 
 
 def test_it_sends_pings_after_so_many_bytes_and_a_few_at_a_time() -> None:
-    publisher = Publisher(bound=1 << 30)
+    publisher = Publisher(ID, bound=1 << 30)
     wire = Wire(publisher)
     publisher.publish_many([("k", bytes(1000))] * (3 * PINGS * PING_OCTETS // 1000), 0)
     wire.send()
@@ -194,7 +197,7 @@ def test_it_sends_pings_after_so_many_bytes_and_a_few_at_a_time() -> None:
 
 @pytest.mark.spec("ZEP-15")
 def test_unconfirmed_messages_are_sent_again_in_order() -> None:
-    publisher = Publisher()
+    publisher = Publisher(ID)
     wire = Wire(publisher)
     publisher.publish("k", b"1")
     publisher.request_confirmation()
@@ -219,7 +222,7 @@ def test_unconfirmed_messages_are_sent_again_in_order() -> None:
 
 @pytest.mark.spec("ZEP-15")
 def test_at_the_bound_it_waits() -> None:
-    publisher = Publisher(bound=100)
+    publisher = Publisher(ID, bound=100)
     wire = Wire(publisher)
     taken = 0
     while publisher.publish("k", b"x" * 20):
@@ -235,13 +238,13 @@ def test_at_the_bound_it_waits() -> None:
 
 
 def test_a_message_beyond_the_bound_goes_alone() -> None:
-    publisher = Publisher(bound=100)
+    publisher = Publisher(ID, bound=100)
     assert publisher.publish("k", bytes(500))
     assert not publisher.publish("k", b"")
 
 
 def test_many_stop_at_the_bound_and_go_on() -> None:
-    publisher = Publisher(bound=1000)
+    publisher = Publisher(ID, bound=1000)
     wire = Wire(publisher)
     items = [("k", b"%04d" % number) for number in range(500)]
     done = publisher.publish_many(items, 0)
@@ -259,7 +262,7 @@ def test_many_stop_at_the_bound_and_go_on() -> None:
 
 @pytest.mark.spec("ZEP-15")
 def test_at_the_bound_it_raises_with_on_full_raise() -> None:
-    publisher = Publisher(bound=100, on_full="raise")
+    publisher = Publisher(ID, bound=100, on_full="raise")
     with pytest.raises(QueueFull, match="the first 3 of 10"):
         publisher.publish_many([("k", b"x" * 20)] * 10, 0)
     with pytest.raises(QueueFull, match="bound is 100"):
@@ -268,7 +271,7 @@ def test_at_the_bound_it_raises_with_on_full_raise() -> None:
 
 
 def test_without_waiting_a_full_queue_raises() -> None:
-    publisher = Publisher(bound=100)
+    publisher = Publisher(ID, bound=100)
     publisher.publish("k", b"x" * 80)
     with pytest.raises(QueueFull):
         publisher.publish("k", b"x" * 80, wait=False)
@@ -276,7 +279,7 @@ def test_without_waiting_a_full_queue_raises() -> None:
 
 @pytest.mark.spec("ZEP-15")
 def test_at_the_bound_it_drops_the_oldest_with_on_full_drop_oldest_and_counts() -> None:
-    publisher = Publisher(bound=100, on_full="drop-oldest")
+    publisher = Publisher(ID, bound=100, on_full="drop-oldest")
     for number in range(10):
         assert publisher.publish("k", b"%020d" % number)
     publisher.collect()
@@ -294,7 +297,7 @@ def test_at_the_bound_it_drops_the_oldest_with_on_full_drop_oldest_and_counts() 
 
 
 def test_a_refusal_is_raised_to_all_waiting_callers_once() -> None:
-    publisher = Publisher()
+    publisher = Publisher(ID)
     wire = Wire(publisher)
     publisher.publish("k", b"1")
     barriers = [publisher.request_confirmation(), publisher.request_confirmation()]
@@ -310,7 +313,7 @@ def test_a_refusal_is_raised_to_all_waiting_callers_once() -> None:
 
 def test_a_request_after_a_refusal_is_answered() -> None:
     """The broker may have refused the PING: then no PING-OK comes."""
-    publisher = Publisher()
+    publisher = Publisher(ID)
     wire = Wire(publisher)
     publisher.publish("k", b"1")
     publisher.request_confirmation()
@@ -325,7 +328,7 @@ def test_a_request_after_a_refusal_is_answered() -> None:
 
 
 def test_small_messages_that_wait_share_their_parcels() -> None:
-    publisher = Publisher()
+    publisher = Publisher(ID)
     for _ in range(1000):
         publisher.publish("k", b"")
         publisher.collect()
@@ -334,7 +337,7 @@ def test_small_messages_that_wait_share_their_parcels() -> None:
 
 
 def test_a_post_is_accepted_only_while_the_connection_will_collect() -> None:
-    publisher = Publisher()
+    publisher = Publisher(ID)
     assert not publisher.post("k", b"1")
     publisher.posting = True
     assert publisher.post("k", b"1")
@@ -346,17 +349,17 @@ def test_a_post_is_accepted_only_while_the_connection_will_collect() -> None:
 
 
 def test_posts_are_bounded() -> None:
-    publisher = Publisher()
+    publisher = Publisher(ID)
     publisher.posting = True
     taken = 0
     while publisher.post("k", b"1"):
         taken += 1
     assert taken == POSTS
-    assert not Publisher(bound=POSTS * POST).has_room_to_post
+    assert not Publisher(ID, bound=POSTS * POST).has_room_to_post
 
 
 def test_a_post_that_came_too_late_is_taken_back() -> None:
-    publisher = Publisher()
+    publisher = Publisher(ID)
     publisher.posting = True
     first, second = bytes(bytearray(b"first")), bytes(bytearray(b"second"))
     publisher.post("k", first)
@@ -370,7 +373,7 @@ def test_a_post_that_came_too_late_is_taken_back() -> None:
 
 
 def test_threads_that_post_lose_nothing_to_one_that_collects() -> None:
-    publisher = Publisher(bound=1 << 30)
+    publisher = Publisher(ID, bound=1 << 30)
     publisher.posting = True
     wire = Wire(publisher)
     each = 5_000
@@ -393,7 +396,7 @@ def test_threads_that_post_lose_nothing_to_one_that_collects() -> None:
 
 def test_the_memory_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishers, "PREFIXES", 50)
-    publisher = Publisher(bound=1 << 30)
+    publisher = Publisher(ID, bound=1 << 30)
     items = [(f"key {number}", b"x" * (number % 7)) for number in range(1000)]
     for key, body in items:
         publisher.publish(key, body)
@@ -413,7 +416,7 @@ STEPS = st.lists(
 @given(STEPS, st.sampled_from([60, 400, 1 << 20]))
 def test_all_accepted_messages_arrive_in_order_for_any_events(steps: list[str], bound: int) -> None:
     """Each message arrives; only messages that were not confirmed when a connection broke are repeated, in order."""
-    publisher = Publisher(bound=bound)
+    publisher = Publisher(ID, bound=bound)
     wire = Wire(publisher)
     taken: list[int] = []
     now = 0.0

@@ -23,17 +23,17 @@ from zambezi.zeps.layout import ENTRY
 
 numbers_8 = st.integers(0, 2**64 - 1)
 numbers_4 = st.integers(0, 2**32 - 1)
-entries = st.builds(IndexEntry, numbers_8, numbers_8, numbers_8, numbers_4, numbers_4, numbers_4, numbers_4)
+entries = st.builds(IndexEntry, numbers_8, numbers_8, numbers_8, numbers_4, numbers_4, numbers_4, numbers_4, numbers_4)
 bodies = st.lists(st.binary(max_size=300), min_size=1, max_size=12) | st.integers(1, 40).map(lambda n: [b"x" * 250] * n)
 
 
 def test_the_format() -> None:
-    octets = IndexEntry(1, 2, 3, 4, 5, 6, 7).pack()
+    octets = IndexEntry(1, 2, 3, 4, 5, 6, 7, 8).pack()
     assert octets[:44].hex(" ", 4) == (
-        "00000000 00000001 00000000 00000002 00000000 00000003 00000004 00000005 00000006 00000007 00000000"
+        "00000000 00000001 00000000 00000002 00000000 00000003 00000004 00000005 00000006 00000007 00000008"
     )
     assert octets[44:] == struct.pack(">I", crc32(octets[:44]))
-    assert ENTRY.unpack(octets) == (1, 2, 3, 4, 5, 6, 7, 0, crc32(octets[:44]))
+    assert ENTRY.unpack(octets) == (1, 2, 3, 4, 5, 6, 7, 8, crc32(octets[:44]))
     assert SIZE == ENTRY.size == len(octets) == 48
 
 

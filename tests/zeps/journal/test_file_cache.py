@@ -40,7 +40,7 @@ def test_the_cache_keeps_the_files_that_were_used_last(tmp_path: Path) -> None:
 
 
 def test_the_limit_is_a_share_of_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    for soft, most in ((64, LEAST), (1024, 128), (1 << 20, MOST), (resource.RLIM_INFINITY, MOST)):
+    for soft, most in ((64, LEAST), (1024, 85), (1 << 20, MOST), (resource.RLIM_INFINITY, MOST)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
         assert open_segments() == FileCache().limit == most
 
@@ -61,9 +61,9 @@ def _exhausted(times: int, action: Callable[..., int]) -> Callable[..., int]:
 def test_without_descriptors_the_oldest_files_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     segments = [Segment(str(tmp_path), first) for first in range(1, 6)]
     cache = FileCache(10)
-    kept = [cache.create(segment).log for segment in segments]
+    kept = [cache.create(segment, b"").log for segment in segments]
     monkeypatch.setattr(os, "open", _exhausted(3, os.open))
-    cache.create(Segment(str(tmp_path), 9))
+    cache.create(Segment(str(tmp_path), 9), b"")
     assert len(cache) == 3  # the last two, and the new one
     for descriptor in kept[3:]:
         os.fstat(descriptor)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.zeps.journal.streams import append, block, consistent, directory
 from zambezi.zeps.errors import JournalError, JournalFull
 from zambezi.zeps.journal import Journal, Policy, Store
+from zambezi.zeps.journal.counts import RECORD
 from zambezi.zeps.journal.identity import MARK
 
 POLICY = Policy(segment=400, batch=100)
@@ -120,7 +121,7 @@ def test_no_room_for_a_new_segment(journal: Journal, monkeypatch: pytest.MonkeyP
     expected = append(journal, b"a" * 390)
     before = sizes(journal)
     opened = os.open
-    for suffix in (".log", ".idx"):
+    for suffix in (".log", ".idx", ".cnt"):
 
         def refuse(path: str, flags: int, mode: int = 0o777, suffix: str = suffix) -> int:
             if str(path).endswith(suffix):
@@ -139,7 +140,7 @@ def test_no_room_for_a_new_segment(journal: Journal, monkeypatch: pytest.MonkeyP
 def test_an_active_segment_without_messages_leaves_the_last_time(store: Store, journal: Journal, disk: Disk) -> None:
     append(journal, b"a" * 390, now=5.0)
     append(journal, b"b" * 390, now=9.0)
-    disk.room = 0
+    disk.room = RECORD  # for the head of the counts
     with pytest.raises(JournalFull):
         append(journal, b"c", now=10.0)
     disk.room = float("inf")

@@ -390,7 +390,7 @@ def test_sequences_are_not_used_again_when_an_empty_segment_goes(tmp_path: Path)
     written.expect(0, is_same=False)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"format": 1}', b'{"format": 1, "name": 3}', None])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"format": 2}', b'{"format": 2, "name": 3}', None])
 def test_a_damaged_identity_is_made_anew(content: bytes | None, written: Written) -> None:
     path = written.path / "a" / STREAM
     if content is None:
@@ -418,13 +418,13 @@ def test_but_not_if_the_name_is_lost_with_it(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_not_touched(written: Written) -> None:
     path = written.path / "a" / STREAM
-    path.write_text('{"format": 2, "name": "a"}')
+    path.write_text('{"format": 3, "name": "a"}')
     with Store(written.path) as store:
         assert store.names() == []
-        assert "unknown format 2" in store.problems[0]
-        with pytest.raises(JournalError, match="unknown format 2; this release reads 1: use the release that wrote it"):
+        assert "unknown format 3" in store.problems[0]
+        with pytest.raises(JournalError, match="unknown format 3; this release reads 2: use the release that wrote it"):
             store.open("a")
-    assert path.read_text() == '{"format": 2, "name": "a"}'
+    assert path.read_text() == '{"format": 3, "name": "a"}'
 
 
 def test_a_repair_that_finds_no_room_says_so_and_loses_nothing(

@@ -7,6 +7,7 @@ import pytest
 
 from tests.zeps.journal.streams import append
 from zambezi.zeps.journal import Policy, Store
+from zambezi.zeps.journal.counts import RECORD
 from zambezi.zeps.journal.scrub import PASS, Scrub
 
 SEGMENTS = 5
@@ -102,7 +103,7 @@ def test_a_step_reads_no_more_than_it_may(store: Store, monkeypatch: pytest.Monk
         scrub.step(1, 0.0)
         steps += 1
         assert scrub.counters.octets - before <= store.open("a").segments[0].size  # one batch
-        assert sum(read) <= 3000
+        assert sum(length for length in read if length < 256 * RECORD) <= 3000
         read.clear()
     assert steps > SEGMENTS
 

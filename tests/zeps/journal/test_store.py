@@ -329,7 +329,7 @@ def test_a_stop_syncs_the_streams_in_parallel(tmp_path: Path, monkeypatch: pytes
     for number in range(8):
         append(store.open(f"s{number}"), b"x")
     with monkeypatch.context() as patch:
-        patch.setattr(Files, "sync", lambda files: together.wait())
+        patch.setattr(Files, "sync", lambda files, with_counts: together.wait())
         store.close()
     assert not together.broken
     assert not list(tmp_path.glob("*/unsynced"))

@@ -54,6 +54,12 @@ class JournalConfig:
         "remove the oldest messages above this size, such as 10G; unset: never", None, "octets", _LARGE
     )
     segment: int = _note("the size of each journal file; retention removes whole files", 256 << 20, "octets", _LARGE)
+    publishers: int = _note(
+        "the maximum number of publishers whose messages are counted; above it, the most silent one is forgotten",
+        100_000,
+        bounds=_MANY,
+    )
+    keep_publishers: float = _note("forget a publisher that was silent for this time", 7 * 86400.0, "seconds", _LONG)
     multicast: str = _note("the multicast group of live messages, such as udp://239.77.1.1:5680", "")
 
 

@@ -30,6 +30,7 @@ from zambezi.zeps.broker.stream import WAITING, BrokerStream
 from zambezi.zeps.errors import BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.scrub import RATE, Scrub
+from zambezi.zeps.messages import EXTENSIONS, ONCE
 from zambezi.zeps.multicast.feed import FeedCounters
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.sender import GroupSender
@@ -112,6 +113,7 @@ class Broker:
                     frame=limits.message, message=limits.message, skip=True, connections=limits.connections
                 ),
                 heartbeat=heartbeat,
+                properties={EXTENSIONS: ONCE.encode()},
             ),
             slack=SLACK,
         )

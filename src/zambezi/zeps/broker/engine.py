@@ -16,9 +16,10 @@ from functools import partial
 from typing import Final, Literal, Protocol, TypeAlias, TypedDict
 
 from zambezi.wire.text import printable
+from zambezi.zeps.broker.client_connection import Connection
 from zambezi.zeps.broker.quota import Quota, site_of
 from zambezi.zeps.broker.reports import Reports
-from zambezi.zeps.broker.session import Connection, Session
+from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.broker.turns import Turns
 from zambezi.zeps.errors import BrokerError, JournalError, ZepsError
@@ -86,6 +87,7 @@ class BrokerCounters:
     published: int = 0  # messages
     fell_behind: int = 0  # subscriptions whose next message was removed by retention
     dismissed: int = 0  # publishers that were disconnected because too many messages waited for room on the disk
+    fenced: int = 0  # connections that were closed because their publisher has a newer epoch
     streams_refused: int = 0  # requests for a new stream that a limit refused
     unread: int = 0  # connections that were closed because the client did not read its answers
     expelled: int = 0  # connections that were closed because the client sent too many messages that are not ZEPS

@@ -1,16 +1,4 @@
-"""One connection to the broker: the rules of the protocol, as a table of states and commands.
-
-    state      ATTACH    SUBSCRIBE  CREDIT  PUBLISH  PING     PING-OK  DETACH     DETACH-OK
-    new        -> open   invalid    invalid invalid  invalid  -        -> closed  invalid
-    attaching  everything waits until the stream is created
-    open       invalid   yes        yes     yes      barrier  -        -> closed  invalid
-    leaving    invalid   -          -       yes      barrier  -        -> closed  -> closed
-    parting    everything is ignored: the client has sent DETACH, and PINGs before it are not answered yet
-    closed     everything is ignored
-
-(`-` means ignored; ATTACH leads to `attaching` if the stream does not exist and must be created.) The session answers a
-message that is not allowed, not valid or not possible with INVALID and a reason, and the connection stays open.
-(ZEP-01, ZEP-08) Only a client that sends `FAULTS` messages which are not ZEPS is disconnected.
+"""One connection to the broker: the rules of the protocol, as a table of states and commands (see `session_state`).
 
 A session handles a few commands at once. If a client sends more, or does not read its answers, the session pauses the
 connection and keeps the rest: for a later turn, or until the client reads. So TCP holds the client back.
@@ -21,28 +9,35 @@ A session does no I/O and needs no clock: it calls methods of its `Connection`, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from zambezi.wire import WireError
 from zambezi.zeps.block import Block, end_of_publishes
-from zambezi.zeps.broker.cursor import Cursor, Outlet
-from zambezi.zeps.broker.reports import Report
-from zambezi.zeps.broker.stream import BrokerStream, where_to_start
+from zambezi.zeps.broker.client_connection import Connection
+from zambezi.zeps.broker.cursor import Cursor
+from zambezi.zeps.broker.delivery import Delivery, fell_behind_reason
+from zambezi.zeps.broker.publishers import Publisher, Superseded
+from zambezi.zeps.broker.resumption import resume
+from zambezi.zeps.broker.session_state import SessionState, misplaced
+from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.broker.turns import INLINE, SUBSCRIBE
 from zambezi.zeps.directory import INDEX
-from zambezi.zeps.errors import JournalError, OutOfRange, ZepsError
-from zambezi.zeps.filters import Filter
+from zambezi.zeps.errors import BrokerError, JournalError, ZepsError
 from zambezi.zeps.journal import Span
+from zambezi.zeps.layout import PUBLISH
 from zambezi.zeps.messages import (
+    MARK,
     Attach,
     AttachOk,
     Credit,
     Detach,
     DetachOk,
+    Fenced,
+    Mark,
     Ping,
     PingOk,
     Publish,
+    Resume,
     Subscribe,
     SubscribeOk,
     Zeps,
@@ -56,7 +51,6 @@ if TYPE_CHECKING:
 FAULTS: Final = 1000  # messages that are not ZEPS, after which a client is disconnected
 _UNANSWERED: Final = 1000  # PINGs that may wait for the disk before the client's input waits, too
 _FAULTY: Final = frozenset({"malformed", "misplaced", "multipart"})
-_MOST_CREDIT: Final = 1 << 62
 GOODBYE: Final = 5.0  # seconds that a client has to read its answers after DETACH
 _ATTACH_OK: Final = AttachOk().encode()[0]
 _PING_OK: Final = PingOk().encode()[0]
@@ -70,40 +64,6 @@ class _Multipart(bytes):
 
 
 _MULTIPART: Final = _Multipart()
-
-
-class Connection(Outlet, Protocol):
-    """The connection of a client, as its session sees it: a `zambezi.zmtp.peer.Peer`."""
-
-    @property
-    def full(self) -> bool:
-        """Whether the queue of answers to the client is full."""
-
-    def send(self, message: bytes) -> None:
-        """Queue a message to the client."""
-
-    def pause(self) -> None:
-        """Pass no more messages of the client to the session until `resume`."""
-
-    def resume(self) -> None:
-        """Pass the messages of the client to the session again."""
-
-    def close(self, linger: float | None) -> None:
-        """Close when all queued messages have gone out, or after `linger` seconds."""
-
-    def abort(self, reason: str) -> None:
-        """Close at once."""
-
-
-class SessionState(Enum):
-    """The states of a session. The table is in the docstring of this module."""
-
-    NEW = "new"
-    ATTACHING = "attaching"
-    OPEN = "open"
-    LEAVING = "leaving"
-    PARTING = "parting"
-    CLOSED = "closed"
 
 
 class Session:
@@ -120,10 +80,10 @@ class Session:
         self.trusted = trusted
         self.state = SessionState.NEW
         self.stream: BrokerStream | None = None
-        self.cursor: Cursor | None = None
+        self.delivery = Delivery(engine, connection, self._on_fell_behind)
         self.published = 0
+        self.publisher: Publisher | None = None  # that it holds, after RESUME
         self.stream_name = ""
-        self._report: Report | None = None
         self._may_publish = False
         self._deferred: list[bytes] = []  # messages that wait: for the stream, for a turn, or until the client reads
         self._handling = False  # whether deferred messages are being handled now
@@ -246,13 +206,15 @@ class Session:
             self._reject(frame, error)
             return
         handler = self._table.get((self.state, type(message)))
-        if handler is None:
-            self._send_invalid("misplaced", _misplaced(self.state, type(message).__name__))
-            return
-        handler(self, message)
+        if handler is not None:
+            handler(self, message)
+        elif self.state is not SessionState.DISMISSED:
+            self._send_invalid("misplaced", misplaced(self.state, type(message).__name__))
 
     def _reject(self, frame: bytes, error: WireError) -> None:
-        """Answer INVALID to a message that cannot be decoded."""
+        """Answer INVALID to a message that cannot be decoded. Only a PUBLISH can be too long."""
+        if isinstance(frame, Oversize) or frame[: len(PUBLISH)] == PUBLISH:
+            self._count_refused()
         if isinstance(frame, _Multipart):
             self._send_invalid("multipart", "a message of ZEPS must have one frame")
         elif isinstance(frame, Oversize):
@@ -292,16 +254,26 @@ class Session:
             self._send_invalid("attach", f"there is no reserved stream {name}, or no stream that it could describe")
             return
         report.on_complete = self._confirm_all
-        self._report = report
+        self.delivery.report = report
         engine.report_readers[self] = None
         self._confirm_attach(name)
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """The cursor of its subscriptions, if it has any."""
+        return self.delivery.cursor
+
+    @property
+    def _reads_report(self) -> bool:
+        """Whether its stream is a reserved one."""
+        return self.delivery.report is not None
 
     @property
     def _user_name(self) -> str:
         return self.user or "anybody"
 
     def _attach_to(self, stream: BrokerStream) -> None:
-        self.stream = stream
+        self.stream = self.delivery.stream = stream
         stream.attached += 1
         self._may_publish = self._engine.allows(self, "publish", stream.name)
         self._confirm_attach(stream.name)
@@ -325,11 +297,10 @@ class Session:
             self._handle_deferred()
 
     def _subscribe(self, message: Subscribe) -> None:
-        engine = self._engine
         self._spent += SUBSCRIBE
         try:
-            if self._report is not None:
-                self._report.subscribe(Filter([message.pattern], engine.matchers), message.latest)
+            if self._reads_report:
+                self.delivery.subscribe_report(message.pattern, message.latest)
                 self._send(_SUBSCRIBE_OK)
             else:
                 self._subscribe_stream(message)
@@ -343,51 +314,79 @@ class Session:
         if not engine.allows(self, "subscribe", stream.name):
             self._send_invalid("forbidden", f"{self._user_name} may not subscribe to the stream {stream.name}")
             return
-        if self.cursor is not None and len(self.cursor.selections) >= engine.limits.subscriptions:
+        if self.delivery.subscriptions >= engine.limits.subscriptions:
             self._send_invalid("limit", f"a connection has at most {engine.limits.subscriptions} subscriptions")
             return
-        if self.cursor is not None:
-            self._spent += len(self.cursor.selections)  # its patterns become one filter
+        self._spent += self.delivery.subscriptions  # its patterns become one filter
         engine.matchers.parse(message.pattern)  # raises PatternError before anything is changed
         stream.flush()
         if self.state is SessionState.CLOSED:
             return  # the flush wrote to this connection, and found it broken
-        after, due = where_to_start(stream.journal, message.latest)
-        oldest = stream.journal.first
-        skipped = max(0, oldest - 1 - after)
-        if skipped:
-            engine.counters.fell_behind += 1
-            if engine.options.behind == "invalid":
-                raise OutOfRange(_fell_behind_reason(after + 1, oldest), oldest)
-            after = oldest - 1
-        if self.cursor is None:
-            self.cursor = Cursor(stream, self._connection, self._on_fell_behind)
-        self.cursor.skipped += skipped
-        self.cursor.subscribe(message.pattern, after, due)
+        self.delivery.subscribe(message.pattern, message.latest)
         self._send(_SUBSCRIBE_OK)  # last, because it may close the session; the messages follow later in any case
 
     def _credit(self, message: Credit) -> None:
-        if self._report is not None:
-            self._report.add_credit(min(message.credit, _MOST_CREDIT - self._report.credit))
-            return
-        if self.cursor is None:
-            assert self.stream is not None
-            self.cursor = Cursor(self.stream, self._connection, self._on_fell_behind)
-        self.cursor.add_credit(min(message.credit, _MOST_CREDIT - self.cursor.credit))
+        self.delivery.add_credit(message.credit)
 
-    def _reject_publish(self, message: Publish) -> None:
-        """Answer INVALID to a valid PUBLISH that is not allowed."""
-        if self._report is not None:
+    def _reject_publish(self, message: Publish | Resume) -> None:
+        """Answer INVALID to a valid PUBLISH, or a RESUME, that is not allowed."""
+        self._count_refused()
+        if self._reads_report:
             self._send_invalid("forbidden", f"{self.stream_name} is a reserved stream: clients cannot publish to it")
         elif self.stream_name in self._engine.options.own:
             self._send_invalid("forbidden", f"only the server itself publishes to its stream {self.stream_name}")
         else:
             self._send_invalid("forbidden", f"{self._user_name} may not publish to the stream {self.stream_name}")
 
+    def _count_refused(self) -> None:
+        """Count a PUBLISH that is refused: the client counts it, too. The journal knows it with the next message."""
+        if self.publisher is not None:
+            self.publisher.count += 1
+
+    def _resume(self, message: Resume) -> None:
+        """Become the holder of a publisher, even if its messages are not allowed: each of them gets its INVALID."""
+        if self.stream is None:
+            self._reject_publish(message)
+        elif self.publisher is not None or self.published:
+            self._send_invalid("misplaced", "RESUME is not allowed here: it comes once, and before the first PUBLISH")
+        else:
+            try:
+                resume(self, self.stream, message)
+            except Superseded as error:
+                self._fence(error.epoch)
+            except BrokerError as error:
+                self._send_invalid("resume", str(error))
+
+    def send_resumed(self, answer: bytes) -> None:
+        if self.state is not SessionState.CLOSED:
+            self._send(answer)
+
+    def lose_publisher(self, epoch: int) -> None:
+        publisher, self.publisher = self.publisher, None
+        if publisher is not None and publisher.epoch < epoch:
+            self._fence(epoch)
+        else:
+            self._end()
+            self._connection.abort("the client has resumed its publisher on another connection")
+
+    def _fence(self, epoch: int) -> None:
+        self._engine.counters.fenced += 1
+        self._send(Fenced(epoch).encode()[0])
+        self._end()
+        self._connection.close(GOODBYE)
+
+    def _mark(self, message: Mark) -> None:
+        if self.publisher is None:
+            self._send_invalid("misplaced", "MARK is not allowed here: it comes after RESUME")
+        elif len(message.mark) != MARK:
+            self._send_invalid("resume", f"a mark has {MARK} bytes")
+        else:
+            self.publisher.set_mark(message.mark)
+
     def _ping(self, message: Ping) -> None:
         self._unanswered_pings += 1
-        if self._report is not None:
-            if self._report.complete:
+        if self.delivery.report is not None:
+            if self.delivery.report.complete:
                 self._confirm_all()
         else:
             assert self.stream is not None
@@ -406,8 +405,7 @@ class Session:
             # The disk is being asked, and will answer soon. A client of a full disk would wait too long, and may leave.
             self.state = SessionState.PARTING
             self._may_publish = False
-            if self.cursor is not None:
-                self.cursor.close()
+            self.delivery.close()
         else:
             self._finish_detach()
 
@@ -447,25 +445,26 @@ class Session:
 
     def dismiss(self) -> None:
         self._engine.counters.dismissed += 1
+        self._may_publish = False
         self.detach()
+        if self.state is SessionState.LEAVING:
+            self.state = SessionState.DISMISSED
 
     # Messages to the client
 
     def pull(self) -> Block | Span | None:
         """Return the next messages for the client, or None."""
         try:
-            if self.cursor is not None:
-                return self.cursor.pull()
-            return self._report.pull() if self._report is not None else None
+            return self.delivery.pull()
         except (JournalError, OSError) as error:
-            self._stop_delivering()
+            self.delivery.stop()
             self._report_unreadable(error)
             return None
 
     def report_changes(self) -> None:
         """Send the changes of a reserved stream."""
-        if self._report is not None:
-            self._report.report_changes()
+        if self.delivery.report is not None:
+            self.delivery.report.report_changes()
 
     def apply_rules(self) -> None:
         """Apply changed permissions: end the subscriptions that are forbidden now, and tell the client."""
@@ -474,30 +473,18 @@ class Session:
         allows = self._engine.allows
         self._may_publish = self.stream is not None and allows(self, "publish", self.stream.name)
         about = self.stream.name if self.stream is not None else self.stream_name.removeprefix(INDEX)
-        reads = self.cursor is not None and bool(self.cursor.selections)
-        reads |= self._report is not None and about != self.stream_name
+        reads = self.delivery.subscriptions > 0 or (self._reads_report and about != self.stream_name)
         if reads and not allows(self, "subscribe", about):
-            self._stop_delivering()
+            self.delivery.stop()
             self._send_invalid("forbidden", f"{self._user_name} may not subscribe to the stream {about} any more")
 
     def _on_fell_behind(self, wanted: int, oldest: int) -> bool:
         self._engine.counters.fell_behind += 1
         if self._engine.options.behind == "oldest":
             return True
-        self._stop_delivering()
-        self._send_invalid("behind", _fell_behind_reason(wanted, oldest))
+        self.delivery.stop()  # before INVALID is sent, as a send can call `pull`
+        self._send_invalid("behind", fell_behind_reason(wanted, oldest))
         return False
-
-    def _stop_delivering(self) -> None:
-        """End all subscriptions but keep the credit. Call it before INVALID is sent, as a send can call `pull`."""
-        if self.cursor is not None:
-            credit = self.cursor.credit
-            self.cursor.close()
-            assert self.stream is not None
-            self.cursor = Cursor(self.stream, self._connection, self._on_fell_behind)
-            self.cursor.credit = credit
-        elif self._report is not None:
-            self._report.stop()
 
     def _report_unreadable(self, error: Exception) -> None:
         """Detach a client that wants to read where the journal is damaged. It may connect again after a repair."""
@@ -510,8 +497,7 @@ class Session:
         """End the peering from this side. (ZEP-07)"""
         if self.state is SessionState.OPEN:
             self.state = SessionState.LEAVING
-            if self.cursor is not None:
-                self.cursor.close()
+            self.delivery.close()
             self._send(Detach().encode()[0])
         elif self.state is SessionState.PARTING:
             self._finish_detach()
@@ -538,13 +524,13 @@ class Session:
             return
         self.state = SessionState.CLOSED
         self._may_publish = False
-        if self.cursor is not None:
-            self.cursor.close()
-            self.cursor = None
-        self._report = None
+        self.delivery.close()
+        self.delivery.report = None
         self._deferred = []
         self._engine.unread.pop(self, None)
         if self.stream is not None:
+            if self.publisher is not None:
+                self.stream.publishers.leave(self.publisher, self)
             self.stream.attached -= 1
             self.stream.forget_publisher(self)
             self.stream = None
@@ -575,6 +561,12 @@ class Session:
         (SessionState.OPEN, Ping): _ping,
         (SessionState.OPEN, PingOk): _ignore,
         (SessionState.OPEN, Detach): _detach,
+        (SessionState.OPEN, Resume): _resume,
+        (SessionState.OPEN, Mark): _mark,
+        (SessionState.LEAVING, Resume): _ignore,
+        (SessionState.LEAVING, Mark): _mark,
+        (SessionState.DISMISSED, Detach): _detach,
+        (SessionState.DISMISSED, DetachOk): _on_detach_ok,
         (SessionState.LEAVING, Subscribe): _ignore,
         (SessionState.LEAVING, Credit): _ignore,
         (SessionState.LEAVING, Ping): _ping,
@@ -582,18 +574,3 @@ class Session:
         (SessionState.LEAVING, Detach): _detach,
         (SessionState.LEAVING, DetachOk): _on_detach_ok,
     }
-
-
-def _misplaced(state: SessionState, name: str) -> str:
-    if name in ("AttachOk", "SubscribeOk", "Deliver", "Invalid"):
-        return f"only servers send {name}"
-    if state is SessionState.NEW:
-        return f"{name} came before ATTACH; attach to a stream first"
-    return f"{name} is not allowed here: a connection attaches once, and answers only requests"
-
-
-def _fell_behind_reason(wanted: int, oldest: int) -> str:
-    return (
-        f"messages {wanted} to {oldest - 1} are not kept any more; the oldest is {oldest}: "
-        f"subscribe from 0 or {oldest - 1}"
-    )

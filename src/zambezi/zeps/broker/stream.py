@@ -6,7 +6,7 @@ journal is idle and must be woken, which waits for the disk; messages that are p
 
 A message goes to subscribers only when it is in the journal: otherwise a broker that is killed in between would use its
 sequence a second time. If the journal has no room, the messages stay pending, the publishers are paused, and the engine
-calls `retry` about once a second.
+calls `retry` about once a second. The counts of publishers (see `publishers`) go to the journal with the messages.
 
 A stream does no I/O on sockets, and takes the time from the `clock` that it is given. It appends to the journal, whose
 files are in the page cache; for everything that could wait for the disk it calls the broker's shell (`warm`, `sync`,
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.future_selections import FutureSelections
+from zambezi.zeps.broker.publishers import Publisher, Publishers
 from zambezi.zeps.broker.turns import Turns, keys_in_slice
 from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
 from zambezi.zeps.filters import Filter, PatternTable
@@ -39,20 +40,26 @@ SLOWEST: Final = 0.01  # messages per second: a lower rate is shown as 0
 NEVER: Final = 1 << 64  # greater than every sequence
 
 
-class PublishingSession(Protocol):
+class Waiter(Protocol):
+    """An object that waits for a barrier, as the stream sees it."""
+
+    def confirm(self, barriers: int) -> None:
+        """Note that all messages before this many barriers are safe, the oldest first."""
+
+    def refuse(self, reason: str) -> None:
+        """Note that the stream is stopped."""
+
+
+class PublishingSession(Waiter, Protocol):
     """A session that publishes, as the stream sees it."""
+
+    publisher: Publisher | None  # if the session counts its messages
 
     def pause(self) -> None:
         """Pass no more messages to the stream until `resume`."""
 
     def resume(self) -> None:
         """Pass messages to the stream again."""
-
-    def confirm(self, barriers: int) -> None:
-        """Answer this many PINGs, the oldest first: all messages before them are safe."""
-
-    def refuse(self, reason: str) -> None:
-        """Tell the client that the stream is stopped."""
 
     def dismiss(self) -> None:
         """Disconnect the client: too many messages wait for room on the disk."""
@@ -111,6 +118,7 @@ class BrokerStream:
         self.published = 0
         self.rate = 0.0  # messages per second, recently
         self.attached = 0
+        self.publishers = Publishers(journal.counts)
         self._matchers = matchers
         self._call_soon = call_soon
         self._sync = sync
@@ -128,20 +136,22 @@ class BrokerStream:
         self._paused: dict[PublishingSession, None] = {}  # publishers
         # The PINGs to answer when a sequence is safe: how many, by sequence and publisher. The last key may be NEVER,
         # for PINGs after messages that have no sequence yet.
-        self._barriers: dict[int, dict[PublishingSession, int]] = {}
+        self._barriers: dict[int, dict[Waiter, int]] = {}
 
     # Appending
 
     def publish(self, frames: list[bytes], publisher: PublishingSession) -> None:
         """Accept valid PUBLISH messages, and append them now or in this turn of the loop. (ZEP-04)"""
         if self.journal.failed:
-            publisher.refuse(self._stop_reason)
+            publisher.refuse(self.stop_reason)
             return
         if self._blocked and self._pending_bytes >= WAITING:
             publisher.dismiss()
             return
         self._pending += frames
         self._pending_bytes += sum(map(len, frames))
+        if publisher.publisher is not None:
+            self.publishers.note(publisher.publisher, len(frames))
         if not self._blocked:
             if self._pending_bytes >= BLOCK or (not self._scheduled and self._clock() - self._appended_at > QUIET):
                 self.flush()
@@ -157,12 +167,19 @@ class BrokerStream:
 
     def flush(self) -> None:
         """Append the pending messages to the journal, and hand them out. Does nothing while appends must wait."""
-        if self._pending and not self._blocked:
+        if self._has_unwritten and not self._blocked:
             self._append_pending()
+
+    @property
+    def _has_unwritten(self) -> bool:
+        """Whether the journal does not have everything yet: messages, or the state of a publisher."""
+        return bool(self._pending or self.publishers.unwritten)
 
     def _append_pending(self) -> None:
         try:
-            block = self._append(self._pending)
+            block = self._append(self._pending) if self._pending else None
+            if block is None:
+                self._append_counts()
         except Asleep:
             self._blocked = True
             self._wake(self)
@@ -173,7 +190,8 @@ class BrokerStream:
             return
         self._pending = []
         self._pending_bytes = 0
-        self._hand_out(block)
+        if block is not None:
+            self._hand_out(block)
         if self._blocked:
             self._unblock()
         if self._barriers:
@@ -201,19 +219,27 @@ class BrokerStream:
         self.flush()
         if not self.held:
             self.retry()
-        if self._pending:
+        if self._has_unwritten:
             raise JournalFull(self.held)
 
     def _append(self, frames: list[bytes]) -> Block:
         """Sequence PUBLISH messages, and append them to the journal. (ZEP-09)"""
         block = deliver(frames, self.journal.last + 1)
         now = self._clock()
-        self.journal.append(block, now)
+        unwritten = self.publishers.unwritten
+        self.journal.append(block, now, [publisher.state for publisher in unwritten] if unwritten else ())
+        if unwritten:
+            self.publishers.note_written()
         self._appended_at = now
         self.published += block.count
         if self.future_selections:
             self.future_selections.begin(self.journal.last_time, block.first - 1)
         return block
+
+    def _append_counts(self) -> None:
+        """Append the state of publishers without messages."""
+        self.journal.append_counts([publisher.state for publisher in self.publishers.unwritten], self._clock())
+        self.publishers.note_written()
 
     def finish(self) -> None:
         """Append all pending messages before the broker closes. Blocks if the journal is idle."""
@@ -258,15 +284,20 @@ class BrokerStream:
         barriers, self._barriers = self._barriers, {}
         self._pending = []
         self._pending_bytes = 0
+        self.publishers.unwritten.clear()
         self._blocked = False
         self.held = ""
-        for publisher in {**paused, **{each: None for waiting in barriers.values() for each in waiting}}:
-            publisher.refuse(self._stop_reason)
+        refused: dict[Waiter, None] = dict.fromkeys(paused)
+        for waiting in barriers.values():
+            refused |= dict.fromkeys(waiting)
+        for waiter in refused:
+            waiter.refuse(self.stop_reason)
         for publisher in paused:
             publisher.resume()  # so that its DETACH-OK is read
 
     @property
-    def _stop_reason(self) -> str:
+    def stop_reason(self) -> str:
+        """The reason why the stream is stopped, for clients."""
         return f"the stream is stopped: {self.journal.failed}"
 
     @property
@@ -286,31 +317,31 @@ class BrokerStream:
 
     # Barriers
 
-    def confirm_when_safe(self, publisher: PublishingSession) -> None:
-        """Call the publisher's `confirm`, now or later, when all messages published so far are safe. (ZEP-06)"""
+    def confirm_when_safe(self, waiter: Waiter) -> None:
+        """Call the waiter's `confirm`, now or later, when all messages published so far are safe. (ZEP-06)"""
         self.flush()
-        self._add_barriers(NEVER if self._pending else self.journal.last, publisher, 1)
+        self._add_barriers(NEVER if self._has_unwritten else self.journal.last, waiter, 1)
         if self.journal.failed:
             self.stop()
         else:
             self.confirm_barriers()
 
-    def _add_barriers(self, sequence: int, publisher: PublishingSession, count: int) -> None:
+    def _add_barriers(self, sequence: int, waiter: Waiter, count: int) -> None:
         waiting = self._barriers.setdefault(sequence, {})
-        waiting[publisher] = waiting.get(publisher, 0) + count
+        waiting[waiter] = waiting.get(waiter, 0) + count
 
     def confirm_barriers(self) -> None:
         """Confirm the barriers whose messages are safe by now, and ask for a sync if others still wait for it."""
         last = self.journal.last
-        if not self._pending:
+        if not self._has_unwritten:
             # The messages before these barriers have a sequence now.
-            for publisher, count in self._barriers.pop(NEVER, {}).items():
-                self._add_barriers(last, publisher, count)
+            for waiter, count in self._barriers.pop(NEVER, {}).items():
+                self._add_barriers(last, waiter, count)
         safe = self.journal.synced if self.journal.policy.sync == "always" else last
         while self._barriers and (oldest := next(iter(self._barriers))) <= safe:
-            for publisher, count in self._barriers.pop(oldest).items():
-                publisher.confirm(count)
-        if self._barriers and not self._pending:
+            for waiter, count in self._barriers.pop(oldest).items():
+                waiter.confirm(count)
+        if self._barriers and not self._has_unwritten:
             self._sync(self)
 
     def forget_publisher(self, publisher: PublishingSession) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from hashlib import blake2b
 from time import time as wall_clock
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 from uuid import UUID
@@ -16,7 +18,7 @@ from zambezi.zeps.client.subscriber import SubscriberCounters
 from zambezi.zeps.client.subscriber_connection import SubscriberConnection
 from zambezi.zeps.directory import microseconds_of
 from zambezi.zeps.errors import ClientClosed, ZepsError
-from zambezi.zeps.messages import EARLIEST, LATEST, TIME
+from zambezi.zeps.messages import EARLIEST, LATEST, PUBLISHER, TIME
 from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Heartbeat
 from zambezi.zmtp.endpoint import parse
@@ -60,6 +62,16 @@ class StreamArguments(TypedDict, total=False):
 
     bound: int
     on_full: OnFull
+    publisher: str  # the name of a publisher that goes on where it stopped, after its own death too
+
+
+def publisher_id(name: str | None) -> bytes:
+    """Return the id of the publisher with that name; a random one without a name."""
+    if name is None:
+        return os.urandom(PUBLISHER)
+    if not name:
+        raise ZepsError("the name of a publisher must not be empty")
+    return blake2b(name.encode("utf-8", "surrogateescape"), digest_size=PUBLISHER, person=b"zeps publisher").digest()
 
 
 def locator(endpoint: object) -> Locate:

@@ -22,7 +22,20 @@ from zambezi.zeps.client.publisher import BOUND, LARGEST, OnFull
 from zambezi.zeps.client.subscriber import WINDOW
 from zambezi.zeps.errors import ClientClosed, ZepsError
 from zambezi.zeps.layout import DELIVER
-from zambezi.zeps.messages import Attach, AttachOk, Detach, DetachOk, Invalid, Ping, PingOk, SubscribeOk, Zeps
+from zambezi.zeps.messages import (
+    EXTENSIONS,
+    Attach,
+    AttachOk,
+    Detach,
+    DetachOk,
+    Fenced,
+    Invalid,
+    Ping,
+    PingOk,
+    ResumeOk,
+    SubscribeOk,
+    Zeps,
+)
 from zambezi.zeps.multicast.datagram import KEY
 from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Heartbeat
@@ -255,6 +268,12 @@ class BrokerConnection:
             self.send(_PING_OK)  # ZEP-06
         elif isinstance(message, Detach):
             self._handle_detach()
+        elif isinstance(message, ResumeOk):
+            self.resumption_confirmed(message)
+            self.on_change()
+        elif isinstance(message, Fenced):
+            self.fenced(message.epoch)
+            self.on_change()
 
     def _handle_detach(self) -> None:
         """Handle DETACH: the broker closes the connection after our answer, and we connect again later. (ZEP-07)"""
@@ -279,6 +298,13 @@ class BrokerConnection:
         """Connect again: after bytes that are not a valid message, the connection cannot be trusted."""
         self.malformed_received()
         self.hang_up(f"the broker sent {description}")
+
+    def extends(self, extension: str) -> bool:
+        """Return whether the broker has an extension of the protocol."""
+        if self._peer is None:
+            return False
+        listed = self._peer.properties.get(EXTENSIONS.lower(), b"").decode("ascii", "replace")
+        return extension in [name.strip() for name in listed.split(",")]
 
     def hang_up(self, reason: str) -> None:
         """Close this connection; the transport connects again after a while."""
@@ -331,6 +357,12 @@ class BrokerConnection:
 
     def invalid_received(self, reason: str) -> None:
         """Handle INVALID."""
+
+    def resumption_confirmed(self, answer: ResumeOk) -> None:
+        """Handle RESUME-OK."""
+
+    def fenced(self, epoch: int) -> None:
+        """Handle FENCED."""
 
 
 def _nothing() -> None:

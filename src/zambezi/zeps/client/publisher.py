@@ -3,11 +3,13 @@
 Time is an argument of the methods that need it. The connection calls them under its lock; only `post` takes no lock.
 
 ZEPS does not confirm a single message. But PING is a barrier: PING-OK says that all messages before it are in the
-journal. So a publisher keeps the messages that it has sent until a PING-OK covers them, and sends them again if the
-connection is lost before. That is "at least once": messages that had arrived before the loss arrive a second time.
+journal. So a publisher keeps the messages that it has sent until a PING-OK covers them, and puts them back into its
+queue if the connection is lost before. On the next connection the broker tells how many of them it has (`position`),
+and only the rest is sent again: each message is in the stream once. A broker without the extension "once" does not
+tell, and gets all of them again: that is "at least once".
 
     publish ----> pieces ----> parcels that wait ----> parcels that are sent ----> confirmed, and dropped
-           (any thread)  collect       next_outgoing, mark_sent   |         ping_answered
+           (any thread)  collect       next_outgoing, mark_sent   |         ping_answered, resume
                                         ^                         |
                                         +-------------------------+
                                               connection_lost
@@ -23,14 +25,16 @@ the oldest messages, as `on_full` says. (ZEP-15)
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from zambezi.wire import Unencodable, string
+from zambezi.zeps.client.position import Position
 from zambezi.zeps.errors import BrokerError, QueueFull, ZepsError
-from zambezi.zeps.layout import BODY_LENGTH, PUBLISH, PUBLISH_LEAST, frame_header
-from zambezi.zeps.messages import Ping
+from zambezi.zeps.layout import BODY_LENGTH, LONG, PUBLISH, PUBLISH_LEAST, SHORT, frame_header
+from zambezi.zeps.messages import Ping, ResumeOk
 
 OnFull: TypeAlias = Literal["wait", "raise", "drop-oldest"]
 Key: TypeAlias = str | bytes
@@ -56,7 +60,7 @@ class PublisherCounters:
 
     published: int = 0  # accepted by the publisher
     confirmed: int = 0  # known to be in the journal
-    republished: int = 0  # sent again after a lost connection: subscribers may see these twice
+    republished: int = 0  # sent again after a lost connection
     dropped: int = 0  # dropped to make room (`on_full="drop-oldest"`): lost, unless they had been sent already
     refused: int = 0  # INVALID answers of the broker
     unconfirmed: int = 0  # not confirmed when the publisher was closed: the broker may or may not have them
@@ -70,6 +74,20 @@ class Barrier(NamedTuple):
     refused: int  # the number of refusals that were raised before
 
 
+def _frames(octets: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each message begins, without its frame header, and where it ends."""
+    start = 0
+    while start < len(octets):
+        if octets[start]:
+            size = int.from_bytes(octets[start + 1 : start + LONG])
+            start += LONG
+        else:
+            size = octets[start + 1]
+            start += SHORT
+        yield start, start + size
+        start += size
+
+
 class Parcel:
     """Messages as the bytes that go out."""
 
@@ -79,6 +97,14 @@ class Parcel:
         self.number = number
         self.count = count
         self.octets = octets
+
+    def cut_head(self, count: int) -> int:
+        """Remove the first messages; return how many bytes they had."""
+        for _, end in islice(_frames(self.octets), count):
+            cut = end
+        self.octets = self.octets[cut:]
+        self.count -= count
+        return cut
 
 
 class Outgoing:
@@ -97,19 +123,7 @@ class Outgoing:
     @property
     def bodies(self) -> list[bytes]:
         """The messages without their frame headers."""
-        octets = self.octets
-        bodies = []
-        start = 0
-        while start < len(octets):
-            if octets[start]:
-                size = int.from_bytes(octets[start + 1 : start + 9])
-                start += 9
-            else:
-                size = octets[start + 1]
-                start += 2
-            bodies.append(octets[start : start + size])
-            start += size
-        return bodies
+        return [self.octets[start:end] for start, end in _frames(self.octets)]
 
 
 class _Sizes(dict[int, bytes]):
@@ -174,17 +188,19 @@ class Publisher:
         "counters",
         "on_late_post",
         "pieces",
+        "position",
         "posting",
         "prefixes",
         "unconfirmed_bytes",
     )
 
-    def __init__(self, bound: int = BOUND, on_full: OnFull = "wait", largest: int = LARGEST) -> None:
+    def __init__(self, publisher: bytes, bound: int = BOUND, on_full: OnFull = "wait", largest: int = LARGEST) -> None:
         if bound < 1:
             raise ZepsError(f"bound must be a number of bytes above zero, not {bound}")
         if on_full not in ("wait", "raise", "drop-oldest"):
             raise ZepsError(f"on_full must be 'wait', 'raise' or 'drop-oldest', not {on_full!r}")
         self.counters = PublisherCounters()
+        self.position = Position(publisher)
         self.prefixes = Prefixes(largest)
         self.pieces: list[bytes] = []  # a prefix, a body, a prefix, a body...
         self.posting = False  # whether the connection is certain to call `collect` soon, and there is room
@@ -287,7 +303,12 @@ class Publisher:
 
     def _drop_oldest(self) -> None:
         # A parcel that was sent has probably arrived, and is only no longer kept. One that was not sent is lost.
-        parcel = (self._sent or self._waiting).popleft()
+        if self._sent:
+            parcel = self._sent.popleft()
+            self.position.note_confirmed(parcel.count)
+        else:
+            parcel = self._waiting.popleft()
+            self.position.note_dropped(parcel.count)
         self.unconfirmed_bytes -= len(parcel.octets)
         self.counters.dropped += parcel.count
 
@@ -398,6 +419,26 @@ class Publisher:
             parcel = sent.popleft()
             self.unconfirmed_bytes -= len(parcel.octets)
             self.counters.confirmed += parcel.count
+            self.position.note_confirmed(parcel.count)
+
+    def resume(self, answer: ResumeOk) -> None:
+        """Go on where the broker says: it has sent RESUME-OK. The messages that it has are confirmed."""
+        arrived = self.position.resume(answer)
+        self.counters.confirmed += arrived
+        waiting = self._waiting
+        while arrived:
+            parcel = waiting[0]
+            if parcel.count <= arrived:
+                waiting.popleft()
+                arrived -= parcel.count
+                self.unconfirmed_bytes -= len(parcel.octets)
+            else:
+                self.unconfirmed_bytes -= parcel.cut_head(arrived)
+                arrived = 0
+
+    def begin(self) -> None:
+        """Note that the connection begins to send."""
+        self.counters.republished += self.position.begin()
 
     def note_refusal(self, reason: str) -> None:
         """Note that the broker has refused a message: it has sent INVALID."""
@@ -410,7 +451,7 @@ class Publisher:
 
     def connection_lost(self) -> None:
         """Put the messages that are not confirmed back into the queue, in order, for the next connection."""
-        self.counters.republished += sum(parcel.count for parcel in self._sent)
+        self.position.note_lost(sum(parcel.count for parcel in self._sent))
         self._waiting.extendleft(reversed(self._sent))
         self._sent.clear()
         self._barriers.clear()

@@ -2,6 +2,9 @@
 
 A single message goes out at once. Messages that follow closely wait for each other, until the next turn of the event
 loop or until there are enough of them. If the connection cannot take all of them, it pulls the rest later (`pull`).
+
+After ATTACH-OK the connection sends RESUME, if the broker knows it, and waits for the answer: only then does it know
+which messages to send. FENCED ends it: another program publishes as the same publisher.
 """
 
 from __future__ import annotations
@@ -11,12 +14,14 @@ from typing import Final
 
 from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
 from zambezi.zeps.client.publisher import PARCEL, PING, POSTS, Barrier, Key, Outgoing, Publisher
-from zambezi.zeps.errors import BrokerError, QueueFull
+from zambezi.zeps.errors import BrokerError, Fenced, QueueFull
+from zambezi.zeps.messages import ONCE, ResumeOk
 from zambezi.zmtp.alarm import Alarm
-from zambezi.zmtp.reactor import Reactor
+from zambezi.zmtp.reactor import Reactor, Timer
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
+RETRY_INTERVAL: Final = 1.0  # seconds after which ATTACH or RESUME is sent again, if the broker has refused it
 QUIET: Final = 50e-6  # seconds without a send, after which the next message goes out at once
 
 
@@ -29,7 +34,10 @@ class PublisherConnection(BrokerConnection):
         super().__init__(reactor, options, locate, stream)
         self.engine = engine
         engine.on_late_post = self._handle_late_post
-        self.failure = ""  # why the broker refuses ATTACH
+        self.failure = ""  # why the broker refuses ATTACH or RESUME
+        self.fenced_by = 0  # the epoch of another program that publishes as this publisher
+        self._resuming = False  # whether RESUME waits for its answer
+        self._retry_timer: Timer | None = None
         self._scheduled = False
         self._sent_at = 0.0
         self._offering = False
@@ -37,6 +45,11 @@ class PublisherConnection(BrokerConnection):
 
     def check_open(self) -> None:
         super().check_open()
+        if self.fenced_by:
+            raise Fenced(
+                f"another program has published to {self.stream!r} as this publisher since: it has epoch "
+                f"{self.fenced_by}, this one has {self.engine.position.epoch}; what was not confirmed is not published"
+            )
         if self.failure:
             raise BrokerError(f"the broker refuses access to the stream {self.stream!r}: {self.failure}")
 
@@ -102,14 +115,19 @@ class PublisherConnection(BrokerConnection):
         engine = self.engine
         engine.collect()
         now = self._sent_at = self.reactor.time()
-        if self.granted and not self._offering:
+        if self._may_send and not self._offering:
             self._offering = True  # or a link that writes other messages first would pull the same parcels
             try:
                 self._offer_to_peer(now)
             finally:
                 self._offering = False
             self._set_timer()
-        engine.posting = self._scheduled and engine.has_room_to_post and not self.failure
+        engine.posting = self._scheduled and engine.has_room_to_post and not self.failure and not self.fenced_by
+
+    @property
+    def _may_send(self) -> bool:
+        """Whether the broker has answered everything that comes before the first PUBLISH."""
+        return self.granted and not self._resuming
 
     def _offer_to_peer(self, now: float) -> None:
         peer, engine = self._peer, self.engine
@@ -122,7 +140,7 @@ class PublisherConnection(BrokerConnection):
 
     def pull(self) -> Outgoing | None:
         """Return the next parcels for a link that has room, or None."""
-        if self._offering or not self.granted:
+        if self._offering or not self._may_send:
             return None
         engine = self.engine
         engine.collect()
@@ -139,16 +157,64 @@ class PublisherConnection(BrokerConnection):
             self._alarm.set(deadline)
 
     def stream_granted(self) -> None:
+        if self.extends(ONCE):
+            self._resume()
+        else:
+            self._begin()
+
+    def _retry(self) -> None:
+        """Ask again for what the broker has refused."""
+        self._retry_timer = None
+        if self._resuming:
+            self._resume()
+        elif not self.granted:
+            self.send(self._attach)
+
+    def _resume(self) -> None:
+        self._resuming = True
+        self.send(self.engine.position.request())
+
+    def _begin(self) -> None:
         self.failure = ""
+        self.engine.begin()
         if self._peer is not None:
             self._peer.feed_from(self)
         self.send_pending()
+
+    def resumption_confirmed(self, answer: ResumeOk) -> None:
+        if self._resuming:
+            self._resuming = False
+            self.engine.resume(answer)
+            self._begin()
+
+    def fenced(self, epoch: int) -> None:
+        self.fenced_by = max(1, epoch)
+        self.engine.posting = False
+        _log.error("another program publishes to %s as this publisher, with epoch %d", self.stream, epoch)
+        self.suspend()
+
+    @property
+    def found(self) -> int | None:
+        """The number of messages that the stream had of this publisher at the first RESUME; None before the answer."""
+        if self.engine.position.found is None and self._may_send:
+            raise BrokerError(
+                f"the broker of {self.stream!r} does not count the messages of publishers: it is an older release, or "
+                "another program"
+            )
+        return self.engine.position.found
 
     def reconnected(self) -> None:
         self.engine.counters.reconnects += 1
 
     def disconnected(self) -> None:
+        self._resuming = False
+        self._stop_retrying()
         self.engine.connection_lost()
+
+    def _stop_retrying(self) -> None:
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
 
     def ping_answered(self) -> None:
         self.engine.ping_answered()
@@ -167,9 +233,12 @@ class PublisherConnection(BrokerConnection):
             self.answer_detach()
 
     def invalid_received(self, reason: str) -> None:
-        if not (self.granted or self.detaching):
+        if not (self._may_send or self.detaching):
             self.failure = reason
             self.engine.posting = False
+            if self._retry_timer is None:
+                # The operator can allow it at any time, or make room on the disk.
+                self._retry_timer = self.reactor.call_at(self.reactor.time() + RETRY_INTERVAL, self._retry)
             return
         level = logging.DEBUG if self.engine.counters.refused else logging.WARNING
         _log.log(level, "the broker refused a message that was published to %s: %s", self.stream, reason)
@@ -179,6 +248,7 @@ class PublisherConnection(BrokerConnection):
 
     def close(self, linger: float | None) -> None:
         if not self.closing:
+            self._stop_retrying()
             self.engine.posting = False
             self.engine.collect()
             self.engine.counters.unconfirmed = self.engine.unconfirmed

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from zambezi.zeps.block import Block
+from zambezi.zeps.errors import JournalError
 from zambezi.zeps.layout import ENTRY, ENTRY_FIELDS, LONG, SHORT, frame_header
 
 SIZE: Final = ENTRY.size
@@ -40,6 +41,7 @@ class IndexEntry(NamedTuple):
     length: int
     credit: int
     crc: int
+    publishers: int = 0  # that have a record for the batch in the file of counts
 
     @property
     def last(self) -> int:
@@ -66,9 +68,11 @@ class IndexEntry(NamedTuple):
         return pack(*self)
 
 
-def pack(first: int, offset: int, time: int, count: int, length: int, credit: int, crc: int) -> bytes:
+def pack(
+    first: int, offset: int, time: int, count: int, length: int, credit: int, crc: int, publishers: int = 0
+) -> bytes:
     """Return the bytes of an entry."""
-    body = _BODY.pack(first, offset, time, count, length, credit, crc, 0)
+    body = _BODY.pack(first, offset, time, count, length, credit, crc, publishers)
     return body + _CHECK.pack(crc32(body))
 
 
@@ -77,11 +81,22 @@ def unpack(octets: bytes, position: int = 0) -> IndexEntry | None:
     body = octets[position : position + _BODY.size]
     if len(octets) < position + SIZE or _CHECK.unpack_from(octets, position + _BODY.size)[0] != crc32(body):
         return None
-    entry = IndexEntry(*_BODY.unpack(body)[:7])
+    entry = IndexEntry(*_BODY.unpack(body))
     return entry if entry.is_possible else None
 
 
-def split_block(block: Block, offset: int, time: int, batch: int) -> Iterator[IndexEntry]:
+def pack_entries(block: Block, offset: int, time: int, batch: int, publishers: int) -> bytes:
+    """Return the bytes of the entries of a block: one, if it has at most `batch` bytes."""
+    length = len(block.octets)
+    if length <= batch and length <= LONGEST:
+        return pack(block.first, offset, time, block.count, length, block.credit, crc32(block.octets), publishers)
+    entries = list(split_block(block, offset, time, min(batch, LONGEST), publishers))
+    if any(entry.length > LONGEST for entry in entries):
+        raise JournalError("a message of 4 GiB or more cannot be appended")
+    return b"".join([entry.pack() for entry in entries])
+
+
+def split_block(block: Block, offset: int, time: int, batch: int, publishers: int = 0) -> Iterator[IndexEntry]:
     """Yield the entries of a block that becomes several batches of `batch` bytes at most, or of one larger message."""
     octets = memoryview(block.octets)
     cuts = Cuts.of(block)
@@ -91,9 +106,8 @@ def split_block(block: Block, offset: int, time: int, batch: int) -> Iterator[In
         after = cuts.stop_for_size(number, batch)
         piece = octets[starts[number] : starts[after]]
         credit = cuts.spent[after] - cuts.spent[number]
-        yield IndexEntry(
-            block.first + number, offset + starts[number], time, after - number, len(piece), credit, crc32(piece)
-        )
+        first, start = block.first + number, offset + starts[number]
+        yield IndexEntry(first, start, time, after - number, len(piece), credit, crc32(piece), publishers)
         number = after
 
 

@@ -23,7 +23,8 @@ from zambezi.zeps.journal.segment import Files, Segment
 
 SHARE: Final = 4  # the cache uses a quarter of the descriptors of the process; the others are for connections
 LEAST: Final = 8
-MOST: Final = 1024  # segments that stay open, each with two descriptors
+MOST: Final = 1024  # segments that stay open
+DESCRIPTORS: Final = 3  # of an open segment, at most
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ T = TypeVar("T")
 def open_segments() -> int:
     """Return how many segments can stay open in this process, by its limit of descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST if soft == resource.RLIM_INFINITY else max(LEAST, min(MOST, soft // SHARE // 2))
+    return MOST if soft == resource.RLIM_INFINITY else max(LEAST, min(MOST, soft // SHARE // DESCRIPTORS))
 
 
 class FileCache:
@@ -53,9 +54,9 @@ class FileCache:
         # Without the lock: the disk may be slow, and other threads need files that are open.
         return self._add(path, self.with_descriptors(partial(Files, path, flags)))
 
-    def create(self, segment: Segment) -> Files:
-        """Create the files of a new segment, and return them."""
-        files = self.with_descriptors(segment.create)
+    def create(self, segment: Segment, snapshot: bytes) -> Files:
+        """Create the files of a new segment, whose counts begin with a snapshot; return them."""
+        files = self.with_descriptors(partial(segment.create, snapshot))
         self.drop(segment)
         return self._add(segment.path, files)
 

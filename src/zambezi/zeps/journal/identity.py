@@ -6,6 +6,9 @@ with the stream. It is replaced if a sequence that subscribers may have seen cou
 The file `unsynced` is the mark. It exists from before the first append until the disk has everything, and contains the
 boot id of the operating system. A killed process leaves it behind and has lost nothing: the operating system still has
 its writes. A mark with another boot id means that the system went down with messages that subscribers may have seen.
+
+The empty file `counted` exists from before the first message of a publisher that counts its messages. After a crash of
+the system, messages of such a stream must not be kept without their counts.
 """
 
 from __future__ import annotations
@@ -21,9 +24,10 @@ from uuid import UUID, uuid4
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.files import read_small, write_small
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 STREAM: Final = "stream.json"
 MARK: Final = "unsynced"
+COUNTED: Final = "counted"
 FAILED: Final = "failed"  # instead of the boot id: the disk refused a write, so the page cache proves nothing
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -124,6 +128,17 @@ def write_mark(directory: Path) -> None:
 def mark_failed(directory: Path) -> None:
     """Write into the mark that the disk failed."""
     write_small(directory / MARK, f"{FAILED}\n".encode(), sync=False)
+
+
+def is_counted(directory: Path) -> bool:
+    """Return whether publishers of the stream count their messages."""
+    return (directory / COUNTED).exists()
+
+
+def write_counted(directory: Path) -> None:
+    """Create the file that says that publishers of the stream count their messages, and sync its name to the disk."""
+    write_small(directory / COUNTED, b"", sync=False)
+    sync_directory(directory)
 
 
 def remove_mark(directory: Path) -> None:

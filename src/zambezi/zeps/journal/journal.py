@@ -1,13 +1,13 @@
 """The journal of one stream: the bytes that are appended are the bytes that are replayed. (ZEP-09)
 
-A journal is a directory with `stream.json` and with segments. A segment is a log of messages as they go out, and an
-index with an entry for each batch. `append` makes one write to the log and then one to the index, on the thread of the
-event loop. A reader, in this process or another one, sees the messages that are indexed. `sync` writes them to the
-disk, on a thread that can wait.
+A journal is a directory with `stream.json` and with segments. A segment is a log of messages as they go out, an index
+with an entry for each batch, and the counts of publishers. `append` makes one write to the counts (if a publisher
+counts its messages), one to the log and then one to the index, on the thread of the event loop. A reader, in this
+process or another one, sees the messages that are indexed. `sync` writes them to the disk, on a thread that can wait.
 
 Facts that shape this module:
 
-- The operating system keeps the writes of a process that is killed. So a confirmation that is sent after the two
+- The operating system keeps the writes of a process that is killed. So a confirmation that is sent after the
   writes survives every crash but that of the machine.
 - A write that fails in the middle (no room) leaves a part of it in the file. The journal cuts it off at once, so that
   the next attempt finds the files as they were; if that fails too, the stream stops.
@@ -28,17 +28,19 @@ import errno
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import UUID
-from zlib import crc32
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
 from zambezi.zeps.journal import identity as identities
-from zambezi.zeps.journal.entry import LONGEST, SIZE, Cuts, IndexEntry, IndexWindow, pack, split_block, unpack
+from zambezi.zeps.journal.counts import RECORD, Count, Counts
+from zambezi.zeps.journal.counts import pack as pack_count
+from zambezi.zeps.journal.entry import SIZE, Cuts, IndexEntry, IndexWindow, pack_entries, unpack
 from zambezi.zeps.journal.file_cache import FileCache
 from zambezi.zeps.journal.files import EXHAUSTED
 from zambezi.zeps.journal.identity import Identity
@@ -50,6 +52,7 @@ from zambezi.zeps.journal.segment import INDEX, LOG, Files, PartialWrite, Segmen
 _CUTS: Final = 32  # batches whose cuts are cached
 _IDLE: Final = 10  # consecutive syncs without new messages, after which the mark is removed
 _MICRO: Final = 1_000_000
+_COUNTS: Final = 16 << 20  # bytes of counts after the snapshot, after which a new segment begins
 _FULL: Final = EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -67,6 +70,7 @@ class Journal:
     synced: int  # the last sequence that the disk is known to have
     failed: str  # why the stream is stopped; empty if it is not
     problems: list[str]  # damage that was found when the journal was opened
+    counts: Counts  # how many messages of each publisher the stream has
     generation: int  # changes whenever existing messages may have been replaced
     may_block: bool  # whether `append` may wait for the disk to wake an idle stream; if not, it raises `Asleep`
 
@@ -90,6 +94,9 @@ class Journal:
         self._is_marked = False
         self._names_unsynced = False
         self._idle = 0
+        self._is_counted = identities.is_counted(directory)
+        self._wants_counts = False  # whether `wake` must say first that publishers count their messages
+        self.counts = Counts(policy.publishers)
         if write:
             self._recover()
         else:
@@ -99,26 +106,42 @@ class Journal:
 
     # Appending
 
-    def append(self, block: Block, now: float) -> None:
+    def append(self, block: Block, now: float, counts: Sequence[Count] = ()) -> None:
         """Append messages: every reader sees all of them when this returns, or none if it raises. (ZEP-09)
 
-        `now` is the time in seconds since 1970. `JournalFull` means that there is no room: try again later.
+        `now` is the time in seconds since 1970; `counts` are the counts of the publishers that have messages in the
+        block. `JournalFull` means that there is no room: try again later.
         """
+        self._awake(partial(self._append, block, now, counts))
+
+    def append_counts(self, counts: Sequence[Count], now: float) -> None:
+        """Append the counts of publishers without messages. It raises what `append` raises."""
+        self._awake(partial(self._append_counts, counts, now))
+
+    def _awake(self, action: Callable[[], None]) -> None:
         try:
-            self._append(block, now)
+            action()
         except Asleep:
             if not self.may_block:
                 raise
             self.wake()
-            self._append(block, now)
+            action()
 
-    def _append(self, block: Block, now: float) -> None:
+    def _writable_segment(self, with_counts: bool) -> Segment:
+        if self.failed or self._active is None:
+            raise self._unwritable_error()
+        self._wants_counts |= with_counts
+        if not self._is_awake:
+            raise Asleep(f"stream {self.name!a} is idle: call wake() first")
+        return self._active
+
+    @property
+    def _is_awake(self) -> bool:
+        return self._is_marked and (self._is_counted or not self._wants_counts)
+
+    def _append(self, block: Block, now: float, counts: Sequence[Count]) -> None:
         with self._lock:
-            if self.failed or self._active is None:
-                raise self._unwritable_error()
-            if not self._is_marked:
-                raise Asleep(f"stream {self.name!a} is idle: call wake() first")
-            segment = self._active
+            segment = self._writable_segment(bool(counts))
             first = block.first
             octets = block.octets
             length = len(octets)
@@ -127,21 +150,21 @@ class Journal:
                     f"stream {self.name!a}: {block!r} cannot follow sequence {self.last}: sequences are consecutive"
                 )
             try:
-                if segment.size + length > self.policy.segment and segment.entries:
+                if segment.entries and (segment.size + length > self.policy.segment or _has_many_counts(segment)):
                     segment = self._rotate()
                 files = self._file_cache.files(segment, os.O_RDWR)
                 time = max(int(now * _MICRO), self.last_time)
-                if length <= self.policy.batch and length <= LONGEST:
-                    index = pack(first, segment.size, time, block.count, length, block.credit, crc32(octets))
-                else:
-                    index = self._pack_entries(block, segment.size, time)
-                segment.write(files, octets, index)
+                index = pack_entries(block, segment.size, time, self.policy.batch, len(counts))
+                records = [pack_count(count, first, block.last, int(now)) for count in counts]
+                segment.write(files, octets, index, b"".join(records))
             except PartialWrite as error:
                 self._stop(str(error))
                 raise self._unwritable_error() from error
             except OSError as error:
                 raise self._write_error(error) from error
-            segment.note_append(block.last, length, time, len(index) // SIZE)
+            segment.note_append(block.last, length, time, len(index) // SIZE, len(records) * RECORD)
+            if records:
+                self.counts.note(records)
             if first == self.first:
                 self.first_time = time
             self.last_time = time
@@ -149,11 +172,30 @@ class Journal:
             self._idle = 0
             self.last = block.last
 
-    def _pack_entries(self, block: Block, offset: int, time: int) -> bytes:
-        entries = list(split_block(block, offset, time, min(self.policy.batch, LONGEST)))
-        if any(entry.length > LONGEST for entry in entries):
-            raise JournalError(f"stream {self.name!a}: a message of 4 GiB or more cannot be appended")
-        return b"".join([entry.pack() for entry in entries])
+    def _append_counts(self, counts: Sequence[Count], now: float) -> None:
+        with self._lock:
+            segment = self._writable_segment(True)
+            records = [pack_count(count, self.last + 1, self.last, int(now)) for count in counts]
+            try:
+                files = self._file_cache.files(segment, os.O_RDWR)
+                if _has_many_counts(segment):
+                    if segment.entries:
+                        segment = self._rotate()
+                        files = self._file_cache.files(segment, os.O_RDWR)
+                    else:
+                        # After a crash in between, recovery finds the counts in the segment before.
+                        segment.write_snapshot(files, self.counts.snapshot(segment.first))
+                segment.write(files, b"", b"", b"".join(records))
+            except PartialWrite as error:
+                self._stop(str(error))
+                raise self._unwritable_error() from error
+            except OSError as error:
+                raise self._write_error(error) from error
+            segment.count_bytes += len(records) * RECORD
+            self.counts.note(records)
+            self._idle = 0
+            # The disk does not have all that belongs to the last message.
+            self.synced = min(self.synced, self.last - 1)
 
     def _write_error(self, error: OSError) -> JournalError:
         if error.errno in _FULL:
@@ -175,7 +217,7 @@ class Journal:
     def _rotate(self) -> Segment:
         """Begin a new segment after the active one."""
         segment = Segment(self._path, self.last + 1)
-        self._file_cache.create(segment)
+        self._file_cache.create(segment, self.counts.snapshot(segment.first))
         self._active = segment
         self._unsynced[segment.first] = segment
         self._names_unsynced = True
@@ -237,7 +279,7 @@ class Journal:
                 if segment in self.segments:
                     raise
                 continue  # retention removed it
-            files.sync()
+            files.sync(segment.count_bytes > RECORD)
         if names:
             self._file_cache.with_descriptors(partial(identities.sync_directory, self.directory))
 
@@ -248,11 +290,14 @@ class Journal:
         synced to the disk before the first append.
         """
         with self._syncing:
-            if self._is_marked:
+            if self._is_awake:
                 return
             if self.failed or self._active is None:
                 raise self._unwritable_error()
             try:
+                if self._wants_counts and not self._is_counted:
+                    self._file_cache.with_descriptors(partial(identities.write_counted, self.directory))
+                    self._is_counted = True
                 self._file_cache.with_descriptors(partial(identities.write_mark, self.directory))
                 self._file_cache.files(self._active, os.O_RDWR)  # here, so that the append need not wait for the disk
             except OSError as error:
@@ -411,6 +456,8 @@ class Journal:
         the last reader has closed them.
         """
         policy = self.policy
+        self.counts.limit = policy.publishers
+        self.counts.forget_before(now - policy.keep_publishers)
         horizon = None if policy.keep_seconds is None else int((now - policy.keep_seconds) * _MICRO)
         dropped = 0
         # An active segment without messages does not know the time of the last message: then the one before it stays.
@@ -469,6 +516,7 @@ class Journal:
         self._active = kept[-1]
         files = self._files_of(kept[-1])
         kept[-1].cut_after(files, last)
+        kept[-1].cut_counts(files, self.counts)
         files.sync()
         self._unsynced[kept[-1].first] = kept[-1]
         self._recount()
@@ -503,7 +551,7 @@ class Journal:
 
     def _recover(self) -> None:
         """Repair the files, and continue after the last message. (ZEP-17)"""
-        recovered = self._file_cache.with_descriptors(partial(recover, self.directory, self.policy.batch))
+        recovered = self._file_cache.with_descriptors(partial(recover, self.directory, self.policy.batch, self.counts))
         self._set_identity(recovered.identity)
         self.problems = recovered.problems
         self.segments = recovered.segments
@@ -532,6 +580,11 @@ class Journal:
 
     def __repr__(self) -> str:
         return f"<Journal {self.name!a}, {self.first} to {self.last}>"
+
+
+def _has_many_counts(segment: Segment) -> bool:
+    """Return whether the counts of a segment are much longer than its snapshot: recovery reads all of them."""
+    return segment.count_bytes - segment.snapshot_bytes > max(_COUNTS, segment.snapshot_bytes)
 
 
 def _why(error: OSError) -> str:

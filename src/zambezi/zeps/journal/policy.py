@@ -30,11 +30,13 @@ class Policy:
     batch: int = MIB  # bytes that one entry of the index covers at most, unless one message is larger
     keep_bytes: int | None = None  # bytes of all logs of the stream; the oldest segments are removed, whole
     keep_seconds: float | None = None  # the age at which segments are removed, whole
+    publishers: int = 100_000  # whose counts are kept; then the one that was silent for longest is forgotten
+    keep_publishers: float = 7 * 24 * 3600.0  # seconds of silence, after which a publisher is forgotten
 
     def __post_init__(self) -> None:
         if self.sync not in ("always", "interval", "never"):
             raise JournalError(f"sync is {self.sync!r}: it must be always, interval or never")
-        for name in ("interval", "segment", "batch"):
+        for name in ("interval", "segment", "batch", "publishers", "keep_publishers"):
             value = getattr(self, name)
             if not value > 0:
                 raise JournalError(f"{name} is {value!r}: it must be more than 0")

@@ -6,7 +6,8 @@ not have. As the log is written before the index, these cases exist, and each ha
     the index ends inside an entry            the entry is cut off; the log then continues after the last entry
     the log continues after the last entry    whole messages with consecutive sequences get new entries; bytes after
                                               them are cut off
-    the log ends inside a batch               the whole messages of that batch are kept, with a new entry
+    the log ends inside a batch               the whole messages of that batch are kept, with a new entry; but nothing
+                                              of a batch with counts of publishers
     a batch does not have its CRC             log and index are cut before that batch
     the index is missing, or is not one       all entries are created again from the log
 
@@ -94,7 +95,8 @@ def examine_segment(
         found = None if thorough else _check_tail(segment, files, log)
         if found is None:
             found = _check_all(segment, files, log, check_log)
-        if found.corrupt is None:
+        # A part of a batch with counts is not kept: nobody knows which messages of which publisher it has.
+        if found.corrupt is None and (found.torn is None or not found.torn.publishers):
             time = max(changed if found.torn is None else found.torn.time, found.time, earliest)
             found.new = list(_index_log(log, found.good_end, found.last_good + 1, batch, time))
     return found

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from zambezi.zeps.errors import JournalError
+from zambezi.zeps.journal.counts import COUNTS
 from zambezi.zeps.journal.entry import SIZE, IndexEntry, unpack
 from zambezi.zeps.journal.files import open_file
 from zambezi.zeps.journal.identity import sync_directory
@@ -34,7 +35,7 @@ def restore_missing(journal: Journal, copy: Journal) -> Iterator[str]:
         if segment.first in known or not journal.first < segment.first < journal.segments[-1].first:
             continue
         if _has_good_index(segment, Files(segment.path), following.first):
-            for suffix in (INDEX, LOG):  # the log last: an index without a log does not count
+            for suffix in (COUNTS, INDEX, LOG):  # the log last: the others do not count without it
                 _copy_file(Path(segment.path + suffix), journal.directory / Path(segment.path + suffix).name)
             sync_directory(journal.directory)
             yield f"{Path(segment.path).name}{LOG}: copied, it was missing"

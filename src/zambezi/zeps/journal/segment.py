@@ -1,8 +1,8 @@
-"""A segment: a log, `<first sequence>.log`, and its index, `<first sequence>.idx`.
+"""A segment: a log, `<first sequence>.log`, its index, `<first sequence>.idx`, and its counts, `<first sequence>.cnt`.
 
 The log is nothing but DELIVER messages with their frame headers. A message exists once it is indexed: readers use only
 the first `size` bytes of the log and the first `entries` entries of the index. The files can be longer during a write,
-or after a crash.
+or after a crash. `zambezi.zeps.journal.counts` describes the third file.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import contextlib
 import errno
 import os
 import struct
+import threading
 from pathlib import Path
 from typing import Final
 from zlib import crc32
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError
+from zambezi.zeps.journal.counts import COUNTS, Counts, Recount
 from zambezi.zeps.journal.entry import HIGHEST, SIZE, Cuts, IndexEntry, IndexWindow, count_before, unpack
 from zambezi.zeps.journal.files import open_file
 from zambezi.zeps.layout import LONG, frame_header
@@ -28,6 +30,7 @@ _FIRST: Final = 0  # the offset of the first sequence in an entry
 _TIME: Final = 16  # and that of the time
 _TAIL: Final = 64  # entries that are read at once, from the end
 _TAILS: Final = 64  # how many times
+_opening: Final = threading.Lock()  # so that two threads do not open the same file of counts
 
 
 def stem_of(first: int) -> str:
@@ -70,23 +73,45 @@ class PartialWrite(Exception):
 
 
 class Files:
-    """The two open files of a segment. They are closed when the last reference to this object is gone."""
+    """The open files of a segment. They are closed when the last reference to this object is gone.
 
-    __slots__ = ("__weakref__", "index", "log")
+    The file of counts is opened by its first use: most segments are only read, and few streams have publishers that
+    count.
+    """
+
+    __slots__ = ("__weakref__", "_counts", "_path", "index", "log")
 
     def __init__(self, path: str, flags: int = os.O_RDONLY) -> None:
-        self.log = self.index = -1
+        self.log = self.index = self._counts = -1
+        self._path = path
         self.log = open_file(path + LOG, flags)
         self.index = open_file(path + INDEX, flags)
 
     def __del__(self, close=os.close) -> None:  # type: ignore[no-untyped-def]
-        for descriptor in (self.log, self.index):
+        for descriptor in (self.log, self.index, self._counts):
             if descriptor >= 0:
                 with contextlib.suppress(OSError):
                     close(descriptor)
 
-    def sync(self) -> None:
-        """Write both files to the disk. The log goes first: the index must not refer to missing messages."""
+    @property
+    def counts(self) -> int:
+        """The descriptor of the file of counts, for writing."""
+        if self._counts < 0:
+            with _opening:
+                if self._counts < 0:
+                    self._counts = open_file(self._path + COUNTS, os.O_RDWR | os.O_CREAT)
+        return self._counts
+
+    def reopen_counts(self) -> None:
+        """Close the file of counts, which was replaced; the next use opens the new one."""
+        if self._counts >= 0:
+            os.close(self._counts)
+            self._counts = -1
+
+    def sync(self, with_counts: bool = True) -> None:
+        """Write the files to the disk. The index goes last: it must not refer to missing messages or counts."""
+        if with_counts:
+            os.fdatasync(self.counts)
         os.fdatasync(self.log)
         os.fdatasync(self.index)
 
@@ -111,32 +136,48 @@ class Files:
 class Segment:
     """The facts about a segment that need no open files. Their size does not depend on the number of batches."""
 
-    __slots__ = ("entries", "first", "first_time", "last", "last_time", "path", "size")
+    __slots__ = ("count_bytes", "entries", "first", "first_time", "last", "last_time", "path", "size", "snapshot_bytes")
 
     def __init__(self, directory: str, first: int) -> None:
         self.first = first
         self.path = f"{directory}/{stem_of(first)}"  # without the suffix
+        self.count_bytes = 0  # of the file of counts
+        self.snapshot_bytes = 0  # of these, the beginning
         self.reset()
 
-    def create(self) -> Files:
-        """Create its files, empty."""
+    def create(self, snapshot: bytes | None = None) -> Files:
+        """Create its files: the counts begin with a snapshot, the others are empty."""
+        if snapshot is None:
+            snapshot = Counts(0).snapshot(self.first)
         try:
-            return Files(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            files = Files(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            self.write_snapshot(files, snapshot)
         except OSError:
-            with contextlib.suppress(OSError):
-                Path(self.path + LOG).unlink()
+            for suffix in (LOG, INDEX, COUNTS):
+                with contextlib.suppress(OSError):
+                    Path(self.path + suffix).unlink()
             raise
+        return files
+
+    def write_snapshot(self, files: Files, snapshot: bytes) -> None:
+        """Replace the counts by a snapshot."""
+        os.ftruncate(files.counts, 0)
+        write_all(files.counts, snapshot, 0)
+        self.snapshot_bytes = self.count_bytes = len(snapshot)
 
     def remove(self) -> None:
-        """Remove its files. The log goes first: recovery knows an index without a log as a removal in progress."""
+        """Remove its files. The log goes first: recovery knows the others without a log as a removal in progress."""
         Path(self.path + LOG).unlink()
-        with contextlib.suppress(FileNotFoundError):
-            Path(self.path + INDEX).unlink()
+        for suffix in (INDEX, COUNTS):
+            with contextlib.suppress(FileNotFoundError):
+                Path(self.path + suffix).unlink()
 
-    def write(self, files: Files, octets: bytes, index: bytes) -> None:
-        """Append to the log, then to the index: everything or nothing. The caller then calls `note_append`."""
+    def write(self, files: Files, octets: bytes, index: bytes, counts: bytes = b"") -> None:
+        """Append to the counts, the log and then the index: everything or nothing. The caller calls `note_append`."""
         place = self.entries * SIZE
         try:
+            if counts:
+                write_all(files.counts, counts, self.count_bytes)
             if os.pwrite(files.log, octets, self.size) != len(octets):
                 write_all(files.log, octets, self.size)
             if len(index) > SIZE:
@@ -148,6 +189,8 @@ class Segment:
             try:
                 os.ftruncate(files.index, place)
                 os.ftruncate(files.log, self.size)
+                if counts:
+                    os.ftruncate(files.counts, self.count_bytes)
             except OSError as error:
                 raise PartialWrite(
                     f"the part that a failed write left could not be cut off: {error.strerror}"
@@ -162,8 +205,9 @@ class Segment:
         self.first_time = 0
         self.last_time = 0
 
-    def note_append(self, last: int, length: int, time: int, entries: int = 1) -> None:
-        """Count `entries` that were appended, with `length` bytes of messages up to the sequence `last`."""
+    def note_append(self, last: int, length: int, time: int, entries: int = 1, counts: int = 0) -> None:
+        """Count `entries` that were appended, with `length` bytes of messages up to `last`, and bytes of `counts`."""
+        self.count_bytes += counts
         if not self.entries:
             self.first_time = time
         self.last = last
@@ -256,9 +300,18 @@ class Segment:
             os.ftruncate(files.log, entry.offset + length)
             if kept:
                 crc = crc32(files.read_log(entry.offset, length))
-                part = entry._replace(count=kept, length=length, credit=cuts.spent[kept], crc=crc)
+                part = entry._replace(count=kept, length=length, credit=cuts.spent[kept], crc=crc, publishers=0)
                 os.pwrite(files.index, part.pack(), number * SIZE)
         self.read_extent(files)
+
+    def cut_counts(self, files: Files, counts: Counts) -> None:
+        """Keep the counts of all publishers, whatever of their messages `cut_after` has removed."""
+        found = Recount(Counts(counts.limit))
+        found.read(self.path, self.last)
+        moved = counts.move_to(self.last)
+        os.ftruncate(files.counts, found.size)
+        write_all(files.counts, moved, found.size)
+        self.count_bytes, self.snapshot_bytes = found.size + len(moved), found.snapshot
 
     def read_cuts(self, files: Files, entry: IndexEntry) -> Cuts:
         """Return the places where the batch of an entry can be cut; raise `JournalError` if the batch is damaged."""

@@ -1,4 +1,4 @@
-"""Verification of a stream: does every batch have its CRC, and does each follow from the one before?
+"""Verification of a stream: does every batch have its CRC, does each follow from the one before, are its counts there?
 
 It changes nothing, and a broker may be writing at the same time: it checks the batches that were indexed when it began.
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 from zlib import crc32
 
 from zambezi.zeps.block import walk_messages
 from zambezi.zeps.errors import JournalError, OutOfRange
+from zambezi.zeps.journal.counts import COUNTS, NO_PUBLISHER, RECORD, Place, Record, read_places
 from zambezi.zeps.journal.entry import LARGEST_BATCH, SIZE, IndexEntry, unpack
 from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment
@@ -87,10 +89,18 @@ def crc_of(files: Files, entry: IndexEntry) -> int:
     return crc
 
 
+def _size_of(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
 class SegmentCheck:
     """The check of one segment, with the values that its next entry must have.
 
-    With `is_parsed` the messages of each batch are parsed, too. That finds mistakes of the program that wrote them.
+    Records of counts are written before their batch, so a batch that is indexed has all of them. With `is_parsed` the
+    messages of each batch are parsed, too. That finds mistakes of the program that wrote them.
     """
 
     def __init__(self, segment: Segment, time: int, *, is_parsed: bool = True) -> None:
@@ -99,11 +109,18 @@ class SegmentCheck:
         self.first = segment.first
         self.offset = 0
         self.time = time
+        self._places = read_places(segment.path)
+        self._place: Place | None = None
+        self._counts_end = 0  # where the counts end that were checked
+        self._open: list[Record] = []  # the records of batches that reach the next entry, or end after it
 
     def check_entries(self, files: Files) -> Iterator[Checked | Damage]:
         """Check every entry and its batch, and yield a result for each."""
         entries = self.segment.entries
         number = 0
+        self._place = next(self._places, None)
+        if self._place is None or self._place.record is None or self._place.record.publisher != NO_PUBLISHER:
+            yield Damage(self.segment.path + COUNTS, 0, "it does not begin with a head")
         while number < entries and (octets := files.read_entries(number, min(_ENTRIES, entries - number))):
             for position in range(0, len(octets), SIZE):
                 entry = unpack(octets, position)
@@ -112,6 +129,7 @@ class SegmentCheck:
                     yield Damage(self.segment.path + INDEX, (number + position // SIZE) * SIZE, problem)
                 if entry is None:
                     continue
+                yield from self._check_counts(entry)
                 problem = self._log_problem(files, entry)
                 if problem:
                     yield Damage(self.segment.path + LOG, entry.offset, problem)
@@ -119,6 +137,25 @@ class SegmentCheck:
                     yield Checked(entry)
                 self._pass(entry)
             number += len(octets) // SIZE
+
+    def _check_counts(self, entry: IndexEntry) -> Iterator[Damage]:
+        """Check the records up to those of an entry, and that the entry has as many as it says."""
+        yield from self._check_records(entry.last)
+        self._open = [record for record in self._open if record.last >= entry.first]
+        found = sum([record.covers(entry.first, entry.last) for record in self._open])
+        if entry.publishers and found != entry.publishers:
+            problem = f"the batch of {entry.first} to {entry.last} has {found} counts instead of {entry.publishers}"
+            yield Damage(self.segment.path + COUNTS, self._counts_end, problem)
+
+    def _check_records(self, last: int) -> Iterator[Damage]:
+        """Check the records of batches that begin at `last` or before."""
+        while self._place is not None and (self._place.record is None or self._place.record.first <= last):
+            if self._place.record is None:
+                yield Damage(self.segment.path + COUNTS, self._place.offset, "the record does not have its CRC")
+            else:
+                self._open.append(self._place.record)
+            self._counts_end = self._place.offset + RECORD
+            self._place = next(self._places, None)
 
     def passes(self, entry: IndexEntry | None) -> bool:
         """Return whether an entry follows from the one before; then the next one must follow from it."""
@@ -177,9 +214,11 @@ class SegmentCheck:
         if index < segment.entries * SIZE:
             missing = f"{self.first} to {segment.last}"
             yield Damage(segment.path + INDEX, index, f"the entries of sequences {missing} are missing")
+        yield from self._check_records(self.segment.last + 1)
         for path, end, size in (
             (segment.path + INDEX, segment.entries * SIZE, index),
             (segment.path + LOG, segment.size, log),
+            (segment.path + COUNTS, self._counts_end, _size_of(segment.path + COUNTS)),
         ):
             if size > end and entry is None:
                 octets = size - end

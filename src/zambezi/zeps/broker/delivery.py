@@ -1,0 +1,101 @@
+"""The delivery to a client: its subscriptions to a stream, or to a report, and the credit that pays for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from zambezi.zeps.block import Block
+from zambezi.zeps.broker.cursor import Cursor, Outlet
+from zambezi.zeps.broker.reports import Report
+from zambezi.zeps.broker.stream import BrokerStream, where_to_start
+from zambezi.zeps.errors import OutOfRange
+from zambezi.zeps.filters import Filter
+from zambezi.zeps.journal import Span
+
+if TYPE_CHECKING:
+    from zambezi.zeps.broker.engine import Engine
+
+_MOST_CREDIT: Final = 1 << 62
+
+
+class Delivery:
+    """The messages that a session delivers. `cursor` exists from the first SUBSCRIBE or CREDIT on."""
+
+    def __init__(self, engine: Engine, outlet: Outlet, on_fell_behind: Callable[[int, int], bool]) -> None:
+        self._engine = engine
+        self._outlet = outlet
+        self._on_fell_behind = on_fell_behind
+        self.stream: BrokerStream | None = None
+        self.cursor: Cursor | None = None
+        self.report: Report | None = None  # of a reserved stream
+
+    @property
+    def subscriptions(self) -> int:
+        """The number of subscriptions to the stream."""
+        return len(self.cursor.selections) if self.cursor is not None else 0
+
+    def subscribe_report(self, pattern: str, latest: int) -> None:
+        """Add a subscription to the report."""
+        assert self.report is not None
+        self.report.subscribe(Filter([pattern], self._engine.matchers), latest)
+
+    def subscribe(self, pattern: str, latest: int) -> None:
+        """Add a subscription to the stream; raise `ZepsError` if it cannot begin at `latest`."""
+        engine = self._engine
+        stream = self.stream
+        assert stream is not None
+        after, due = where_to_start(stream.journal, latest)
+        oldest = stream.journal.first
+        skipped = max(0, oldest - 1 - after)
+        if skipped:
+            engine.counters.fell_behind += 1
+            if engine.options.behind == "invalid":
+                raise OutOfRange(fell_behind_reason(after + 1, oldest), oldest)
+            after = oldest - 1
+        cursor = self._existing_cursor()
+        cursor.skipped += skipped
+        cursor.subscribe(pattern, after, due)
+
+    def _existing_cursor(self) -> Cursor:
+        if self.cursor is None:
+            assert self.stream is not None
+            self.cursor = Cursor(self.stream, self._outlet, self._on_fell_behind)
+        return self.cursor
+
+    def add_credit(self, credit: int) -> None:
+        """Add credit, up to a bound."""
+        if self.report is not None:
+            self.report.add_credit(min(credit, _MOST_CREDIT - self.report.credit))
+        else:
+            cursor = self._existing_cursor()
+            cursor.add_credit(min(credit, _MOST_CREDIT - cursor.credit))
+
+    def pull(self) -> Block | Span | None:
+        """Return the next messages for the client, or None."""
+        if self.cursor is not None:
+            return self.cursor.pull()
+        return self.report.pull() if self.report is not None else None
+
+    def stop(self) -> None:
+        """End all subscriptions, but keep the credit."""
+        if self.cursor is not None:
+            credit = self.cursor.credit
+            self.close()
+            self._existing_cursor().credit = credit
+        elif self.report is not None:
+            self.report.stop()
+
+    def close(self) -> None:
+        """End all subscriptions to the stream."""
+        if self.cursor is not None:
+            self.cursor.close()
+            self.cursor = None
+
+
+def fell_behind_reason(wanted: int, oldest: int) -> str:
+    """Return the reason of an INVALID to a subscriber whose next message retention has removed."""
+    return (
+        f"messages {wanted} to {oldest - 1} are not kept any more; the oldest is {oldest}: "
+        f"subscribe from 0 or {oldest - 1}"
+    )

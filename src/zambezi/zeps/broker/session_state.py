@@ -1,0 +1,44 @@
+"""The states of a session, and the commands that each state accepts.
+
+    state      ATTACH    SUBSCRIBE  CREDIT  PUBLISH  PING     PING-OK  DETACH     DETACH-OK  RESUME   MARK
+    new        -> open   invalid    invalid invalid  invalid  -        -> closed  invalid    invalid  invalid
+    attaching  everything waits until the stream is created
+    open       invalid   yes        yes     yes      barrier  -        -> closed  invalid    once     yes
+    leaving    invalid   -          -       yes      barrier  -        -> closed  -> closed  -        yes
+    dismissed  -         -          -       -        -        -        -> closed  -> closed  -        -
+    parting    everything is ignored: the client has sent DETACH, and PINGs before it are not answered yet
+    closed     everything is ignored
+
+(`-` means ignored; ATTACH leads to `attaching` if the stream does not exist and must be created.) The session answers a
+message that is not allowed, not valid or not possible with INVALID and a reason, and the connection stays open.
+(ZEP-01, ZEP-08) Only a client that sends `FAULTS` messages which are not ZEPS is disconnected.
+
+A session is dismissed if the stream had no room for its messages. Further messages would be in the stream without the
+dropped ones before them, and a PING-OK would confirm the dropped ones. So the client must send them again on another
+connection.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class SessionState(Enum):
+    """The states of a session. The table is in the docstring of this module."""
+
+    NEW = "new"
+    ATTACHING = "attaching"
+    OPEN = "open"
+    LEAVING = "leaving"
+    DISMISSED = "dismissed"
+    PARTING = "parting"
+    CLOSED = "closed"
+
+
+def misplaced(state: SessionState, name: str) -> str:
+    """Return the reason of an INVALID to a command that is not allowed in a state."""
+    if name in ("AttachOk", "SubscribeOk", "Deliver", "Invalid", "ResumeOk", "Fenced"):
+        return f"only servers send {name}"
+    if state is SessionState.NEW:
+        return f"{name} came before ATTACH; attach to a stream first"
+    return f"{name} is not allowed here: a connection attaches once, and answers only requests"

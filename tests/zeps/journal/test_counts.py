@@ -1,0 +1,260 @@
+"""zambezi.zeps.journal.counts: records, the table of publishers, and the recovery of both with the messages."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.zeps.journal.streams import block, consistent, directory, kill
+from zambezi.zeps.journal import Journal, Policy, Store
+from zambezi.zeps.journal.counts import (
+    COUNTS,
+    NO_MARK,
+    RECORD,
+    Count,
+    Counts,
+    has_snapshot,
+    pack,
+    read_places,
+    unpack,
+)
+from zambezi.zeps.journal.identity import MARK
+from zambezi.zeps.journal.verify import Checked, Damage, Unfinished, verify
+
+if TYPE_CHECKING:
+    import pytest
+
+ANN, BEN = b"ann-------------", b"ben-------------"
+POLICY = Policy(sync="never", segment=1_000)
+
+
+def append(journal: Journal, *publishers: bytes) -> None:
+    """Append a message for each of the publishers, with their counts."""
+    counts: dict[bytes, Count] = {}
+    for publisher in publishers:
+        known = counts.get(publisher) or journal.counts.get(publisher) or Count(publisher, 1, 0)
+        counts[publisher] = known._replace(count=known.count + 1)
+    bodies = [publisher * 3 for publisher in publishers]
+    journal.append(block(journal.last + 1, bodies), 1.0, list(counts.values()))
+
+
+def check_counts(journal: Journal) -> None:
+    """Check that each publisher has as many messages as its count says."""
+    bodies = b"".join(consistent(journal).values())
+    for publisher in (ANN, BEN):
+        known = journal.counts.get(publisher)
+        assert bodies.count(publisher * 3) == (known.count if known is not None else 0)
+
+
+def sizes_of(stem: str) -> list[int]:
+    return [Path(stem + suffix).stat().st_size for suffix in (COUNTS, ".log", ".idx")]
+
+
+def test_the_format_of_a_record() -> None:
+    octets = pack(Count(ANN, 2, 3, 1, b"m" * 16), 7, 9, 1_700_000_000)
+    assert len(octets) == RECORD == 76
+    assert octets[:16].hex(" ", 8) == "0000000000000007 0000000000000009"
+    assert octets[16:32] == ANN
+    assert octets[32:52].hex(" ", 4) == "00000002 00000000 00000003 00000000 00000001"
+    assert octets[52:68] == b"m" * 16
+    assert int.from_bytes(octets[68:72]) == 1_700_000_000
+    assert int.from_bytes(octets[72:]) == crc32(octets[:72])
+    record = unpack(b"x" + octets, 1)
+    assert record is not None
+    assert record.state == Count(ANN, 2, 3, 1, b"m" * 16)
+    assert record.covers(7, 9)
+    assert not record.covers(7, 10)
+
+
+@given(st.integers(0, RECORD * 8 - 1))
+def test_one_wrong_bit_is_noticed(bit: int) -> None:
+    octets = bytearray(pack(Count(ANN, 2, 3), 7, 9, 5))
+    octets[bit // 8] ^= 1 << bit % 8
+    assert unpack(bytes(octets)) is None
+    assert unpack(bytes(octets[:-1])) is None
+
+
+def test_the_publisher_that_was_silent_for_longest_is_forgotten() -> None:
+    counts = Counts(2)
+    for second, publisher in enumerate([ANN, BEN, ANN]):
+        counts.note([pack(Count(publisher, 1, second), 1, 1, second)])
+    counts.note([pack(Count(b"c" * 16, 1, 1), 1, 1, 3)])
+    assert counts.get(BEN) is None
+    assert counts.get(ANN) == Count(ANN, 1, 2)
+    assert counts.forgotten == 1
+    counts.forget_before(3)
+    assert counts.get(ANN) is None
+    assert len(counts) == 1
+    assert counts.forgotten == 2
+    assert [state.publisher for state in counts.states()] == [b"c" * 16]
+
+
+def test_100_000_publishers_need_at_most_32_mb() -> None:
+    tracemalloc.start()
+    try:
+        counts = Counts(100_000)
+        for number in range(100_000):
+            counts.note([pack(Count(number.to_bytes(16), 1, number, number, os.urandom(16)), number, number, 7)])
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 32_000_000
+    assert sys.getsizeof(counts.snapshot(1)) < 100_001 * RECORD + 100
+
+
+def test_a_snapshot_begins_each_segment(tmp_path: Path) -> None:
+    with Store(tmp_path, policy=POLICY) as store:
+        journal = store.open("a")
+        while len(journal.segments) < 3:
+            append(journal, ANN, BEN)
+        for segment in journal.segments:
+            assert has_snapshot(segment.path)
+        places = list(read_places(journal.segments[-1].path))
+        assert places[0].record is not None
+        assert places[0].record.count == 2
+        expected = list(journal.counts.states())
+    with Store(tmp_path, policy=POLICY) as store:
+        assert list(store.open("a").counts.states()) == expected
+
+
+def test_a_segment_ends_when_it_has_many_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zambezi.zeps.journal.journal._COUNTS", 20 * RECORD)
+    with Store(tmp_path, policy=Policy(sync="never")) as store:
+        journal = store.open("a")
+        for epoch in range(100):
+            journal.append_counts([Count(ANN, epoch, 0)], 1.0)
+        assert len(journal.segments) == 1, "a segment without messages cannot end"
+        assert Path(journal.segments[0].path + COUNTS).stat().st_size < 30 * RECORD
+        append(journal, ANN)
+        for epoch in range(100, 200):
+            journal.append_counts([Count(ANN, epoch, 1)], 1.0)
+        assert len(journal.segments) == 2
+        for path in tmp_path.glob(f"*/*{COUNTS}"):
+            assert path.stat().st_size < 30 * RECORD
+    with Store(tmp_path) as store:
+        assert store.open("a").counts.get(ANN) == Count(ANN, 199, 1)
+
+
+PUBLISHERS = st.lists(st.lists(st.sampled_from([ANN, BEN]), min_size=1, max_size=4), min_size=1, max_size=12)
+
+
+@given(PUBLISHERS, st.data())
+def test_counts_and_messages_agree_after_a_kill_at_any_byte(batches: list[list[bytes]], data: st.DataObject) -> None:
+    """A killed process has written the counts, the log and the index up to some byte, in this order."""
+    with directory() as path:
+        store = Store(path, policy=POLICY)
+        journal = store.open("a")
+        sizes = []
+        for publishers in batches:
+            append(journal, *publishers)
+            segment = journal.segments[-1]
+            sizes.append((segment.first, sizes_of(segment.path)))
+        kill(store)
+        first, after = sizes[-1]
+        before = sizes[-2][1] if len(sizes) > 1 and sizes[-2][0] == first else [RECORD, 0, 0]
+        written = [new - old for old, new in zip(before, after, strict=True)]
+        left = data.draw(st.integers(0, sum(written)))
+        stem = Path(path) / "a" / f"{first:020d}"
+        for suffix, old, more in zip((COUNTS, ".log", ".idx"), before, written, strict=True):
+            os.truncate(f"{stem}{suffix}", old + min(more, left))
+            left -= min(more, left)
+        with Store(path, policy=POLICY) as store:
+            journal = store.open("a")
+            assert journal.problems == []
+            check_counts(journal)
+            assert all(isinstance(one, Checked) for one in verify(journal))
+
+
+@given(PUBLISHERS, st.integers(0, 11), st.data())
+def test_counts_and_messages_agree_after_a_crash_of_the_system(
+    batches: list[list[bytes]], synced: int, data: st.DataObject
+) -> None:
+    """The disk has everything up to the last sync, and of each file any part after it."""
+    with directory() as path:
+        store = Store(path, policy=Policy(sync="always"))
+        journal = store.open("a")
+        stem = journal.segments[0].path
+        safe, kept = [RECORD, 0, 0], 0
+        for number, publishers in enumerate(batches):
+            append(journal, *publishers)
+            if number == synced:
+                kept = journal.sync()
+                safe = sizes_of(stem)
+        kill(store)
+        for suffix, least in zip((COUNTS, ".log", ".idx"), safe, strict=True):
+            size = Path(stem + suffix).stat().st_size
+            os.truncate(stem + suffix, data.draw(st.integers(least, size)))
+        (Path(path) / "a" / MARK).write_text("another boot\n")
+        with Store(path) as store:
+            journal = store.open("a")
+            assert journal.last >= kept
+            check_counts(journal)
+            assert all(isinstance(one, Checked) for one in verify(journal))
+
+
+@given(st.integers(0, 1 << 20), st.booleans())
+def test_damage_of_any_byte_is_found_and_harms_nothing_else(place: int, cut: bool) -> None:
+    with directory() as path:
+        with Store(path, policy=POLICY) as store:
+            for _ in range(12):
+                append(store.open("a"), ANN, BEN, ANN)
+            expected = consistent(store.open("a"))
+        files = sorted(Path(path).glob(f"a/*{COUNTS}"))
+        file = files[place % len(files)]
+        octets = bytearray(file.read_bytes())
+        if cut:
+            del octets[place % len(octets) :]
+        else:
+            octets[place % len(octets)] ^= 1
+        file.write_bytes(octets)
+        with Store(path, write=False) as store:
+            results = list(verify(store.open("a", create=False)))
+            assert any(isinstance(one, Damage | Unfinished) for one in results)
+        with Store(path, policy=POLICY) as store:
+            journal = store.open("a")
+            assert consistent(journal) == expected
+            for publisher in (ANN, BEN):
+                known = journal.counts.get(publisher)
+                assert known is None or known.count <= 24
+
+
+def test_a_missing_file_is_found_and_made_again(tmp_path: Path) -> None:
+    with Store(tmp_path, policy=POLICY) as store:
+        while len(store.open("a").segments) < 2:
+            append(store.open("a"), ANN)
+        before = store.open("a").counts.get(ANN)
+    newest = max(tmp_path.glob(f"a/*{COUNTS}"))
+    newest.unlink()
+    with Store(tmp_path, write=False) as store:
+        assert "does not begin with a head" in str([str(one) for one in verify(store.open("a"))])
+    with Store(tmp_path, policy=POLICY) as store:
+        found = store.open("a").counts.get(ANN)
+        assert before is not None
+        assert found is not None
+        assert found.count <= before.count
+    assert newest.exists()
+
+
+def test_what_an_operator_cuts_off_stays_counted(tmp_path: Path) -> None:
+    with Store(tmp_path, policy=POLICY) as store:
+        journal = store.open("a")
+        for _ in range(10):
+            append(journal, ANN, BEN, ANN)
+        journal.truncate(7)
+        assert journal.counts.get(ANN) == Count(ANN, 1, 20)
+    with Store(tmp_path, policy=POLICY) as store:
+        journal = store.open("a")
+        assert journal.last == 7
+        assert journal.counts.get(ANN) == Count(ANN, 1, 20)
+        assert journal.counts.get(BEN) == Count(BEN, 1, 10)
+        assert all(isinstance(one, Checked) for one in verify(journal))
+        append(journal, ANN)
+        assert all(isinstance(one, Checked) for one in verify(journal))
+    assert bytes(16) == NO_MARK
