@@ -175,6 +175,11 @@ class Meetings:
         self.end(peer, "it left")
         self.rendezvous.gossip.left(peer)
 
+    def end_refused(self) -> None:
+        """End the peers whose keys the operator does not allow any more."""
+        for peer in [peer for peer in self.peers.values() if not self._reach.allows(peer.endpoint)]:
+            self.end(peer, "its key is no longer allowed")
+
     def expire(self, peer: Peer) -> None:
         """End a peer that was silent for too long. (PING-02)"""
         self.claims.left(peer)

@@ -149,12 +149,19 @@ class NodeShell:
             gossip=not options.sends_beacons or bool(options.seeds),
             max_peers=options.max_peers,
             max_strangers=options.max_strangers,
-            all_elect=options.all_elect,
+            # Pyre, which does not know Zyre's commands, finds others by beacons alone.
+            all_elect=options.all_elect or (options.uses_zgossip and not options.sends_beacons),
         )
         self.set_trace(options.trace)
         self._dealers.stalls = Stalls(self.engine.timing)
         self._sender = Sender(self.engine, options, self._dealers.has_room)
         self._refusals = Refusals(self.engine.counters)
+        self._generation = security.generation
+        if security.public_key[:1] == b"\0" and options.sends_beacons:
+            _log.warning(
+                "the public key of %s begins with a zero byte: Zyre nodes ignore beacons with such a key; make another",
+                name,
+            )
         self._hub = self._make_hub(chance) if options.uses_zgossip else None
 
     def _make_hub(self, chance: random.Random | None) -> Hub:
@@ -438,6 +445,7 @@ class NodeShell:
             try:
                 if now >= self._whereabouts.next_look:
                     self._look_at_interfaces(now)
+                    self._look_at_keys()
             finally:
                 self.engine.tick(now)
                 for key in self._dealers.unresponsive(now):
@@ -459,6 +467,12 @@ class NodeShell:
                 self._reporter.reconnect()
             for follow in list(self.on_moved):
                 follow()
+
+    def _look_at_keys(self) -> None:
+        """End the peers whose keys are no longer allowed. (The mailbox reads a directory of keys once in a second.)"""
+        if self.security.has_node_keys and self.security.generation != self._generation:
+            self._generation = self.security.generation
+            self.engine.meetings.end_refused()
 
     def _reached(self, peer: Peer) -> None:
         if peer.endpoint in self._seeds and not self.stopping:
