@@ -13,6 +13,7 @@ from zambezi.zeps.journal.entry import SIZE, IndexEntry, unpack
 
 STREAMS: Final = "$streams"
 CLIENTS: Final = "$clients"
+ORDERS: Final = "$admin"
 INDEX: Final = "$index/"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

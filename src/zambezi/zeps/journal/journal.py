@@ -58,11 +58,13 @@ class Journal(JournalReading):
 
     synced: int  # the last sequence that the disk is known to have
     counts: Counts  # how many messages of each publisher the stream has
+    settings: dict[str, object]  # of this stream alone, given by a client
     may_block: bool  # whether `append` may wait for the disk to wake an idle stream; if not, it raises `Asleep`
 
     def __init__(self, directory: Path, policy: Policy, file_cache: FileCache, *, write: bool) -> None:
         super().__init__(directory, policy, file_cache, write=write)
         self.may_block = True
+        self.settings = {}
         self._syncing = threading.Lock()  # held during a sync, so that `close` waits for it
         self._unsynced: dict[int, Segment] = {}
         self._is_marked = False
