@@ -25,6 +25,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Final, Self, Unpack
@@ -62,6 +63,7 @@ from zambezi.zeps.directory import (
     STREAMS,
     ClientInfo,
     StreamInfo,
+    microseconds_of,
     read_clients,
     read_index,
     read_streams,
@@ -169,9 +171,10 @@ class Client:
         """Change settings of a stream; None stands for the broker's default."""
         self._order("edit", timeout, stream=stream, settings=settings)
 
-    def trim(self, stream: str, before: int, *, timeout: float | None = None) -> None:
-        """Remove the messages of a stream before a sequence."""
-        self._order("trim", timeout, stream=stream, before=before)
+    def trim(self, stream: str, before: int | datetime, *, timeout: float | None = None) -> None:
+        """Remove the messages of a stream before a sequence, or before a time."""
+        point = {"before_time": microseconds_of(before)} if isinstance(before, datetime) else {"before": before}
+        self._order("trim", timeout, stream=stream, **point)
 
     def truncate(self, stream: str, after: int, *, timeout: float | None = None) -> None:
         """Remove the messages of a stream after a sequence. Its clients are disconnected; its incarnation is new."""

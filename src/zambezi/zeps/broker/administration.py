@@ -5,7 +5,7 @@ a JSON object:
 
     create     stream, settings         a new stream; it must not exist
     edit       stream, settings         other settings; a setting that is null becomes the default again
-    trim       stream, before           the messages before a sequence are removed
+    trim       stream, before           the messages before a sequence are removed; or before a time (`before_time`)
     truncate   stream, after            the messages after a sequence are removed; the stream has a new incarnation
     delete     stream                   the stream is removed, with everything that belongs to it
     copy       stream, to               a new stream with the messages that a stream has now
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Action, Engine
     from zambezi.zeps.broker.session import Session
     from zambezi.zeps.broker.stream import BrokerStream
+    from zambezi.zeps.journal import Journal
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
@@ -138,7 +139,7 @@ class _Order:
 
     def _trim(self, done: Done) -> None:
         stream = self._stream("delete")
-        first = self._number("before")
+        first = self._number("before") if "before" in self._content else self._first_at(stream.journal)
         self._engine.work(
             partial(stream.journal.trim, first), partial(self._tell, f"trimmed before {first}", stream.name, done)
         )
@@ -166,6 +167,10 @@ class _Order:
         target = self._text("to")
 
         self._make(target, stream.journal.settings, done, partial(copy_messages, stream.journal))
+
+    def _first_at(self, journal: Journal) -> int:
+        """Return the first sequence at or after the time of the order, in microseconds since 1970."""
+        return journal.before(self._number("before_time")) + 1
 
     # The parts of an order
 
