@@ -243,6 +243,17 @@ class Engine:
         self._making[name] = []
         self.work(partial(self.store.make, name, settings, fill), partial(self._on_stream_made, name, done=done))
 
+    def make_missing(self, names: Iterable[str]) -> None:
+        """Create the streams of a new configuration that do not exist."""
+        for name in names:
+            if name not in self._streams and name not in self._making and name not in self.unusable:
+                self._making[name] = []
+                self.work(partial(self.store.make, name), partial(self._on_stream_made, name, done=self._log_problem))
+
+    def _log_problem(self, problem: ZepsError | None) -> None:
+        if problem is not None:
+            _log.error("a stream of the configuration could not be created: %s", problem)
+
     def take_away(
         self, stream: BrokerStream, reason: str, action: Callable[[], object], done: Done, *, keep: bool
     ) -> None:
