@@ -27,7 +27,7 @@ from zambezi.cli.terminal import Console, say
 from zambezi.wire.text import printable
 from zambezi.zre.errors import NodeStopped, ZreError
 from zambezi.zre.events import Enter, Evasive, Event, Exit, Join, Leave, Shout, Silent, Whisper
-from zambezi.zre.node import PeerInfo
+from zambezi.zre.peer_info import PeerInfo
 from zambezi.zre.simulation import Plan, Progress, Report, simulate
 from zambezi.zre.sync import Node
 

@@ -37,8 +37,9 @@ from zambezi.zre.events import Event, Join, Shout
 from zambezi.zre.face import NodeArguments, frames_of
 from zambezi.zre.log import SERVICE, Record
 from zambezi.zre.logservice import LogShell
-from zambezi.zre.node import NodeShell, PeerInfo
+from zambezi.zre.node import NodeShell
 from zambezi.zre.options import NodeOptions
+from zambezi.zre.peer_info import PeerInfo
 
 __all__ = ["Join", "LogService", "MemoryNetwork", "Node", "Shout"]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
@@ -21,7 +20,6 @@ from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor, Timer
 from zambezi.zmtp.transport import Transport
 from zambezi.zre import bounds, log, outputs
-from zambezi.zre import peer as engine_peer
 from zambezi.zre.bell import Bell
 from zambezi.zre.contact import endpoint_of, key_of, with_key
 from zambezi.zre.counters import Refusals
@@ -32,6 +30,7 @@ from zambezi.zre.farewell import Farewell
 from zambezi.zre.hub import Hub
 from zambezi.zre.mailbox import Dealers
 from zambezi.zre.options import SMALL, NodeOptions
+from zambezi.zre.peer_info import PeerInfo, info_of
 from zambezi.zre.reach import Reach
 from zambezi.zre.reporter import Reporter
 from zambezi.zre.security import NodeSecurity
@@ -44,17 +43,6 @@ from zambezi.zre.whereabouts import Whereabouts
 
 _log: Final = logging.getLogger("zambezi.zre")
 _HEADING: Final = 512  # bytes of a WHISPER or SHOUT before its content, with the name of a group, and of encryption
-
-
-@dataclass(frozen=True, slots=True)
-class PeerInfo:
-    """A peer of a node."""
-
-    uuid: UUID
-    name: str
-    endpoint: str
-    headers: Mapping[str, str]
-    groups: frozenset[str]
 
 
 class NodeShell:
@@ -398,12 +386,12 @@ class NodeShell:
     @property
     def peers(self) -> list[PeerInfo]:
         """All peers that are ready now."""
-        return [_info(peer) for peer in self.engine.peers.values() if peer.ready]
+        return [info_of(peer) for peer in self.engine.peers.values() if peer.ready]
 
     def peer(self, uuid: UUID) -> PeerInfo | None:
         """Return a peer that is ready now; None if it is not."""
         peer = self.engine.peers.get(uuid.bytes)
-        return _info(peer) if peer is not None and peer.ready else None
+        return info_of(peer) if peer is not None and peer.ready else None
 
     @property
     def unsent(self) -> list[UUID]:
@@ -595,7 +583,3 @@ class NodeShell:
             *([("tuples", len(self._hub.tuples), bounds.TUPLES)] if self._hub is not None else []),
             ("octets, to a peer", transport.longest_queue, transport.send_bytes),
         ]
-
-
-def _info(peer: engine_peer.Peer) -> PeerInfo:
-    return PeerInfo(peer.uuid, peer.name, endpoint_of(peer.endpoint), dict(peer.headers), frozenset(peer.groups))
