@@ -851,7 +851,7 @@ def test_the_endpoint_of_a_draft_peer_is_its_address_and_its_mailbox() -> None:
 def test_a_service_is_announced_by_a_header_in_hello(dialect: str) -> None:
     mesh = Mesh()
     ann, bob = mesh.add(1, dialect=dialect), mesh.add(2)
-    ann.engine.announce("X-CLOCK", "tcp://10.0.0.1:50100", mesh.now)
+    ann.engine.set_header("X-CLOCK", "tcp://10.0.0.1:50100", mesh.now)
     mesh.settle()
     (entered,) = bob.told(events.Enter)
     assert isinstance(entered, events.Enter)
@@ -863,8 +863,8 @@ def test_peers_can_look_up_who_offers_a_service() -> None:
     mesh = Mesh()
     ann, bob, cid = (mesh.add(number) for number in (1, 2, 3))
     mesh.settle()
-    ann.engine.announce("X-CLOCK", "tcp://10.0.0.1:50100", mesh.now)
-    bob.engine.announce("X-CLOCK", "tcp://10.0.0.2:50100", mesh.now)
+    ann.engine.set_header("X-CLOCK", "tcp://10.0.0.1:50100", mesh.now)
+    bob.engine.set_header("X-CLOCK", "tcp://10.0.0.2:50100", mesh.now)
     for one in (ann, bob):
         mesh.pump(one)
     mesh.settle()

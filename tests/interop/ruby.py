@@ -11,7 +11,7 @@ from zambezi.zmtp import KeyPair, z85
 
 SERVER, DAEMON, CLIENT, STRANGER = (KeyPair.generate() for _ in range(4))
 # About a hundred bytes: a name, a process and the description of a Ruby thread.
-IDENTITY = b"mcollectived-node%d-21840-#<Thread:0x000055d0c1f0a1b8@/usr/lib/ruby/mcollective/runner.rb:%d run>"
+IDENTITY = b"node%d 21840 #<Thread:0x000055d0c1f0a1b8 /usr/lib/ruby/vendor_ruby/mcollective/runner.rb:%d run>"
 BODY = b"\x04\bo:\x12PSKPlugin\x00\xff" + bytes(range(256))  # like Ruby's Marshal: any bytes
 
 
@@ -21,7 +21,7 @@ class RubyConnector:
     def __init__(
         self, theirs: Theirs, endpoint: str, number: int = 3, keys: KeyPair | None = None, **more: int
     ) -> None:
-        options: dict[str, int | bytes] = {"identity": IDENTITY % (number, number), **more}
+        options: dict[str, int | bytes] = {"identity": IDENTITY % (number, more.pop("thread", number)), **more}
         if keys is not None:
             options |= {
                 "curve_serverkey": z85.encode(SERVER.public).encode(),

@@ -6,7 +6,8 @@ from zambezi.mcollective.archive import Archive
 from zambezi.mcollective.bounds import Bounds
 from zambezi.mcollective.events import ClientEvent
 from zambezi.mcollective.middleware_engine import Engine
-from zambezi.mcollective.outputs import Deliver, Drop, Happened, Send
+from zambezi.mcollective.outputs import Deliver, Drop, Happened, Play, Send
+from zambezi.mcollective.register import Store
 from zambezi.mcollective.rules import Rules
 from zambezi.zmtp.frames import parts_of
 
@@ -53,10 +54,15 @@ class Stage:
     """An engine, its clients, and a clock that stands still until `pass_time`."""
 
     def __init__(
-        self, *, rules: Rules | None = None, archive: Archive | None = None, bounds: Bounds | None = None
+        self,
+        *,
+        rules: Rules | None = None,
+        archive: Archive | None = None,
+        bounds: Bounds | None = None,
+        store: Store | None = None,
     ) -> None:
         self.archive = archive
-        self.engine = Engine(rules=rules, archive=archive, bounds=bounds)
+        self.engine = Engine(rules=rules, archive=archive, bounds=bounds, store=store)
         self.engine.on_answer = self.pump
         self.now = 1000.0
         self.events: list[ClientEvent] = []
@@ -79,6 +85,9 @@ class Stage:
                     output.session.said = self.now
                 elif isinstance(output, Deliver):
                     self._deliver(output)
+                elif isinstance(output, Play):
+                    while output.session.replays:
+                        self.engine.feed(output.session, 1 << 20)
                 elif isinstance(output, Drop):
                     client = output.session.connection
                     assert isinstance(client, Client)
@@ -100,6 +109,7 @@ class Stage:
                 client.heard.append(self.engine.caught_up(session))
             client.heard += map(parts_of, output.shared.messages)
             session.said = self.now
+            self.engine.register.advance(session)
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, and the engine's timers fire when they are due."""

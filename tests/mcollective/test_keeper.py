@@ -85,6 +85,14 @@ class Broken:
     ) -> int:
         raise ArchiveError("the disk is full")
 
+    @property
+    def first(self) -> int:
+        return 3
+
+    @property
+    def last(self) -> int:
+        return 7
+
     def replay(self, topics: Collection[bytes], since: Since) -> Iterator[Kept | None]:
         yield from self.kept
         raise ArchiveError("the disk is gone")
@@ -101,6 +109,12 @@ def test_a_replay_that_fails_ends_with_its_problem() -> None:
     keeps = Keeper(Broken(), Counters())
     replay = keeps.replay([b"kept"], b"0")
     assert keeps.read(replaying(replay), 1000) == ([], [(replay, "the disk is gone")])
+
+
+def test_the_nearest_sequence_that_can_be_replayed() -> None:
+    keeps = Keeper(Broken(), Counters())
+    assert [keeps.nearest(since) for since in (0, 1, 2, 5, 7, 8)] == [2, 2, 2, 5, 7, 7]
+    assert (keeps.last, Keeper(None, Counters()).last) == (7, 0)
 
 
 def test_a_step_ends_after_long_stretches_without_a_message() -> None:

@@ -57,6 +57,13 @@ def test_logs_of_a_mesh(spark: SparkSession) -> None:
     assert time == when * 1000
 
 
+def test_times_that_no_calendar_has_are_null(spark: SparkSession) -> None:
+    times = (0, 253_402_300_799_999, 253_402_300_800_000, 1 << 62, (1 << 64) - 1)
+    logs = [Log(Level.INFO, What.JOIN, 1, 0, time, "x").encode()[0] for time in times]
+    found = zrelog(messages(spark, logs)).orderBy("sequence").selectExpr("unix_millis(time)", "text").collect()
+    assert [tuple(row) for row in found] == [(0, "x"), (253_402_300_799_999, "x"), *[(None, "x")] * 3]
+
+
 def test_requests_of_a_fleet(spark: SparkSession) -> None:
     body = fleet_body(b"ann", b"MESSAGE", b"TOPIC", b"jobs", b"X-REPLY-TO", b"reply ann", b"", b"paint")
     frame = mcollective(messages(spark, [body, b"none", None]))

@@ -155,8 +155,8 @@ def test_a_node_tells_no_more_than_others_accept() -> None:
     with pytest.raises(ZreError, match="at most 1000 groups, not 1001"):
         ours.join("more")
     with pytest.raises(ZreError, match="at most 256 headers, not 257"):
-        ours.announce("more", "tcp://10.0.0.1:1", NOW)
-    ours.announce("header 0", "tcp://10.0.0.1:1", NOW)
+        ours.set_header("more", "tcp://10.0.0.1:1", NOW)
+    ours.set_header("header 0", "tcp://10.0.0.1:1", NOW)
     with pytest.raises(ZreError, match="at most 1000 groups"):
         engine(groups=[*groups, "more"])
     with pytest.raises(ZreError, match="at most 256 headers"):
@@ -164,7 +164,7 @@ def test_a_node_tells_no_more_than_others_accept() -> None:
     with pytest.raises(ZreError, match="HELLO"):
         engine(headers={"X": "x" * bounds.HELLO})
     with pytest.raises(ZreError, match="HELLO"):
-        engine().announce("X", "x" * bounds.HELLO, NOW)
+        engine().set_header("X", "x" * bounds.HELLO, NOW)
 
 
 def test_a_message_above_the_bound_ends_the_connection_before_it_is_read(sim: Simulation) -> None:

@@ -187,7 +187,7 @@ def test_a_session_that_begins_anew_knows_the_leader() -> None:
     members = contesting(mesh, 1, 2, 3)
     mesh.advance(10)
     for member in members:
-        act(mesh, member, "announce", "X-SERVICE", f"tcp://10.0.0.1:{member.number}", mesh.now)
+        act(mesh, member, "set_header", "X-SERVICE", f"tcp://10.0.0.1:{member.number}", mesh.now)
         mesh.advance(10)
     assert agreed(*members) == {1}
 

@@ -124,7 +124,7 @@ def test_a_node_without_a_name_is_named_after_its_uuid() -> None:
 @pytest.mark.parametrize("name", ["x" * 256, "é" * 128])
 def test_a_name_that_is_too_long_is_refused_before_anything_changes(name: str) -> None:
     ours = met()
-    for ask in (lambda: ours.join(name), lambda: ours.announce(name, "tcp://10.0.0.1:1", NOW)):
+    for ask in (lambda: ours.join(name), lambda: ours.set_header(name, "tcp://10.0.0.1:1", NOW)):
         with pytest.raises((ZreError, WireError)):
             ask()
     with pytest.raises((ZreError, WireError)):
@@ -310,8 +310,8 @@ def test_a_lost_hello_is_sent_again(both: bool) -> None:
 
 def test_both_sides_can_begin_a_new_session_at_once() -> None:
     mesh, ann, bob = pair()
-    ann.engine.announce("X-A", "tcp://10.0.0.1:1", mesh.now)
-    bob.engine.announce("X-B", "tcp://10.0.0.2:2", mesh.now)
+    ann.engine.set_header("X-A", "tcp://10.0.0.1:1", mesh.now)
+    bob.engine.set_header("X-B", "tcp://10.0.0.2:2", mesh.now)
     mesh.pump(ann)
     mesh.pump(bob)
     mesh.settle()
@@ -332,7 +332,7 @@ def test_a_service_that_is_announced_late_causes_one_new_session() -> None:
     mesh, ann, bob = pair(groups=["CHAT"])
     cid = mesh.add(3, dialect="draft")
     mesh.advance(2)
-    ann.engine.announce("X-A", "tcp://10.0.0.1:1", mesh.now)
+    ann.engine.set_header("X-A", "tcp://10.0.0.1:1", mesh.now)
     mesh.pump(ann)
     mesh.settle()
     for one in (bob, cid):
@@ -341,7 +341,7 @@ def test_a_service_that_is_announced_late_causes_one_new_session() -> None:
         assert len(one.told(events.Exit)) == 1
     assert len(ann.told(events.Exit)) == 0  # it began the new session itself, and the others only answered
     agree(mesh)
-    ann.engine.announce("X-A", "tcp://10.0.0.1:1", mesh.now)
+    ann.engine.set_header("X-A", "tcp://10.0.0.1:1", mesh.now)
     assert ann.engine.take() == []  # nothing new
     mesh.advance(30)
     assert len(ann.told(events.Enter)) == 2
@@ -349,7 +349,7 @@ def test_a_service_that_is_announced_late_causes_one_new_session() -> None:
 
 def test_a_greeting_that_was_announced_but_lost_heals() -> None:
     mesh, ann, bob = pair()
-    ann.engine.announce("X-A", "tcp://10.0.0.1:1", mesh.now)
+    ann.engine.set_header("X-A", "tcp://10.0.0.1:1", mesh.now)
     mesh.pump(ann)
     lose(ann, bob)
     whisper(mesh, ann, bob, b"x")
@@ -361,7 +361,7 @@ def test_a_greeting_that_was_announced_but_lost_heals() -> None:
 def test_two_greetings_in_a_row_have_two_answers() -> None:
     mesh, ann, bob = pair()
     for port in (1, 2):
-        ann.engine.announce("X-A", f"tcp://10.0.0.1:{port}", mesh.now)
+        ann.engine.set_header("X-A", f"tcp://10.0.0.1:{port}", mesh.now)
         mesh.pump(ann)
     for _ in range(2):  # each greeting, then its answer
         mesh.deliver(ann.connections[bob.uuid.bytes])
@@ -851,7 +851,7 @@ def test_changes_before_a_seed_has_answered_reach_the_seed() -> None:
     assert hub.ready == {ann.uuid: {"B"}}
     assert hub.engine.counters.status_mismatches == hub.engine.counters.gaps == 0
     cid = seeded(mesh, 3, [hub.endpoint])
-    cid.engine.announce("X-C", "tcp://10.0.0.3:1", mesh.now)
+    cid.engine.set_header("X-C", "tcp://10.0.0.3:1", mesh.now)
     mesh.pump(cid)
     mesh.settle()
     agree(mesh)
@@ -1144,7 +1144,7 @@ def act_in(mesh: Mesh, member: Member, what: str, chance: random.Random) -> None
     elif what == "shout":
         member.engine.shout(group, (b"x",))
     elif what == "announce":
-        member.engine.announce("X-" + group, f"tcp://10.0.0.1:{chance.randrange(100)}", mesh.now)
+        member.engine.set_header("X-" + group, f"tcp://10.0.0.1:{chance.randrange(100)}", mesh.now)
     elif what == "whisper" and peer:
         member.engine.whisper(peer, (b"x",))
     elif what == "full" and peer:

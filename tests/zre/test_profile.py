@@ -59,13 +59,13 @@ def test_hello_is_made_once_until_something_changes() -> None:
     for change in (
         lambda: ann.join("B"),
         lambda: ann.leave("B"),
-        lambda: ann.announce("S", "tcp://10.0.0.1:1"),
+        lambda: ann.set_header("S", "tcp://10.0.0.1:1"),
         ann.moved,
     ):
         before = ann.hello(MAILBOX, STABLE, {})
         change()
         assert ann.hello(MAILBOX, STABLE, {}) is not before
-    assert not ann.announce("S", "tcp://10.0.0.1:1")
+    assert not ann.set_header("S", "tcp://10.0.0.1:1")
     extra = ann.hello("tcp://10.0.0.2:1", STABLE, {"Y": "2"})
     assert extra == Hello(1, "tcp://10.0.0.2:1", ["A"], 3, "ann", {**ann.headers, "Y": "2", ELECTIONS: ""}).encode()
 
@@ -75,7 +75,7 @@ def test_a_name_that_no_message_can_carry_is_refused_and_changes_nothing(name: s
     ann = profile()
     for ask in (
         lambda: ann.join(name),
-        lambda: ann.announce(name, "tcp://10.0.0.1:1"),
+        lambda: ann.set_header(name, "tcp://10.0.0.1:1"),
         lambda: Profile(UUID_, name, {}, []),
         lambda: Profile(UUID_, "", {name: "x"}, []),
         lambda: Profile(UUID_, "", {}, [name]),

@@ -12,6 +12,7 @@ from zambezi.zre.outputs import Adopt, Connect, Disconnect
 from zambezi.zre.peer import Peer
 from zambezi.zre.peers import Peers
 from zambezi.zre.rendezvous import Rendezvous
+from zambezi.zre.timing import Timing
 
 US = bytes(16)
 ANN, BOB = UUID(int=1), UUID(int=2)
@@ -33,7 +34,7 @@ class Stage:
             self.peers,
             self.out,
             asks=asks,
-            period=30.0,
+            timing=Timing(),
             greet=lambda peer, _: self.greeted.append(peer.key),
             locate=lambda _, endpoint: endpoint if endpoint.startswith("tcp://") else "",
             discover=lambda uuid, _, __: self.discovered.append(uuid),

@@ -49,6 +49,14 @@ class Archive(Protocol):
         `ArchiveError` if the archive does not accept them: then no subscriber gets them.
         """
 
+    @property
+    def last(self) -> int:
+        """The sequence of the last stored message; 0 if there was none."""
+
+    @property
+    def first(self) -> int:
+        """The sequence of the first message that is still stored, or of the next one."""
+
     def replay(self, topics: Collection[bytes], since: Since) -> Iterator[Kept | None]:
         """Return an iterator of the messages of topics, in order, up to the last one that exists when it ends.
 
@@ -113,6 +121,14 @@ class MemoryArchive:
         if stored is not None:
             stored("")
         return first
+
+    @property
+    def last(self) -> int:
+        return self._next - 1
+
+    @property
+    def first(self) -> int:
+        return self._kept[0].sequence if self._kept else self._next
 
     def replay(self, topics: Collection[bytes], since: Since) -> Iterator[Kept | None]:
         first = self._kept[0].sequence if self._kept else self._next

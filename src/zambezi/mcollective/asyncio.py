@@ -22,6 +22,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Final, Unpack
 from uuid import uuid4
 
@@ -58,9 +59,9 @@ NO_ANSWER: Final = "no answer came"
 class Middleware(BaseSocket):
     """A middleware for MCollective's clients: those in Ruby, and our own.
 
-    `rules` decide which users can PUT and SUB to which topics; `archive` keeps the messages of some topics. Of the
-    options of all sockets, `security` and `authenticator` decide which clients can connect, and `send_bound` how many
-    bytes can wait for a slow subscriber.
+    `rules` decide which users can PUT and SUB to which topics; `archive` keeps the messages of some topics; `sessions`
+    is a directory that keeps sessions, so that they survive a restart. Of the options of all sockets, `security` and
+    `authenticator` decide which clients can connect, and `send_bound` how many bytes can wait for a slow subscriber.
     """
 
     _shell: MiddlewareShell
@@ -71,12 +72,18 @@ class Middleware(BaseSocket):
         rules: Rules | Iterable[Rule | Mapping[str, object]] | None = None,
         archive: Archive | None = None,
         bounds: Bounds | None = None,
+        sessions: str | os.PathLike[str] | None = None,
         linger: float | None = DEFAULT_LINGER,
         **options: Unpack[SocketArguments],
     ) -> None:
         waiter = Waiter()
         shell = MiddlewareShell(
-            waiter.reactor, middleware_options(options), rules=rules_of(rules), archive=archive, bounds=bounds
+            waiter.reactor,
+            middleware_options(options),
+            rules=rules_of(rules),
+            archive=archive,
+            bounds=bounds,
+            sessions=Path(sessions) if sessions is not None else None,
         )
         super().__init__(waiter, shell, linger)
 

@@ -18,6 +18,7 @@ class Bounds:
     topic_bytes: int = 4096
     held_bytes: int = 1024 * 1024  # of messages that wait for a client's pending answer
     reading_time: float = 5.0  # seconds in which a client must read half of a full queue, before it misses messages
+    register_bytes: int = 16 * 1024 * 1024  # of the sessions that outlive their connection, see `register`
     reserve_bytes: int = 64 * 1024 * 1024  # of messages above the bounds of all full queues, see `pressure`
     patience: float = 60.0  # seconds (or three TTLs, if longer) until the connection of a forgotten client is closed
 
@@ -37,6 +38,7 @@ class Counters(transport.Counters):
     over_quota: int = 0  # SUBs above a bound of topics
     absent: int = 0  # commands of clients that must CONNECT again
     ignored: int = 0  # OK and ERROR from clients, which are not answered
+    resumed: int = 0  # sessions that went on after a lost connection, or a restart of the middleware
     expired: int = 0  # clients that were silent for longer than their TTL
     kept: int = 0  # PUTs that went to the archive,
     lost: int = 0  # PUTs that it did not accept,

@@ -28,8 +28,19 @@ class ClientConnected(ClientEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class ClientReturned(ClientEvent):
+    """A client has come back after a lost connection, or a restart of the middleware, and its session goes on."""
+
+    ttl: float
+    topics: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClientGone(ClientEvent):
-    """A client's session has ended: it disconnected, was silent for too long, or lost its connection."""
+    """A client's session has ended: it disconnected, was silent for too long, or lost its connection.
+
+    If it lost its connection, and comes back before its TTL is over, the session goes on.
+    """
 
     reason: str
 

@@ -32,6 +32,16 @@ class Keeper:
         """Return whether a topic is kept."""
         return self._archive is not None and self._archive.keeps(topic)
 
+    @property
+    def last(self) -> int:
+        """The sequence of the last stored message; 0 if there was none, or there is no archive."""
+        return self._archive.last if self._archive is not None else 0
+
+    def nearest(self, since: int) -> int:
+        """Return the sequence nearest to `since` from which a replay is possible."""
+        assert self._archive is not None
+        return max(self._archive.first - 1, min(since, self._archive.last))
+
     def keep(
         self, topic: bytes, sender: bytes, run: list[Frames], stored: Callable[[str], object] | None
     ) -> list[Frames]:

@@ -18,16 +18,19 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
+from zambezi.mcollective import messages
 from zambezi.mcollective.archive import Archive
 from zambezi.mcollective.bounds import Bounds
 from zambezi.mcollective.events import CaughtUp, ClientGone, CommandDenied, SlowSubscriber
 from zambezi.mcollective.messages import NOOP
 from zambezi.mcollective.middleware_engine import Engine
 from zambezi.mcollective.missed import MissedLog
-from zambezi.mcollective.outputs import Deliver, Drop, Happened, Send
+from zambezi.mcollective.outputs import Deliver, Drop, Happened, Play, Send
 from zambezi.mcollective.pressure import Pressure
+from zambezi.mcollective.register_file import RegisterFile
 from zambezi.mcollective.rules import Rules
 from zambezi.mcollective.session import Session
 from zambezi.wire.text import quoted
@@ -45,6 +48,7 @@ from zambezi.zmtp.transport import CHANCE, Transport
 
 _log: Final = logging.getLogger("zambezi.mcollective")
 _REPLAY: Final = 256 * 1024  # bytes of the archive that go out in one step
+_UPKEEP: Final = 2.0  # seconds
 PENDING: Final = 1000  # answers of one client that wait for the archive
 
 DEFAULT_LIMITS: Final = Limits(frame=1 << 24, message=1 << 24)
@@ -65,8 +69,10 @@ class MiddlewareShell:
         rules: Rules | None = None,
         archive: Archive | None = None,
         bounds: Bounds | None = None,
+        sessions: Path | None = None,
     ) -> None:
-        self.engine = Engine(rules=rules, archive=archive, bounds=bounds)
+        self._file = RegisterFile(sessions) if sessions is not None else None
+        self.engine = Engine(rules=rules, archive=archive, bounds=bounds, store=self._file)
         self.engine.on_answer = self._pump
         # A client that comes back takes its identity over from its old connection. An identity is only a claim, so it
         # belongs to the user that claims it: another user can have the same one, and takes over nothing.
@@ -95,6 +101,28 @@ class MiddlewareShell:
         self._departures = RefusalLog(reactor, partial(_log.info, "%s"))
         self._pumping = False
         self._warned = False
+        self._upkeep = Alarm(reactor, self._keep_up)
+        self._open_register()
+
+    def _open_register(self) -> None:
+        """Read the sessions that were there before this process was started."""
+        now = self._reactor.time()
+        if self._file is not None:
+            register = self.engine.register
+            register.restore(self._file.open(now))
+            self._file.rewrite(register.records.values())
+        self._upkeep.set(now + _UPKEEP)
+
+    def _keep_up(self) -> None:
+        """Forget absent clients, and note on the disk that we are alive."""
+        now = self._reactor.time()
+        self.engine.register.expire(now)
+        if self._file is not None:
+            self._file.flush()
+            self._file.touch()
+            if self._file.bloated:
+                self._file.rewrite(self.engine.register.records.values())
+        self._upkeep.set(now + _UPKEEP)
 
     @property
     def readable(self) -> bool:
@@ -130,7 +158,9 @@ class MiddlewareShell:
     def attached(self, peer: Peer) -> None:
         self._identities.add(peer)
         now = self._reactor.time()
-        self._sessions[peer] = self.engine.opened(peer, peer.identity, peer.user, peer.address, now)
+        session = self._sessions[peer] = self.engine.opened(peer, peer.identity, peer.user, peer.address, now)
+        if session.returning is not None:
+            self._arm()
 
     def received(self, peer: Peer, batch: Batch) -> None:
         session = self._sessions.get(peer)
@@ -159,6 +189,13 @@ class MiddlewareShell:
             self._reactor.call_soon(self._pump)
         if session.replays:
             self._reactor.call_soon(self._replay, peer)
+        elif session.record is not None and session.sequence > session.record.position:
+            self._advance(peer, session)
+
+    def _advance(self, peer: Peer, session: Session) -> None:
+        """Note the position of a client in the kept topics, if all its messages have left this process."""
+        if peer.drained and not session.pending:
+            self.engine.register.advance(session)
 
     def lost(self, peer: Peer, reason: str) -> None:
         self._identities.remove(peer)
@@ -200,12 +237,16 @@ class MiddlewareShell:
                         self._deliver(output, now)
                     elif isinstance(output, Send):
                         self._send(output, now)
+                    elif isinstance(output, Play):
+                        self._reactor.call_soon(self._replay, _peer(output.session))
                     elif isinstance(output, Drop):
                         _peer(output.session).abort(output.reason)
                     else:
                         self._tell(output)
         finally:
             self._pumping = False
+            if self._file is not None:
+                self._file.flush()
             self._arm()
 
     def _send(self, output: Send, now: float) -> None:
@@ -316,13 +357,28 @@ class MiddlewareShell:
                 self._pump()  # sets the alarm again
 
     def close(self, linger: float | None) -> None:
-        """Begin to close, with `linger` seconds for queued messages."""
+        """Begin to close, with `linger` seconds for queued messages.
+
+        Every client with a TTL gets a last NOOP: so it waits for a whole TTL, and a restart has so much time.
+        """
+        if self.transport.closing:
+            return
+        for peer, session in self._sessions.items():
+            if session.ttl is not None and not session.pending and peer.queued < self.transport.send_bytes:
+                peer.send(messages.noop(session.delimited))
         self._alarm.end()
         self._relief.end()
+        self._upkeep.end()
         self._missed.close()
         self._warnings.close()
         self._departures.close()
+        self.transport.on_closed = partial(self._close_file, self.transport.on_closed)
         self.transport.close(linger)
+
+    def _close_file(self, closed: Callable[[], object]) -> None:
+        if self._file is not None:
+            self._file.close()
+        closed()
 
 
 def _peer(session: Session) -> Peer:

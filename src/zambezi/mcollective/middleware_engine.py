@@ -24,6 +24,7 @@ from typing import Final
 from zambezi.mcollective import messages
 from zambezi.mcollective.archive import Archive
 from zambezi.mcollective.bounds import Bounds, Counters
+from zambezi.mcollective.comeback import Comeback
 from zambezi.mcollective.errors import ArchiveError, Malformed
 from zambezi.mcollective.events import CaughtUp, ClientConnected, ClientEvent, ClientGone, CommandDenied, SlowSubscriber
 from zambezi.mcollective.keeper import Keeper
@@ -50,6 +51,7 @@ from zambezi.mcollective.messages import (
 )
 from zambezi.mcollective.outbox import Outbox
 from zambezi.mcollective.outputs import Deliver, Drop, Happened, Output, Send
+from zambezi.mcollective.register import Register, Store
 from zambezi.mcollective.report import Reporter, TopicReport, report
 from zambezi.mcollective.rules import Deed, Rules
 from zambezi.mcollective.run import Run
@@ -80,7 +82,12 @@ class Engine:
     """A middleware without its sockets. `opened` makes a session for each client, and `closed` ends it."""
 
     def __init__(
-        self, *, rules: Rules | None = None, archive: Archive | None = None, bounds: Bounds | None = None
+        self,
+        *,
+        rules: Rules | None = None,
+        archive: Archive | None = None,
+        bounds: Bounds | None = None,
+        store: Store | None = None,
     ) -> None:
         self.rules = rules if rules is not None else Rules()
         self.bounds = bounds if bounds is not None else Bounds()
@@ -94,6 +101,8 @@ class Engine:
         self._keeper = Keeper(archive, self.counters)
         self._topics = Topics(self.bounds, self._keeper.keeps)
         self.topics = self._topics.by_name
+        self.register = Register(self.bounds, store)
+        self._comeback = Comeback(self.register, self._topics, self._keeper, self.outbox, self.counters)
         self._run: Run | None = None
         self._reporter = Reporter()
         self._handlers: Mapping[bytes, Callable[[Session, Command, float], None]] = {
@@ -115,6 +124,9 @@ class Engine:
         """Return the session of a new client."""
         session = Session(connection, identity, user, address, now)
         self.sessions[session] = None
+        due = self._comeback.opened(session, now)
+        if due is not None:
+            self._schedule(session, due)
         return session
 
     def closed(self, session: Session, reason: str) -> None:
@@ -124,6 +136,7 @@ class Engine:
             del self.sessions[session]
             if session.present and (session.state is State.CONNECTED or session.topics or session.replays):
                 self._tell(session, ClientGone("", session.identity, session.user, reason))
+            self.register.lose(session)
             self._clear(session)
             session.present = False
             self.outbox.forget(session)
@@ -177,6 +190,8 @@ class Engine:
                 self.counters.ignored += 1
                 return
             messages.check(command, "client")
+            if session.returning is not None and command.verb not in (CONNECT, DISCONNECT):
+                self._resume(session, now)
             if not session.present and command.verb not in (CONNECT, DISCONNECT):
                 raise _Absent(_why_absent(session), command.id)
             self._handlers[command.verb](session, command, now)
@@ -212,6 +227,12 @@ class Engine:
                 f"VERSION {quoted(version)} is not supported; use 0.1, 0.2 or 0.3 (they do not differ)", command.id
             )
         ttl = _read_ttl(command)
+        if session.state is not State.CONNECTED:
+            self._comeback.connected(session, now)
+        if ttl is not None:
+            self.register.begin(session, ttl)
+        else:
+            self.register.end(session)
         session.state = State.CONNECTED
         session.present = True
         session.ttl = ttl
@@ -228,6 +249,8 @@ class Engine:
         if session.state is not State.NEW:
             session.state = State.ENDED
             session.present = False
+        session.returning = session.heritage = None
+        self.register.leave_to_heir(session, now)
         self._clear(session)
         self._confirm(session, command)
 
@@ -251,12 +274,18 @@ class Engine:
             except (Malformed, ArchiveError) as error:
                 raise Malformed(str(error), command.id) from error
         self._end_run()
+        missed = self._comeback.missed(session, names) if replay is None and session.heritage is not None else {}
         for name in names:
             if replay is not None:
                 self._topics.leave(session, name)
                 self._topics.join_after(session, name, replay)
-            elif name not in session.replaying:
+            elif name not in session.replaying and name not in missed:
                 self._topics.join(session, name)
+        if missed:
+            self._comeback.catch_up(session, missed)
+        if session.record is not None:
+            last = self._keeper.last
+            self.register.subscribed(session, {name: missed.get(name, last) for name in names})
         self._confirm(session, command)
 
     def _unsub(self, session: Session, command: Command, now: float) -> None:
@@ -264,6 +293,7 @@ class Engine:
         self._end_run()
         for name in command.positional:
             self._topics.leave(session, name)
+        self.register.unsubscribed(session, command.positional)
         self._confirm(session, command)
 
     def _put(self, session: Session, command: Command, now: float) -> None:
@@ -311,6 +341,7 @@ class Engine:
             lost = [name for name in names if not rules.allow(session.user, "SUB", name)]
             for name in lost:
                 self._topics.leave(session, name)
+            self.register.unsubscribed(session, lost)
             if lost:
                 which = quoted(lost[0]) + (f" and {len(lost) - 1} more" if len(lost) > 1 else "")
                 self._complain(session, f"the rules have changed: you are no longer subscribed to {which}", None)
@@ -340,6 +371,10 @@ class Engine:
             return
         topic.messages += len(found)
         sessions = list(topic.subscribers)
+        if run.kept:
+            last = self._keeper.last
+            for session in sessions:
+                session.sequence = last
         if self._bare:
             bare = [session for session in sessions if not session.delimited]
             sessions = [session for session in sessions if session.delimited]
@@ -398,6 +433,9 @@ class Engine:
 
     def _check_silence(self, session: Session, now: float, late: float) -> None:
         """Forget a client that is silent for too long, or end our own silence. We check `late` seconds too late."""
+        if session.returning is not None:
+            self._resume(session, now)
+            return
         ttl = session.ttl
         if session.state is State.FORGOTTEN:
             due = max(session.heard, session.said) + session.patience
@@ -426,8 +464,16 @@ class Engine:
             self.outbox.add(Send(session, messages.noop(session.delimited)))
         self._schedule(session)
 
+    def _resume(self, session: Session, now: float) -> None:
+        """Go on with the session that a client had before its connection was lost, or we were restarted."""
+        self._comeback.resume(session, self.rules, now)
+        if not session.delimited:
+            self._bare.add(session)
+        self._schedule(session)
+
     def _forget(self, session: Session, ttl: float, now: float) -> None:
         self.counters.expired += 1
+        self.register.end(session)
         session.state = State.FORGOTTEN
         session.present = False
         self._clear(session)
@@ -460,6 +506,8 @@ class Engine:
                 self._topics.leave(session, name)
                 if not problem:
                     self._topics.join(session, name)
+        if ended and not session.replays:
+            session.sequence = self._keeper.last  # it has everything when these messages have gone out
         if found:
             self.outbox.deliver([session], found)
 

@@ -32,6 +32,13 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
+class Play:
+    """Begin to play the archive to a client that has come back: call `feed`."""
+
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """Close the connection of a client."""
 
@@ -47,4 +54,4 @@ class Happened:
     event: ClientEvent
 
 
-Output: TypeAlias = Send | Deliver | Drop | Happened
+Output: TypeAlias = Send | Deliver | Play | Drop | Happened

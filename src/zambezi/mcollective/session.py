@@ -6,10 +6,14 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from zambezi.mcollective.archive import Kept
 from zambezi.mcollective.messages import Frames
 from zambezi.wire.text import as_bytes
+
+if TYPE_CHECKING:
+    from zambezi.mcollective.register import Record
 
 
 class State(Enum):
@@ -56,6 +60,7 @@ class Session:
         "heard",
         "held",
         "held_bytes",
+        "heritage",
         "identity",
         "missed",
         "open",
@@ -63,10 +68,13 @@ class Session:
         "paused",
         "pending",
         "present",
+        "record",
         "replaying",
         "replays",
+        "returning",
         "said",
         "scheduled",
+        "sequence",
         "state",
         "topics",
         "ttl",
@@ -93,6 +101,10 @@ class Session:
         self.replaying: dict[bytes, Replay] = {}  # by topic
         self.paused = False  # whether we do not read from it, because another client must read first
         self.patience = 0.0  # seconds that its connection stays open after it was forgotten
+        self.record: Record | None = None  # in the register
+        self.returning: Record | None = None  # of the session that goes on unless the client says CONNECT
+        self.heritage: Record | None = None  # of its session before, after CONNECT
+        self.sequence = 0  # the last message of a kept topic that was queued for it
         self.pending: deque[PendingAnswer] = deque()
         self.held: list[Frames] = []  # messages that wait for the pending answers
         self.held_bytes = 0

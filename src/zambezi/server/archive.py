@@ -58,6 +58,14 @@ class StreamArchive:
             self._stream.confirm_when_safe(_Stored(stored))
         return last - len(published) + 1
 
+    @property
+    def last(self) -> int:
+        return self._stream.journal.last
+
+    @property
+    def first(self) -> int:
+        return self._stream.journal.first
+
     def replay(self, topics: Collection[bytes], since: Since) -> Iterator[Kept | None]:
         journal = self._stream.journal
         after = journal.before(microseconds_of(since)) if isinstance(since, datetime) else since or journal.first - 1

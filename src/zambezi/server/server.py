@@ -45,6 +45,7 @@ SERVICES: Final = ("zeps", "mcollective", "zre", "log", "console")
 HEADERS: Final = {"zeps": "X-ZEPS", "mcollective": "X-MCOLLECTIVE"}
 GROUPS: Final = "X-ZEPS-MULTICAST"  # the groups of streams: NAME=GROUP, separated by spaces, names quoted as in URLs
 LOCAL: Final = "inproc://zambezi-zeps-{}"
+SESSIONS: Final = ".mcollective-sessions"  # in the data directory; no stream has a directory with a dot
 FEW_DESCRIPTORS: Final = 4096
 
 
@@ -143,6 +144,7 @@ class Server:
                 reading_time=mcollective.reading_time,
                 reserve_bytes=mcollective.max_reserve,
             ),
+            sessions=self._data() / SESSIONS if mcollective.sessions else None,
             send_bound=Bound(octets=mcollective.max_queue),
             security=keys.security if keys else Null(),
             authenticator=keys.authenticator if keys else None,

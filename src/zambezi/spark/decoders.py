@@ -33,6 +33,7 @@ from zambezi.zre.log import Level, What
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+_LAST_MILLIS: Final = 253_402_300_799_999  # the end of the year 9999, in milliseconds since 1970
 _TEXT: Final = 19  # the position of the text in a LOG, counted from 1 as in SQL
 
 
@@ -40,7 +41,7 @@ def zrelog(frame: DataFrame) -> DataFrame:
     """Decode logs of a mesh: replace `body` by level, event, node, peer, time and text.
 
     `node` and `peer` are hashes of UUIDs, 2 bytes in hex as in the routing key; different nodes can have the same hash.
-    `peer` is null if the event has no peer. `time` is from the node's own clock.
+    `peer` is null if the event has no peer. `time` is from the node's own clock; it is null after the year 9999.
     """
     body = _body(frame)
     is_log = (
@@ -51,6 +52,7 @@ def zrelog(frame: DataFrame) -> DataFrame:
     level, event = _name(_number(body, 4, 1), Level), _name(_number(body, 5, 1), What)
     is_log &= level.isNotNull() & event.isNotNull()
     peer = sql.lower(sql.hex(sql.substring(body, 8, 2)))
+    millis = _number(body, 10, 8)
     return _replace_body(
         frame,
         {
@@ -58,7 +60,7 @@ def zrelog(frame: DataFrame) -> DataFrame:
             "event": sql.when(is_log, event),
             "node": sql.when(is_log, sql.lower(sql.hex(sql.substring(body, 6, 2)))),
             "peer": sql.when(is_log & (peer != "0000"), peer),
-            "time": sql.when(is_log, sql.timestamp_millis(_number(body, 10, 8))),
+            "time": sql.when(is_log, sql.timestamp_millis(sql.when(millis <= _LAST_MILLIS, millis))),
             "text": sql.when(is_log, text_of(sql.substring(body, _TEXT, 255))),
         },
     )
@@ -147,8 +149,8 @@ def _column_function(decode: Callable[[Array], Array], kind: str) -> Callable[[C
 
 
 def _number(body: Column, position: int, size: int) -> Column:
-    """Return a big-endian number in a body, at a position counted from 1."""
-    return sql.conv(sql.hex(sql.substring(body, position, size)), 16, 10).cast("long")
+    """Return a big-endian number in a body, at a position counted from 1; null from 2**63 on."""
+    return sql.conv(sql.hex(sql.substring(body, position, size)), 16, 10).try_cast("long")
 
 
 def _name(number: Column, names: type[Level] | type[What]) -> Column:

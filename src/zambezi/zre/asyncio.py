@@ -30,6 +30,7 @@ from uuid import UUID
 from zambezi.zmtp.async_waiter import Waiter
 from zambezi.zmtp.face import Sendable
 from zambezi.zre.counters import Counters
+from zambezi.zre.description import describe
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.errors import NodeStopped
 from zambezi.zre.events import Event, Join, Shout
@@ -114,6 +115,24 @@ class Node:
         """All peers that are in the mesh now."""
         return self._waiter.call(lambda: self._shell.peers)
 
+    def peer(self, uuid: UUID) -> PeerInfo | None:
+        """Return a peer: its name, endpoint, headers and groups; None if it is not in the mesh now."""
+        return self._waiter.call(self._shell.peer, uuid)
+
+    def peers_in(self, group: str) -> list[PeerInfo]:
+        """Return the peers that are in a group."""
+        return [peer for peer in self.peers if group in peer.groups]
+
+    @property
+    def peer_groups(self) -> frozenset[str]:
+        """All groups that peers are in."""
+        return frozenset(group for peer in self.peers for group in peer.groups)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of this node."""
+        return self._waiter.call(dict, self._shell.engine.profile.headers)
+
     @property
     def groups(self) -> frozenset[str]:
         """The groups that this node is in."""
@@ -152,12 +171,12 @@ class Node:
         """Leave a group, and tell all peers."""
         self._waiter.call(self._shell.leave, group)
 
-    async def whisper(self, peer: UUID, data: Sendable) -> None:
+    async def whisper(self, peer: UUID, data: Sendable | str) -> None:
         """Send a message to one peer: one frame as `bytes`, or several. Raise `NoSuchPeer` if it is gone."""
         self._waiter.call(self._shell.whisper, peer, frames_of(data))
         await self._breathe()
 
-    async def shout(self, group: str, data: Sendable) -> int:
+    async def shout(self, group: str, data: Sendable | str) -> int:
         """Send a message to all peers in a group; return the number of these peers."""
         count = self._waiter.call(self._shell.shout, group, frames_of(data))
         await self._breathe()
@@ -170,7 +189,43 @@ class Node:
 
     async def announce(self, service: str, endpoint: str) -> None:
         """Offer a service, such as `X-NAME`, at an endpoint. Peers that know this node already are greeted again."""
-        self._waiter.call(self._shell.announce, service, endpoint)
+        await self.set_header(service, endpoint)
+
+    # Changes at run time
+
+    async def set_name(self, name: str) -> None:
+        """Change the name of this node. Peers that know it already are greeted again."""
+        self._waiter.call(self._shell.change, self._shell.engine.set_name, name)
+
+    async def set_header(self, name: str, value: str | None) -> None:
+        """Set a header, or remove it with None. Peers that know this node already are greeted again."""
+        self._waiter.call(self._shell.change, self._shell.engine.set_header, name, value)
+
+    async def set_timeouts(
+        self, *, interval: float | None = None, evasive: float | None = None, expired: float | None = None
+    ) -> None:
+        """Change the times, in seconds, that are given; they have the meaning of the options."""
+        self._waiter.call(self._shell.set_timing, interval, evasive, expired)
+
+    async def add_seed(self, endpoint: str) -> None:
+        """Add a seed: meet the node with this mailbox, and the peers that it tells of."""
+        self._waiter.call(self._shell.add_seed, endpoint)
+
+    async def require_peer(self, uuid: UUID, endpoint: str) -> None:
+        """Meet a node by its UUID and the endpoint of its mailbox; `Enter` comes when it has answered."""
+        self._waiter.call(self._shell.require_peer, uuid, endpoint)
+
+    async def forget(self, uuid: UUID) -> None:
+        """Forget the contact of a node that is gone: do not look for it, and tell nobody of it by gossip."""
+        self._waiter.call(self._shell.forget, uuid)
+
+    def set_trace(self, on: bool) -> None:
+        """Begin or end to write each message and event to the logger `zambezi.zre.trace`."""
+        self._waiter.call(self._shell.set_trace, on)
+
+    def describe(self) -> str:
+        """Return a description of this node, its peers and groups, to print."""
+        return self._waiter.call(lambda: describe(self._shell.engine, self._shell.endpoint))
 
     # Events
 
@@ -183,6 +238,10 @@ class Node:
         if event is None and self._shell.stopping:
             raise NodeStopped("the node is stopped")
         return event
+
+    def fileno(self) -> int:
+        """Return a file descriptor to poll: it is readable while `recv` has an event, and when the node is stopped."""
+        return self._waiter.call(self._shell.fileno)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         try:

@@ -33,6 +33,7 @@ from zambezi.zre.outbox import Outbox
 from zambezi.zre.peer import Peer
 from zambezi.zre.peers import Peers
 from zambezi.zre.seeds import Seeds
+from zambezi.zre.timing import Timing
 
 _TESTS: Final = 1_000  # at a time
 _HELD: Final = 64 * 1024  # bytes of a newcomer's messages that wait, and 64 for each message
@@ -69,7 +70,7 @@ class Claims:
         counters: Counters,
         *,
         encrypted: bool,
-        evasive: float,
+        timing: Timing,
         connects_to_us: Callable[[bytes], bool],
         part: Callable[[Peer, float], None],
     ) -> None:
@@ -80,7 +81,7 @@ class Claims:
         self._out = out
         self._counters = counters
         self._encrypted = encrypted
-        self._evasive = evasive
+        self._timing = timing
         self._connects_to_us = connects_to_us
         self._part = part
 
@@ -141,7 +142,7 @@ class Claims:
     def _gives_way(self, holder: Peer, greets_from_there: bool, now: float) -> bool:
         if holder.ready:
             return greets_from_there and (not holder.near or self._is_lost(holder))
-        return greets_from_there or now - holder.greeted >= self._evasive
+        return greets_from_there or now - holder.greeted >= self._timing.evasive
 
     def _is_lost(self, peer: Peer) -> bool:
         """Return whether the connections to and from a peer were lost, and it has given no sign of life since."""
@@ -151,12 +152,12 @@ class Claims:
 
     def _begin(self, holder: Peer, now: float) -> Claim | None:
         """Begin a test, but not more often than a peer is tested by its silence."""
-        if len(self.tests) >= _TESTS or now - holder.tested < self._evasive * _FIFTH:
+        if len(self.tests) >= _TESTS or now - holder.tested < self._timing.evasive * _FIFTH:
             return None
         holder.tested = now
         if holder.ready:
             self._out.send(holder, holder.dialect.ping(0))
-        return self._add(Claim(holder, (now if holder.ready else holder.greeted) + self._evasive))
+        return self._add(Claim(holder, (now if holder.ready else holder.greeted) + self._timing.evasive))
 
     def _add(self, claim: Claim) -> Claim:
         self.tests[claim.holder.key] = claim
@@ -164,7 +165,7 @@ class Claims:
         return claim
 
     def _shorten(self, claim: Claim, now: float) -> None:
-        claim.deadline = min(claim.deadline, now + self._evasive * _FIFTH)
+        claim.deadline = min(claim.deadline, now + self._timing.evasive * _FIFTH)
         self.deadline = min(self.deadline, claim.deadline)
 
     def connection_lost(self, peer: Peer, now: float) -> None:

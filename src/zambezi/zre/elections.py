@@ -17,17 +17,18 @@ from zambezi.zre.election import Election
 from zambezi.zre.outbox import Outbox
 from zambezi.zre.peer import Peer, Voting
 from zambezi.zre.profile import Profile
+from zambezi.zre.timing import Timing
 
 _DIGITS: Final = 32  # of a UUID in ELECT and LEADER
 
 
 class Elections:
-    """The elections of a node. Each election waits `patience` seconds for votes."""
+    """The elections of a node. Each election waits `evasive` seconds for votes."""
 
     def __init__(
-        self, us: bytes, profile: Profile, peers: Mapping[bytes, Peer], out: Outbox, counters: Counters, patience: float
+        self, us: bytes, profile: Profile, peers: Mapping[bytes, Peer], out: Outbox, counters: Counters, timing: Timing
     ) -> None:
-        self.patience = patience
+        self._timing = timing
         self._us = us
         self._profile = profile
         self._peers = peers
@@ -147,7 +148,7 @@ class Elections:
             def lead(voter: Peer, claimant: bytes) -> None:
                 self._out.send(voter, voter.dialect.leader(0, group, claimant.hex().upper()))
 
-            election = self._elections[group] = Election(self._us, voters, self.patience, elect, lead)
+            election = self._elections[group] = Election(self._us, voters, self._timing.evasive, elect, lead)
         return election
 
     def _tell(self, group: str) -> None:

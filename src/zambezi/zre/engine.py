@@ -47,6 +47,7 @@ from zambezi.zre.peers import Peers
 from zambezi.zre.profile import Profile
 from zambezi.zre.reach import Reach
 from zambezi.zre.reception import Reception
+from zambezi.zre.timing import Timing
 
 
 class Engine:
@@ -87,8 +88,7 @@ class Engine:
     ) -> None:
         if dialect not in DIALECTS:
             raise ZreError(f"dialect must be 'stable' or 'draft', not {dialect!r}")
-        if not 0 < evasive < expired:
-            raise ZreError(f"evasive must be less than expired, but they are {evasive} s and {expired} s")
+        self.timing = timing = Timing(interval, evasive, expired)
         self.uuid = uuid
         self.key = uuid.bytes
         self.port = 0  # of the mailbox
@@ -98,7 +98,7 @@ class Engine:
         self.counters = Counters()
         self.peers = Peers(max_peers, max_strangers)
         self._out = Outbox()
-        self.elections = Elections(self.key, self.profile, self.peers, self._out, self.counters, evasive)
+        self.elections = Elections(self.key, self.profile, self.peers, self._out, self.counters, timing)
         self.meetings = meetings = Meetings(
             self.key,
             self.profile,
@@ -114,8 +114,7 @@ class Engine:
             key_of=key_of,
             encrypted=proves is not None,
             gossip=gossip,
-            evasive=evasive,
-            expired=expired,
+            timing=timing,
         )
         self.agenda = meetings.agenda
         self.rendezvous = meetings.rendezvous
@@ -132,8 +131,7 @@ class Engine:
             encrypted=proves is not None,
             keyed=bool(public_key),
             is_connected=is_connected,
-            interval=interval,
-            evasive=evasive,
+            timing=timing,
             mailbox_at=mailbox_at or endpoint_at,
             meet=meetings.meet_beacon,
             replace=meetings.replace,
@@ -148,17 +146,13 @@ class Engine:
             self.counters,
             source_of=source_of,
             proves=proves,
-            interval=interval,
-            evasive=evasive,
+            timing=timing,
             all_elect=all_elect,
         )
         self.reception = Reception(self.key, self.profile, meetings, greetings, self._out, self.counters)
         self.receive = self.reception.receive
         self._endpoint_for = endpoint_for
         self._encrypted = proves is not None
-        self._interval = interval
-        self._evasive = evasive
-        self._expired = expired
         self._silence_is_normal = False
         self._next_beacon = NEVER
 
@@ -231,7 +225,7 @@ class Engine:
         if now >= self._next_beacon:
             self._out.append(Broadcast(Beacon(self.uuid, self.port, self._public_key).encode()))
             # The rhythm stays the same, but beacons that were missed are not sent later.
-            self._next_beacon = max(self._next_beacon + self._interval, now)
+            self._next_beacon = max(self._next_beacon + self.timing.interval, now)
         self.rendezvous.tick(now)
         self.elections.tick(now)
         for peer in self.agenda.due(now):
@@ -249,16 +243,16 @@ class Engine:
     def _look_at(self, peer: Peer, now: float) -> None:
         """End a peer that has expired, greet it again if it does not answer, or send it a PING."""
         silence = now - peer.heard
-        if silence >= self._expired:
+        if silence >= self.timing.expired:
             self.meetings.expire(peer)
             return
         unanswered = not peer.ready or peer.waiting > 0
-        if unanswered and silence < self._evasive and now - peer.greeted >= self._evasive:
+        if unanswered and silence < self.timing.evasive and now - peer.greeted >= self.timing.evasive:
             if peer.beacon and not peer.ready:
                 # Its address can have changed: its beacons tell the new one.
                 self.peers.move(peer, self._lookout.contact_by_beacon(peer))
             self.meetings.greet_afresh(peer, peer.endpoint, now)
-        if peer.ready and silence >= self._evasive * (peer.evasive + 1):
+        if peer.ready and silence >= self.timing.evasive * (peer.evasive + 1):
             peer.evasive += 1
             self._out.send(peer, peer.dialect.ping(0))  # PING-01
             # A peer without beacons, or whose beacons prove nothing, is silent when it has nothing to say. It is
@@ -308,13 +302,37 @@ class Engine:
             self.elections.leave(group)
         return left
 
-    def announce(self, service: str, endpoint: str, now: float) -> None:
-        """Offer a service. It travels in HELLO, so peers that know us already are greeted again. (EXT-01)"""
-        if self.profile.announce(service, endpoint):
-            for peer in self.meetings.greeted_peers():
-                self.meetings.greet(peer, now)
-            for peer in self.peers.values():
-                self.meetings.schedule(peer, now)
+    def set_name(self, name: str, now: float) -> None:
+        """Change the name of this node, and greet all peers again."""
+        if self.profile.rename(name):
+            self._greet_all(now)
+
+    def set_header(self, key: str, value: str | None, now: float) -> None:
+        """Set a header, such as that of a service, or remove it; and greet all peers again. (EXT-01)"""
+        if self.profile.set_header(key, value):
+            self._greet_all(now)
+
+    def _greet_all(self, now: float) -> None:
+        """Greet the peers again that know us already: HELLO alone has the name and the headers."""
+        for peer in self.meetings.greeted_peers():
+            self.meetings.greet(peer, now)
+        for peer in self.peers.values():
+            self.meetings.schedule(peer, now)
+
+    def set_timing(self, interval: float, evasive: float, expired: float, now: float) -> None:
+        """Change the times of this node, also for the peers that it has."""
+        self.timing.set(interval, evasive, expired)
+        if self._next_beacon != NEVER:
+            self._next_beacon = min(self._next_beacon, now + interval)
+        for peer in self.peers.values():
+            self.meetings.schedule(peer, now)
+
+    def add_seed(self, contact: str, now: float) -> None:
+        """Meet the node at a contact, and from now on the nodes that it tells us of."""
+        self.rendezvous.gossip.asks = True
+        self.profile.moved()  # HELLO asks for gossip now
+        self.rendezvous.start(now)
+        self.rendezvous.add_seed(contact, now)
 
     def services(self, service: str) -> dict[UUID, str]:
         """Return the endpoints of a service, by the peer that offers it. (EXT-02)"""

@@ -46,8 +46,9 @@ class NodeArguments(TypedDict, total=False):
     max_message: int  # bytes of a WHISPER or SHOUT, and 64 for each of its frames
     all_elect: bool  # whether all peers know Zyre's elections: true where there is no Pyre
     log: bool  # whether to report to the log services of the mesh
+    trace: bool  # whether to write each message and event to the logger `zambezi.zre.trace`
 
 
-def frames_of(data: Sendable) -> tuple[bytes, ...]:
-    """Return the frames of a message."""
-    return parts_of(as_message(data))
+def frames_of(data: Sendable | str) -> tuple[bytes, ...]:
+    """Return the frames of a message; text is encoded as UTF-8."""
+    return parts_of(as_message(data.encode() if isinstance(data, str) else data))

@@ -19,6 +19,7 @@ from zambezi.zre.dialect import DRAFT, Dialect, Greeting
 from zambezi.zre.meetings import Meetings
 from zambezi.zre.outbox import Outbox
 from zambezi.zre.peer import Peer, Voting, together
+from zambezi.zre.timing import Timing
 
 # If two nodes answer each other's answers, they stop
 # after so many new sessions in quick succession.
@@ -51,8 +52,7 @@ class Greetings:
         *,
         source_of: Callable[[bytes], str],
         proves: Callable[[bytes], bool] | None,
-        interval: float,
-        evasive: float,
+        timing: Timing,
         all_elect: bool,
     ) -> None:
         self._dialect = dialect
@@ -62,8 +62,7 @@ class Greetings:
         self._counters = counters
         self._source_of = source_of
         self._proves = proves
-        self._interval = interval
-        self._evasive = evasive
+        self._timing = timing
         self._all_elect = all_elect
 
     def receive(self, key: bytes, frames: list[bytes], now: float) -> None:
@@ -107,7 +106,7 @@ class Greetings:
         if not self._peers.has_room_for(peer, cost):
             return _Situation.TOO_MANY
         if peer is not None and peer.ready:
-            answers = peer.waiting and now - peer.greeted < self._evasive
+            answers = peer.waiting and now - peer.greeted < self._timing.evasive
             return _Situation.ANSWER if answers or self._renewals(peer, now) > _RENEWALS else _Situation.RENEWAL
         if self._peers.full:
             return _Situation.TOO_MANY
@@ -115,7 +114,7 @@ class Greetings:
 
     def _renewals(self, peer: Peer, now: float) -> int:
         """Return how often a peer has begun a new session in quick succession, if it begins another one now."""
-        return peer.renewals + 1 if now - peer.greeted < self._interval else 0
+        return peer.renewals + 1 if now - peer.greeted < self._timing.interval else 0
 
     def _meet_greeter(self, key: bytes, greeting: Greeting, dialect: Dialect, now: float) -> Peer:
         """Meet the unknown sender of a HELLO: a new peer, or a seed that answers. (MBX-06, HEL-03)"""

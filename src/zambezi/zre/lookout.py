@@ -18,6 +18,7 @@ from zambezi.zre.beacon import Beacon
 from zambezi.zre.contact import with_key
 from zambezi.zre.counters import Counters
 from zambezi.zre.peer import Peer
+from zambezi.zre.timing import Timing
 
 
 class Lookout:
@@ -38,8 +39,7 @@ class Lookout:
         encrypted: bool,
         keyed: bool,
         is_connected: Callable[[bytes], bool],
-        interval: float,
-        evasive: float,
+        timing: Timing,
         mailbox_at: Callable[[str, int], str],
         meet: Callable[[bytes, str, float], None],
         replace: Callable[[Peer, str, str, float], None],
@@ -52,8 +52,7 @@ class Lookout:
         self._encrypted = encrypted
         self._keyed = keyed
         self._is_connected = is_connected
-        self._interval = interval
-        self._evasive = evasive
+        self._timing = timing
         self._mailbox_at = mailbox_at
         self._meet = meet
         self._replace = replace
@@ -96,11 +95,11 @@ class Lookout:
         endpoint = self._contact_of(beacon, address)
         if peer.port not in (None, beacon.port):
             # Another mailbox: it restarted. But a beacon that was under way when it greeted us says nothing new.
-            if now - peer.greeted >= self._interval:
+            if now - peer.greeted >= self._timing.interval:
                 self._replace(peer, endpoint, "it restarted", now)
         elif endpoint == peer.endpoint:
             _note(peer, octets, address, now)
-        elif peer.waiting and now - peer.greeted >= self._evasive:
+        elif peer.waiting and now - peer.greeted >= self._timing.evasive:
             # It does not answer at the endpoint that we greeted, and is alive at this one: its address changed.
             self._replace(peer, endpoint, "it moved", now)
         elif not peer.address:
@@ -121,14 +120,14 @@ class Lookout:
             self._counters.unproved_beacons += beacon.port != peer.port
             if not beacon.port:
                 self._receive_unproved_goodbye(peer, now)
-        elif beacon.port and now - peer.greeted >= self._evasive:
+        elif beacon.port and now - peer.greeted >= self._timing.evasive:
             # No node answered at the endpoint of the last beacon, which can have been forged: try this one.
             peer.beacon, peer.address = octets, address
             self._regreet(peer, endpoint, now)
 
     def _receive_unproved_goodbye(self, peer: Peer, now: float) -> None:
         """Let a peer go if its mailbox is closed, now or soon: Zyre has no other goodbye in a mesh with beacons."""
-        peer.farewell = now + self._evasive
+        peer.farewell = now + self._timing.evasive
         if not self._is_connected(peer.key):
             self._let_go(peer)
 

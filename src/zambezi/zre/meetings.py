@@ -24,6 +24,7 @@ from zambezi.zre.peers import Peers
 from zambezi.zre.profile import Profile
 from zambezi.zre.reach import Reach
 from zambezi.zre.rendezvous import Rendezvous
+from zambezi.zre.timing import Timing
 
 
 class Meetings:
@@ -46,8 +47,7 @@ class Meetings:
         key_of: Callable[[bytes], bytes] | None,
         encrypted: bool,
         gossip: bool,
-        evasive: float,
-        expired: float,
+        timing: Timing,
     ) -> None:
         self.peers = peers
         self.elections = elections
@@ -58,7 +58,7 @@ class Meetings:
             peers,
             out,
             asks=gossip,
-            period=expired,
+            timing=timing,
             greet=self.greet,
             locate=self.locate,
             discover=self.discover,
@@ -69,12 +69,13 @@ class Meetings:
             out,
             counters,
             encrypted=encrypted,
-            evasive=evasive,
+            timing=timing,
             connects_to_us=connects_to_us,
             part=self.part,
         )
         self._us = us
         self._profile = profile
+        self._timing = timing
         self._dialect = dialect
         self._out = out
         self._counters = counters
@@ -82,8 +83,6 @@ class Meetings:
         self._source_of = source_of
         self._reach = reach or Reach()
         self._key_of = key_of
-        self._evasive = evasive
-        self._expired = expired
 
     def discover(self, uuid: UUID, endpoint: str, now: float) -> None:
         """Meet a node that was found by other means than a beacon."""
@@ -94,7 +93,7 @@ class Meetings:
 
     def meet_beacon(self, key: bytes, endpoint: str, now: float) -> None:
         """Meet a node that was found by its beacon."""
-        awaited = self.rendezvous.seeds.awaits(key, endpoint, since=now - self._evasive)
+        awaited = self.rendezvous.seeds.awaits(key, endpoint, since=now - self._timing.evasive)
         if not awaited and self.claims.by_beacon(key, endpoint, now):
             self.meet_stranger(key, endpoint, now)
 
@@ -179,7 +178,7 @@ class Meetings:
     def expire(self, peer: Peer) -> None:
         """End a peer that was silent for too long. (PING-02)"""
         self.claims.left(peer)
-        self.end(peer, f"silent for {self._expired:g} s")
+        self.end(peer, f"silent for {self._timing.expired:g} s")
 
     def unresponsive(self, key: bytes) -> None:
         """End a peer because the queue of its DEALER is full. (MBX-05)"""
@@ -245,11 +244,11 @@ class Meetings:
 
     def schedule(self, peer: Peer, now: float) -> None:
         """Set the time at which we look at a peer again: for a PING, another HELLO, or its end."""
-        wanted = peer.heard + self._evasive * (peer.evasive + 1) if peer.ready else NEVER
+        wanted = peer.heard + self._timing.evasive * (peer.evasive + 1) if peer.ready else NEVER
         if not peer.ready or peer.waiting:
-            again = peer.greeted + self._evasive
-            wanted = min(wanted, again if again > now else now + self._evasive)
-        self.agenda.set(peer, max(min(wanted, peer.heard + self._expired), now + 1e-3))
+            again = peer.greeted + self._timing.evasive
+            wanted = min(wanted, again if again > now else now + self._timing.evasive)
+        self.agenda.set(peer, max(min(wanted, peer.heard + self._timing.expired), now + 1e-3))
 
     def greeted_peers(self) -> Collection[Peer]:
         """Return all peers that we greeted, and the seeds that have not answered yet."""

@@ -22,6 +22,8 @@ from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zmtp.transport import Transport
 from zambezi.zre import bounds, log, outputs
+from zambezi.zre import peer as engine_peer
+from zambezi.zre.bell import Bell
 from zambezi.zre.contact import endpoint_of, key_of, with_key
 from zambezi.zre.counters import Refusals
 from zambezi.zre.engine import Engine
@@ -33,6 +35,7 @@ from zambezi.zre.options import SMALL, NodeOptions
 from zambezi.zre.reach import Reach
 from zambezi.zre.reporter import Reporter
 from zambezi.zre.security import NodeSecurity
+from zambezi.zre.trace import Trace
 from zambezi.zre.tuples import Tuples
 from zambezi.zre.whereabouts import Whereabouts
 
@@ -65,6 +68,8 @@ class NodeShell:
         self.on_moved: list[Callable[[], object]] = []
         self.stopping = False
         self.stopped = False
+        self._bell: Bell | None = None
+        self._trace: Trace | None = None
         self._alarm = Alarm(reactor, self._tick)
         self._goodbyes: list[bytes] = []
         # The seeds by their endpoints as sockets write them.
@@ -139,6 +144,7 @@ class NodeShell:
             max_strangers=options.max_strangers,
             all_elect=options.all_elect,
         )
+        self.set_trace(options.trace)
         self._refusals = Refusals(self.engine.counters)
         self._hub = self._make_hub(chance) if options.uses_zgossip else None
 
@@ -234,6 +240,8 @@ class NodeShell:
             transport.close(linger)
 
     def _stopped_engine(self) -> list[outputs.Output]:
+        if self._bell is not None:
+            self._bell.ring()  # the program learns that the node is stopped
         self.engine.stop()
         return self.engine.take()
 
@@ -288,19 +296,69 @@ class NodeShell:
             )
         return content
 
+    def change(self, action: Callable[..., None], *arguments: object) -> None:
+        """Let a method of the engine change something; raise `NodeStopped` if the node is stopped."""
+        self.checked()
+        action(*arguments, self.reactor.time())
+        self._pump()
+
     def announce(self, service: str, endpoint: str) -> None:
         """Offer a service at an endpoint."""
-        self.checked().announce(service, endpoint, self.reactor.time())
-        self._pump()
+        self.change(self.engine.set_header, service, endpoint)
+
+    def set_timing(self, interval: float | None, evasive: float | None, expired: float | None) -> None:
+        """Change the times that are given."""
+        now = self.engine.timing
+        self.change(
+            self.engine.set_timing,
+            now.interval if interval is None else interval,
+            now.evasive if evasive is None else evasive,
+            now.expired if expired is None else expired,
+        )
+
+    def add_seed(self, contact: str) -> None:
+        """Add a seed to those of the options."""
+        endpoint = str(endpoints.parse(endpoint_of(contact)))
+        if self.options.network is not None:
+            raise ZreError("a node in a memory network finds its peers there, and has no seeds")
+        self.security.client(contact)  # raises an error if the contact has no key, but needs one
+        self._seeds[endpoint] = contact
+        self._dealers.on_attached = self._reached
+        self.change(self.engine.add_seed, contact)
+
+    def require_peer(self, uuid: UUID, contact: str) -> None:
+        """Meet a node that the program knows by other means."""
+        self.security.client(contact)
+        endpoints.parse(endpoint_of(contact))
+        self.change(self.engine.discover, uuid, contact)
+
+    def forget(self, uuid: UUID) -> None:
+        """Forget the contact of a node that is gone."""
+        self.engine.rendezvous.gossip.lost.forget(uuid.bytes)
+        if self._hub is not None:
+            self._hub.tuples.forget(uuid)
+
+    def set_trace(self, on: bool) -> None:
+        """Begin or end the trace."""
+        self._trace = Trace(self.engine.profile.name, self.engine.peers) if on else None
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while events wait, and when the node has stopped."""
+        if self._bell is None:
+            self._bell = Bell()
+            if self.events or self.stopping:
+                self._bell.ring()
+        return self._bell.fileno()
 
     @property
     def peers(self) -> list[PeerInfo]:
         """All peers that are ready now."""
-        return [
-            PeerInfo(peer.uuid, peer.name, endpoint_of(peer.endpoint), dict(peer.headers), frozenset(peer.groups))
-            for peer in self.engine.peers.values()
-            if peer.ready
-        ]
+        return [_info(peer) for peer in self.engine.peers.values() if peer.ready]
+
+    def peer(self, uuid: UUID) -> PeerInfo | None:
+        """Return a peer that is ready now; None if it is not."""
+        peer = self.engine.peers.get(uuid.bytes)
+        return _info(peer) if peer is not None and peer.ready else None
 
     @property
     def unsent(self) -> list[UUID]:
@@ -312,6 +370,8 @@ class NodeShell:
         if not self.events:
             return None
         event = self.events.popleft()
+        if self._bell is not None and not self.events and not self.stopping:
+            self._bell.silence()
         if len(self.events) == EVENTS_WAITING // 2:
             self.reactor.call_soon(self._mail)
         return event
@@ -335,11 +395,15 @@ class NodeShell:
     def _receive(self, batch: Batch, now: float) -> None:
         receive = self.engine.receive
         for message in batch:
+            if self._trace is not None:
+                self._trace.received(batch.sender, message)
             receive(batch.sender, message, now)
         self._pump()
 
     def _datagram(self, octets: bytes, address: str) -> None:
         if not self.stopping:
+            if self._trace is not None:
+                self._trace.received_beacon(octets, address)
             self.engine.receive_beacon(octets, address, self.reactor.time())
             self._pump()
 
@@ -414,9 +478,11 @@ class NodeShell:
     def _pump(self) -> None:
         """Do what the engine says."""
         happened = False
-        dealers = self._dealers
+        dealers, trace = self._dealers, self._trace
         while batch := self.engine.take():
             for output in batch:
+                if trace is not None:
+                    trace.done(output)
                 if isinstance(output, outputs.Send):
                     if not dealers.send(output.peer, output.frames):
                         self.engine.unresponsive(output.peer)
@@ -440,6 +506,8 @@ class NodeShell:
                     dealers.shut(output.peer)
         self._alarm.set(min(self.engine.deadline, self._whereabouts.next_look))
         if happened:
+            if self._bell is not None:
+                self._bell.ring()
             self.on_event()
 
     def _note_for_hub(self, hub: Hub, event: Event) -> None:
@@ -461,3 +529,7 @@ class NodeShell:
             *([("tuples", len(self._hub.tuples), bounds.TUPLES)] if self._hub is not None else []),
             ("octets, to a peer", transport.longest_queue, transport.send_bytes),
         ]
+
+
+def _info(peer: engine_peer.Peer) -> PeerInfo:
+    return PeerInfo(peer.uuid, peer.name, endpoint_of(peer.endpoint), dict(peer.headers), frozenset(peer.groups))

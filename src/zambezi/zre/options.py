@@ -50,6 +50,7 @@ class NodeOptions:
     max_message: int = bounds.MESSAGE
     all_elect: bool = False
     log: bool = False
+    trace: bool = False
 
     def __post_init__(self) -> None:
         if self.seeds and self.network is not None:
@@ -58,9 +59,6 @@ class NodeOptions:
             )
         if self.network is not None and (self.uses_zgossip or self.node_keys is not None):
             raise ZreError("a memory network has no zgossip and no keys: give the node an interface=... instead")
-        for name in ("interval", "evasive", "expired"):
-            if getattr(self, name) <= 0:
-                raise ZreError(f"{name} must be more than zero seconds, not {getattr(self, name)}")
         if self.max_message < bounds.LEAST_MESSAGE:
             raise ZreError(f"max_message must be at least {bounds.LEAST_MESSAGE} bytes, not {self.max_message}")
 

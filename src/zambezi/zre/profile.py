@@ -52,11 +52,23 @@ class Profile:
         self.status = (self.status + 1) & 0xFF
         self._hellos.clear()
 
-    def announce(self, service: str, endpoint: str) -> bool:
-        """Add the header of a service; return False if it is there already."""
-        if self.headers.get(service) == endpoint:
+    def rename(self, name: str) -> bool:
+        """Change the name; return False if it is the same."""
+        if _checked("the name of a node", name) == self.name:
             return False
-        headers = {**self.headers, _checked("the name of a service", service): endpoint}
+        if not name:
+            raise ZreError("the name of a node cannot become empty")
+        self.name = name
+        self._hellos.clear()
+        return True
+
+    def set_header(self, key: str, value: str | None) -> bool:
+        """Set a header, or remove it with None; return False if nothing changes."""
+        if self.headers.get(key) == value:
+            return False
+        headers = {name: kept for name, kept in self.headers.items() if name != key}
+        if value is not None:
+            headers[_checked("the name of a header", key)] = value
         _check_bounds(headers, self.groups)
         self.headers = headers
         self._hellos.clear()

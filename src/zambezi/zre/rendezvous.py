@@ -17,6 +17,7 @@ from zambezi.zre.outbox import Outbox
 from zambezi.zre.outputs import Adopt, Connect, Disconnect
 from zambezi.zre.peer import Peer
 from zambezi.zre.seeds import Seed, Seeds
+from zambezi.zre.timing import Timing
 
 
 class Rendezvous:
@@ -34,7 +35,7 @@ class Rendezvous:
         out: Outbox,
         *,
         asks: bool,
-        period: float,
+        timing: Timing,
         greet: Callable[[Peer, float], None],
         locate: Callable[[bytes, str], str],
         discover: Callable[[UUID, str, float], None],
@@ -46,7 +47,7 @@ class Rendezvous:
         self._dialect = dialect
         self._peers = peers
         self._out = out
-        self._period = period
+        self._timing = timing
         self._greet = greet
         self._locate = locate
         self._discover = discover
@@ -144,14 +145,14 @@ class Rendezvous:
 
     def _expect_round(self, now: float) -> None:
         if self.deadline == NEVER:
-            self.deadline = now + self._period
+            self.deadline = now + self._timing.expired
 
     def tick(self, now: float) -> None:
         """Do the work of a round, if one is due."""
         if now < self.deadline:
             return
         needed = self.gossip.asks or self.seeds or self.gossip.has_askers
-        self.deadline = now + self._period if needed else NEVER
+        self.deadline = now + self._timing.expired if needed else NEVER
         for seed in self.seeds:
             if seed.greeting is not None or not (seed.key in self._peers or seed.key == self._us):
                 self._greet_seed(seed, now)

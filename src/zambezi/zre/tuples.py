@@ -129,7 +129,7 @@ class Tuples:
         """Tell all links of our own tuple, at the start and whenever our contact changes."""
         own = self._tuples.get(self._us)
         if own is None or own.contact != contact:
-            self._forget(self._us)
+            self.forget(self._us)
             self._store(_Tuple(self._us, contact, None), now)
 
     # Links
@@ -233,7 +233,7 @@ class Tuples:
             return
         if not self._may_change(link, state, now) or not (before is not None or self._has_room(link, contact)):
             return
-        self._forget(uuid)
+        self.forget(uuid)
         state.told.add(uuid)
         expires = now + message.ttl / 1000 if message.ttl else NEVER
         self._store(_Tuple(uuid, contact, link, expires), now)
@@ -253,12 +253,12 @@ class Tuples:
         """Return whether the table has room for the new tuple of a node; an old one may have to go."""
         other = self._tuples.get(self._owners.get(contact, self._us))
         if other is not None and self._is_stale(other, link):
-            self._forget(other.uuid)
+            self.forget(other.uuid)
         if len(self._tuples) < self._most:
             return True
         for uuid in list(islice(self._tuples, _TRIES)):
             if uuid != self._us and not self._is_peer(uuid):
-                self._forget(uuid)
+                self.forget(uuid)
                 return True
             self._tuples[uuid] = self._tuples.pop(uuid)  # to the end
         self._counters.refused_tuples += 1
@@ -279,7 +279,7 @@ class Tuples:
             if state.greeted and link != one.teller:
                 self._out.append(Send(link, octets))
 
-    def _forget(self, uuid: UUID) -> None:
+    def forget(self, uuid: UUID) -> None:
         one = self._tuples.pop(uuid, None)
         if one is not None:
             self._expiring.pop(uuid, None)
@@ -328,7 +328,7 @@ class Tuples:
                 elif self._is_peer(uuid):
                     self._expire(one, NEVER)
                 else:
-                    self._forget(uuid)
+                    self.forget(uuid)
 
     def _expire(self, one: _Tuple, when: float) -> None:
         one.expires = when

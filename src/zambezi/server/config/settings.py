@@ -108,6 +108,7 @@ class MCollectiveConfig:
     enabled: bool = _note("whether this service runs", True)
     endpoint: str = _note("the address to listen on", "tcp://127.0.0.1:61616")
     journal: list[str] = _note("topics (glob patterns) to journal in the stream `mcollective`", [])
+    sessions: bool = _note("whether sessions of clients survive a restart, in the data directory", True)
     max_queue: int = _note("the size of the messages that can wait for a client", 4 << 20, "octets", _LARGE)
     reading_time: float = _note(
         "the time in which a client must read half of a full queue, before it misses messages",

@@ -1,0 +1,97 @@
+"""The comeback of absent clients: their sessions go on, and they get the messages of kept topics that they missed.
+
+See `register` for the ways in which a client comes back. A session that goes on begins with a NOOP: the client may
+have heard nothing for most of its TTL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from zambezi.mcollective import messages
+from zambezi.mcollective.bounds import Counters
+from zambezi.mcollective.errors import ArchiveError, Malformed
+from zambezi.mcollective.events import ClientReturned
+from zambezi.mcollective.keeper import Keeper
+from zambezi.mcollective.outbox import Outbox
+from zambezi.mcollective.outputs import Happened, Play, Send
+from zambezi.mcollective.register import Register
+from zambezi.mcollective.rules import Rules
+from zambezi.mcollective.session import Session, State
+from zambezi.mcollective.topics import Topics
+
+# Of a TTL: a client that comes back has so much time to say CONNECT, before its session goes on without.
+PAUSE: Final = 0.02
+
+
+class Comeback:
+    """The part of the engine that brings sessions back."""
+
+    def __init__(self, register: Register, topics: Topics, keeper: Keeper, outbox: Outbox, counters: Counters) -> None:
+        self.register = register
+        self._topics = topics
+        self._keeper = keeper
+        self._outbox = outbox
+        self._counters = counters
+
+    def opened(self, session: Session, now: float) -> float | None:
+        """Note that a client has connected; return the time at which `resume` must be called, or None."""
+        session.returning = self.register.find(session.user, session.identity, now)
+        return now + PAUSE * session.returning.ttl if session.returning is not None else None
+
+    def resume(self, session: Session, rules: Rules, now: float) -> None:
+        """Go on with the session of a client that was absent, as far as the rules allow its topics."""
+        record, session.returning = session.returning, None
+        if record is None or self.register.find(session.user, session.identity, now) is not record:
+            return  # its time is over, or another connection has it
+        self.register.revive(record, session)
+        session.state = State.CONNECTED
+        session.present = True
+        session.ttl = record.ttl
+        session.delimited = record.delimited
+        session.heard = session.said = now
+        session.sequence = record.position
+        self._counters.resumed += 1
+        names = [name for name in record.topics if rules.allow(session.user, "SUB", name)]
+        if self._topics.refusal(session, names):
+            names = []
+        self.register.unsubscribed(session, [name for name in list(record.topics) if name not in names])
+        self._outbox.add(Send(session, messages.noop(session.delimited)))
+        missed = {name: max(record.position, record.topics[name]) for name in names if self._keeper.keeps(name)}
+        for name in names:
+            if name not in missed:
+                self._topics.join(session, name)
+        self.catch_up(session, missed)
+        self._outbox.add(Happened(session, ClientReturned("", session.identity, session.user, record.ttl, len(names))))
+
+    def connected(self, session: Session, now: float) -> None:
+        """Note that a client said CONNECT: it subscribes itself, and inherits what it missed before."""
+        session.heritage = self.register.find_heritage(session, now)
+        session.returning = None
+
+    def missed(self, session: Session, names: tuple[bytes, ...]) -> dict[bytes, int]:
+        """Return the kept topics among those of a SUB that the client had before, and the sequence that it has."""
+        record = session.heritage
+        if record is None:
+            return {}
+        found = self.register.inherit(record, names)
+        if not record.topics:
+            session.heritage = None
+        return {name: since for name, since in found.items() if self._keeper.keeps(name)}
+
+    def catch_up(self, session: Session, missed: Mapping[bytes, int]) -> None:
+        """Subscribe a client to kept topics, beginning with the messages that it missed."""
+        for since in sorted(set(missed.values())):
+            names = [name for name in missed if missed[name] == since]
+            try:
+                replay = self._keeper.replay(names, b"%d" % self._keeper.nearest(since))
+            except (Malformed, ArchiveError):
+                for name in names:  # the archive is not the one that it was
+                    self._topics.join(session, name)
+                continue
+            for name in names:
+                self._topics.leave(session, name)
+                self._topics.join_after(session, name, replay)
+        if session.replays:
+            self._outbox.add(Play(session))
