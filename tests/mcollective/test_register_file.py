@@ -208,3 +208,30 @@ def test_positions_of_another_size_are_ignored(path: Path) -> None:
     assert [record.position for record in second.found] == [0]
     assert isinstance(second.found[0], Record)
     second.file.close()
+
+
+@pytest.mark.parametrize("suffix", ["log", "positions"])
+@pytest.mark.parametrize("kind", ["fifo", "link", "directory", "large"])
+def test_a_file_that_is_none_costs_what_is_in_it(path: Path, suffix: str, kind: str) -> None:
+    first = Process(path)
+    session = first.client(a=0)
+    session.sequence = 7
+    first.register.advance(session)
+    first.kill()
+    (file,) = path.glob(f"*.{suffix}")
+    moved = file.rename(path.parent / "moved")
+    if kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "link":
+        file.symlink_to(moved)
+    elif kind == "directory":
+        file.mkdir()
+    else:
+        file.touch()
+        os.truncate(file, 1 << 30)
+    found = RegisterFile(path)
+    records = found.open(1000.0)
+    assert [record.position for record in records] == ([] if suffix == "log" else [0])
+    found.rewrite(records)
+    assert not found.problem
+    found.close()

@@ -19,6 +19,7 @@ from zambezi.zre.errors import ZreError
 from zambezi.zre.events import Event
 from zambezi.zre.interfaces import choose
 from zambezi.zre.node import PeerInfo
+from zambezi.zre.security import allowed_keys
 from zambezi.zre.sync import Node
 
 T = TypeVar("T")
@@ -80,6 +81,25 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="the mailbox of a peer, such as tcp://10.0.0.7:49152, if the network has no broadcast (can be repeated)",
     )
+    options.add_argument("--ipv6", action="store_true", help="use the IPv6 addresses of the interfaces")
+    options.add_argument(
+        "--gossip-bind", metavar="ENDPOINT", default="", help="be a hub of zgossip here, for nodes of Zyre and Zambezi"
+    )
+    options.add_argument(
+        "--gossip-connect",
+        metavar="ENDPOINT",
+        action="append",
+        default=[],
+        help="a hub of zgossip, such as tcp://10.0.0.7:5680; with --node-key as 'ENDPOINT|KEY' (can be repeated)",
+    )
+    options.add_argument(
+        "--node-key", metavar="FILE", type=Path, help="encrypt with CURVE: the key pair of this node alone, as in Zyre"
+    )
+    options.add_argument(
+        "--allowed",
+        metavar="DIRECTORY",
+        help="with --node-key: the directory of the public keys that may join (NAME.pub), or 'any'",
+    )
     options.add_argument(
         "--header",
         metavar="KEY=VALUE",
@@ -101,8 +121,8 @@ def node_of(arguments: argparse.Namespace, groups: Iterable[str] = (), contest: 
     if arguments.trace:
         _print_trace()
     interface: str | list[str] = "*" if arguments.interface == ["*"] else arguments.interface or LOOPBACK
-    if arguments.key is None:
-        for outside in [one for one in choose(interface) if not one.where.is_loopback]:
+    if arguments.key is None and arguments.node_key is None:
+        for outside in [one for one in choose(interface, arguments.ipv6) if not one.where.is_loopback]:
             warn(f"every machine in the network of {outside} can join this mesh and read its messages: add --key FILE")
     return Node(
         arguments.name or socket.gethostname(),
@@ -111,8 +131,13 @@ def node_of(arguments: argparse.Namespace, groups: Iterable[str] = (), contest: 
         contest=contest,
         trace=arguments.trace,
         interface=interface,
+        ipv6=arguments.ipv6,
         beacon_port=arguments.beacon_port,
         seeds=arguments.seed,
+        gossip_bind=arguments.gossip_bind,
+        gossip_connect=arguments.gossip_connect,
+        node_keys=read_pair(arguments.node_key) if arguments.node_key is not None else None,
+        allowed=allowed_keys(arguments.allowed) if arguments.allowed else None,
         keys=read_pair(arguments.key) if arguments.key is not None else None,
     )
 
