@@ -311,6 +311,7 @@ def _content_of(arguments: argparse.Namespace) -> bytes:
     """Return the message that the arguments name. Raise an error before the command looks for peers."""
     if (arguments.text is None) == (arguments.file is None):
         raise OptionsError("give the message once: as TEXT, as --file FILE, or as - for standard input")
+    content: bytes
     if arguments.file is not None:
         with arguments.file.open("rb") as file:
             content = file.read(MESSAGE + 1)
