@@ -17,6 +17,7 @@ class Counters:
     unknown_commands: int = 0
     gaps: int = 0  # SEQ-02
     status_mismatches: int = 0  # GRP-03
+    dropped: int = 0  # a message of the program to a peer whose queue was full, with `on_full="drop"`
     not_members: int = 0  # a SHOUT to a group that we are not in, or not any more
     refused_strangers: int = 0  # a node that we found, above `max_strangers`
     refused_peers: int = 0  # a node that greeted us, above `max_peers`

@@ -188,10 +188,10 @@ class Meetings:
         self.end(peer, f"silent for {self._timing.expired:g} s")
 
     def unresponsive(self, key: bytes) -> None:
-        """End a peer because the queue of its DEALER is full. (MBX-05)"""
+        """End a peer because the queue of its DEALER is full, and it reads nothing. (MBX-05)"""
         peer = self.peers.get(key)
         if peer is not None:
-            self.end(peer, "it does not respond: its queue is full")
+            self.end(peer, "it does not respond: its queue is full, and it does not read")
 
     def unreachable(self, key: bytes) -> None:
         """End a peer whose HELLO named an endpoint to which nothing can connect."""
