@@ -160,21 +160,20 @@ def client_rate(endpoint: str, messages: int) -> float:
         return messages / (time.perf_counter() - start)
 
 
-def sink_rate(rows: DataFrame, endpoint: str, messages: int, dedup: bool) -> float:
-    options = {"endpoint": endpoint, "stream": f"sink-{dedup}", "dedup": str(dedup).lower()}
+def sink_rate(rows: DataFrame, endpoint: str, messages: int) -> float:
+    options = {"endpoint": endpoint, "stream": "sink"}
     return messages / timed(lambda: rows.write.format("zeps").options(**options).mode("append").save())
 
 
 def sinks(spark: SparkSession, rows: DataFrame, endpoint: str, messages: int, rounds: int) -> dict[str, list[float]]:
     """Messages per second of our own client, of the sink, and of the sink for rows that are known to be small."""
-    found: dict[str, list[float]] = {OWN: [], "sink": [], "sink, small rows": [], "sink, dedup": []}
+    found: dict[str, list[float]] = {OWN: [], "sink": [], "sink, small rows": []}
     for turn in range(rounds + 1):
-        taken = {OWN: client_rate(endpoint, max(1, messages // 4)), "sink": sink_rate(rows, endpoint, messages, False)}
+        taken = {OWN: client_rate(endpoint, max(1, messages // 4)), "sink": sink_rate(rows, endpoint, messages)}
         # Without a limit in octets Spark does not add up the size of a batch after each row.
         spark.conf.set(LIMIT, str((1 << 31) - 1))
-        taken["sink, small rows"] = sink_rate(rows, endpoint, messages, False)
+        taken["sink, small rows"] = sink_rate(rows, endpoint, messages)
         spark.conf.unset(LIMIT)
-        taken["sink, dedup"] = sink_rate(rows, endpoint, messages, True)
         if turn:  # the first is for the JVM to get warm
             for name, rate in taken.items():
                 found[name].append(rate)

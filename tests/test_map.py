@@ -49,6 +49,7 @@ ELSEWHERE = {
     "spark/pipelines/restore.py": "spark/pipelines/test_kills.py",
     "spark/pipelines/results.py": "spark/pipelines/test_running.py",
     "spark/sessions.py": "spark/test_queries.py",
+    "spark/task_publisher.py": "spark/test_sink.py",
     "zmtp/async_waiter.py": "zmtp/test_waiters.py",
     "zmtp/errors.py": "zmtp/test_faces.py",
     "zmtp/events.py": "zmtp/test_faces.py",

@@ -20,6 +20,7 @@ import pytest
 
 from tests.cli.mesh_processes import COMMAND, Running, free_port, run
 from tests.zmtp.waiting import PATIENCE
+from tests.zre.ipv6 import NO_IPV6, has_ipv6
 from zambezi import cli
 from zambezi.cli import mesh
 from zambezi.cli import node as node_options
@@ -258,7 +259,7 @@ def test_a_command_stays_on_this_machine_unless_a_network_is_named(
     assert made == ["lo"]
     assert capsys.readouterr().err == ""
     outside = Interface("eth7", IPv4Interface("10.0.0.7/24"), True)
-    monkeypatch.setattr(node_options, "choose", lambda wanted: [outside])
+    monkeypatch.setattr(node_options, "choose", lambda wanted, ipv6: [outside])
     node_options.node_of(parser.parse_args(["--interface", "eth7"]))
     assert made[1:] == [["eth7"]]
     assert "warning: every machine in the network of eth7 (10.0.0.7) can join this mesh" in capsys.readouterr().err
@@ -277,3 +278,35 @@ def test_a_closed_pipe_ends_a_watch(here: list[str]) -> None:
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+# zgossip, keys of nodes, IPv6
+
+
+def test_a_command_finds_nodes_by_a_hub_with_keys_of_nodes(tmp_path: Path) -> None:
+    hub_keys, keys = KeyPair.generate(), KeyPair.generate()
+    write_pair(tmp_path, "me", keys)
+    (tmp_path / "allowed").mkdir()
+    write_pair(tmp_path / "allowed", "hub", hub_keys)
+    (tmp_path / "allowed" / "hub.key").unlink()
+    options = {"node_keys": hub_keys, "allowed": {"me": keys.public}}
+    with Node("hub", interface="lo", gossip_bind="tcp://127.0.0.1:*", **options) as hub:  # type: ignore[arg-type]
+        ours = ["--node-key", str(tmp_path / "me.key"), "--allowed", str(tmp_path / "allowed")]
+        contact = f"{hub.gossip_endpoint}|{hub_keys.public_z85}"
+        status, _, errors = run("mesh", "whisper", "hub", "hello", "--gossip-connect", contact, *ours)
+        assert (status, errors) == (0, "")
+        assert any(isinstance(event, Whisper) and event.data == b"hello" for event in (hub.recv(1) for _ in range(2)))
+        status, _, errors = run("mesh", "whisper", "hub", "hello", "--gossip-connect", hub.gossip_endpoint, *ours)
+        assert status
+        assert "write ENDPOINT|KEY" in errors
+        status, _, errors = run("mesh", "whisper", "hub", "hello", "--gossip-connect", contact, *ours[:2])
+        assert "allowed" in errors
+
+
+@pytest.mark.skipif(not has_ipv6(), reason=NO_IPV6)
+def test_a_command_finds_a_seed_on_ipv6() -> None:
+    with Node("six", interface="::1", beacons=False) as six:
+        status, _, errors = run("mesh", "whisper", "six", "hello", "--interface", "::1", "--seed", six.endpoint)
+        assert (status, errors) == (0, "")
+        status, _, errors = run("mesh", "whisper", "six", "hello", "--ipv6", "--seed", six.endpoint)
+        assert (status, errors) == (0, "")

@@ -360,7 +360,7 @@ def test_what_comes_in_by_a_dealer_is_not_received(sim: Simulation) -> None:
 
 
 @pytest.mark.spec("MBX-05")
-def test_the_queue_to_a_peer_is_bounded_and_a_full_one_means_that_it_does_not_respond(sim: Simulation) -> None:
+def test_a_queue_that_is_full_for_the_expired_time_means_that_the_peer_does_not_respond(sim: Simulation) -> None:
     network = MemoryNetwork()
     node = NodeShell(sim, "ann", NodeOptions(network=network, bound=Bound(10, 100_000)))
     node.start()
@@ -373,7 +373,12 @@ def test_the_queue_to_a_peer_is_bounded_and_a_full_one_means_that_it_does_not_re
     for number in range(10):
         assert not heard(node, events.Exit), number
         node.shout("CHAT", (b"%d" % number,))  # never waits
-    node.shout("CHAT", (b"one too many",))
+    assert node.shout("CHAT", (b"one too many",)).waiting  # the queue is bounded
+    for second in range(30):
+        assert not heard(node, events.Exit), second
+        bob.say(PingOk(2 + second))  # it is alive, but does not read
+        sim.advance(1.0)
+    sim.advance(5.0)
     (gone,) = heard(node, events.Exit)
     assert isinstance(gone, events.Exit)
     assert gone.peer == bob.uuid

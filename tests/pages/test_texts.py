@@ -17,7 +17,8 @@ from zambezi.mcollective.fleet import Reply, Request
 from zambezi.server import Config, config, keydir
 from zambezi.zeps.block import deliver
 from zambezi.zeps.journal import Policy, Store
-from zambezi.zeps.messages import Publish
+from zambezi.zeps.journal.counts import Count
+from zambezi.zeps.messages import EXTENSIONS, ONCE, Publish, Zeps, extensions_of
 from zambezi.zmtp import z85
 from zambezi.zmtp.keyring import Keyring
 from zambezi.zmtp.keys import KeyPair, write_pair
@@ -58,15 +59,6 @@ def _place(block: Block) -> tuple[str, str]:
 TEXTS = Texts()
 
 
-@pytest.mark.parametrize("block", [block for block in all_blocks(*TEXTS.kinds) if TEXTS.knows(block)], ids=str)
-def test_a_text_agrees_with_the_real_thing(block: Block, tmp_path: Path) -> None:
-    TEXTS.check(block, tmp_path)
-
-
-def test_every_check_has_its_text() -> None:
-    assert TEXTS.places == {_place(block) for block in all_blocks(*TEXTS.kinds) if block.kind != "toml"}
-
-
 def check_toml(text: str, place: Path) -> None:
     """Check that the server accepts a configuration."""
     (place / "zambezi.toml").write_text(text)
@@ -94,7 +86,8 @@ def check_files(text: str, place: Path) -> None:
     with Store(place / "data", policy=Policy(segment=1)) as store:
         prices = store.open("prices")
         for number in range(2):
-            prices.append(deliver([Publish("gold", b"%d" % number).encode()[0]], first=number + 1), now=1.0)
+            block = deliver([Publish("gold", b"%d" % number).encode()[0]], first=number + 1)
+            prices.append(block, 1.0, [Count(b"miner-----------", 1, number + 1)])
         found = sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
     shown, directory = [], ""
     for line in text.splitlines()[1:]:
@@ -112,6 +105,40 @@ def check_identity(text: str, place: Path) -> None:
     real = (place / "prices" / "stream.json").read_text()
     mask = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     assert re.sub(mask, "UUID", text).strip() == re.sub(mask, "UUID", real).strip()
+
+
+_TYPES = frozenset({"number-1", "number-2", "number-4", "number-8", "string", "chunk"})
+
+
+def _rules(text: str) -> dict[str, list[str]]:
+    """Return the elements of each rule of a grammar, without comments."""
+    lines = [line.partition(";")[0].split() for line in text.splitlines()]
+    return {line[0]: line[2:] for line in lines if len(line) > 2 and line[1] == "="}
+
+
+@TEXTS.at("docs/protocol.md", "ZEPS")
+@TEXTS.at("docs/protocol.md", "use-stream")
+def check_protocol(text: str, _place: Path) -> None:
+    """Check that each command has its number and the fields of its class, with their types."""
+    page = "\n".join(block.text for block in all_blocks("text") if block.page == "docs/protocol.md")
+    every, shown = _rules(page), _rules(text)
+    classes = {kind.__name__.lower(): kind for kind in Zeps.__subclasses__()}
+    found = 0
+    for name, elements in shown.items():
+        if elements[:1] != ["signature"]:
+            continue
+        kind = classes[name.removesuffix("_command").replace("_", "")]
+        assert elements[1] == f"%d{kind._id}"
+        types = [element if element in _TYPES else every[element][0] for element in elements[2:]]
+        assert types == [step.kind.name for step in kind._steps]
+        found += 1
+    assert found in (4, 12)
+
+
+@TEXTS.at("docs/protocol.md", f"{EXTENSIONS}: once")
+def check_extensions(text: str, _place: Path) -> None:
+    name, _, listed = text.strip().partition(": ")
+    assert extensions_of({name.lower(): listed.encode()}) == [ONCE]
 
 
 @TEXTS.at("docs/security.md", "allowed/")
@@ -176,3 +203,13 @@ def check_image(text: str, _place: Path) -> None:
     assert f"pyspark>={version},<" in spark[0]
     for sources in re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE):
         assert all((ROOT / source).exists() for source in sources.split())
+
+
+# Below all checks: the list of blocks is made when this is imported.
+@pytest.mark.parametrize("block", [block for block in all_blocks(*TEXTS.kinds) if TEXTS.knows(block)], ids=str)
+def test_a_text_agrees_with_the_real_thing(block: Block, tmp_path: Path) -> None:
+    TEXTS.check(block, tmp_path)
+
+
+def test_every_check_has_its_text() -> None:
+    assert TEXTS.places == {_place(block) for block in all_blocks(*TEXTS.kinds) if block.kind != "toml"}

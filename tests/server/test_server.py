@@ -8,8 +8,10 @@ import pytest
 
 from tests.zmtp.waiting import eventually, in_loop
 from zambezi.console.metrics import exposition
+from zambezi.mcollective.asyncio import Connector
 from zambezi.server import Config, Server
 from zambezi.server.config import JournalConfig, Rule
+from zambezi.server.server import SESSIONS
 from zambezi.server.state import state_of
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.errors import BrokerError, JournalError
@@ -118,6 +120,26 @@ async def test_a_damaged_stream_does_not_keep_the_server_from_starting(tmp_path:
         stream = client.stream("good")
         await stream.publish("k", b"x")
         await stream.flush(timeout=10)
+
+
+@in_loop
+async def test_a_place_for_sessions_that_cannot_be_used_does_not_keep_the_server_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    config = config_for(tmp_path, enabled=False)
+    config = dataclasses.replace(
+        config, mcollective=dataclasses.replace(config.mcollective, enabled=True, endpoint=TCP)
+    )
+    async with Server(config) as server, Connector(server.endpoints["mcollective"]) as connector:
+        await connector.subscribe("a", timeout=10)
+
+
+@in_loop
+async def test_sessions_are_kept_in_the_data_directory_unless_the_configuration_says_no(tmp_path: Path) -> None:
+    config = config_for(tmp_path)
+    for sessions in (False, True):
+        service = dataclasses.replace(config.mcollective, enabled=True, endpoint=TCP, sessions=sessions)
+        async with Server(dataclasses.replace(config, mcollective=service)):
+            assert (tmp_path / "data" / SESSIONS).is_dir() is sessions
 
 
 @in_loop

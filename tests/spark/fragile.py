@@ -10,32 +10,32 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 from unittest import mock
 
 from pyspark import TaskContext
 
 from zambezi.spark import sink
-from zambezi.spark.ledger import ChunkNote, Ledger, Task
 from zambezi.spark.options import SINK, Options
 from zambezi.spark.source import ZepsDataSource
 from zambezi.spark.task_connection import TaskConnection
+from zambezi.spark.task_publisher import Task, TaskPublisher
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from zambezi.spark.columns import Numbers, RecordBatch
 
-CHUNK = 50  # rows
+BATCH = 50  # rows that a task publishes at once
 PATIENCE = 60.0
 # By partition: where its attempts die, one after the other.
 MOMENTS = (
-    ("within a row", "after a note", "before the end is noted"),
-    ("before a note", "within a row", "after the end is noted"),
+    ("within a row", "after a mark", "before the end"),
+    ("before a mark", "within a row", "after the end"),
 )
 
 
@@ -70,12 +70,12 @@ class _Fragile(sink.BaseWriter):
         assert context is not None
         attempt = context.attemptNumber()
         moments = MOMENTS[task.partition] if task.batch == self._batch else ()
-        with mock.patch.object(sink, "CHUNK_ROWS", CHUNK):
-            if attempt >= len(moments):
-                return super().publish(batches, task)
-            with _fatal(moments[attempt], Path(self._place) / f"{task.partition} {moments[attempt]}"):
-                super().publish(batches, task)
-            raise AssertionError(f"{moments[attempt]!r} did not come")
+        small = (batch.slice(start, BATCH) for batch in batches for start in range(0, batch.num_rows, BATCH))
+        if attempt >= len(moments):
+            return super().publish(small, task)
+        with _fatal(moments[attempt], Path(self._place) / f"{task.partition} {moments[attempt]}"):
+            super().publish(small, task)
+        raise AssertionError(f"{moments[attempt]!r} did not come")
 
 
 class _BatchWriter(_Fragile, sink.BatchWriter):
@@ -89,8 +89,8 @@ class _StreamWriter(_Fragile, sink.StreamWriter):
 @contextmanager
 def _fatal(moment: str, told: Path) -> Iterator[None]:
     """Make a task wait at a moment until `Killer` kills its process."""
-    send, begin, end = TaskConnection.send_encoded, Ledger.note_chunk, Ledger.note_end
-    is_half_way = False
+    publish, finish = TaskConnection.publish, TaskPublisher.finish
+    batches = 0
 
     def wait() -> None:
         fresh = told.with_suffix(".new")
@@ -99,40 +99,31 @@ def _fatal(moment: str, told: Path) -> Iterator[None]:
         threading.Event().wait(PATIENCE)
         raise AssertionError("nobody killed this process")
 
-    def half(line: TaskConnection, octets: bytes, starts: Numbers) -> None:
-        if not is_half_way:
-            send(line, octets, starts)
-            return
-        send(line, octets[: int(starts[len(starts) // 2]) + 3], starts)  # and three octets of the next row
-        wait()
-
-    def noted(ledger: Ledger, begun: ChunkNote) -> ChunkNote:
-        nonlocal is_half_way
-        is_half_way = begun.chunk > 0
-        if is_half_way and moment == "before a note":
+    def published(line: TaskConnection, octets: bytes, starts: Numbers, mark: bytes) -> None:
+        nonlocal batches
+        batches += 1
+        if batches > 1 and moment == "before a mark":
             wait()
-        found = begin(ledger, begun)
-        if is_half_way and moment == "after a note":
+        elif batches > 1 and moment == "after a mark":
+            publish(line, b"", starts[:1], mark)
             wait()
-        return found
+        elif batches > 1 and moment == "within a row":
+            publish(line, octets[: int(starts[len(starts) // 2]) + 3], starts, mark)  # and three bytes of the next row
+            wait()
+        publish(line, octets, starts, mark)
 
-    def ended(ledger: Ledger, rows: int) -> None:
-        if moment == "after the end is noted":
-            end(ledger, rows)
-        wait()
+    def finished(publisher: TaskPublisher) -> None:
+        if moment == "after the end":
+            finish(publisher)
+        if moment in ("before the end", "after the end"):
+            wait()
+        finish(publisher)
 
-    patches: dict[str, tuple[type, str, Callable[..., Any]]] = {
-        "within a row": (TaskConnection, "send_encoded", half),
-        "before the end is noted": (Ledger, "note_end", ended),
-        "after the end is noted": (Ledger, "note_end", ended),
-    }
-    with mock.patch.object(Ledger, "note_chunk", noted):
-        if moment not in patches:
-            yield
-            return
-        owner, name, new = patches[moment]
-        with mock.patch.object(owner, name, new):
-            yield
+    with (
+        mock.patch.object(TaskConnection, "publish", published),
+        mock.patch.object(TaskPublisher, "finish", finished),
+    ):
+        yield
 
 
 class Killer:

@@ -59,8 +59,7 @@ GOOD: list[tuple[str, str, Any]] = [
     ("serverKey", KEYS.public_z85, KEYS.public_z85),
     ("secretKey", "keys/me.key", "keys/me.key"),
     ("timeout", "2.5s", 2.5),
-    ("dedup", "true", True),
-    ("ledger", "notes", "notes"),
+    ("publisher", "export", "export"),
 ]
 
 BAD = [
@@ -100,8 +99,7 @@ BAD = [
     ("serverKey", ""),
     ("secretKey", ""),
     ("timeout", "60 years"),
-    ("dedup", "maybe"),
-    ("ledger", ""),
+    ("publisher", ""),
 ]
 
 
@@ -120,7 +118,7 @@ def other_options(name: str) -> dict[str, str]:
         given["stream"] = "s"
     if name == "secretKey":
         given["serverKey"] = KEYS.public_z85
-    if name in ("dedup", "ledger"):
+    if name == "publisher":
         given["stream"] = "s"
     return given
 
@@ -170,7 +168,8 @@ def test_an_unknown_option_is_named(use: Use) -> None:
 
 
 @pytest.mark.parametrize(
-    ("use", "name"), [(STREAM, "endingSequence"), (BATCH, "maxMessagesPerTrigger"), (SINK, "path"), (BATCH, "dedup")]
+    ("use", "name"),
+    [(STREAM, "endingSequence"), (BATCH, "maxMessagesPerTrigger"), (SINK, "path"), (BATCH, "publisher")],
 )
 def test_an_option_for_another_use_is_named(use: Use, name: str) -> None:
     with pytest.raises(OptionError, match=f"option {name!r} is not for"):

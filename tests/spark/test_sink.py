@@ -1,4 +1,4 @@
-"""zambezi.spark.sink: rows become messages at least once, or once, even if tasks die."""
+"""zambezi.spark.sink and task_publisher: each row becomes a message once, even if tasks die."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ import pytest
 from tests.spark.journal import numbered
 from tests.spark.schemas import schema_of
 from tests.zeps.serving import serving
-from zambezi.spark import ledger as ledger_module
 from zambezi.spark import sink
 from zambezi.spark.backend import SequenceRange
 from zambezi.spark.broker_backend import BrokerBackend
 from zambezi.spark.columns import Numbers, bodies_of, find_messages, keys_of
-from zambezi.spark.errors import ConnectionLost, NotRepeatable, OptionError, Refused, Replaced, SchemaError, SparkError
-from zambezi.spark.ledger import ChunkNote, Task
+from zambezi.spark.errors import ConnectionLost, NotRepeatable, OptionError, Refused, SchemaError, Superseded
 from zambezi.spark.options import SINK, Options
 from zambezi.spark.task_connection import TaskConnection
+from zambezi.spark.task_publisher import Task
 from zambezi.zeps.journal import Store
 from zambezi.zeps.messages import Publish
 from zambezi.zmtp.security import Null
@@ -41,13 +40,6 @@ def endpoint(tmp_path: Path) -> Iterator[str]:
         yield bound
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use chunks of ten rows, and wait only briefly for messages of dead tasks."""
-    monkeypatch.setattr(sink, "CHUNK_ROWS", 10)
-    monkeypatch.setattr(sink, "SETTLE_SECONDS", 0.02)
-
-
 def batches(rows: Rows, size: int = 7, schema: StructType = KEY_BODY) -> Iterator[Any]:
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
@@ -63,7 +55,7 @@ def writer(endpoint: str, /, schema: StructType = KEY_BODY, **options: Any) -> s
 
 def once(endpoint: str, rows: Iterable[Any], task: Task = TASK, **options: Any) -> sink.Published:
     """Run an attempt of a task, with a copy of the writer as on an executor."""
-    made: sink.StreamWriter = pickle.loads(pickle.dumps(writer(endpoint, dedup="true", **options)))
+    made: sink.StreamWriter = pickle.loads(pickle.dumps(writer(endpoint, **options)))
     return made.publish(iter(rows), task)
 
 
@@ -93,10 +85,10 @@ class Killed(Exception):
     """The death of a task."""
 
 
-def dies(monkeypatch: pytest.MonkeyPatch, chunk: int, rows: int, error: Callable[[], Exception]) -> None:
-    """Let the next task die after it has sent some rows of a chunk. The rows that it sent arrive."""
+def dies(monkeypatch: pytest.MonkeyPatch, batch: int, rows: int, error: Callable[[], Exception]) -> None:
+    """Let the next task die after it has sent some rows of a batch. The rows that it sent arrive."""
     real = TaskConnection.send_encoded
-    left = chunk
+    left = batch
 
     def send(connection: TaskConnection, octets: bytes, starts: Numbers) -> None:
         nonlocal left
@@ -110,9 +102,6 @@ def dies(monkeypatch: pytest.MonkeyPatch, chunk: int, rows: int, error: Callable
         raise error()
 
     monkeypatch.setattr(TaskConnection, "send_encoded", send)
-
-
-# At least once
 
 
 def test_rows_are_published_in_order(endpoint: str) -> None:
@@ -145,16 +134,7 @@ def test_the_key_is_optional(endpoint: str) -> None:
     assert content(endpoint) == [("", b"x"), ("", b"")]
 
 
-def test_unconfirmed_rows_are_published_again(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    dies(monkeypatch, chunk=2, rows=3, error=lambda: ConnectionLost("the connection broke"))
-    writer(endpoint).publish(batches(numbered(30)), TASK)
-    found = content(endpoint)
-    assert set(found) == set(numbered(30))
-    assert len(found) == 30 + 14 + 3  # the rows before the barrier are published twice
-
-
-@pytest.mark.parametrize("dedup", ["false", "true"])
-def test_a_broker_that_restarts_during_a_task(tmp_path: Path, dedup: str) -> None:
+def test_a_broker_that_restarts_during_a_task(tmp_path: Path) -> None:
     with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
         _, bound = first.enter_context(serving(tmp_path))
 
@@ -164,11 +144,8 @@ def test_a_broker_that_restarts_during_a_task(tmp_path: Path, dedup: str) -> Non
             second.enter_context(serving(tmp_path, endpoint=bound))
             yield from batches(numbered(25, 26))
 
-        writer(bound, dedup=dedup).publish(rows(), TASK)
-        found = content(bound)
-    assert set(found) == set(numbered(50))
-    if dedup == "true":
-        assert found == numbered(50)
+        writer(bound).publish(rows(), TASK)
+        assert content(bound) == numbered(50)
 
 
 def test_a_stream_that_refuses_messages(endpoint: str) -> None:
@@ -184,28 +161,24 @@ def test_each_row_is_published_once(endpoint: str) -> None:
     assert content(endpoint) == numbered(35)
 
 
-def test_subscribers_see_only_rows(endpoint: str) -> None:
-    once(endpoint, batches(numbered(35)), ledger="notes")
-    assert content(endpoint) == numbered(35)
-    assert [key for key, _ in content(endpoint, "notes")] == ["job/7/0"] * 5  # four chunks and the end
-
-
 def test_a_finished_task_publishes_nothing_again(endpoint: str) -> None:
     once(endpoint, batches(numbered(35)))
     assert once(endpoint, batches(numbered(35), size=3)) == sink.Published(35, already=35)
     assert content(endpoint) == numbered(35)
 
 
-@pytest.mark.parametrize("chunk", [0, 1, 3])
+@pytest.mark.parametrize("batch", [0, 1, 3])
 @pytest.mark.parametrize("rows", [0, 1, 4])
+@pytest.mark.parametrize("size", [3, 7, 100])
 def test_a_retried_task_publishes_the_missing_rows(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch, chunk: int, rows: int
+    endpoint: str, monkeypatch: pytest.MonkeyPatch, batch: int, rows: int, size: int
 ) -> None:
-    dies(monkeypatch, chunk, rows, Killed)
+    """Its batches need not have the sizes of those of the attempt before."""
+    dies(monkeypatch, batch, rows, Killed)
     with pytest.raises(Killed):
         once(endpoint, batches(numbered(35)))
-    assert len(content(endpoint)) == 10 * chunk + rows
-    assert once(endpoint, batches(numbered(35))) == sink.Published(35, already=10 * chunk + rows)
+    assert len(content(endpoint)) == 7 * batch + rows
+    assert once(endpoint, batches(numbered(35), size)) == sink.Published(35, already=7 * batch + rows)
     assert content(endpoint) == numbered(35)
 
 
@@ -216,22 +189,6 @@ def test_a_task_that_dies_several_times(endpoint: str, monkeypatch: pytest.Monke
             once(endpoint, batches(numbered(95)))
     once(endpoint, batches(numbered(95)))
     assert content(endpoint) == numbered(95)
-
-
-def test_a_task_that_died_after_its_note(endpoint: str) -> None:
-    backend = BrokerBackend(endpoint, Null(), 20.0)
-    try:
-        made = sink._OncePublisher(backend, Options({"endpoint": endpoint, "stream": "out"}, SINK), TASK, 0)
-        [rows] = list(batches(numbered(10), size=10))
-        messages = list(sink._encode_rows(rows, "out"))
-        made._ledger.note_chunk(ChunkNote(0, 10, sink._digest(messages), made._ends_of(["out"])))
-        made._ledger.close()
-        for connection in made._connections.values():
-            connection.close()
-    finally:
-        backend.close()
-    once(endpoint, batches(numbered(10)))
-    assert content(endpoint) == numbered(10)
 
 
 def test_other_clients_publish_between_attempts(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +221,7 @@ def test_a_connection_that_breaks_within_an_attempt(endpoint: str, monkeypatch: 
 
 def test_rows_to_several_streams(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = schema_of("stream string, body string")
-    made = sink.StreamWriter(schema, Options({"endpoint": endpoint, "dedup": "true"}, SINK), overwrite=False)
+    made = sink.StreamWriter(schema, Options({"endpoint": endpoint}, SINK), overwrite=False)
 
     def rows() -> Iterator[Any]:
         numbers = [str(number) for number in range(20)]
@@ -278,20 +235,48 @@ def test_rows_to_several_streams(endpoint: str, monkeypatch: pytest.MonkeyPatch)
     assert [body for _, body in content(endpoint, "b")] == [str(number).encode() for number in range(1, 20, 2)]
 
 
-def test_different_rows_are_refused(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [3, 7, 100])
+def test_different_rows_are_refused(endpoint: str, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     dies(monkeypatch, 1, 4, Killed)
     with pytest.raises(Killed):
         once(endpoint, batches(numbered(35)))
-    for rows in (numbered(35)[::-1], [*numbered(10), ("new", b""), *numbered(24, 11)]):
-        with pytest.raises(NotRepeatable, match="partition 0 of batch 7 has other rows in chunk"):
-            once(endpoint, batches(rows))
-    assert len(content(endpoint)) == 14
+    swapped = numbered(35)
+    swapped[12], swapped[13] = swapped[13], swapped[12]  # the attempt before has marked them, and not published them
+    for rows in (numbered(35)[::-1], [*numbered(10), ("new", b""), *numbered(24, 11)], swapped):
+        with pytest.raises(NotRepeatable, match="partition 0 of batch 7 has other rows, or the same in another order"):
+            once(endpoint, batches(rows, size))
+    assert content(endpoint) == numbered(11)
+    once(endpoint, batches(numbered(35), size))
+    assert content(endpoint) == numbered(35)
 
 
-def test_fewer_rows_are_refused(endpoint: str) -> None:
+@pytest.mark.parametrize("size", [3, 7, 100])
+def test_fewer_rows_are_refused(endpoint: str, size: int) -> None:
     once(endpoint, batches(numbered(30)))
-    with pytest.raises(NotRepeatable):
-        once(endpoint, batches(numbered(20)))
+    with pytest.raises(NotRepeatable, match="fewer rows"):
+        once(endpoint, batches(numbered(20), size))
+
+
+def test_a_task_that_was_thought_dead_is_fenced(endpoint: str) -> None:
+    """Another attempt begins and ends while the first one waits; what the first one publishes then does not arrive."""
+
+    def rows() -> Iterator[Any]:
+        yield from batches(numbered(14))
+        assert once(endpoint, batches(numbered(35))).rows == 35
+        yield from batches(numbered(21, 15))
+
+    with pytest.raises(Superseded, match="another attempt of this task"):
+        once(endpoint, rows())
+    assert content(endpoint) == numbered(35)
+
+
+def test_a_broker_that_does_not_count_gets_rows_at_least_once(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zambezi.spark.task_connection.extensions_of", lambda _: [])
+    dies(monkeypatch, batch=2, rows=3, error=lambda: ConnectionLost("the connection broke"))
+    writer(endpoint).publish(batches(numbered(30)), TASK)
+    found = content(endpoint)
+    assert set(found) == set(numbered(30))
+    assert len(found) == 30 + 14 + 3  # the rows before the barrier are published twice
 
 
 def test_tasks_of_other_batches_and_partitions_are_separate(endpoint: str) -> None:
@@ -300,15 +285,8 @@ def test_tasks_of_other_batches_and_partitions_are_separate(endpoint: str) -> No
     assert len(content(endpoint)) == 20
 
 
-def test_notes_of_an_earlier_attempt_are_found_far_from_the_end(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "_FIRST_SEARCH", 2)
-    once(endpoint, batches(numbered(35)), Task("job", 1, 0))
-    publish(endpoint, [("other/1/0", b'{"end": 1}')] * 50, "spark-ledger")
-    assert once(endpoint, batches(numbered(35)), Task("job", 1, 0)).already == 35
-    assert once(endpoint, batches(numbered(35)), Task("job", 2, 0)).already == 0
-
-
 def test_a_stream_that_was_replaced_between_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new stream has none of the rows, so it gets all of them."""
     with contextlib.ExitStack() as first:
         _, bound = first.enter_context(serving(tmp_path))
         dies(monkeypatch, 1, 4, Killed)
@@ -316,29 +294,25 @@ def test_a_stream_that_was_replaced_between_attempts(tmp_path: Path, monkeypatch
             once(bound, batches(numbered(35)))
     with Store(tmp_path) as store:
         store.delete("out")
-    with serving(tmp_path, endpoint=bound), pytest.raises(Replaced, match="write with dedup=false"):
+    with serving(tmp_path, endpoint=bound):
         once(bound, batches(numbered(35)))
+        assert content(bound) == numbered(35)
 
 
-def test_a_ledger_that_is_used_for_something_else(endpoint: str) -> None:
-    publish(endpoint, [("job/7/0", b"21.5 degrees")], "readings")
-    with pytest.raises(SparkError, match="Name another one with option 'ledger'"):
-        once(endpoint, batches(numbered(5)), ledger="readings")
-
-
-def test_no_rows_leave_no_notes(endpoint: str) -> None:
+def test_no_rows_make_no_stream(endpoint: str) -> None:
     assert once(endpoint, []) == sink.Published(0)
-    assert content(endpoint, "spark-ledger") == []
+    assert content(endpoint) == []
 
 
-def test_a_batch_write_looks_only_at_its_own_notes(endpoint: str) -> None:
-    publish(endpoint, [("x/0/0", b"no note")] * 5, "spark-ledger")
-    options = Options({"endpoint": endpoint, "stream": "out", "dedup": "true"}, SINK)
-    made = sink.BatchWriter(KEY_BODY, options, overwrite=False)
-    assert made.search_after == 5
+def test_a_batch_write_has_its_own_publisher_or_one_with_a_name(endpoint: str) -> None:
+    made = sink.BatchWriter(KEY_BODY, Options({"endpoint": endpoint, "stream": "out"}, SINK), overwrite=False)
     made.write(batches(numbered(15)))
     made.write(batches(numbered(15)))  # a second attempt of the same task
     assert content(endpoint) == numbered(15)
+    named = Options({"endpoint": endpoint, "stream": "export", "publisher": "export"}, SINK)
+    for _ in range(2):
+        sink.BatchWriter(KEY_BODY, named, overwrite=False).write(batches(numbered(15)))
+    assert content(endpoint, "export") == numbered(15)
     made.commit([sink.Published(15)])
     made.abort([sink.Published(15), None])
 
@@ -354,8 +328,8 @@ def test_an_attempt_that_received_too_few_rows(endpoint: str, came: int) -> None
 
 def test_several_attempts_that_received_too_few_rows(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for came in (3, 7, 9, 16, 28, 28):
-        dies(monkeypatch, chunk=1, rows=1, error=Killed)
-        with contextlib.suppress(Killed):
+        with monkeypatch.context() as patch, contextlib.suppress(Killed):
+            dies(patch, batch=1, rows=1, error=Killed)
             once(endpoint, batches(numbered(came)))
     once(endpoint, batches(numbered(35)))
     assert content(endpoint) == numbered(35)
@@ -363,7 +337,7 @@ def test_several_attempts_that_received_too_few_rows(endpoint: str, monkeypatch:
 
 def test_a_later_attempt_has_rows_for_another_stream(endpoint: str) -> None:
     schema = schema_of("stream string, body string")
-    made = sink.StreamWriter(schema, Options({"endpoint": endpoint, "dedup": "true"}, SINK), overwrite=False)
+    made = sink.StreamWriter(schema, Options({"endpoint": endpoint}, SINK), overwrite=False)
     targets, numbers = ["a", "a", "b", "a", "b"], ["1", "2", "3", "4", "5"]
     for came in (2, 4, 5):
         columns = [pa.array(targets[:came]), pa.array(numbers[:came])]

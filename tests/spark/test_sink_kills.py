@@ -21,7 +21,7 @@ from zambezi.zeps.sync import Client
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-EACH = 130  # rows of a task: two chunks, and a part of one
+EACH = 130  # rows of a task: two batches, and a part of one
 PATIENCE = 60
 
 
@@ -72,7 +72,7 @@ def test_each_row_is_published_once_if_workers_are_killed(
     ):
         subscriber.ready(PATIENCE)
         with Killer(place) as killer:
-            options = {"endpoint": endpoint, "stream": "out", "dedup": "true", "place": str(place)}
+            options = {"endpoint": endpoint, "stream": "out", "place": str(place)}
             count = way(fragile, endpoint, options, tmp_path / "checkpoint")
         assert killer.killed.keys() == {f"{part} {moment}" for part, few in enumerate(MOMENTS) for moment in few}
         assert len(set(killer.killed.values()) - {os.getpid()}) == 6  # each a process of its own

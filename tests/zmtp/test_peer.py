@@ -21,6 +21,7 @@ class QuietLink:
     def __init__(self) -> None:
         self.told: list[str] = []
         self.idle = True
+        self.unsent = 0
         self.pending = False
         self.address = ""
         self.source: Source | None = None

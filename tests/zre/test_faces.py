@@ -8,6 +8,7 @@ import pytest
 from tests.twins import awaited
 from tests.zmtp.waiting import eventually, in_loop
 from zambezi.zmtp.errors import TimedOut
+from zambezi.zmtp.options import Bound
 from zambezi.zre import Enter, Exit, MemoryNetwork, NodeStopped, Shout, Whisper, sync
 from zambezi.zre import asyncio as aio
 from zambezi.zre.log import Record, What
@@ -55,6 +56,34 @@ async def test_they_meet_talk_and_part(face: Face) -> None:
         with pytest.raises(NodeStopped):
             await bob.recv()
         assert ann.peers == []
+
+
+@in_loop
+async def test_messages_wait_for_room_as_long_as_the_caller_says(face: Face) -> None:
+    """The program of bob reads nothing at first."""
+    bound = Bound(1000, 100_000)
+    options = {"interface": "lo", "beacons": False, "bound": bound}
+    async with face.Node("bob", **options, groups=["CHAT"]) as bob:  # type: ignore[arg-type]
+        del options["beacons"]
+        async with face.Node("ann", **options, seeds=[bob.endpoint]) as ann:  # type: ignore[arg-type]
+            await eventually(lambda: ann.peers and ann.peers[0].groups)
+            sent = 0
+
+            async def send_many() -> None:
+                nonlocal sent
+                while await ann.whisper(bob.uuid, bytes(100_000), timeout=0.2):
+                    sent += 1
+
+            with pytest.raises(TimedOut, match=r"the queue to peer .* had no room within 0.2 s"):
+                await send_many()
+            with pytest.raises(TimedOut, match="the queues to bob had no room at once"):
+                await ann.shout("CHAT", b"news", timeout=0)
+            shout = asyncio.create_task(ann.shout("CHAT", b"later"))
+            while not isinstance(event := await bob.recv(20), Shout):
+                sent -= isinstance(event, Whisper)
+            assert event.data == b"later"
+            assert sent == 0
+            assert await shout == 1
 
 
 @in_loop

@@ -33,10 +33,11 @@ from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zeps.journal import Policy
 from zambezi.zmtp import intake
-from zambezi.zmtp.keys import read_pair
+from zambezi.zmtp.keys import KeyPair, read_pair
 from zambezi.zmtp.options import Bound
 from zambezi.zmtp.security import Null
 from zambezi.zre.asyncio import LogService, Node
+from zambezi.zre.security import allowed_keys
 
 _log: Final = logging.getLogger("zambezi.server")
 
@@ -144,7 +145,7 @@ class Server:
                 reading_time=mcollective.reading_time,
                 reserve_bytes=mcollective.max_reserve,
             ),
-            sessions=self._data() / SESSIONS if mcollective.sessions else None,
+            sessions=Path(self.config.server.data) / SESSIONS if mcollective.sessions else None,
             send_bound=Bound(octets=mcollective.max_queue),
             security=keys.security if keys else Null(),
             authenticator=keys.authenticator if keys else None,
@@ -157,9 +158,14 @@ class Server:
         node = Node(
             zre.name or socket.gethostname(),
             interface=zre.interface or None,
+            ipv6=zre.ipv6,
             seeds=zre.seeds,
+            gossip_bind=zre.gossip_bind,
+            gossip_connect=zre.gossip_connect,
             beacon_port=zre.beacon_port,
-            keys=read_pair(zre.key) if zre.key else self.keys.mesh if self.keys else None,
+            keys=self._mesh_keys(),
+            node_keys=read_pair(zre.node_key) if zre.node_key else None,
+            allowed=allowed_keys(zre.allowed) if zre.allowed else None,
         )
         for service, header in HEADERS.items():
             if service in self.endpoints:
@@ -172,6 +178,13 @@ class Server:
         # The server does not use the node's events, but a node whose events are not read stops reading from its peers.
         discarding = asyncio.create_task(self._discard_events(node))
         stack.push_async_callback(_end, discarding)
+
+    def _mesh_keys(self) -> KeyPair | None:
+        """Return the keys of the mesh; None if it has none, or this node has keys of its own."""
+        zre = self.config.zre
+        if zre.key:
+            return read_pair(zre.key)
+        return self.keys.mesh if self.keys and not zre.node_key else None
 
     async def _discard_events(self, node: Node) -> None:
         async for _ in node:

@@ -58,5 +58,9 @@ class NotRepeatable(SparkError):
     are published."""
 
 
+class Superseded(SparkError):
+    """An attempt of a task that goes on although Spark has started another one. It publishes nothing more."""
+
+
 class JavaMissing(SparkError):
     """A machine without a Java that Spark can run on."""

@@ -321,22 +321,13 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "how long to try to reach a broker that is down or unreachable",
     ),
     Option(
-        "dedup",
-        frozenset({SINK}),
-        _boolean,
-        _BOOLEAN,
-        False,
-        "false",
-        "publish each row once, even if Spark retries a task",
-    ),
-    Option(
-        "ledger",
+        "publisher",
         frozenset({SINK}),
         _text,
-        "the name of a stream",
-        "spark-ledger",
-        "spark-ledger",
-        "the stream for the notes of tasks, with `dedup`",
+        "any text",
+        None,
+        "the query's id; for a batch write a new one",
+        "the name under which rows are counted: a batch write that is started again with the same name goes on",
     ),
 )
 

@@ -17,24 +17,30 @@ import socket
 import time
 from collections import deque
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import numpy as np
 
 from zambezi.spark.columns import Numbers, Octets, complete_size, split_frames
-from zambezi.spark.errors import ConnectionLost, Refused
+from zambezi.spark.errors import ConnectionLost, Refused, Superseded
 from zambezi.wire import WireError
 from zambezi.zeps.layout import DELIVER, LONG, SHORT, frame_header
 from zambezi.zeps.messages import (
+    ONCE,
     Attach,
     AttachOk,
     Credit,
     Detach,
+    Fenced,
     Invalid,
+    Mark,
     Ping,
     PingOk,
+    Resume,
+    ResumeOk,
     Subscribe,
     Zeps,
+    extensions_of,
 )
 from zambezi.zmtp import commands
 from zambezi.zmtp.connection import Closed, Connection, Event, Failed, Ready
@@ -42,6 +48,8 @@ from zambezi.zmtp.endpoint import Ipc, Tcp, parse
 from zambezi.zmtp.errors import ProtocolError
 from zambezi.zmtp.frames import COMMAND, Batch, encode_command
 from zambezi.zmtp.security import Security
+
+Z = TypeVar("Z", bound=Zeps)
 
 BUFFER: Final = 2 << 20
 CREDIT: Final = 8 << 20
@@ -61,6 +69,7 @@ class TaskConnection:
         self._consumed = 0  # bytes at the beginning of the buffer that were returned to the caller
         self._decrypted: deque[bytes] = deque()  # messages of an encrypted connection
         self._answers: list[bytes] = []  # messages of the broker other than DELIVER
+        self._counts = False  # whether the broker counts the messages of publishers
         self._sock = self._connect(endpoint)
         try:
             self._connection = Connection("DEALER", time.monotonic(), security=security)
@@ -100,6 +109,7 @@ class TaskConnection:
                 if isinstance(event, Failed):
                     raise Refused(f"{self._name}: {event.reason}")
                 if isinstance(event, Ready):
+                    self._counts = ONCE in extensions_of(event.properties)
                     return
 
     # Sending
@@ -126,6 +136,19 @@ class TaskConnection:
         """Allow the broker to send this many more bytes."""
         self.send(Credit(size).encode()[0])
 
+    def resume(self, publisher: bytes, epoch: int, confirmed: int) -> ResumeOk | None:
+        """Publish as a publisher from now on; return where it stands, or None if the broker does not count messages."""
+        if not self._counts:
+            return None
+        self.send(Resume(publisher, epoch, confirmed).encode()[0])
+        return self.wait_for_answer(ResumeOk)
+
+    def publish(self, octets: bytes, starts: Numbers, mark: bytes) -> None:
+        """Send PUBLISH messages that have frame headers, after a mark of their publisher."""
+        if self._counts:
+            self.send(Mark(mark).encode()[0])
+        self.send_encoded(octets, starts)
+
     def barrier(self) -> None:
         """Wait until all messages published on this connection are in the journal."""
         self.send(Ping().encode()[0])
@@ -139,26 +162,29 @@ class TaskConnection:
 
     # Receiving
 
-    def wait_for_answer(self, kind: type[Zeps]) -> None:
+    def wait_for_answer(self, kind: type[Z]) -> Z:
         """Wait for an answer of this kind, and discard DELIVER messages before it. Raise if the answer is INVALID."""
-        while not self.take_answer(kind):
+        while (answer := self.take_answer(kind)) is None:
             if self._next_messages() is None:
                 self._fill_buffer()
+        return answer
 
-    def take_answer(self, kind: type[Zeps]) -> bool:
-        """Discard received answers up to the first of this kind. Return whether there was one.
+    def take_answer(self, kind: type[Z]) -> Z | None:
+        """Discard received answers up to the first of this kind, and return it; None if there is none.
 
-        Raise if the broker sent INVALID, or closed the stream.
+        Raise if the broker sent INVALID or FENCED, or closed the stream.
         """
-        is_found = False
-        while self._answers and not is_found:
+        while self._answers:
             message = Zeps.decode(self._answers.pop(0))
+            if isinstance(message, kind):
+                return message
             if isinstance(message, Invalid):
                 raise Refused(f"{self._name}: {message.reason}")
+            if isinstance(message, Fenced):
+                raise Superseded(f"{self._name}: another attempt of this task publishes the rows now")
             if isinstance(message, Detach):
                 raise ConnectionLost(f"{self._name}: the broker has closed the stream")
-            is_found = isinstance(message, kind)
-        return is_found
+        return None
 
     def receive(self) -> Octets:
         """Wait until the broker sends something, and return the DELIVER messages in it, if any.
@@ -258,6 +284,7 @@ class TaskConnection:
         if self._filled == len(self._buffer):
             self._buffer = self._buffer + bytearray(len(self._buffer))
         view = memoryview(self._buffer)
+        before = self._filled
         try:
             count = self._sock.recv_into(view[self._filled :])
             while count:
@@ -274,7 +301,8 @@ class TaskConnection:
             raise self._lost(error) from None
         finally:
             view.release()
-        raise ConnectionLost(f"{self._name}: the broker closed the connection")
+        if self._filled == before:  # otherwise the last words of the broker come first
+            raise ConnectionLost(f"{self._name}: the broker closed the connection")
 
     def _decrypt(self, events: list[Event]) -> None:
         for event in events:

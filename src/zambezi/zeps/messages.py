@@ -20,6 +20,7 @@ The extension "once" (docs/protocol.md). A client uses it if the broker lists it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from zambezi.wire import Message, chunk, constant, field, number_2, number_4, number_8, string
@@ -138,6 +139,12 @@ class Fenced(Zeps, id=16):
     """Server takes the publisher away from the client: it has a newer epoch now."""
 
     epoch: int = field(number_4)
+
+
+def extensions_of(properties: Mapping[str, bytes]) -> list[str]:
+    """Return the extensions that a broker lists in the properties of its READY."""
+    listed = properties.get(EXTENSIONS.lower(), b"").decode("ascii", "replace")
+    return [name.strip() for name in listed.split(",")]
 
 
 def invalid(reason: str) -> bytes:

@@ -115,6 +115,10 @@ class MemoryLink:
     def idle(self) -> bool:
         return self._under_way is None
 
+    @property
+    def unsent(self) -> int:
+        return 0
+
     def call(self, callback: Callable[..., object], *args: object) -> None:
         """Run a callback in the reactor of this end."""
         self._transport.reactor.call_soon(callback, *args)

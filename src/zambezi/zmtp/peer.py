@@ -79,6 +79,10 @@ class Link(Protocol):
     def idle(self) -> bool:
         """Whether all messages that the link took from the outbox have left this process."""
 
+    @property
+    def unsent(self) -> int:
+        """The number of bytes that the link took from the outbox, and that the kernel has not accepted yet."""
+
 
 class Peer:
     """The other end of one connection. A `Transport` makes peers, and tells the protocol about them.
@@ -150,6 +154,11 @@ class Peer:
         return not (self._outbox or self._mailbox) and (self._link is None or self._link.idle)
 
     @property
+    def unsent(self) -> int:
+        """The number of bytes that left the queue, and have not left this process: it changes while the peer reads."""
+        return self._link.unsent if self._link is not None else 0
+
+    @property
     def busy(self) -> bool:
         """Whether the link is about to write, or waits for the kernel: then it will ask its source by itself."""
         return self._link is not None and self._link.pending
@@ -187,6 +196,14 @@ class Peer:
         link = self._link
         if link is not None:
             link.nudge()
+        return True
+
+    def squeeze(self, message: Message) -> bool:
+        """Queue a message even if the queue is full; return False if it is twice as long as it should be."""
+        transport = self._transport
+        if len(self._outbox) >= 2 * transport.send_messages or self.queued >= 2 * transport.send_bytes:
+            return False
+        self.send(message)
         return True
 
     def send_first(self, message: Message) -> None:

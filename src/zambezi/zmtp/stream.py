@@ -121,6 +121,10 @@ class StreamLink:
     def idle(self) -> bool:
         return self._unsent is None
 
+    @property
+    def unsent(self) -> int:
+        return 0 if self._unsent is None else len(self._unsent)
+
     # In
 
     def _readable(self) -> None:

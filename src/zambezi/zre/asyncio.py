@@ -56,9 +56,11 @@ class Node:
     def __init__(self, name: str = "", **options: Unpack[NodeArguments]) -> None:
         self._waiter = Waiter()
         self._stopped = self._waiter.sibling()
+        self._room = self._waiter.sibling()
         self._shell = shell = NodeShell(self._waiter.reactor, name, NodeOptions(**options))
         shell.on_event = self._waiter.wake
         shell.on_stopped = self._stopped.wake
+        shell.on_room = self._room.wake
         self._sent = 0
 
     # The life of a node
@@ -78,6 +80,7 @@ class Node:
     def _begin_to_stop(self, linger: float) -> None:
         self._shell.stop(linger)
         self._waiter.wake()
+        self._room.wake()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -147,6 +150,16 @@ class Node:
         return self._waiter.call(self._shell.engine.services, service)
 
     @property
+    def strangers(self) -> int:
+        """The number of nodes that were found, and that have not greeted this node."""
+        return self._shell.engine.peers.strangers
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the node has keys, of the mesh or its own."""
+        return self._shell.security.is_encrypted
+
+    @property
     def unsent(self) -> list[UUID]:
         """The peers whose queue is not empty."""
         return self._waiter.call(lambda: self._shell.unsent)
@@ -171,16 +184,31 @@ class Node:
         """Leave a group, and tell all peers."""
         self._waiter.call(self._shell.leave, group)
 
-    async def whisper(self, peer: UUID, data: Sendable | str) -> None:
-        """Send a message to one peer: one frame as `bytes`, or several. Raise `NoSuchPeer` if it is gone."""
-        self._waiter.call(self._shell.whisper, peer, frames_of(data))
-        await self._breathe()
+    async def whisper(self, peer: UUID, data: Sendable | str, timeout: float | None = None) -> bool:
+        """Send a message to one peer: one frame as `bytes`, or several. Raise `NoSuchPeer` if it is gone.
 
-    async def shout(self, group: str, data: Sendable | str) -> int:
-        """Send a message to all peers in a group; return the number of these peers."""
-        count = self._waiter.call(self._shell.shout, group, frames_of(data))
+        Waits while the queue to the peer is full, and raises `TimedOut` after `timeout` seconds; or does what `on_full`
+        says. Returns False if the message was dropped.
+        """
+        content = frames_of(data)
+        sent = self._waiter.call(self._shell.whisper, peer, content)
+        if sent is None:
+            what = f"the queue to peer {peer} had no room"
+            sent = await self._room.until(lambda: self._shell.whisper(peer, content), timeout, what)
         await self._breathe()
-        return count
+        return sent
+
+    async def shout(self, group: str, data: Sendable | str, timeout: float | None = None) -> int:
+        """Send a message to all peers in a group; return the number of peers that it was sent to.
+
+        The message goes at once to the peers whose queues have room. The call waits for the others, and raises
+        `TimedOut` after `timeout` seconds, when those with room have the message; or it does what `on_full` says.
+        """
+        shouting = self._waiter.call(self._shell.shout, group, frames_of(data))
+        if shouting.waiting:
+            await self._room.until(lambda: self._shell.go_on(shouting), timeout, shouting.problem)
+        await self._breathe()
+        return shouting.count
 
     async def _breathe(self) -> None:
         self._sent += 1

@@ -17,6 +17,7 @@ class Counters:
     unknown_commands: int = 0
     gaps: int = 0  # SEQ-02
     status_mismatches: int = 0  # GRP-03
+    dropped: int = 0  # a message of the program to a peer whose queue was full, with `on_full="drop"`
     not_members: int = 0  # a SHOUT to a group that we are not in, or not any more
     refused_strangers: int = 0  # a node that we found, above `max_strangers`
     refused_peers: int = 0  # a node that greeted us, above `max_peers`
@@ -28,7 +29,7 @@ class Counters:
     other_beacons: int = 0  # a beacon with a key, if our node has none of its own, or one without a key
     bad_tuples: int = 0  # a message of zgossip that is malformed, or not the tuple of a node
     refused_tuples: int = 0  # a tuple above the bound, or one that another link told differently
-    unproved_beacons: int = 0  # the goodbye or the move of a peer by a beacon, in a mesh with keys
+    unproved_beacons: int = 0  # the move of a peer by a beacon, in a mesh with keys
 
 
 class Refusals:
@@ -75,5 +76,5 @@ _REFUSALS: Final = {
     "refused_keys": "refused keys",
     "other_beacons": "beacons of nodes with other security",
     "refused_tuples": "refused tuples of zgossip",
-    "unproved_beacons": "beacons without proof that say that a peer left or moved",
+    "unproved_beacons": "beacons without proof that say that a peer moved",
 }

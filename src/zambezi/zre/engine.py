@@ -267,19 +267,32 @@ class Engine:
 
     # Messages out
 
-    def whisper(self, uuid: UUID, content: Frames) -> None:
-        """Send a message to one peer. (MSG-01)"""
+    def ready_peer(self, uuid: UUID) -> Peer:
+        """Return a peer; raise `NoSuchPeer` if it is not ready."""
         peer = self.peers.get(uuid.bytes)
         if peer is None or not peer.ready:
             raise NoSuchPeer(f"there is no peer {uuid} now")
+        return peer
+
+    def whisper(self, uuid: UUID, content: Frames) -> None:
+        """Send a message to one peer. (MSG-01)"""
+        peer = self.ready_peer(uuid)
         self._out.send(peer, peer.dialect.whisper(0, _content(content)))
+
+    def members(self, group: str) -> list[Peer]:
+        """Return the peers in a group."""
+        return [peer for peer in self.peers.values() if peer.ready and group in peer.groups]
 
     def shout(self, group: str, content: Frames) -> int:
         """Send a message to every peer in a group; return the number of these peers. (MSG-02)"""
-        content = _content(content)
-        members = [peer for peer in self.peers.values() if peer.ready and group in peer.groups]
-        self._out.send_all(members, lambda dialect: dialect.shout(0, group, content))
+        members = self.members(group)
+        self.shout_to(members, group, content)
         return len(members)
+
+    def shout_to(self, members: Iterable[Peer], group: str, content: Frames) -> None:
+        """Send a message to some members of a group. (MSG-02)"""
+        content = _content(content)
+        self._out.send_all(members, lambda dialect: dialect.shout(0, group, content))
 
     def join(self, group: str, contest: bool = False) -> bool:
         """Join a group, and claim its lead if we contest it; return False if we are in it already. (GRP-01)"""

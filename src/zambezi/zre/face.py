@@ -9,7 +9,7 @@ from uuid import UUID
 from zambezi.zmtp.face import Sendable, as_message
 from zambezi.zmtp.frames import parts_of
 from zambezi.zmtp.keys import KeyPair
-from zambezi.zmtp.options import Bound
+from zambezi.zmtp.options import Bound, Policy
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.security import Allowed
 
@@ -41,6 +41,7 @@ class NodeArguments(TypedDict, total=False):
     evasive: float  # seconds of silence before a PING
     expired: float  # seconds of silence before a peer is gone
     bound: Bound  # of the queue to each peer, and from it
+    on_full: Policy  # when the queue to a peer is full: "block" (wait for room), "error" or "drop"
     max_peers: int  # that have greeted us
     max_strangers: int  # that we found, and that have not greeted us
     max_message: int  # bytes of a WHISPER or SHOUT, and 64 for each of its frames

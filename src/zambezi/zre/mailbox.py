@@ -17,6 +17,8 @@ from zambezi.zmtp.security import Security
 from zambezi.zmtp.transport import Transport
 from zambezi.zre.contact import endpoint_of
 from zambezi.zre.dialect import Frames
+from zambezi.zre.stalls import Stalls
+from zambezi.zre.timing import Timing
 
 
 class Dealers:
@@ -33,6 +35,8 @@ class Dealers:
         self.transport = Transport(reactor, "DEALER", self, options, chance=chance, eager=False)
         self._security_for = security_for
         self._peers: dict[bytes, Peer] = {}
+        self.stalls = Stalls(Timing())
+        self.on_room: Callable[[], object] = lambda: None
         self._lost: set[Peer] = set()  # whose connections were lost
         self.on_attached: Callable[[Peer], object] = lambda _: None
         # With the key of a peer and the identity that its mailbox gave: a connection that was lost is made again, or
@@ -53,12 +57,32 @@ class Dealers:
         peer = self._peers.pop(key, None)
         if peer is not None:
             self._lost.discard(peer)
+            self.stalls.end(peer)
             peer.close(0)
 
     def send(self, key: bytes, frames: Frames) -> bool:
-        """Queue a message; return False if the peer's queue is full. This never waits. (MBX-05)"""
+        """Queue a message; return False if the peer's queue is full. This never waits. (MBX-05)
+
+        The program's messages are sent only to a queue that has room. The messages of the node itself, which are
+        small, can exceed the bound.
+        """
         peer = self._peers.get(key)
-        return peer is None or peer.try_send(frames[0] if len(frames) == 1 else frames)
+        if peer is None:
+            return True
+        message = frames[0] if len(frames) == 1 else frames
+        return peer.try_send(message) or peer.squeeze(message)
+
+    def has_room(self, key: bytes) -> bool:
+        """Return whether the queue to a peer has room; if it has none, `on_room` is called when it may have some."""
+        peer = self._peers.get(key)
+        if peer is None or not peer.full:
+            return True
+        self.stalls.begin(peer, self.transport.reactor.time())
+        return False
+
+    def unresponsive(self, now: float) -> list[bytes]:
+        """Return the peers whose queues were full for their time, and that read nothing."""
+        return [self._key_of(peer) for peer in self.stalls.due(now)]
 
     def drained(self, key: bytes) -> bool:
         """Return whether all that was sent to a peer has left this side."""
@@ -93,7 +117,8 @@ class Dealers:
         """Drop messages: a DEALER of a node receives nothing. (MBX-04)"""
 
     def writable(self, peer: Peer) -> None:
-        """Do nothing: a node never waits for room."""
+        if self.stalls and self.stalls.moved(peer, self.transport.reactor.time()):
+            self.on_room()
 
     def lost(self, peer: Peer, reason: str) -> None:
         if self.transport.is_outgoing(peer):

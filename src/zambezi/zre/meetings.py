@@ -99,10 +99,12 @@ class Meetings:
 
     def told(self, uuid: UUID, contact: str, source: str, now: float) -> None:
         """Meet a node of which a program at the address `source` told us by zgossip."""
-        if uuid.bytes not in self.peers and uuid.bytes != self._us:
-            located = self._located(contact, source)
-            if located:
-                self.discover(uuid, located, now)
+        if uuid.bytes in self.peers or uuid.bytes == self._us:
+            return
+        if not self.peers.has_room:
+            self._counters.refused_strangers += 1  # before the work that a flood of tuples would cause
+        elif located := self._located(contact, source):
+            self.discover(uuid, located, now)
 
     def meet_stranger(self, key: bytes, endpoint: str, now: float) -> None:
         """Meet a node that we found, if its key is allowed and there is room for one more."""
@@ -175,16 +177,21 @@ class Meetings:
         self.end(peer, "it left")
         self.rendezvous.gossip.left(peer)
 
+    def end_refused(self) -> None:
+        """End the peers whose keys the operator does not allow any more."""
+        for peer in [peer for peer in self.peers.values() if not self._reach.allows(peer.endpoint)]:
+            self.end(peer, "its key is no longer allowed")
+
     def expire(self, peer: Peer) -> None:
         """End a peer that was silent for too long. (PING-02)"""
         self.claims.left(peer)
         self.end(peer, f"silent for {self._timing.expired:g} s")
 
     def unresponsive(self, key: bytes) -> None:
-        """End a peer because the queue of its DEALER is full. (MBX-05)"""
+        """End a peer because the queue of its DEALER is full, and it reads nothing. (MBX-05)"""
         peer = self.peers.get(key)
         if peer is not None:
-            self.end(peer, "it does not respond: its queue is full")
+            self.end(peer, "it does not respond: its queue is full, and it does not read")
 
     def unreachable(self, key: bytes) -> None:
         """End a peer whose HELLO named an endpoint to which nothing can connect."""

@@ -15,7 +15,7 @@ from zambezi.zmtp.alarm import Alarm
 from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Limits
 from zambezi.zmtp.errors import EndpointError
-from zambezi.zmtp.frames import FRAME_COST, Batch
+from zambezi.zmtp.frames import Batch
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Router
 from zambezi.zmtp.peer import Peer
@@ -28,13 +28,15 @@ from zambezi.zre.contact import endpoint_of, key_of, with_key
 from zambezi.zre.counters import Refusals
 from zambezi.zre.engine import Engine
 from zambezi.zre.errors import NodeStopped, ZreError
-from zambezi.zre.events import Enter, Event, Exit
+from zambezi.zre.events import Enter, Event, Exit, Shout, Whisper
 from zambezi.zre.hub import Hub
 from zambezi.zre.mailbox import Dealers
 from zambezi.zre.options import SMALL, NodeOptions
 from zambezi.zre.reach import Reach
 from zambezi.zre.reporter import Reporter
 from zambezi.zre.security import NodeSecurity
+from zambezi.zre.sending import Sender, Shouting
+from zambezi.zre.stalls import Stalls
 from zambezi.zre.trace import Trace
 from zambezi.zre.tuples import Tuples
 from zambezi.zre.whereabouts import Whereabouts
@@ -42,6 +44,7 @@ from zambezi.zre.whereabouts import Whereabouts
 _log: Final = logging.getLogger("zambezi.zre")
 # When so many events wait for the program, the node reads nothing from its peers until the program has read half.
 EVENTS_WAITING: Final = 10_000
+_CONTENT: Final = (Whisper, Shout)
 _HEADING: Final = 512  # bytes of a WHISPER or SHOUT before its content, with the name of a group, and of encryption
 
 
@@ -65,7 +68,10 @@ class NodeShell:
         self.events: deque[Event] = deque()
         self.on_event: Callable[[], object] = lambda: None
         self.on_stopped: Callable[[], object] = lambda: None
+        self.on_room: Callable[[], object] = lambda: None  # for messages that wait for room
         self.on_moved: list[Callable[[], object]] = []
+        self._unread = 0  # bytes of the messages in `events`
+        self._held_back = False  # whether the node does not read from its peers, because too much is unread
         self.stopping = False
         self.stopped = False
         self._bell: Bell | None = None
@@ -115,6 +121,7 @@ class NodeShell:
         sockets = (self._router, self._dealers, self._reporter)
         self._transports: list[Transport] = [socket.transport for socket in sockets if socket is not None]
         self._router.on_readable = self._mail
+        self._dealers.on_room = self._has_room_again
         self._dealers.on_lost = lambda key: reactor.call_soon(self._connection_lost, key)
         self._dealers.on_reached = lambda key, identity: reactor.call_soon(self._mailbox_reached, key, identity)
         if self._seeds:
@@ -142,10 +149,19 @@ class NodeShell:
             gossip=not options.sends_beacons or bool(options.seeds),
             max_peers=options.max_peers,
             max_strangers=options.max_strangers,
-            all_elect=options.all_elect,
+            # Pyre, which does not know Zyre's commands, finds others by beacons alone.
+            all_elect=options.all_elect or (options.uses_zgossip and not options.sends_beacons),
         )
         self.set_trace(options.trace)
+        self._dealers.stalls = Stalls(self.engine.timing)
+        self._sender = Sender(self.engine, options, self._dealers.has_room)
         self._refusals = Refusals(self.engine.counters)
+        self._generation = security.generation
+        if security.public_key[:1] == b"\0" and options.sends_beacons:
+            _log.warning(
+                "the public key of %s begins with a zero byte: Zyre nodes ignore beacons with such a key; make another",
+                name,
+            )
         self._hub = self._make_hub(chance) if options.uses_zgossip else None
 
     def _make_hub(self, chance: random.Random | None) -> Hub:
@@ -273,28 +289,33 @@ class NodeShell:
             self._report(log.What.LEAVE, None, group)
         self._pump()
 
-    def whisper(self, peer: UUID, content: tuple[bytes, ...]) -> None:
-        """Send a message to one peer."""
-        self.checked().whisper(peer, self._checked_content(content))
-        self._report(log.What.SEND, peer, "WHISPER")
+    def whisper(self, uuid: UUID, content: tuple[bytes, ...]) -> bool | None:
+        """Send a message to one peer; return None if it must wait for room, and False if it was dropped."""
+        self.checked()
+        sent = self._sender.whisper(uuid, content)
+        if sent:
+            self._report(log.What.SEND, uuid, "WHISPER")
         self._pump()
+        return sent
 
-    def shout(self, group: str, content: tuple[bytes, ...]) -> int:
-        """Send a message to all peers in a group; return their number."""
-        count = self.checked().shout(group, self._checked_content(content))
+    def shout(self, group: str, content: tuple[bytes, ...]) -> Shouting:
+        """Send a message to all peers in a group; `go_on` sends it to those that have no room yet."""
+        self.checked()
+        shouting = self._sender.shout(group, content)
         self._report(log.What.SEND, None, f"SHOUT {group}")
         self._pump()
-        return count
+        return shouting
 
-    def _checked_content(self, content: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        """Return the content of a message; raise `ZreError` if peers with our own bound would not take it."""
-        size = sum(map(len, content)) + FRAME_COST * len(content)
-        if size > self.options.max_message:
-            raise ZreError(
-                f"a message of {size} bytes (with {FRAME_COST} for each frame) is above max_message, which is "
-                f"{self.options.max_message}: send it in parts, or raise max_message of all nodes"
-            )
-        return content
+    def go_on(self, shouting: Shouting) -> int | None:
+        """Send a SHOUT to the peers that have room now; return the number of peers that got it, or None to wait."""
+        self.checked()
+        shouting.forget_those_gone()
+        shouting.send()
+        self._pump()
+        return None if shouting.waiting else shouting.count
+
+    def _has_room_again(self) -> None:
+        self.on_room()
 
     def change(self, action: Callable[..., None], *arguments: object) -> None:
         """Let a method of the engine change something; raise `NodeStopped` if the node is stopped."""
@@ -370,18 +391,29 @@ class NodeShell:
         if not self.events:
             return None
         event = self.events.popleft()
+        if isinstance(event, _CONTENT):
+            self._unread -= sum(map(len, event.content))
         if self._bell is not None and not self.events and not self.stopping:
             self._bell.silence()
-        if len(self.events) == EVENTS_WAITING // 2:
+        if self._held_back and not self._has_too_much(EVENTS_WAITING // 2, self.options.bound.octets // 2):
+            self._held_back = False
             self.reactor.call_soon(self._mail)
         return event
+
+    def _has_too_much(self, count: int, octets: int) -> bool:
+        """Return whether more events wait for the program, or more bytes in them."""
+        return len(self.events) > count or self._unread > octets
 
     # From the network
 
     def _mail(self) -> None:
         """Receive the messages in the mailbox, as long as there is room for events."""
         now = self.reactor.time()
-        while not self.stopping and len(self.events) < EVENTS_WAITING:
+        most = self.options.bound.octets
+        while not self.stopping:
+            if self._has_too_much(EVENTS_WAITING - 1, most):
+                self._held_back = True
+                break
             batch = self._router.try_recv_batch()
             if batch is None:
                 break
@@ -413,8 +445,11 @@ class NodeShell:
             try:
                 if now >= self._whereabouts.next_look:
                     self._look_at_interfaces(now)
+                    self._look_at_keys()
             finally:
                 self.engine.tick(now)
+                for key in self._dealers.unresponsive(now):
+                    self.engine.unresponsive(key)
                 self._pump()
                 self._log_refusals(now)
 
@@ -432,6 +467,12 @@ class NodeShell:
                 self._reporter.reconnect()
             for follow in list(self.on_moved):
                 follow()
+
+    def _look_at_keys(self) -> None:
+        """End the peers whose keys are no longer allowed. (The mailbox reads a directory of keys once in a second.)"""
+        if self.security.has_node_keys and self.security.generation != self._generation:
+            self._generation = self.security.generation
+            self.engine.meetings.end_refused()
 
     def _reached(self, peer: Peer) -> None:
         if peer.endpoint in self._seeds and not self.stopping:
@@ -477,7 +518,7 @@ class NodeShell:
 
     def _pump(self) -> None:
         """Do what the engine says."""
-        happened = False
+        happened = closed = False
         dealers, trace = self._dealers, self._trace
         while batch := self.engine.take():
             for output in batch:
@@ -488,6 +529,8 @@ class NodeShell:
                         self.engine.unresponsive(output.peer)
                 elif isinstance(output, Event):
                     self.events.append(output)
+                    if isinstance(output, _CONTENT):
+                        self._unread += sum(map(len, output.content))
                     if self._hub is not None:
                         self._note_for_hub(self._hub, output)
                     if self._reporter is not None:
@@ -504,11 +547,14 @@ class NodeShell:
                     dealers.adopt(output.seed, output.peer)
                 else:
                     dealers.shut(output.peer)
-        self._alarm.set(min(self.engine.deadline, self._whereabouts.next_look))
+                    closed = True
+        self._alarm.set(min(self.engine.deadline, self._whereabouts.next_look, dealers.stalls.deadline))
         if happened:
             if self._bell is not None:
                 self._bell.ring()
             self.on_event()
+        if closed:
+            self.on_room()  # nothing waits any more for peers that are gone
 
     def _note_for_hub(self, hub: Hub, event: Event) -> None:
         if isinstance(event, Enter):

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 from zambezi.zmtp.connection import Limits
 from zambezi.zmtp.keys import KeyPair
-from zambezi.zmtp.options import Bound
+from zambezi.zmtp.options import Bound, Policy
 from zambezi.zre import bounds
 from zambezi.zre.discovery import PORT, MemoryNetwork
 from zambezi.zre.errors import ZreError
@@ -45,6 +45,7 @@ class NodeOptions:
     evasive: float = 5.0
     expired: float = 30.0
     bound: Bound = field(default_factory=Bound)
+    on_full: Policy = "block"
     max_peers: int = 10_000
     max_strangers: int = 1_000
     max_message: int = bounds.MESSAGE
@@ -59,6 +60,8 @@ class NodeOptions:
             )
         if self.network is not None and (self.uses_zgossip or self.node_keys is not None):
             raise ZreError("a memory network has no zgossip and no keys: give the node an interface=... instead")
+        if self.on_full not in ("block", "error", "drop"):
+            raise ZreError(f"on_full must be 'block', 'error' or 'drop', not {self.on_full!r}")
         if self.max_message < bounds.LEAST_MESSAGE:
             raise ZreError(f"max_message must be at least {bounds.LEAST_MESSAGE} bytes, not {self.max_message}")
 

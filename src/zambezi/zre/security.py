@@ -82,9 +82,19 @@ class NodeSecurity:
             )
         return CurveClient(key, self._node_keys)
 
+    @property
+    def generation(self) -> int:
+        """A number that grows whenever the allowed keys change."""
+        return self.authenticator.generation if self.authenticator is not None else 0
+
     def allows(self, key: bytes) -> bool:
         """Return whether the holder of a public key may join."""
         return self.authenticator is None or self.authenticator.judge(Claim("CURVE", "", key=key)).allowed
+
+
+def allowed_keys(text: str) -> Allowed:
+    """Return the allowed keys by a configuration: `any`, or a directory of `NAME.pub` files."""
+    return ANY if text == ANY else Keyring(text)
 
 
 def _authenticator(allowed: Allowed | None) -> Authenticator:

@@ -94,11 +94,24 @@ def test_a_mesh_key_that_does_not_exist(tmp_path: Path, keys: Path) -> None:
     assert only(config_of(tmp_path, f'[zre]\nkey = "{tmp_path}/none"')).path == ("zre", "key")
 
 
+def test_the_key_of_a_node_and_the_keys_that_it_allows(tmp_path: Path, bare_keys: Path) -> None:
+    node = f'[zre]\nnode_key = "{bare_keys}/server.key"\n'
+    assert only(config_of(tmp_path, f'[zre]\nnode_key = "{tmp_path}/none"\nallowed = "{tmp_path}"')).path == (
+        "zre",
+        "node_key",
+    )
+    found = only(config_of(tmp_path, f'{node}allowed = "{tmp_path}/none"'))
+    assert (found.path, found.is_mistake) == (("zre", "allowed"), True)
+    found = only(config_of(tmp_path, f'{node}allowed = "any"'))
+    assert (found.path, found.is_mistake) == (("zre", "allowed"), False)
+    assert examine(config_of(tmp_path, f'{node}allowed = "{bare_keys}/allowed"')) == []
+
+
 def test_a_server_with_keys_needs_a_key_for_a_mesh_on_a_real_network(
     tmp_path: Path, bare_keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside = Interface("eth7", IPv4Interface("10.0.0.7/24"), True)
-    monkeypatch.setattr(environment, "choose", lambda wanted: [outside])
+    monkeypatch.setattr(environment, "choose", lambda wanted, ipv6: [outside])
     found = only(config_of(tmp_path, '[zre]\ninterface = "eth7"'))
     assert (found.path, found.is_mistake) == (("zre", "interface"), True)
     assert "zambezi keygen mesh" in found.problem
@@ -166,7 +179,7 @@ def test_a_token_that_every_user_can_read_is_a_warning(tmp_path: Path, keys: Pat
 
 def test_a_mesh_without_a_key_on_a_real_network_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outside = Interface("eth7", IPv4Interface("10.0.0.7/24"), True)
-    monkeypatch.setattr(environment, "choose", lambda wanted: [outside])
+    monkeypatch.setattr(environment, "choose", lambda wanted, ipv6: [outside])
     found = only(parse(f'[server]\ndata = "{tmp_path}"\n[zre]\ninterface = "eth7"'))
     assert (found.path, found.is_mistake) == (("zre", "interface"), False)
     assert "every machine in the network of eth7 (10.0.0.7) can join" in found.problem

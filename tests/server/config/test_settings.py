@@ -76,6 +76,22 @@ def test_sizes_and_times_can_have_units() -> None:
         ('[mcollective]\nendpoint = "tcp://127.0.0.1:70000"', "z.toml:2: 'tcp://127.0.0.1:70000': a port is 1 to"),
         ('[mcollective]\nendpoint = "tcp://127.0.0.1:5671"', "z.toml:2: [zeps] already uses tcp://127.0.0.1:5671; "),
         ('[zre]\n\nseeds = [\n  "x"\n]', "z.toml:3: 'x' is no endpoint"),
+        ('[zre]\ngossip_connect = ["x"]', "z.toml:2: 'x' is no endpoint"),
+        (
+            '[zre]\ngossip_connect = ["tcp://10.0.0.7:1|x"]',
+            "z.toml:2: tcp://10.0.0.7:1|x has a key, and this node has none",
+        ),
+        (
+            '[zre]\nnode_key = "k"\nallowed = "any"\nseeds = ["tcp://10.0.0.7:1"]',
+            "z.toml:4: tcp://10.0.0.7:1 has no public key of 40 characters",
+        ),
+        ('[zre]\ngossip_bind = "tcp://10.0.0.7"', "z.toml:2: 'tcp://10.0.0.7' has no port"),
+        (
+            '[zre]\nkey = "a"\nnode_key = "b"\nallowed = "any"',
+            "z.toml:3: a node has the key of its mesh or a key of its",
+        ),
+        ('[zre]\nnode_key = "k"', 'z.toml:2: set allowed = "DIRECTORY"'),
+        ('[zre]\nallowed = "any"', "z.toml:2: this is for a node with a key of its own"),
         ("[zre]\nbeacon_port = 70000", "z.toml:2: beacon_port must be 1 to 65535, not 70000"),
         ("[zeps]\nmax_streams = 0", "z.toml:2: max_streams must be 1 to 10000000, not 0"),
         ("[zeps.journal]\nsegment = 1", 'z.toml:2: segment must be "64K" to "1024T", not 1'),

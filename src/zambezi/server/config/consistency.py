@@ -12,6 +12,7 @@ from zambezi.server.config.lines import KeyPath
 from zambezi.zeps.errors import GroupError
 from zambezi.zeps.multicast.group import Group
 from zambezi.zmtp import endpoint
+from zambezi.zre.contact import endpoint_of, key_of
 
 if TYPE_CHECKING:
     from zambezi.server.config.settings import Config
@@ -50,6 +51,8 @@ def _paths(config: Config) -> Iterator[Mistake]:
         ("server", "data"): config.server.data,
         ("server", "keys"): config.server.keys,
         ("zre", "key"): config.zre.key,
+        ("zre", "node_key"): config.zre.node_key,
+        ("zre", "allowed"): config.zre.allowed,
         ("console", "results"): config.console.results,
     }
     for path, text in paths.items():
@@ -80,11 +83,37 @@ def _endpoints(config: Config) -> Iterator[Mistake]:
         if where in taken and not service.endpoint.endswith((":*", ":0")):
             yield (name, "endpoint"), f"[{taken[where]}] already uses {service.endpoint}; choose another port"
         taken.setdefault(where, name)
-    for seed in config.zre.seeds:
+    yield from _contacts(config)
+
+
+def _contacts(config: Config) -> Iterator[Mistake]:
+    """Yield the mistakes in the addresses and the keys of the mesh."""
+    zre = config.zre
+    for name, contacts in (("seeds", zre.seeds), ("gossip_connect", zre.gossip_connect)):
+        for contact in contacts:
+            try:
+                endpoint.parse(endpoint_of(contact))
+            except ZambeziError as error:
+                yield ("zre", name), f'{error}, as in {name} = ["tcp://10.0.0.7:5670"]'
+                continue
+            if zre.node_key and not key_of(contact):
+                yield ("zre", name), f'{contact} has no public key of 40 characters: write "{endpoint_of(contact)}|KEY"'
+            elif not zre.node_key and key_of(contact) != b"":
+                yield ("zre", name), f"{contact} has a key, and this node has none of its own: set node_key too"
+    if zre.gossip_bind:
         try:
-            endpoint.parse(seed)
+            endpoint.parse(zre.gossip_bind, binding=True)
         except ZambeziError as error:
-            yield ("zre", "seeds"), f'{error}, as in seeds = ["tcp://10.0.0.7:5670"]'
+            yield ("zre", "gossip_bind"), f'{error}, as in gossip_bind = "tcp://10.0.0.7:5680"'
+    if zre.key and zre.node_key:
+        yield ("zre", "node_key"), "a node has the key of its mesh or a key of its own: remove key or node_key"
+    if zre.node_key and not zre.allowed:
+        yield (
+            ("zre", "node_key"),
+            'set allowed = "DIRECTORY" with the public keys of the other nodes, or allowed = "any"',
+        )
+    if zre.allowed and not zre.node_key:
+        yield ("zre", "allowed"), "this is for a node with a key of its own: set node_key too, or remove it"
 
 
 def _streams(config: Config) -> Iterator[Mistake]:

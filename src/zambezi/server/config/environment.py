@@ -21,9 +21,10 @@ from zambezi.server.config.lines import KeyPath
 from zambezi.server.keydir import ALLOWED, GROUP, MESH, SECRET, KeyDirectory
 from zambezi.zmtp.keys import read_pair
 from zambezi.zre.interfaces import choose
+from zambezi.zre.security import ANY
 
 if TYPE_CHECKING:
-    from zambezi.server.config.settings import Config
+    from zambezi.server.config.settings import Config, ZreConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,19 +148,15 @@ def _mesh(config: Config) -> Iterator[Finding]:
     zre = config.zre
     if not zre.enabled:
         return
-    if zre.key:
-        try:
-            read_pair(zre.key)
-        except (ZambeziError, OSError) as error:
-            yield Finding(("zre", "key"), str(error))
+    yield from _mesh_keys(zre)
     try:
-        chosen = choose(zre.interface or None)
+        chosen = choose(zre.interface or None, zre.ipv6)
     except ZambeziError as error:
         yield Finding(("zre", "interface"), str(error))
         return
     keys = config.server.keys
     outside = [str(one) for one in chosen if not one.where.is_loopback]
-    if not keys and outside and not zre.key:
+    if not keys and outside and not (zre.key or zre.node_key):
         yield Finding(
             ("zre", "interface"),
             f"every machine in the network of {outside[0]} can join the mesh and read its messages: set key in [zre], "
@@ -167,12 +164,29 @@ def _mesh(config: Config) -> Iterator[Finding]:
             False,
         )
     has_keys = bool(keys) and (Path(keys) / SECRET).exists()  # otherwise `_keys` says what is missing
-    if has_keys and not (zre.key or zre.clear or (Path(keys) / MESH).exists()):
+    if has_keys and not (zre.key or zre.node_key or zre.clear or (Path(keys) / MESH).exists()):
         yield Finding(
             ("zre", "interface"),
             f"the mesh on {chosen[0]} would not be encrypted, although [server] has keys: make a key for all nodes of "
             f"the mesh with zambezi keygen mesh --directory {keys}, or set clear = true in [zre]",
         )
+
+
+def _mesh_keys(zre: ZreConfig) -> Iterator[Finding]:
+    for name, file in (("key", zre.key), ("node_key", zre.node_key)):
+        if file:
+            try:
+                read_pair(file)
+            except (ZambeziError, OSError) as error:
+                yield Finding(("zre", name), str(error))
+    if zre.allowed == ANY:
+        problem = "every machine that reaches the mesh can join it with a key that it makes itself; name a directory"
+        yield Finding(("zre", "allowed"), problem, False)
+    elif zre.allowed and not Path(zre.allowed).is_dir():
+        problem = (
+            f"{zre.allowed} is not a directory, so no node can join; make it, with the NAME.pub of each node in it"
+        )
+        yield Finding(("zre", "allowed"), problem)
 
 
 def _results(config: Config) -> Iterator[Finding]:

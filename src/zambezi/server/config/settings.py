@@ -136,9 +136,14 @@ class ZreConfig:
     enabled: bool = _note("whether this service runs", True)
     name: str = _note("the name of the node; empty: the host name", "")
     interface: str = _note("the network interface to find peers on: its name or its address", "lo")
+    ipv6: bool = _note("whether to use the IPv6 addresses of the interface", False)
     seeds: list[str] = _note("mailbox endpoints of peers, for networks without broadcast", [])
+    gossip_bind: str = _note("the endpoint of a zgossip hub for nodes of Zyre and Zambezi; empty: none", "")
+    gossip_connect: list[str] = _note("endpoints of zgossip hubs; with node_key as ENDPOINT|KEY", [])
     beacon_port: int = _note("the UDP port of the beacons", 5670, bounds=(1, 65535))
     key: str = _note("the key file that encrypts the mesh; empty: mesh.key of [server] keys, if it exists", "")
+    node_key: str = _note("the key file of this node alone, as Zyre has them; in place of key", "")
+    allowed: str = _note("with node_key: the directory of the public keys that may join, or any", "")
     clear: bool = _note("allow a mesh without encryption although [server] has keys", False)
 
 

@@ -2,7 +2,7 @@
 
 One task publishes the messages of a stream in their order, and waits at the broker's barrier before it reports success.
 The broker gives the messages new sequences and times. If a task fails, Spark retries it, and each message is published
-once (the sink's `dedup`). If a whole restore is killed, the next one cannot know how far it came: so it refuses to
+once. If a whole restore is killed, the next one cannot know how far it came: so it refuses to
 publish to a stream that has messages, unless the user asks for that.
 """
 
@@ -66,7 +66,7 @@ def restore(
         _check_empty(sink, list(counts))
     with plain_errors():
         rows = messages_of(table, streams, into)
-        rows.write.format("zeps").options(**sink).option("dedup", "true").mode("append").save()
+        rows.write.format("zeps").options(**sink).mode("append").save()
     return counts
 
 

@@ -23,7 +23,6 @@ from zambezi.zeps.client.subscriber import WINDOW
 from zambezi.zeps.errors import ClientClosed, ZepsError
 from zambezi.zeps.layout import DELIVER
 from zambezi.zeps.messages import (
-    EXTENSIONS,
     Attach,
     AttachOk,
     Detach,
@@ -35,6 +34,7 @@ from zambezi.zeps.messages import (
     ResumeOk,
     SubscribeOk,
     Zeps,
+    extensions_of,
 )
 from zambezi.zeps.multicast.datagram import KEY
 from zambezi.zmtp.backoff import Backoff
@@ -301,10 +301,7 @@ class BrokerConnection:
 
     def extends(self, extension: str) -> bool:
         """Return whether the broker has an extension of the protocol."""
-        if self._peer is None:
-            return False
-        listed = self._peer.properties.get(EXTENSIONS.lower(), b"").decode("ascii", "replace")
-        return extension in [name.strip() for name in listed.split(",")]
+        return self._peer is not None and extension in extensions_of(self._peer.properties)
 
     def hang_up(self, reason: str) -> None:
         """Close this connection; the transport connects again after a while."""
