@@ -31,7 +31,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final
 
-from zambezi.mcollective.register import SLOTS, Record
+from zambezi.mcollective.register import HEIR_TIME, SLOTS, Record
 from zambezi.mcollective.vigil import EXPIRY
 from zambezi.wire.text import as_bytes, as_text
 
@@ -89,7 +89,7 @@ class RegisterFile:
         positions, _ = _read(self._path(number, "positions"), SLOTS * _POSITION.size)
         found = []
         for slot, record in records.items():
-            record.until = now + EXPIRY * record.ttl - down
+            record.until = now + (EXPIRY * record.ttl if record.resumable else HEIR_TIME) - down
             if record.topics and record.until > now:
                 if (slot + 1) * _POSITION.size <= len(positions):
                     record.position = min(_POSITION.unpack_from(positions, slot * _POSITION.size)[0], (1 << 63) - 1)
@@ -100,7 +100,8 @@ class RegisterFile:
 
     def add(self, record: Record) -> None:
         self.advance(record)
-        self._note("session", record.slot, record.user, as_text(record.identity), record.delimited, record.ttl)
+        form = (record.delimited, record.resumable)
+        self._note("session", record.slot, record.user, as_text(record.identity), record.ttl, *form)
         if record.topics:
             self.subscribe(record, record.topics)
 
@@ -250,9 +251,10 @@ def _apply(change: Any, records: dict[int, Record]) -> None:
     if not isinstance(slot, int):
         raise TypeError(slot)
     if kind == "session":
-        user, identity, delimited, ttl = rest
+        user, identity, ttl, delimited, resumable = rest
         before = records.get(slot)
         record = records[slot] = Record(slot, str(user), as_bytes(identity), bool(delimited), float(ttl))
+        record.resumable = bool(resumable)
         if before is not None and before.key == record.key:
             record.join(before.topics)  # the client said CONNECT again
     elif kind == "sub":

@@ -146,4 +146,5 @@ class Waiter:
 
 def failure(what: str, timeout: float | None, state: Callable[[], str] | None) -> str:
     """Return the text of a `TimedOut`."""
-    return f"{what} within {timeout:g} s" + (f"; {state()}" if state is not None else "")
+    within = f"within {timeout:g} s" if timeout else "at once"
+    return f"{what} {within}" + (f"; {state()}" if state is not None else "")
