@@ -150,6 +150,16 @@ class Node:
         return self._waiter.call(self._shell.engine.services, service)
 
     @property
+    def strangers(self) -> int:
+        """The number of nodes that were found, and that have not greeted this node."""
+        return self._shell.engine.peers.strangers
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the node has keys, of the mesh or its own."""
+        return self._shell.security.is_encrypted
+
+    @property
     def unsent(self) -> list[UUID]:
         """The peers whose queue is not empty."""
         return self._waiter.call(lambda: self._shell.unsent)
