@@ -17,6 +17,8 @@ from zambezi.zeps.asyncio import Client
 from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zmtp.keys import KeyPair, read_public, write_pair
 from zambezi.zmtp.security import CurveClient
+from zambezi.zre.asyncio import Node
+from zambezi.zre.events import Enter
 
 TCP = "tcp://127.0.0.1:*"
 
@@ -95,6 +97,32 @@ async def test_rules_use_the_name_of_the_clients_key(tmp_path: Path) -> None:
             await stream.publish("k", b"of bob")
             with pytest.raises(BrokerError, match="bob may not publish"):
                 await stream.flush()
+
+
+@in_loop
+async def test_a_server_is_a_hub_of_zgossip_with_a_key_of_its_own(tmp_path: Path) -> None:
+    pair, ann = KeyPair.generate(), KeyPair.generate()
+    write_pair(tmp_path / "keys", "node", pair)
+    write_pair(tmp_path / "allowed", "ann", ann)
+    (tmp_path / "allowed" / "ann.key").unlink()
+    config = config_for(tmp_path)
+    mesh = dataclasses.replace(
+        config.zre,
+        enabled=True,
+        interface="lo",
+        gossip_bind="tcp://127.0.0.1:*",
+        node_key=str(tmp_path / "keys" / "node.key"),
+        allowed=str(tmp_path / "allowed"),
+    )
+    async with Server(dataclasses.replace(config, zre=mesh)) as server:
+        assert server.node is not None
+        hub = f"{server.node.gossip_endpoint}|{pair.public_z85}"
+        options = {"node_keys": ann, "allowed": {"server": pair.public}, "log": True}
+        async with Node("ann", interface="lo", gossip_connect=[hub], **options) as node:  # type: ignore[arg-type]
+            entered = await node.recv(10)
+            assert isinstance(entered, Enter)
+            assert entered.peer == server.node.uuid
+            assert node.services("X-ZEPS") == {server.node.uuid: server.endpoints["zeps"]}
 
 
 @in_loop

@@ -169,7 +169,6 @@ async def test_call_passes_arguments_and_results_on(make: Make) -> None:
     with pytest.raises(ZeroDivisionError):
         waiter.call(lambda: 1 / 0)
     await waiter.breathe()
-    waiter.released()
 
 
 @in_loop
@@ -244,7 +243,6 @@ def test_a_disowned_waiter_refuses_every_call() -> None:
     post = waiter.fast(lambda: True, OPEN, lambda: True)
     with waiter.reactor.lock:  # as if the parent had held it when it forked
         waiter.disown()
-        waiter.released()
         calls: list[Callable[[], object]] = [
             lambda: waiter.call(max, 1, 2),
             lambda: waiter.until(lambda: "thing", 0, "nothing arrived"),

@@ -132,9 +132,6 @@ class Waiter:
                 future.set_result(None)
                 return
 
-    def released(self) -> None:
-        """Wait until the kernel has closed the sockets that were closed: here it has, so return at once."""
-
     def is_question(self, argument: object) -> bool:
         """Return whether an argument is awaitable, or a coroutine function."""
         return inspect.isawaitable(argument) or inspect.iscoroutinefunction(argument)
