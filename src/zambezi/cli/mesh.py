@@ -31,7 +31,7 @@ from zambezi.zmtp.frames import FRAME_COST
 from zambezi.zre.bounds import MESSAGE
 from zambezi.zre.errors import NodeStopped, ZreError
 from zambezi.zre.events import Enter, Evasive, Event, Exit, Join, Leader, Leave, Shout, Silent, Whisper
-from zambezi.zre.node import PeerInfo
+from zambezi.zre.peer_info import PeerInfo
 from zambezi.zre.simulation import Plan, Progress, Report, simulate
 from zambezi.zre.sync import Node
 

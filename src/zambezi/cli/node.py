@@ -18,7 +18,7 @@ from zambezi.zre.discovery import PORT
 from zambezi.zre.errors import ZreError
 from zambezi.zre.events import Event
 from zambezi.zre.interfaces import choose
-from zambezi.zre.node import PeerInfo
+from zambezi.zre.peer_info import PeerInfo
 from zambezi.zre.security import allowed_keys
 from zambezi.zre.sync import Node
 

@@ -211,7 +211,7 @@ class Meetings:
             if now < peer.farewell:
                 self.let_go(peer)
                 return
-            self._out.send(peer, peer.dialect.ping(0))  # SEQ-02
+            self._out.ping(peer)  # SEQ-02
             peer.lost = now
             self.claims.connection_lost(peer, now)
 
