@@ -13,13 +13,6 @@ from zambezi.zmtp.reactor import Addresses, AsyncioReactor, ThreadReactor
 
 
 @pytest.fixture
-def io() -> Iterator[IoThread]:
-    thread = IoThread()
-    yield thread
-    thread.stop()
-
-
-@pytest.fixture
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     left, right = socket.socketpair()
     left.setblocking(False)

@@ -1,4 +1,4 @@
-"""zambezi.zre.tuples: hubs and clients of zgossip, without sockets: who is told what, and what nobody can do."""
+"""zambezi.zre.tuples: hubs and clients of zgossip, without sockets: what links are told, and what they cannot do."""
 
 from uuid import UUID
 
