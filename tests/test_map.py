@@ -67,6 +67,7 @@ ELSEWHERE = {
     "zre/meetings.py": "zre/test_engine.py",
     "zre/options.py": "zre/test_node.py",
     "zre/outputs.py": "zre/test_outbox.py",
+    "zre/peer_info.py": "zre/test_node.py",
     "zre/reception.py": "zre/test_engine.py",
     "zre/whereabouts.py": "zre/test_node.py",
 }

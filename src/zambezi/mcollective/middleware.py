@@ -272,9 +272,11 @@ class MiddlewareShell:
             peer = _peer(session)
             if not peer.connected:
                 continue
-            if (session.missed or peer.queued >= bound) and not self._has_room(peer, session, output, now):
-                self.engine.skipped(session, output)
-                self._missed.add(_name(session), len(shared.messages))
+            special = session.missed or session.replaying or peer.queued >= bound
+            if special and not self._has_room(peer, session, output, now):
+                missed = self.engine.skipped(session, output)
+                if missed:
+                    self._missed.add(_name(session), missed)
                 continue
             peer.send(shared)
             session.said = now
@@ -287,14 +289,20 @@ class MiddlewareShell:
     def _has_room(self, peer: Peer, session: Session, output: Deliver, now: float) -> bool:
         """Make room in a full queue: write, or let the sender wait. Return False if the client misses the messages."""
         bound = self.transport.send_bytes
+        topic = output.topic
+        if topic is not None and topic.name in session.replaying:
+            return False  # it has fallen behind, and gets these messages from the archive
         if session.missed:
             if peer.queued > bound // 2:
                 return False  # it is told what it missed before it gets more
             peer.send(self.engine.caught_up(session))
             return True
-        peer.flush()  # the kernel may have room since we tried
+        if peer.queued >= bound:
+            peer.flush()  # the kernel may have room since we tried
         if peer.queued < bound or not peer.connected:
             return peer.connected
+        if topic is not None and topic.kept:
+            return False  # it gets them from the archive, and nobody has to wait
         if not self._pressure.accept(session, peer.queued, output.sender, now):
             self._free(self._pressure.give_up(session))
             return False

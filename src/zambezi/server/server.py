@@ -145,7 +145,7 @@ class Server:
                 reading_time=mcollective.reading_time,
                 reserve_bytes=mcollective.max_reserve,
             ),
-            sessions=self._data() / SESSIONS if mcollective.sessions else None,
+            sessions=Path(self.config.server.data) / SESSIONS if mcollective.sessions else None,
             send_bound=Bound(octets=mcollective.max_queue),
             security=keys.security if keys else Null(),
             authenticator=keys.authenticator if keys else None,

@@ -37,6 +37,7 @@ from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import DIALECTS, Frames
 from zambezi.zre.elections import Elections
 from zambezi.zre.errors import NoSuchPeer, ZreError
+from zambezi.zre.farewell import Farewell
 from zambezi.zre.greetings import Greetings
 from zambezi.zre.lookout import Lookout
 from zambezi.zre.meetings import Meetings
@@ -152,6 +153,7 @@ class Engine:
         self.reception = Reception(self.key, self.profile, meetings, greetings, self._out, self.counters)
         self.receive = self.reception.receive
         self._endpoint_for = endpoint_for
+        self._is_connected = is_connected
         self._encrypted = proves is not None
         self._silence_is_normal = False
         self._next_beacon = NEVER
@@ -185,6 +187,10 @@ class Engine:
         self.rendezvous.clear()
         self.elections.clear()
         self.meetings.claims.clear()
+
+    def farewell(self) -> Farewell:
+        """Ask all peers to confirm that they have read our messages."""
+        return Farewell(self.peers, self._out, self._is_connected)
 
     def endpoints_told(self) -> dict[bytes, str]:
         """Return the endpoint of our mailbox that each greeted peer was told, for `move`."""
@@ -254,7 +260,7 @@ class Engine:
             self.meetings.greet_afresh(peer, peer.endpoint, now)
         if peer.ready and silence >= self.timing.evasive * (peer.evasive + 1):
             peer.evasive += 1
-            self._out.send(peer, peer.dialect.ping(0))  # PING-01
+            self._out.ping(peer)  # PING-01
             # A peer without beacons, or whose beacons prove nothing, is silent when it has nothing to say. It is
             # evasive if it does not answer a PING.
             expected = self._silence_is_normal or self.rendezvous.gossip.has_no_beacons(peer)

@@ -60,6 +60,13 @@ class Dealers:
             self.stalls.end(peer)
             peer.close(0)
 
+    def give_up(self, key: bytes) -> None:
+        """Discard the queue to a peer while the DEALERs close, so that they do not wait for it."""
+        peer = self._peers.get(key)
+        if peer is not None:
+            peer.take_queue()
+            self.transport.settle(peer)
+
     def send(self, key: bytes, frames: Frames) -> bool:
         """Queue a message; return False if the peer's queue is full. This never waits. (MBX-05)
 
