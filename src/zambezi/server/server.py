@@ -203,8 +203,8 @@ class Server:
     def reload(self, config: Config) -> list[str]:
         """Apply the rules and the journal settings of another configuration, also to the clients that are connected.
 
-        Return the other keys that differ, also new streams and changed multicast groups: they need a restart. The key
-        directory is watched all the time; it is read once more now.
+        New streams of the configuration are created. Return the other keys that differ, also changed multicast groups:
+        they need a restart. The key directory is watched all the time; it is read once more now.
         """
         if self.keys is not None:
             self.keys.authenticator.refresh()
@@ -215,6 +215,7 @@ class Server:
             default = policy_of(config.zeps.journal)
             policies = {name: policy_of(one) for name, one in config.zeps.streams.items()}
             self.broker.set_policies(default, policies)
+            self.broker.engine.make_missing(policies)
             self.broker.engine.apply_rules()
         differ = [*_differences(self.config, config), *self._unapplied(config)]
         self.config = dataclasses.replace(
@@ -225,14 +226,12 @@ class Server:
         return differ
 
     def _unapplied(self, config: Config) -> Iterator[str]:
-        """Yield the settings of streams that the running broker does not have: new streams, and multicast groups."""
+        """Yield the multicast groups that the running broker does not have."""
         if self.broker is None:
             return
         wanted = {name: one.multicast for name, one in config.zeps.streams.items()}
         for name in wanted | self._groups:
-            if name in wanted and self.broker.engine.find(name) is None:
-                yield f"zeps.streams.{name}"
-            elif wanted.get(name, "") != self._groups.get(name, ""):
+            if wanted.get(name, "") != self._groups.get(name, ""):
                 yield f"zeps.streams.{name}.multicast"
 
     @property

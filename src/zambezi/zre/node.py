@@ -402,10 +402,10 @@ class NodeShell:
         """Return the next event, or None; read from peers again when half of the events are read."""
         if not self.events:
             return None
-        event = self.events.take()
+        event = self.events.popleft()
         if self._bell is not None and not self.events and not self.stopping:
             self._bell.silence()
-        if self.events.release():
+        if self.events.held_back and self.events.release():
             self.reactor.call_soon(self._mail)
         return event
 
@@ -429,6 +429,7 @@ class NodeShell:
 
     def _receive(self, batch: Batch, now: float) -> None:
         receive = self.engine.receive
+        self.events.note(batch.octets)
         for message in batch:
             if self._trace is not None:
                 self._trace.received(batch.sender, message)
@@ -536,7 +537,7 @@ class NodeShell:
                 elif isinstance(output, Event):
                     if self.stopping:
                         continue  # the program reads no more
-                    self.events.put(output)
+                    self.events.append(output)
                     if self._hub is not None:
                         self._note_for_hub(self._hub, output)
                     if self._reporter is not None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from zambezi.zre.events import Event, Shout, Whisper
+from zambezi.zre.events import Event
 
 # When so many events wait for the program, the node reads nothing from its peers until the program has read half.
 EVENTS_WAITING: Final = 10_000
-_MESSAGES: Final = (Whisper, Shout)
 
 
 class Unread(deque[Event]):
-    """Events in order. With `most` bytes of messages, or `EVENTS_WAITING` events, they are too many."""
+    """Events in order. With more than `most` bytes of messages, or `EVENTS_WAITING` events, they are too many.
+
+    Bytes are counted as they are read from the network, since the program had read everything: a count for each event
+    would cost more than the rest of this class.
+    """
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -21,27 +24,23 @@ class Unread(deque[Event]):
         self._most = most
         self._bytes = 0
 
-    def put(self, event: Event) -> None:
-        """Add an event."""
-        self.append(event)
-        if isinstance(event, _MESSAGES):
-            self._bytes += sum(map(len, event.content))
-
-    def take(self) -> Event:
-        """Remove and return the first event."""
-        event = self.popleft()
-        if isinstance(event, _MESSAGES):
-            self._bytes -= sum(map(len, event.content))
-        return event
+    def note(self, octets: int) -> None:
+        """Note that so many bytes were read from the network."""
+        self._bytes += octets
 
     def hold_back(self) -> bool:
         """Return whether the node must not read from its peers now, and remember it."""
+        if not self:
+            self._bytes = 0
         self.held_back = len(self) >= EVENTS_WAITING or self._bytes > self._most
         return self.held_back
 
     def release(self) -> bool:
-        """Return whether the node, which has stopped reading, must read again now: half of the events are read."""
-        if self.held_back and len(self) <= EVENTS_WAITING // 2 and self._bytes <= self._most // 2:
-            self.held_back = False
-            return True
-        return False
+        """Return whether the node, which has stopped reading, must read again now.
+
+        It must when half of the events are read, or all if they have too many bytes.
+        """
+        if len(self) > (EVENTS_WAITING // 2 if self._bytes <= self._most else 0):
+            return False
+        self.held_back = False
+        return True

@@ -177,6 +177,8 @@ class Rule:
     publish: list[str] = _note("streams that they can publish to (glob patterns)", [])
     subscribe: list[str] = _note("streams that they can subscribe to", [])
     create: list[str] = _note("streams that they can create", [])
+    edit: list[str] = _note("streams whose settings they can change", [])
+    delete: list[str] = _note("streams that they can delete, truncate and trim", [])
     put: list[str] = _note("MCollective topics that they can send to", [])
     sub: list[str] = _note("MCollective topics that they can subscribe to", [])
 

@@ -113,6 +113,7 @@ class BrokerStream:
         self.waiting_cursors: set[Cursor] = set()  # in low gear at the end: they are woken by the next append
         self.future_selections = FutureSelections()
         self.multicast: Multicast | None = None
+        self._stopped = ""  # why an operator has taken the stream away
         self.held = ""  # why the journal cannot be appended to, if that is a problem
         self.synced_at = 0.0  # when the engine last asked for a sync because of the interval
         self.published = 0
@@ -278,8 +279,9 @@ class BrokerStream:
         for publisher in paused:
             publisher.resume()
 
-    def stop(self) -> None:
-        """Refuse all publishers, and confirm nothing: the journal has failed, and cannot be trusted any more."""
+    def stop(self, reason: str = "") -> None:
+        """Refuse all publishers, and confirm nothing: the journal has failed, or an operator takes the stream away."""
+        self._stopped = reason
         paused, self._paused = self._paused, {}
         barriers, self._barriers = self._barriers, {}
         self._pending = []
@@ -298,7 +300,7 @@ class BrokerStream:
     @property
     def stop_reason(self) -> str:
         """The reason why the stream is stopped, for clients."""
-        return f"the stream is stopped: {self.journal.failed}"
+        return f"the stream is stopped: {self._stopped or self.journal.failed}"
 
     @property
     def pending_bytes(self) -> int:
