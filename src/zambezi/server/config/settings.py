@@ -67,7 +67,7 @@ class JournalConfig:
 class ServerConfig:
     """[server]: the settings that all services share."""
 
-    data: str = _note("the directory of the journals", "zambezi-data")
+    data: str = _note("the directory of the journals, and of the sessions of MCollective clients", "zambezi-data")
     keys: str = _note("the key directory (server.key, allowed/); if set, every service uses CURVE", "")
     log: Literal["auto", "text", "json"] = _note("the log format; auto: text on a terminal, else JSON lines", "auto")
     level: Literal["debug", "info", "warning", "error"] = _note("the lowest level that is logged", "info")
