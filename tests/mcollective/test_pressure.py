@@ -82,7 +82,7 @@ def test_a_client_that_subscribes_to_its_own_messages_waits_for_itself() -> None
 
 
 def stall(jams: Pressure, slow: Session, sender: Session, seconds: float) -> float:
-    """Let a client fill and read its queue by turns, for a time, as slowly as it can; return how long its sender waited.
+    """Let the queue of a client be filled and read by turns, for a time; return how long its sender waited.
 
     It reads half of its queue in two seconds, and that is full again after a tenth of a second.
     """

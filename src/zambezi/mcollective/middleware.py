@@ -4,8 +4,8 @@ Messages that go to many subscribers go into the queue of each as one object, wh
 things bound what a client can make the middleware hold:
 
 - A subscriber that does not read has a queue of `send_bound` bytes. When it is full, the clients that send to it wait
-  for some seconds in a minute (`pressure`). If it does not read meanwhile, it misses messages; that is counted, told as an event,
-  and told to the subscriber as soon as it has read.
+  for some seconds in a minute (`pressure`). If it does not read meanwhile, it misses messages; that is counted, told
+  as an event, and told to the subscriber as soon as it has read.
 - A client that sends commands and does not read the answers is paused until it has read them; so is a client with too
   many pending answers.
 - `Bounds` bounds what the engine remembers of a client.
