@@ -49,6 +49,22 @@ async def test_the_streams_of_the_configuration_exist_with_their_policies(tmp_pa
                 pass
 
 
+def test_without_a_broker_only_a_data_directory_that_is_named_or_exists_keeps_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = config_for(tmp_path, enabled=False)
+    config = dataclasses.replace(config, mcollective=dataclasses.replace(config.mcollective, enabled=True))
+    assert Server(config).sessions == tmp_path / "data" / SESSIONS
+    unnamed = dataclasses.replace(config, server=Config().server)
+    assert Server(unnamed).sessions is None
+    assert Server(dataclasses.replace(unnamed, zeps=Config().zeps)).sessions == Path("zambezi-data") / SESSIONS
+    Path("zambezi-data").mkdir()
+    assert Server(unnamed).sessions == Path("zambezi-data") / SESSIONS
+    off = dataclasses.replace(config.mcollective, sessions=False)
+    assert Server(dataclasses.replace(config, mcollective=off)).sessions is None
+
+
 @in_loop
 async def test_a_disabled_service_does_not_run(tmp_path: Path) -> None:
     async with Server(config_for(tmp_path, enabled=False)) as server:

@@ -20,7 +20,7 @@ from zambezi.mcollective.asyncio import Middleware
 from zambezi.mcollective.bounds import Bounds
 from zambezi.server.archive import StreamArchive
 from zambezi.server.config import Config, JournalConfig
-from zambezi.server.config.settings import TOPICS_STREAM
+from zambezi.server.config.settings import TOPICS_STREAM, ServerConfig
 from zambezi.server.errors import ServerError, SettingError
 from zambezi.server.keydir import KeyDirectory
 from zambezi.server.logs import LogJournal
@@ -145,7 +145,7 @@ class Server:
                 reading_time=mcollective.reading_time,
                 reserve_bytes=mcollective.max_reserve,
             ),
-            sessions=Path(self.config.server.data) / SESSIONS if mcollective.sessions else None,
+            sessions=self.sessions,
             send_bound=Bound(octets=mcollective.max_queue),
             security=keys.security if keys else Null(),
             authenticator=keys.authenticator if keys else None,
@@ -259,6 +259,17 @@ class Server:
     def local_zeps(self) -> str | None:
         """The endpoint of the broker inside this process, without network and keys; None if there is no broker."""
         return LOCAL.format(id(self)) if self.broker is not None else None
+
+    @property
+    def sessions(self) -> Path | None:
+        """The directory of the sessions of MCollective clients; None if they do not survive a restart.
+
+        A server without a broker makes no data directory that the operator has not named.
+        """
+        data = Path(self.config.server.data)
+        wanted = self.config.mcollective.enabled and self.config.mcollective.sessions
+        is_named = self.config.server.data != ServerConfig().data or data.is_dir()
+        return data / SESSIONS if wanted and (self.config.zeps.enabled or is_named) else None
 
     def _data(self) -> Path:
         """Return the directory of the journals; create it if it is missing."""

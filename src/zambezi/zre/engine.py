@@ -153,7 +153,6 @@ class Engine:
         self.reception = Reception(self.key, self.profile, meetings, greetings, self._out, self.counters)
         self.receive = self.reception.receive
         self._endpoint_for = endpoint_for
-        self._is_connected = is_connected
         self._encrypted = proves is not None
         self._silence_is_normal = False
         self._next_beacon = NEVER
@@ -188,9 +187,9 @@ class Engine:
         self.elections.clear()
         self.meetings.claims.clear()
 
-    def farewell(self) -> Farewell:
-        """Ask all peers to confirm that they have read our messages."""
-        return Farewell(self.peers, self._out, self._is_connected)
+    def farewell(self, is_lost: Callable[[bytes], bool]) -> Farewell:
+        """Ask all peers to confirm that they have read our messages, except those to which the connection is lost."""
+        return Farewell(self.peers, self._out, is_lost)
 
     def endpoints_told(self) -> dict[bytes, str]:
         """Return the endpoint of our mailbox that each greeted peer was told, for `move`."""

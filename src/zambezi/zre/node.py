@@ -226,7 +226,7 @@ class NodeShell:
         linger = self.options.linger if linger is None else linger
         self._end = self.reactor.time() + linger
         if linger > 0 and self.endpoint:
-            self._farewell = self.engine.farewell()
+            self._farewell = self.engine.farewell(self._dealers.is_lost)
             # If some peers do not read, a part of the time is left for the goodbye to the others.
             self._patience = self.reactor.call_at(self._end - linger / 5, self._say_goodbye)
             self._pump()
