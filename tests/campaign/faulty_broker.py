@@ -27,7 +27,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.campaign.load import LARGEST
 from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.journal import Policy
 
 FILLER = "filler"
@@ -100,7 +102,8 @@ async def main(data: str, endpoint: str, sync: Any) -> None:
     disk = Disk(Path(data))
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
-    async with Broker(data, policy=Policy(sync=sync, segment=1 << 20)) as broker:
+    policy = Policy(sync=sync, segment=1 << 20)
+    async with Broker(data, policy=policy, limits=Limits(message=LARGEST)) as broker:
         print(broker.bind(endpoint), flush=True)
         threading.Thread(target=listen, args=(disk, lambda: loop.call_soon_threadsafe(ended.set)), daemon=True).start()
         await ended.wait()
