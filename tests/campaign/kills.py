@@ -81,7 +81,7 @@ def run_kills(
         data = Path(name)
         with BrokerProcess(data, largest=LARGEST, sync=sync, segment=1 << 20) as broker:
             story = asyncio.run(_run(broker, data, kills, random.Random(seed), progress))
-        messages = check_journal(data, story.published)
+        messages, _ = check_journal(data, story.published)
     return KillsResult(
         sync,
         kills,

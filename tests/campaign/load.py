@@ -42,16 +42,17 @@ def body(number: int) -> bytes:
     return b"%d" % number + (b" " * LARGEST if is_refused(number) else b"")
 
 
-def order(key: str) -> Order:
-    """Return the order of a publisher's messages: of p0, p1, p2 as their buffers say, of all others without drops."""
+def order(key: str, lossy: bool = False) -> Order:
+    """Return the order of a publisher's messages. With `lossy`, some may be missing, and none comes twice."""
     drops = key[1:].isdigit() and KINDS[int(key[1:]) % len(KINDS)] == "drop-oldest"
-    return Order(key, is_refused, drops)
+    return Order(key, is_refused, drops or lossy)
 
 
 @dataclass
 class Reader:
     """The progress of one reader: the last sequence, and the order of each publisher."""
 
+    lossy: bool = False
     last: int = 0
     count: int = 0
     renewed: int = 0  # times that the stream was another one
@@ -61,7 +62,7 @@ class Reader:
         if sequence != self.last + 1:
             raise Lost(f"a reader got sequence {sequence} after {self.last}")
         if key not in self.orders:
-            self.orders[key] = order(key)
+            self.orders[key] = order(key, self.lossy)
         self.orders[key].take(number)
         self.last = sequence
         self.count += 1
@@ -79,7 +80,7 @@ class Published:
 class Load:
     """Publishers and readers of one stream, which connect again whenever the broker is back."""
 
-    def __init__(self, endpoint: str, readers: int = 2) -> None:
+    def __init__(self, endpoint: str, readers: int = 2, lossy: bool = False) -> None:
         self._client = Client.connect(endpoint, backoff=FAST)
         self._clients = [Client.connect(endpoint, backoff=FAST) for _ in KINDS]
         self.streams: list[Stream] = [
@@ -87,7 +88,7 @@ class Load:
             for client, kind in zip(self._clients, KINDS, strict=True)
         ]
         self.full = 0  # times that a publisher raised QueueFull
-        self.readers = [Reader() for _ in range(readers)]
+        self.readers = [Reader(lossy) for _ in range(readers)]
         self._enough = asyncio.Event()
         self._publishing = [asyncio.ensure_future(self._publish(number)) for number in range(len(KINDS))]
         self._following = [asyncio.ensure_future(self._follow(reader)) for reader in self.readers]
@@ -194,21 +195,25 @@ def _kept(data: Path) -> Iterator[tuple[int, str, int]]:
             yield message.sequence, message.key.decode(), int(message.body)
 
 
-def check_journal(data: Path, published: list[Published]) -> int:
-    """Check that each message is there once and in order, and no sequence is used twice; return the number of messages.
+def check_journal(data: Path, published: list[Published], lossy: bool = False) -> tuple[int, int]:
+    """Check that each message is there once and in order, and no sequence is used twice.
 
-    Only messages that the broker had to refuse, or that their publisher has dropped, are missing.
+    Only messages that the broker had to refuse, or that their publisher has dropped, are missing; with `lossy`, others
+    may be missing, too. Return the number of messages, and of those that are missing and were not dropped.
     """
-    orders = {one.key: order(one.key) for one in published}
+    orders = {one.key: order(one.key, lossy) for one in published}
     count = 0
     for sequence, key, number in _kept(data):
         count += 1
         if sequence != count:
             raise Lost(f"sequence {sequence} came after {count - 1}")
         orders[key].take(number)
+    lost = 0
     for one in published:
-        orders[one.key].check_end(one.count, one.dropped)
-    return count
+        missing = one.count - sum(map(is_refused, range(one.count))) - orders[one.key].kept
+        orders[one.key].check_end(one.count, max(missing, one.dropped) if lossy else one.dropped)
+        lost += max(0, missing - one.dropped)
+    return count, lost
 
 
 def count_refused(published: list[Published]) -> int:

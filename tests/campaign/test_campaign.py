@@ -129,9 +129,10 @@ def test_kills() -> None:
     assert "always" in kills.report([result])
 
 
-@pytest.mark.parametrize("fault", ["fills", "fails to sync"])
+@pytest.mark.parametrize("fault", ["fills", "fails to sync", "loses power"])
 def test_disks(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disks, "PROGRESS", 200)
+    monkeypatch.setattr(disks, "POWER_CUTS", 3)
     result = disks.run_fault(fault, "always", disks.Times(0.1, 0.1, 0.2))
     assert result.messages >= 400
     assert fault in disks.report([result])
@@ -148,7 +149,7 @@ def journal_of(path: Path, *numbers: int, key: str = "p0") -> Path:
 
 
 def test_a_whole_journal_passes(tmp_path: Path) -> None:
-    assert check_journal(journal_of(tmp_path, 0, 1, 2), [Published("p0", 3)]) == 3
+    assert check_journal(journal_of(tmp_path, 0, 1, 2), [Published("p0", 3)]) == (3, 0)
 
 
 @pytest.mark.parametrize("numbers", [(0, 2), (1,), (0, 1)])
@@ -170,14 +171,20 @@ def test_only_the_messages_that_the_broker_must_refuse_are_missing(tmp_path: Pat
         with pytest.raises(Lost, match="had to refuse"):
             check_journal(data, [Published("p0", 34)])
     else:
-        assert check_journal(data, [Published("p0", 34)]) == 33
+        assert check_journal(data, [Published("p0", 34)]) == (33, 0)
 
 
 def test_only_a_publisher_that_drops_messages_leaves_some_out(tmp_path: Path) -> None:
     data = journal_of(tmp_path, 0, 3, 4, key="p2")
-    assert check_journal(data, [Published("p2", 5, dropped=2)]) == 3
+    assert check_journal(data, [Published("p2", 5, dropped=2)]) == (3, 0)
     with pytest.raises(Lost, match="1 were dropped"):
         check_journal(data, [Published("p2", 5, dropped=1)])
+
+
+def test_what_a_power_cut_has_lost_is_counted_and_nothing_may_come_twice(tmp_path: Path) -> None:
+    assert check_journal(journal_of(tmp_path / "1", 0, 3, 4), [Published("p0", 7)], lossy=True) == (3, 4)
+    with pytest.raises(Lost, match="came again"):
+        check_journal(journal_of(tmp_path / "2", 0, 3, 1), [Published("p0", 7)], lossy=True)
 
 
 def test_a_reader_notices_gaps_and_repeats() -> None:
