@@ -2,8 +2,8 @@
 
 The benchmark opens as many TCP connections as a full ZRE mesh has, and exchanges the same bytes in as few writes as the
 protocols allow: the greeting, the listener's greeting with its READY, the caller's READY with its HELLO. It does not
-parse, check, store or announce anything, so any time that a node needs beyond this is the cost of its rules. This is
-the floor for sockets that are watched with `add_reader`; another kind of event loop would have another floor.
+parse, check, store or announce anything, so any time that a node needs beyond this is the cost of its rules. It watches
+the sockets as Zambezi does (`zambezi.zmtp.poller`); another kind of event loop would have another floor.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from functools import partial
 from typing import Final
 from uuid import uuid4
 
 from zambezi.zmtp import commands
 from zambezi.zmtp.frames import encode, encode_command
 from zambezi.zmtp.greeting import Greeting
+from zambezi.zmtp.poller import poller_of
 from zambezi.zre.messages import Hello
 
 _GREETING: Final = Greeting("NULL").encode()
@@ -32,19 +34,19 @@ class Floor:
     """`count` listeners, and a connection from each of them to every other."""
 
     def __init__(self, count: int, host: str) -> None:
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        self._poller = poller_of(loop)
         self._left = count * (count - 1)
-        self._done = self._loop.create_future()
+        self._done = loop.create_future()
         self._answer = _GREETING + _ready("ROUTER", b"")
         self._open: list[socket.socket] = []
         self._listeners = [self._listen(host) for _ in range(count)]
 
     def _listen(self, host: str) -> socket.socket:
-        listener = socket.socket()
+        listener = _new_socket()
         listener.bind((host, 0))
         listener.listen(1024)
-        listener.setblocking(False)
-        self._loop.add_reader(listener.fileno(), self._acceptable, listener)
+        self._poller.add_reader(listener.fileno(), partial(self._acceptable, listener))
         return listener
 
     async def form(self) -> None:
@@ -59,10 +61,9 @@ class Floor:
         await self._done
 
     def _call(self, address: tuple[str, int], hello: bytes) -> None:
-        sock = socket.socket()
-        _prepare(sock)
+        sock = _new_socket()
         sock.connect_ex(address)
-        self._loop.add_reader(sock.fileno(), self._answered, sock, hello)
+        self._poller.add_reader(sock.fileno(), partial(self._answered, sock, hello))
         sock.send(_GREETING)
         self._open.append(sock)
 
@@ -72,8 +73,8 @@ class Floor:
                 sock, _ = listener.accept()
             except BlockingIOError:
                 return
-            _prepare(sock)
-            self._loop.add_reader(sock.fileno(), self._received, sock)
+            sock.setblocking(False)
+            self._poller.add_reader(sock.fileno(), partial(self._received, sock))
             with contextlib.suppress(BlockingIOError):
                 sock.recv(_READ)
             sock.send(self._answer)
@@ -90,6 +91,7 @@ class Floor:
                 self._done.set_result(None)
 
 
-def _prepare(sock: socket.socket) -> None:
-    sock.setblocking(False)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+def _new_socket() -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # the sockets that a listener accepts inherit it
+    return sock

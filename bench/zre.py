@@ -7,6 +7,10 @@ a network namespace that has its own network and ends with the process, so nothi
 namespace can be made, this part is left out, and the output says why. Large meshes use the memory transport, in real
 time, on an asyncio loop.
 
+If ZAMBEZI_ZYRE names a program that runs Zyre nodes in one process, its meshes are measured, too. It is called with the
+number of nodes, and with the interface in ZSYS_INTERFACE, as CZMQ reads it. It prints a line that begins with "ready"
+when each node has seen all others enter, and then goes on until it is killed. Its time is from its start to this line.
+
 Each figure is the median of the rounds. The time of a mesh is from the start of the first node until every node has
 seen every other node enter. The processor time of the whole process shows whether the machine was busy or the mesh was
 slow: Pyre has several threads for each node, and Zambezi one for all nodes. The floor is the cost of the connections
@@ -55,16 +59,20 @@ NETWORK: Final = (
     f"ip link add {INTERFACE} type veth peer name mesh1 && ip addr add {ADDRESS}/24 brd + dev {INTERFACE} && "
     f'ip link set {INTERFACE} up && ip link set mesh1 up && ip link set lo up && exec "$@"'
 )
+ZYRE: Final = "ZAMBEZI_ZYRE"
 PATIENCE: Final = 240.0  # seconds for one measurement
 
 Figures = dict[str, float]
 
 
-def _usage(began: tuple[float, float], before: int) -> Figures:
-    process = psutil.Process()
+def _usage(began: tuple[float, float], before: int, process: psutil.Process | None = None) -> Figures:
+    """Return the time since `began`, and what a process takes: this one, or one that was started then."""
+    seconds = time.perf_counter() - began[0]
+    processor = sum(process.cpu_times()[:2]) if process is not None else time.process_time() - began[1]
+    process = process or psutil.Process()
     return {
-        "seconds": time.perf_counter() - began[0],
-        "processor": time.process_time() - began[1],
+        "seconds": seconds,
+        "processor": processor,
         "memory": float(process.memory_info().rss),
         "grown": float(process.memory_info().rss - before),
         "descriptors": float(process.num_fds()),
@@ -183,6 +191,23 @@ def pyre_shout(count: int) -> Figures:
     return {"seconds": took, "shouts": count / took, "deliveries": count * RECEIVERS / took}
 
 
+# Zyre
+
+
+def zyre_mesh(count: int) -> Figures:
+    began = time.perf_counter(), 0.0
+    command = [os.environ[ZYRE], str(count)]
+    environ = {**os.environ, "ZSYS_INTERFACE": INTERFACE}
+    with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        for line in program.stdout:
+            if line.startswith("ready"):
+                figures = _usage(began, 0, psutil.Process(program.pid))
+                program.kill()
+                return figures
+    raise SystemExit(f"{command[0]} ended with status {program.returncode} before its nodes had met")
+
+
 # The floor
 
 
@@ -199,6 +224,7 @@ MEASUREMENTS: Final[dict[str, Callable[[int], Figures]]] = {
     "zambezi-shout": lambda count: asyncio.run(_and_end(zambezi_shout(count))),
     "floor-mesh": lambda count: asyncio.run(_and_end(floor_mesh(count))),
     "pyre-mesh": pyre_mesh,
+    "zyre-mesh": zyre_mesh,
     "pyre-shout": pyre_shout,
 }
 
@@ -292,7 +318,7 @@ def _mesh_row(name: str, nodes: int, figures: Figures | None, ratio: str) -> lis
     ]
 
 
-HEADS: Final = ["mesh", "nodes", "seconds", "of processor", "MB (kB per link)", "descriptors", "Pyre's time / ours"]
+HEADS: Final = ["mesh", "nodes", "seconds", "of processor", "MB (kB per link)", "descriptors", "Pyre's time / this"]
 
 
 def _ratio(above: Figures | None, below: Figures | None, figure: str) -> float:
@@ -302,12 +328,14 @@ def _ratio(above: Figures | None, below: Figures | None, figure: str) -> float:
 def small_meshes(prefix: Sequence[str], rounds: int, bars: list[tuple[str, bool]]) -> None:
     rows = []
     for nodes in SMALL:
-        ours, theirs, floor = compare(prefix, "mesh", nodes, rounds, ("zambezi", "pyre", "floor"))
+        names = ("zambezi", "pyre", "floor", "zyre") if ZYRE in os.environ else ("zambezi", "pyre", "floor")
+        ours, theirs, floor, *zyre = compare(prefix, "mesh", nodes, rounds, names)
         faster = _ratio(theirs, ours, "seconds")
         rows += [
             _mesh_row("zambezi", nodes, ours, f"{faster:.1f}x"),
             _mesh_row("pyre", nodes, theirs, ""),
             _mesh_row("floor", nodes, floor, f"{_ratio(theirs, floor, 'seconds'):.1f}x"),
+            *(_mesh_row("zyre", nodes, found, f"{_ratio(theirs, found, 'seconds'):.1f}x") for found in zyre),
         ]
         if nodes == SMALL[-1]:
             held = ours is not None and (theirs is None or faster >= 5)

@@ -29,7 +29,7 @@ from zambezi.zmtp.keys import KeyPair, write_pair
 from zambezi.zre.errors import ZreError
 from zambezi.zre.events import Exit, Shout, Whisper
 from zambezi.zre.interfaces import Interface
-from zambezi.zre.node import PeerInfo
+from zambezi.zre.peer_info import PeerInfo
 from zambezi.zre.simulation import Plan, Report
 from zambezi.zre.sync import Node
 

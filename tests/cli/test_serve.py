@@ -43,6 +43,7 @@ def test_the_middleware_alone(tmp_path: Path, curve: bool) -> None:
         assert server.returncode == 0
     warned = [json.loads(line)["message"] for line in logged.splitlines() if '"warning"' in line]
     assert len(warned) == (0 if curve else 1), "without CURVE it warns once"
+    assert "sessions of MCollective clients end with the server, unless --data names a directory" in logged
     assert not (tmp_path / "zambezi-data").exists()
 
 

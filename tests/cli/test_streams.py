@@ -1,6 +1,6 @@
-"""`zambezi serve`, `pub`, `sub` and `streams`, as people at a terminal use them.
+"""`zambezi serve`, `pub`, `sub` and `stream`, as people at a terminal use them.
 
-It covers `pub`, `sub`, `streams`, `quantity`, and the options in `client` and `security`.
+It covers `pub`, `sub`, `stream`, `stream_tables`, `quantity`, and the options in `client` and `security`.
 """
 
 import io
@@ -16,7 +16,7 @@ import pytest
 
 from zambezi import cli
 from zambezi.cli.quantity import start
-from zambezi.cli.streams import size
+from zambezi.cli.stream_tables import size
 from zambezi.zmtp.keys import KeyPair, write_pair
 
 PATIENCE = 30
@@ -89,7 +89,7 @@ def test_published_messages_are_received(
         {"stream": "prices", "sequence": 3, "key": "tick", "body": "two"},
         {"stream": "prices", "sequence": 4, "key": "tick", "body_hex": "ff"},
     ]
-    table = run(capsys, "streams", *at)
+    table = run(capsys, "stream", "list", *at)
     assert "prices" in table
     assert " 6 " in table
 
@@ -173,3 +173,46 @@ def test_sizes_have_units() -> None:
         "1.0 MiB",
         "3.0 TiB",
     ]
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cli.main(list(arguments)) == 1
+    return capsys.readouterr().err
+
+
+def test_streams_are_administered(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ("--endpoint", served.endpoint)
+    told = run(capsys, "stream", "create", "prices", "--keep", "7d", "--keep-bytes", "10M", *at)
+    assert told == "prices is created\n"
+    assert "there is a stream prices already" in fails(capsys, "stream", "create", "prices", *at)
+    for number in range(5):
+        run(capsys, "pub", "prices", "k", str(number), *at)
+    info = json.loads(run(capsys, "stream", "info", "prices", "--json", *at))
+    assert (info["messages"], info["keep_bytes"], info["keep_seconds"]) == (5, 10 << 20, 7 * 86400)
+    assert "keep_bytes:   10.0 MiB" in run(capsys, "stream", "info", "prices", *at)
+    assert (
+        run(capsys, "stream", "edit", "prices", "--keep", "default", "--sync", "interval", *at) == "prices is changed\n"
+    )
+    (listed,) = [json.loads(line) for line in run(capsys, "stream", "list", "--json", *at).splitlines()]
+    assert (listed["sync"], listed["keep_seconds"], listed["keep_bytes"]) == ("interval", None, 10 << 20)
+    assert "name the settings" in fails(capsys, "stream", "edit", "prices", *at)
+    assert run(capsys, "stream", "copy", "prices", "copies", *at) == "copies has 5 messages of prices\n"
+    assert run(capsys, "stream", "trim", "prices", "--before", "3", "--yes", *at) == "prices begins with sequence 3\n"
+    assert (
+        run(capsys, "stream", "trim", "copies", "--before", "2100-01-01T00:00:00Z", "--yes", *at)
+        == "copies begins with sequence 6\n"
+    )
+    assert run(capsys, "stream", "truncate", "prices", "--after", "4", "--yes", *at) == "prices ends with sequence 4\n"
+    assert "use --yes" in fails(capsys, "stream", "delete", "prices", *at)
+    assert run(capsys, "stream", "delete", "prices", "--yes", *at) == "prices is deleted\n"
+    assert "there is no stream prices" in fails(capsys, "stream", "info", "prices", *at)
+
+
+def test_a_stream_that_is_not_there_is_not_created_by_looking(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ("--endpoint", served.endpoint)
+    run(capsys, "pub", "readings", "k", "1", *at)
+    assert "there is no stream reading; did you mean readings?" in fails(capsys, "sub", "reading", *at)
+    assert "there is no stream zzz" in fails(capsys, "sub", "zzz", *at)
+    assert len(run(capsys, "stream", "list", "--json", *at).splitlines()) == 1

@@ -9,7 +9,7 @@ from rich.progress import Progress
 
 from tests.cli.test_streams import Served, run
 from zambezi import cli
-from zambezi.cli import fleet, log, streams, terminal, top, topics
+from zambezi.cli import fleet, log, stream_tables, terminal, top, topics
 from zambezi.cli.terminal import Console
 from zambezi.wire.text import as_text, printable
 from zambezi.zeps.directory import ClientInfo, StreamInfo
@@ -37,7 +37,7 @@ def test_a_console_shows_text_as_it_is() -> None:
 def test_tables_of_streams_and_clients() -> None:
     stream = StreamInfo(stream=NAME, held=NAME, multicast=NAME, feed={})
     client = ClientInfo(client=1, address=NAME, user=NAME, stream=NAME, gear=NAME, patterns=(NAME,))
-    for table, cells in ((streams.stream_table([stream]), 3), (streams.client_table([client]), 5)):
+    for table, cells in ((stream_tables.stream_table([stream]), 3), (stream_tables.client_table([client]), 5)):
         text = printed(table)
         assert len(re.findall(SHOWN, text)) == cells
         assert "\x1b[2J" not in text
@@ -117,7 +117,7 @@ def test_a_broker_with_such_a_stream_is_listed(
             stream = client.stream(NAME)
             stream.publish(NAME, b"x")
             stream.flush()
-            assert re.search(SHOWN, run(capsys, "streams", "--endpoint", server.endpoint))
+            assert re.search(SHOWN, run(capsys, "stream", "list", "--endpoint", server.endpoint))
             assert re.search(SHOWN, run(capsys, "journal", "info", "--data", str(tmp_path / "data")))
     finally:
         assert server.stop()[0] == 0

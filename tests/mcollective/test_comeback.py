@@ -160,6 +160,8 @@ def test_topics_that_the_rules_do_not_allow_any_more_are_gone() -> None:
     put(stage, b"kept", b"2")
     back = stage.client(RUBY)
     stage.pass_time(1)
+    _, complaint = back.take()
+    assert (complaint[1], b"no longer subscribed to 'kept' and 1 more" in complaint[3]) == (b"ERROR", True)
     put(stage, b"a", b"3")
     assert bodies(back) == [b"3"]
     assert back.session.record is not None
@@ -198,4 +200,4 @@ def test_a_client_over_its_quota_comes_back_without_topics() -> None:
     back = stage.client(b"me")
     stage.pass_time(1)
     put(stage, b"a", b"x")
-    assert back.take() == [(E, b"NOOP")]
+    assert [frames[1] for frames in back.take()] == [b"NOOP", b"ERROR"]

@@ -188,6 +188,56 @@ async def test_a_burst_is_not_lost_for_a_client_that_reads() -> None:
 
 
 @in_loop
+async def test_a_slow_subscriber_misses_nothing_of_a_kept_topic_and_nobody_waits() -> None:
+    archive = MemoryArchive()
+    async with Middleware(archive=archive, send_bound=Bound(octets=100_000), linger=0) as middleware:
+        reader, speakers = await burst(middleware, 3, 100, 50_000)
+        await asyncio.gather(*(speaker.sending for speaker in speakers))
+        await eventually(lambda: middleware.counters.puts == 300)  # before the reader has read anything
+        peer = peer_of(middleware, b"reader")
+        assert peer.queued < 500_000
+        numbers = []
+        got: dict[bytes, list[int]] = {}
+        for _ in range(300):
+            frames = await reader.recv()
+            assert frames[1] == b"MESSAGE"
+            numbers.append(int(frames[frames.index(b"X-SEQUENCE") + 1]))
+            sender, number = frames[-1][:10].split()
+            got.setdefault(sender, []).append(int(number))
+        assert numbers == list(range(1, 301))
+        assert list(got.values()) == [list(range(100))] * 3
+        await speakers[0].send(put(b"reply", b"live again"))
+        assert (await reader.recv())[-1] == b"live again"
+        assert (middleware.counters.missed, middleware.counters.errors) == (0, 0)
+        for client in (reader, *speakers):
+            client.close()
+
+
+@in_loop
+async def test_a_subscriber_that_is_slow_now_and_then_gets_each_kept_message_once_and_in_order() -> None:
+    """The topics alternate, so that one read makes many deliveries, and the kernel takes some of them."""
+    async with Middleware(archive=MemoryArchive(), send_bound=Bound(octets=1), linger=0) as middleware:
+        endpoint = middleware.bind("tcp://127.0.0.1:*")
+        reader = await Raw.join(endpoint, b"reader", buffer=4096)
+        await reader.ask(E, b"SUB", b"ID", b"1", E, b"a", b"b")
+        speaker = await Raw.join(endpoint, b"speaker")
+        loop = asyncio.get_running_loop()
+        octets = speaker.encoded(*(put(b"ab"[at % 2 :][:1], b"%08d" % at + bytes(7000)) for at in range(3000)))
+        sending = loop.create_task(loop.sock_sendall(speaker.sock, octets))
+        session = middleware._shell._sessions[peer_of(middleware, b"reader")]
+        await eventually(lambda: session.replaying)
+        got: dict[bytes, list[int]] = {b"a": [], b"b": []}
+        for _ in range(3000):
+            frames = await reader.recv()
+            got[frames[3]].append(int(frames[-1][:8]))
+        await sending
+        assert got == {b"a": list(range(0, 3000, 2)), b"b": list(range(1, 3000, 2))}
+        assert middleware.counters.replayed > 0
+        reader.close()
+        speaker.close()
+
+
+@in_loop
 async def test_while_the_senders_to_a_full_queue_wait_others_do_not() -> None:
     async with Middleware(send_bound=Bound(octets=100_000), bounds=Bounds(reading_time=3600.0), linger=0) as middleware:
         reader, speakers = await burst(middleware, 2, 100, 50_000)

@@ -150,7 +150,7 @@ def test_restored_records_are_absent_and_expire() -> None:
         record.join({b"a": 0})
         record.until = 100.0
     records[2].until = 50.0
-    register.restore([*records, records[0]])
+    register.restore(records)
     assert (register.absent, sorted(register.records)) == (3, [0, 1, 2])
     register.expire(50.0)
     assert register.absent == 2

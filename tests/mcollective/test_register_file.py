@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from zambezi.mcollective.bounds import Bounds
 from zambezi.mcollective.register import Record, Register
@@ -208,3 +210,90 @@ def test_positions_of_another_size_are_ignored(path: Path) -> None:
     assert [record.position for record in second.found] == [0]
     assert isinstance(second.found[0], Record)
     second.file.close()
+
+
+@pytest.mark.parametrize("suffix", ["log", "positions"])
+@pytest.mark.parametrize("kind", ["fifo", "link", "directory", "large"])
+def test_a_file_that_is_none_costs_what_is_in_it(path: Path, suffix: str, kind: str) -> None:
+    first = Process(path)
+    session = first.client(a=0)
+    session.sequence = 7
+    first.register.advance(session)
+    first.kill()
+    (file,) = path.glob(f"*.{suffix}")
+    moved = file.rename(path.parent / "moved")
+    if kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "link":
+        file.symlink_to(moved)
+    elif kind == "directory":
+        file.mkdir()
+    else:
+        file.touch()
+        os.truncate(file, 1 << 30)
+    found = RegisterFile(path)
+    records = found.open(1000.0)
+    assert [record.position for record in records] == ([] if suffix == "log" else [0])
+    found.rewrite(records)
+    assert not found.problem
+    found.close()
+
+
+Step = tuple[str, int, int]
+NAMES = [b"one", b"two \xff", b"node3 1 #<Thread:0x1 run>", b"node3 1 #<Thread:0x2 run>"]
+VERBS = ["connect", "sub", "unsub", "advance", "lose", "leave", "end", "kill", "rewrite"]
+
+
+@settings(max_examples=100, deadline=None)
+@example(steps=[("connect", 0, 1), ("sub", 0, 1), ("lose", 0, 1), ("connect", 0, 2), ("sub", 0, 2), ("kill", 0, 1)])
+@given(steps=st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 3), st.integers(1, 9)), max_size=60))
+def test_a_process_that_is_killed_at_any_time_knows_all_sessions_again(
+    steps: list[Step], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("register") / "sessions"
+    process = Process(path)
+    sessions: dict[int, Session] = {}
+
+    def kept(register: Register) -> dict[tuple[str, bytes], tuple[object, ...]]:
+        """Return the last record of each client."""
+        return {
+            record.key: (record.position, record.ttl, record.resumable, record.topics)
+            for record in register.records.values()
+            if record.topics
+        }
+
+    for verb, client, number in steps:
+        session = sessions.get(client)
+        if verb == "connect":
+            sessions[client] = session = session or Session(None, NAMES[client], "ann", "", 1000.0)
+            process.register.begin(session, 10.0 * number)
+        elif verb == "kill":
+            before = kept(process.register)
+            process.kill()
+            sessions.clear()
+            process = Process(path)
+            assert kept(process.register) == before
+            assert process.register.bytes == sum(record.size for record in process.register.records.values())
+        elif verb == "rewrite":
+            process.file.rewrite(process.register.records.values())
+        elif session is not None:
+            if verb == "sub":
+                process.register.subscribed(session, {b"topic %d" % number: number})
+            elif verb == "unsub":
+                process.register.unsubscribed(session, [b"topic %d" % number])
+            elif verb == "advance":
+                session.sequence = number
+                process.register.advance(session)
+            else:
+                del sessions[client]
+                if verb == "lose":
+                    process.register.lose(session)
+                elif verb == "leave":
+                    process.register.leave_to_heir(session, 1000.0)
+                else:
+                    process.register.end(session)
+    before = kept(process.register)
+    process.kill()
+    process = Process(path)
+    assert kept(process.register) == before
+    process.file.close()

@@ -8,13 +8,17 @@ import pytest
 
 from tests.zmtp.waiting import eventually, in_loop
 from zambezi.console.metrics import exposition
+from zambezi.mcollective.asyncio import Connector
 from zambezi.server import Config, Server
 from zambezi.server.config import JournalConfig, Rule
+from zambezi.server.server import SESSIONS
 from zambezi.server.state import state_of
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zmtp.keys import KeyPair, read_public, write_pair
 from zambezi.zmtp.security import CurveClient
+from zambezi.zre.asyncio import Node
+from zambezi.zre.events import Enter
 
 TCP = "tcp://127.0.0.1:*"
 
@@ -43,6 +47,22 @@ async def test_the_streams_of_the_configuration_exist_with_their_policies(tmp_pa
         with pytest.raises(BrokerError, match="there is no stream other"):
             async for _ in client.stream("other").subscribe(since="earliest"):
                 pass
+
+
+def test_without_a_broker_only_a_data_directory_that_is_named_or_exists_keeps_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = config_for(tmp_path, enabled=False)
+    config = dataclasses.replace(config, mcollective=dataclasses.replace(config.mcollective, enabled=True))
+    assert Server(config).sessions == tmp_path / "data" / SESSIONS
+    unnamed = dataclasses.replace(config, server=Config().server)
+    assert Server(unnamed).sessions is None
+    assert Server(dataclasses.replace(unnamed, zeps=Config().zeps)).sessions == Path("zambezi-data") / SESSIONS
+    Path("zambezi-data").mkdir()
+    assert Server(unnamed).sessions == Path("zambezi-data") / SESSIONS
+    off = dataclasses.replace(config.mcollective, sessions=False)
+    assert Server(dataclasses.replace(config, mcollective=off)).sessions is None
 
 
 @in_loop
@@ -96,6 +116,32 @@ async def test_rules_use_the_name_of_the_clients_key(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_a_server_is_a_hub_of_zgossip_with_a_key_of_its_own(tmp_path: Path) -> None:
+    pair, ann = KeyPair.generate(), KeyPair.generate()
+    write_pair(tmp_path / "keys", "node", pair)
+    write_pair(tmp_path / "allowed", "ann", ann)
+    (tmp_path / "allowed" / "ann.key").unlink()
+    config = config_for(tmp_path)
+    mesh = dataclasses.replace(
+        config.zre,
+        enabled=True,
+        interface="lo",
+        gossip_bind="tcp://127.0.0.1:*",
+        node_key=str(tmp_path / "keys" / "node.key"),
+        allowed=str(tmp_path / "allowed"),
+    )
+    async with Server(dataclasses.replace(config, zre=mesh)) as server:
+        assert server.node is not None
+        hub = f"{server.node.gossip_endpoint}|{pair.public_z85}"
+        options = {"node_keys": ann, "allowed": {"server": pair.public}, "log": True}
+        async with Node("ann", interface="lo", gossip_connect=[hub], **options) as node:  # type: ignore[arg-type]
+            entered = await node.recv(10)
+            assert isinstance(entered, Enter)
+            assert entered.peer == server.node.uuid
+            assert node.services("X-ZEPS") == {server.node.uuid: server.endpoints["zeps"]}
+
+
+@in_loop
 async def test_a_damaged_stream_does_not_keep_the_server_from_starting(tmp_path: Path) -> None:
     """Nor does a damaged stream of the server's own services: they run without it, and the problem is reported."""
     config = config_for(tmp_path)
@@ -118,6 +164,26 @@ async def test_a_damaged_stream_does_not_keep_the_server_from_starting(tmp_path:
         stream = client.stream("good")
         await stream.publish("k", b"x")
         await stream.flush(timeout=10)
+
+
+@in_loop
+async def test_a_place_for_sessions_that_cannot_be_used_does_not_keep_the_server_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    config = config_for(tmp_path, enabled=False)
+    config = dataclasses.replace(
+        config, mcollective=dataclasses.replace(config.mcollective, enabled=True, endpoint=TCP)
+    )
+    async with Server(config) as server, Connector(server.endpoints["mcollective"]) as connector:
+        await connector.subscribe("a", timeout=10)
+
+
+@in_loop
+async def test_sessions_are_kept_in_the_data_directory_unless_the_configuration_says_no(tmp_path: Path) -> None:
+    config = config_for(tmp_path)
+    for sessions in (False, True):
+        service = dataclasses.replace(config.mcollective, enabled=True, endpoint=TCP, sessions=sessions)
+        async with Server(dataclasses.replace(config, mcollective=service)):
+            assert (tmp_path / "data" / SESSIONS).is_dir() is sessions
 
 
 @in_loop

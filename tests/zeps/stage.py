@@ -61,8 +61,8 @@ class Stage:
         self.warming: deque[tuple[Span, Callable[[], object]]] = deque()
         self.syncing: dict[BrokerStream, None] = {}
         self.syncs = 0
-        self.slow = False  # whether streams are created and woken only when the test calls `work`
-        self._work: deque[Callable[[], object]] = deque()
+        self.slow = False  # whether streams are created and woken only when the test calls `let_disk_work`
+        self._jobs: deque[Callable[[], object]] = deque()
         self.store = Store(path, policy=policy or Policy(sync="never"))
         self.engine = Engine(self.store, BrokerOptions(**options), self)
 
@@ -78,10 +78,10 @@ class Stage:
         self.syncing[stream] = None
 
     def wake_journal(self, stream: BrokerStream) -> None:
-        (self._work if self.slow else self._soon).append(partial(self._wake, stream))
+        (self._jobs if self.slow else self._soon).append(partial(self._wake, stream))
 
-    def make_stream(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
-        (self._work if self.slow else self._soon).append(partial(self._make, name, callback))
+    def work(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        (self._jobs if self.slow else self._soon).append(partial(self._do, action, callback))
 
     def clock(self) -> float:
         return self.now
@@ -94,9 +94,9 @@ class Stage:
         else:
             stream.on_woken()
 
-    def _make(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
+    def _do(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         try:
-            self.store.make(name)
+            action()
         except JournalError as error:
             callback(error)
         else:
@@ -112,10 +112,10 @@ class Stage:
             assert turn < 1_000_000, "the callbacks never end"
             self._soon.popleft()()
 
-    def work(self) -> None:
+    def let_disk_work(self) -> None:
         """Let the slow disk create and wake the streams that were asked for."""
-        while self._work:
-            self._work.popleft()()
+        while self._jobs:
+            self._jobs.popleft()()
         self.run()
 
     def warm_up(self) -> None:

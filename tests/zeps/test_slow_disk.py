@@ -154,7 +154,7 @@ def test_messages_of_a_client_wait_until_its_stream_is_created(stage: Stage) -> 
     other = stage.client("new")
     assert other.heard == []
     stage.slow = False
-    stage.work()
+    stage.let_disk_work()
     client.read()
     other.read()
     assert client.said == ["AttachOk", "SubscribeOk", "Deliver", "PingOk"]
@@ -169,7 +169,7 @@ def test_several_frames_in_one_message_are_answered_in_their_order(stage: Stage)
     client = stage.client("new")
     client.session.receive_multipart()
     client.send(Ping())
-    stage.work()
+    stage.let_disk_work()
     client.read()
     assert client.said == ["AttachOk", "Invalid", "PingOk"]
 
@@ -179,7 +179,7 @@ def test_streams_that_are_being_made_count(tmp_path: Path) -> None:
         stage.slow = True
         clients = [stage.client(name) for name in ("a", "b", "c", "b")]
         assert [client.said for client in clients] == [[], [], ["Invalid"], []]
-        stage.work()
+        stage.let_disk_work()
         for client in clients:
             client.read()
         assert [client.said for client in clients] == [["AttachOk"], ["AttachOk"], ["Invalid"], ["AttachOk"]]
@@ -193,17 +193,17 @@ def test_a_stream_that_cannot_be_made_is_refused_and_another_can_be_asked_for(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing())
         while stage.engine._making.keys() == {"new"}:
-            stage._work.popleft()()
+            stage._jobs.popleft()()
     client.read()
     assert client.said == ["Invalid", "Invalid"]
     assert os.strerror(errno.ENOSPC) in client.reasons[0]
     assert "before ATTACH" in client.reasons[1]
-    stage.work()
+    stage.let_disk_work()
     client.read()
     assert client.said[2:] == ["AttachOk", "PingOk"]
     assert stage.engine.names() == ["newer"]
     client.publish("a")
-    stage.work()
+    stage.let_disk_work()
     assert stage.stream("newer").journal.last == 1
 
 
@@ -215,7 +215,7 @@ def test_messages_from_before_the_connection_broke_count_when_the_stream_is_crea
     client.close()
     assert list(stage.engine.sessions) == [client.session]
     stage.slow = False
-    stage.work()
+    stage.let_disk_work()
     assert stage.stream("new").journal.last == 2
     assert stage.stream("new").attached == 0
     assert not stage.engine.sessions
@@ -227,7 +227,7 @@ def test_a_client_that_waits_for_a_stream_is_disconnected_when_the_broker_ends(s
     stage.engine.detach_all()
     assert client.parted
     stage.slow = False
-    stage.work()
+    stage.let_disk_work()
     assert not stage.engine.sessions
     assert stage.stream("new").attached == 0
     assert stage.stream("new").journal.last == 1
@@ -236,7 +236,7 @@ def test_a_client_that_waits_for_a_stream_is_disconnected_when_the_broker_ends(s
 def test_a_stream_is_asked_for_from_within_while_it_is_being_made(stage: Stage) -> None:
     client = stage.client("new")
     stream = stage.engine.find_or_make("new")
-    stage.work()
+    stage.let_disk_work()
     client.read()
     assert client.said == ["AttachOk"]
     assert client.session.stream is stream
@@ -248,7 +248,7 @@ def test_a_stream_is_asked_for_from_within_while_it_is_being_made(stage: Stage) 
 @pytest.mark.spec("ZEP-06", "ZEP-09")
 def test_published_messages_wait_until_the_stream_is_awake(stage: Stage) -> None:
     client, reader = stage.client("prices"), stage.client("prices", credit=PLENTY)
-    stage.work()
+    stage.let_disk_work()
     reader.subscribe()
     client.send(Publish("a", b""), Ping(), Publish("b", b""))
     client.send(Publish("c", b""), Ping())
@@ -258,7 +258,7 @@ def test_published_messages_wait_until_the_stream_is_awake(stage: Stage) -> None
     assert reader.keys == []
     reader.ping()
     assert reader.confirmed == 0  # its PING waits behind the pending messages
-    stage.work()
+    stage.let_disk_work()
     client.read()
     reader.read()
     assert reader.keys == ["a", "b", "c"]
@@ -268,12 +268,12 @@ def test_published_messages_wait_until_the_stream_is_awake(stage: Stage) -> None
 @pytest.mark.spec("ZEP-06", "ZEP-07")
 def test_a_ping_before_detach_is_answered_before_it(stage: Stage) -> None:
     client, reader = stage.client("prices"), stage.client("prices", credit=PLENTY)
-    stage.work()
+    stage.let_disk_work()
     reader.subscribe()
     client.send(Publish("a", b""), Ping(), Detach(), Publish("b", b""), Ping())
     client.read()
     assert client.said == ["AttachOk"]
-    stage.work()
+    stage.let_disk_work()
     client.read()
     reader.read()
     assert client.said == ["AttachOk", "PingOk", "DetachOk"]
@@ -284,18 +284,18 @@ def test_a_ping_before_detach_is_answered_before_it(stage: Stage) -> None:
 
 def test_a_client_that_is_parting_and_goes_away_is_forgotten(stage: Stage) -> None:
     client = stage.client("prices")
-    stage.work()
+    stage.let_disk_work()
     client.send(Publish("a", b""), Ping(), Detach())
     client.session.on_connection_lost()
     assert not stage.engine.sessions
-    stage.work()
+    stage.let_disk_work()
     assert stage.stream("prices").journal.last == 1
     assert stage.stream("prices").attached == 0
 
 
 def test_a_client_that_is_parting_does_not_wait_for_a_broker_that_ends(stage: Stage) -> None:
     client = stage.client("prices")
-    stage.work()
+    stage.let_disk_work()
     client.send(Publish("a", b""), Ping(), Detach())
     stage.engine.detach_all()
     client.read()
@@ -307,19 +307,19 @@ def test_a_stream_that_cannot_be_woken_says_why_and_is_tried_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = stage.client("prices")
-    stage.work()
+    stage.let_disk_work()
     client.send(Publish("a", b""), Ping())
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing())
-        stage.work()
+        stage.let_disk_work()
         stream = stage.stream("prices")
         assert os.strerror(errno.ENOSPC) in stream.held
         stage.tick()
-        stage.work()
+        stage.let_disk_work()
         assert stream.held
     assert client.confirmed == 0
     stage.tick()
-    stage.work()
+    stage.let_disk_work()
     client.read()
     assert (stream.held, client.confirmed, stream.journal.last) == ("", 1, 1)
 
@@ -334,7 +334,7 @@ def test_a_stream_that_rests_between_two_messages_is_woken(tmp_path: Path) -> No
         stage.slow = True
         client.publish("b")
         assert stage.stream("prices").journal.last == 1
-        stage.work()
+        stage.let_disk_work()
         assert stage.stream("prices").journal.last == 2
 
 
@@ -350,12 +350,12 @@ def test_messages_that_wait_for_an_idle_stream_are_appended_when_the_broker_clos
 
 def test_appending_in_the_process_itself_overtakes_nothing(stage: Stage) -> None:
     client = stage.client("prices", credit=PLENTY)
-    stage.work()
+    stage.let_disk_work()
     client.subscribe()
     client.publish("a")
     stream = stage.stream("prices")
     assert stream.append([Publish("b", b"").encode()[0]]) == 2
-    stage.work()
+    stage.let_disk_work()
     client.read()
     assert client.keys == ["a", "b"]
     client.send(Publish("c", b""), Detach())
@@ -364,12 +364,12 @@ def test_appending_in_the_process_itself_overtakes_nothing(stage: Stage) -> None
 
 def test_a_stream_that_failed_cannot_be_woken(stage: Stage) -> None:
     client = stage.client("prices")
-    stage.work()
+    stage.let_disk_work()
     client.publish("a")
     journal = stage.stream("prices").journal
     journal.failed = "the disk is gone"
     with pytest.raises(JournalError, match="is stopped"):
         journal.wake()
-    stage.work()
+    stage.let_disk_work()
     client.read()
     assert client.said == ["AttachOk", "Invalid", "Detach"]

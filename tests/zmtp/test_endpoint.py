@@ -1,10 +1,12 @@
 """zambezi.zmtp.endpoint: valid endpoints, and the errors of invalid ones."""
 
+import socket
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zambezi.zmtp.endpoint import Endpoint, Inproc, Ipc, Tcp, parse
+from zambezi.zmtp.endpoint import Endpoint, Inproc, Ipc, Tcp, host_in, parse
 from zambezi.zmtp.errors import EndpointError
 
 
@@ -107,3 +109,11 @@ def test_a_port_of_thousands_of_digits_is_no_port() -> None:
     with pytest.raises(EndpointError, match="is not a port number") as refused:
         parse("tcp://h:" + "5" * 5000)
     assert len(str(refused.value)) < 500
+
+
+def test_the_host_in_an_address_of_the_kernel() -> None:
+    assert host_in(("::1", 5, 0, 0)) == "::1"
+    assert host_in(("::ffff:10.0.0.7", 5, 0, 0)) == "10.0.0.7"
+    assert host_in(("fe80::1", 5, 0, socket.if_nametoindex("lo"))) == "fe80::1%lo"
+    assert host_in(("fe80::1", 5, 0, 999_999)) == "fe80::1%999999"  # the interface is gone
+    assert host_in(b"/run/socket") == host_in("") == ""

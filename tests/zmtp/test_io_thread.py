@@ -4,10 +4,9 @@
 """
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 from tests.zmtp.programs import run
-from tests.zmtp.waiting import PATIENCE
+from tests.zmtp.waiting import wait_until
 from zambezi.zmtp import io_thread
 from zambezi.zmtp.io_thread import IoThread
 
@@ -17,32 +16,8 @@ def test_the_process_has_one_loop_which_runs_in_a_daemon() -> None:
     assert io_thread.io_loop() is loop
     found: list[threading.Thread] = []
     loop.call_soon_threadsafe(lambda: found.append(threading.current_thread()))
-    io_thread.settle()
+    wait_until(lambda: found)
     assert [(thread.name, thread.daemon) for thread in found] == [("zambezi-io", True)]
-
-
-def test_settle_waits_for_the_callbacks_that_are_queued() -> None:
-    thread = IoThread()
-    go = threading.Event()
-    done: list[str] = []
-    thread.loop.call_soon_threadsafe(go.wait, PATIENCE)
-    thread.loop.call_soon_threadsafe(done.append, "callback")
-    with ThreadPoolExecutor(1) as pool:
-        settling = pool.submit(thread.settle)
-        assert not settling.done()
-        go.set()
-        settling.result(PATIENCE)
-    assert done == ["callback"]
-    thread.stop()
-
-
-def test_settle_in_the_thread_itself_returns_at_once() -> None:
-    thread = IoThread()
-    settled = threading.Event()
-    thread.loop.call_soon_threadsafe(thread.settle)
-    thread.loop.call_soon_threadsafe(settled.set)
-    assert settled.wait(PATIENCE)
-    thread.stop()
 
 
 def test_stop_ends_the_thread_and_closes_the_loop() -> None:
@@ -67,7 +42,6 @@ def test_a_forked_child_disowns_the_objects_of_its_parent_and_starts_a_thread_of
         io_thread.own(thing)
         child = os.fork()
         if not child:
-            io_thread.settle()  # without a thread, it returns at once
             assert io_thread.io_loop() is not loop
             os.write(1, b"started")
             os._exit(0)

@@ -59,10 +59,12 @@ def test_a_group_above_the_bound_is_counted() -> None:
     assert asdict(ours.counters) == {**asdict(Counters()), "refused_groups": 1}
 
 
-def test_a_goodbye_by_a_beacon_is_counted_in_a_mesh_with_keys() -> None:
+def test_a_move_by_a_beacon_is_counted_in_a_mesh_with_keys() -> None:
     ours = Engine(UUID(int=0x0A), "ann", lambda _: "tcp://10.0.0.1:50000", proves=lambda _: True)
     ours.receive(BOB, list(HELLO), 0.0)
     ours.receive_beacon(b"ZRE\x01" + BOB[1:] + b"\0\0", "10.0.0.2", 0.0)
+    assert ours.counters == Counters()  # every node that stops sends this
+    ours.receive_beacon(b"ZRE\x01" + BOB[1:] + b"\1\1", "10.0.0.2", 0.0)
     assert asdict(ours.counters) == {**asdict(Counters()), "unproved_beacons": 1}
 
 
@@ -70,7 +72,7 @@ def test_refusals_make_one_line_in_a_minute() -> None:
     counters = Counters(gaps=5, refused_peers=1000, unproved_beacons=3)
     refusals = Refusals(counters)
     assert refusals.news(7.0) == (
-        "1000 refused nodes that greeted us, 3 beacons without proof that say that a peer left or moved"
+        "1000 refused nodes that greeted us, 3 beacons without proof that say that a peer moved"
     )
     lines = 0
     for step in range(1200):

@@ -147,6 +147,23 @@ def test_a_claimant_that_dies_in_the_middle_of_an_election_is_replaced() -> None
     assert agreed(*members[1:]) == {2}
 
 
+def test_each_side_of_a_cut_has_a_leader_and_the_lower_one_leads_when_it_is_healed() -> None:
+    mesh = Mesh()
+    ann, bob, cid, dan = contesting(mesh, 1, 2, 3, 4)
+    mesh.advance(2)
+    mesh.cut = {frozenset((one, other)) for one in (1, 2) for other in (3, 4)}
+    for member in (ann, bob, cid, dan):
+        member.beacons = False
+    mesh.advance(60)
+    assert agreed(ann, bob) == {1}
+    assert agreed(cid, dan) == {3}
+    mesh.cut.clear()
+    for member in (ann, bob, cid, dan):
+        member.beacons = True
+    mesh.advance(60)
+    assert agreed(ann, bob, cid, dan) == {1}
+
+
 def test_a_member_that_comes_later_learns_the_leader() -> None:
     mesh = Mesh()
     members = contesting(mesh, 1, 2)

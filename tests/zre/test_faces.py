@@ -76,7 +76,7 @@ async def test_messages_wait_for_room_as_long_as_the_caller_says(face: Face) -> 
 
             with pytest.raises(TimedOut, match=r"the queue to peer .* had no room within 0.2 s"):
                 await send_many()
-            with pytest.raises(TimedOut, match="the queues to bob had no room within 0 s"):
+            with pytest.raises(TimedOut, match="the queues to bob had no room at once"):
                 await ann.shout("CHAT", b"news", timeout=0)
             shout = asyncio.create_task(ann.shout("CHAT", b"later"))
             while not isinstance(event := await bob.recv(20), Shout):

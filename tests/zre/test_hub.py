@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,7 +11,7 @@ from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Dealer
-from zambezi.zmtp.testing import PATIENCE, Simulation
+from zambezi.zmtp.testing import PATIENCE, Simulation, received
 from zambezi.zre import events, zgossip
 from zambezi.zre.contact import with_key
 from zambezi.zre.node import NodeShell
@@ -158,3 +158,43 @@ def test_an_endpoint_that_is_taken_stops_the_start_and_leaves_nothing_open(sim: 
         start(sim, "second", interface="lo", gossip_bind=hub.gossip_endpoint)
     stop(sim, hub)
     assert not sim.watched
+
+
+def test_a_link_that_tells_very_many_tuples_does_not_keep_others_waiting(sim: Simulation) -> None:
+    hub = start(sim, "hub", interface="lo", gossip_bind=HUB)
+    eager, other = Dealer(sim, Options()), Dealer(sim, Options())
+    for dealer in (eager, other):
+        dealer.connect(hub.gossip_endpoint)
+        dealer.try_send(zgossip.Hello().encode()[0])
+    pass_until(sim, lambda: received(eager) and received(other))
+    gossip = hub._hub
+    assert gossip is not None
+    first, second = (link.peer for link in gossip.transports[0].links)
+    for peer, start_at in ((first, 100), (second, 1_000)):
+        batch = [
+            [zgossip.Publish(f"{n:032X}", f"tcp://239.0.0.1:{n}").encode()[0]] for n in range(start_at, start_at + 250)
+        ]
+        gossip.received(peer, cast("Any", batch))
+        assert peer.paused
+    assert len(tuples_of(hub)) == 101  # the rest waits, and both links have their turns
+    sim.run()
+    assert len(tuples_of(hub)) == 501
+    assert [first.paused, second.paused] == [False, False]
+    for dealer in (eager, other):
+        dealer.close(0)
+    stop(sim, hub)
+
+
+def test_a_link_that_ends_while_its_messages_wait_is_forgotten(sim: Simulation) -> None:
+    hub = start(sim, "hub", interface="lo", gossip_bind=HUB)
+    eve = Dealer(sim, Options())
+    eve.connect(hub.gossip_endpoint)
+    eve.try_send(zgossip.Hello().encode()[0])
+    for number in range(500):
+        eve.try_send(zgossip.Publish(f"{number + 100:032X}", "tcp://239.0.0.1:5").encode()[0])
+    eve.try_send(b"nonsense")
+    pass_until(sim, lambda: hub.engine.counters.bad_tuples)
+    eve.close(0)
+    ann = start(sim, "ann", interface="lo", gossip_connect=[hub.gossip_endpoint])
+    pass_until(sim, lambda: names(hub) == ["ann"])
+    stop(sim, hub, ann)

@@ -15,8 +15,7 @@ from tests.zre.puppet import Puppet
 from zambezi.errors import ZambeziError
 from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.testing import Simulation
-from zambezi.zre import events, interfaces, log
-from zambezi.zre import node as module
+from zambezi.zre import events, interfaces, log, unread
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.errors import NodeStopped, ZreError
 from zambezi.zre.interfaces import Interface
@@ -106,7 +105,7 @@ def test_after_stop_nothing_can_be_asked(sim: Simulation) -> None:
 def test_unread_events_stop_the_node_from_reading_until_there_is_room(
     sim: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "EVENTS_WAITING", 10)
+    monkeypatch.setattr(unread, "EVENTS_WAITING", 10)
     network = MemoryNetwork()
     node = start(sim, "ann", network=network)
     bob = Puppet(sim, network.mailbox_at("9", 50001), node.endpoint)

@@ -9,8 +9,8 @@ import pytest
 import zambezi
 import zambezi.zre.asyncio as aio
 from zambezi.zre import events, sync
-from zambezi.zre.node import PeerInfo
 from zambezi.zre.options import NodeOptions
+from zambezi.zre.peer_info import PeerInfo
 
 PAGE = (Path(__file__).parents[2] / "docs" / "mesh.md").read_text()
 # The public calls of Zyre's header, drafts included, without those that test Zyre itself.

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.quantity import count, start
-from zambezi.cli.streams import size
+from zambezi.cli.stream_tables import size
 from zambezi.cli.sub import json_body
 from zambezi.cli.terminal import Console, description_column, say, table_console
 from zambezi.wire.text import as_bytes, printable

@@ -11,6 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -21,13 +23,15 @@ from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
 from zambezi.cli.errors import OptionsError
-from zambezi.cli.node import Patience, add_node_options, called, next_event, node_of
+from zambezi.cli.node import Patience, add_node_options, called, group, next_event, node_of
 from zambezi.cli.quantity import seconds
 from zambezi.cli.terminal import Console, say
 from zambezi.wire.text import printable
+from zambezi.zmtp.frames import FRAME_COST
+from zambezi.zre.bounds import MESSAGE
 from zambezi.zre.errors import NodeStopped, ZreError
-from zambezi.zre.events import Enter, Evasive, Event, Exit, Join, Leave, Shout, Silent, Whisper
-from zambezi.zre.node import PeerInfo
+from zambezi.zre.events import Enter, Evasive, Event, Exit, Join, Leader, Leave, Shout, Silent, Whisper
+from zambezi.zre.peer_info import PeerInfo
 from zambezi.zre.simulation import Plan, Progress, Report, simulate
 from zambezi.zre.sync import Node
 
@@ -86,15 +90,24 @@ def _add_watch(commands: Subparsers) -> None:
     parser.add_argument(
         "--group",
         metavar="GROUP",
+        type=group,
         action="append",
         default=[],
         help="a group to join, to see its messages (can be repeated)",
+    )
+    parser.add_argument(
+        "--contest",
+        metavar="GROUP",
+        type=group,
+        action="append",
+        default=[],
+        help="a group to join and to lead, if the members elect this node (can be repeated)",
     )
 
 
 def run_watch(arguments: argparse.Namespace) -> int:
     deadline = time.monotonic() + arguments.seconds
-    with node_of(arguments, arguments.group) as node:
+    with node_of(arguments, arguments.group, arguments.contest) as node:
         watch = _watch_table if sys.stdout.isatty() else _watch_lines
         with contextlib.suppress(KeyboardInterrupt):  # the usual end of a watch
             watch(node, deadline)
@@ -126,6 +139,8 @@ def _text_of(event: Event) -> str:
             return f"whispered: {printable(event.data)}"
         case Shout():
             return f"shouted to {printable(event.group)}: {printable(event.data)}"
+        case Leader():
+            return f"leads {printable(event.group)}" + (", and is this node" if event.is_self else "")
         case Evasive():
             return "is silent and got a PING"
         case Silent():
@@ -157,6 +172,8 @@ def _note(event: Event, states: dict[UUID, str], since: dict[UUID, float]) -> No
             states.pop(event.peer, None)
         case Evasive() | Silent():
             states[event.peer] = "silent"
+        case Leader():
+            pass
         case _:
             states[event.peer] = "here"
 
@@ -204,33 +221,36 @@ def _add_chat(commands: Subparsers) -> None:
         "chat",
         run_chat,
         "chat in a group",
-        "Shout each line that you type to the group, and show the shouts of the others. Ctrl-D ends it.",
+        "Shout each line that you type to the groups, and show the shouts of the others. Ctrl-D ends it.",
     )
-    parser.add_argument("--group", metavar="GROUP", default="CHAT", help="the group to join (default: CHAT)")
+    parser.add_argument(
+        "--group", metavar="GROUP", type=group, action="append", help="a group to join (can be repeated; default: CHAT)"
+    )
+    parser.add_argument("--contest", action="store_true", help="lead the groups, if the members elect this node")
     _add_timeout(parser, "at the end until the last lines are sent")
 
 
 def run_chat(arguments: argparse.Namespace) -> int:
-    group: str = arguments.group
-    with node_of(arguments, [group]) as node:
-        say(f"* you are {printable(node.name)} in {printable(group)}, at {node.endpoint}")
-        sender = threading.Thread(target=_shout_lines, args=(node, group, arguments.timeout), daemon=True)
+    groups: list[str] = arguments.group or ["CHAT"]
+    with node_of(arguments, groups, groups if arguments.contest else ()) as node:
+        say(f"* you are {printable(node.name)} in {printable(', '.join(groups))}, at {node.endpoint}")
+        sender = threading.Thread(target=_shout_lines, args=(node, groups, arguments.timeout), daemon=True)
         sender.start()
-        members: set[UUID] = set()
+        members: dict[str, set[UUID]] = {group: set() for group in groups}
         for event in node:
-            text = _chat_line(event, group, members)
+            text = _chat_line(event, members)
             if text:
                 say(text)
     return 0
 
 
-def _shout_lines(node: Node, group: str, timeout: float) -> None:
+def _shout_lines(node: Node, groups: list[str], timeout: float) -> None:
     """Shout each line of standard input; at its end, stop the node, which ends the chat."""
     try:
         for line in _lines(STANDARD_INPUT):
             text = line.rstrip(b"\r\n")
-            if text and not node.shout(group, text):
-                say(f"* no other node is in {printable(group)}: this line was not sent")
+            if text and not sum(node.shout(group, text) for group in groups):
+                say(f"* no other node is in {printable(', '.join(groups))}: this line was not sent")
         deadline = time.monotonic() + timeout
         while node.unsent and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -252,25 +272,56 @@ def _lines(descriptor: int) -> Iterator[bytes]:
         yield rest
 
 
-def _chat_line(event: Event, group: str, members: set[UUID]) -> str:
+def _chat_line(event: Event, members: dict[str, set[UUID]]) -> str:
+    """Return the line that shows an event, or an empty one. With several groups, the line names the group."""
+    name = printable(event.name)
     match event:
-        case Shout() if event.group == group:
-            return f"{printable(event.name)}: {printable(event.data)}"
+        case Shout():
+            return f"{name}{_place(event.group, members)}: {printable(event.data)}"
         case Whisper():
-            return f"{printable(event.name)} whispers: {printable(event.data)}"
-        case Join() if event.group == group:
-            members.add(event.peer)
-            return f"* {printable(event.name)} is here"
-        case Leave() if event.group == group:
-            members.discard(event.peer)
-            return f"* {printable(event.name)} left {printable(group)}"
-        case Exit() if event.peer in members:
-            members.discard(event.peer)
-            return f"* {printable(event.name)} is gone: {printable(event.reason)}"
+            return f"{name} whispers: {printable(event.data)}"
+        case Join() if event.group in members:
+            members[event.group].add(event.peer)
+            return f"* {name} is here{_place(event.group, members)}"
+        case Leave() if event.group in members:
+            members[event.group].discard(event.peer)
+            return f"* {name} left {printable(event.group)}"
+        case Leader():
+            return f"* {name} leads {printable(event.group)}" + (", and is you" if event.is_self else "")
+        case Exit() if any(event.peer in some for some in members.values()):
+            for some in members.values():
+                some.discard(event.peer)
+            return f"* {name} is gone: {printable(event.reason)}"
     return ""
 
 
+def _place(group: str, members: dict[str, set[UUID]]) -> str:
+    return f" in {printable(group)}" if len(members) > 1 else ""
+
+
 # whisper and shout
+
+
+def _add_content(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("text", metavar="TEXT", nargs="?", help="the message; - reads it from standard input")
+    parser.add_argument("--file", metavar="FILE", type=Path, help="send the content of a file instead of TEXT")
+
+
+def _content_of(arguments: argparse.Namespace) -> bytes:
+    """Return the message that the arguments name. Raise an error before the command looks for peers."""
+    if (arguments.text is None) == (arguments.file is None):
+        raise OptionsError("give the message once: as TEXT, as --file FILE, or as - for standard input")
+    content: bytes
+    if arguments.file is not None:
+        with arguments.file.open("rb") as file:
+            content = file.read(MESSAGE + 1)
+    elif arguments.text == "-":
+        content = sys.stdin.buffer.read(MESSAGE + 1)
+    else:
+        content = os.fsencode(arguments.text)
+    if len(content) > MESSAGE - FRAME_COST:
+        raise OptionsError(f"the message is too large: nodes take at most {MESSAGE - FRAME_COST:,} bytes")
+    return content
 
 
 def _add_whisper(commands: Subparsers) -> None:
@@ -282,15 +333,16 @@ def _add_whisper(commands: Subparsers) -> None:
         "Wait until a peer is found, send it a message, and end when the message has been sent.",
     )
     parser.add_argument("peer", metavar="PEER", help="the name of the peer, or the beginning of its UUID")
-    parser.add_argument("text", metavar="TEXT", help="the message")
+    _add_content(parser)
     _add_timeout(parser, "for the peer, and until the message is sent")
 
 
 def run_whisper(arguments: argparse.Namespace) -> int:
+    content = _content_of(arguments)
     patience = Patience(arguments.timeout)
     with node_of(arguments) as node:
         peer = _find(node, arguments.peer, patience)
-        node.whisper(peer.uuid, os.fsencode(arguments.text))
+        node.whisper(peer.uuid, content)
         patience.send_off(node)
     say(f"whispered to {called(peer)}")
     return 0
@@ -322,28 +374,26 @@ def _add_shout(commands: Subparsers) -> None:
         "Wait until the group has a member, send a message to all members, and end when the message has been sent. "
         "This node does not join the group.",
     )
-    parser.add_argument("group", metavar="GROUP", help="the group")
-    parser.add_argument("text", metavar="TEXT", help="the message")
+    parser.add_argument("group", metavar="GROUP", type=group, help="the group, or several with commas between them")
+    _add_content(parser)
     _add_timeout(parser, "for the first member, and until the message is sent")
 
 
 def run_shout(arguments: argparse.Namespace) -> int:
+    content = _content_of(arguments)
     patience = Patience(arguments.timeout)
-    group: str = arguments.group
+    groups: list[str] = [one for one in arguments.group.split(",") if one]
     with node_of(arguments) as node:
-        patience.wait_for(node, lambda: _members(node, group), f"no member of {printable(group)}")
+        for one in groups:
+            patience.wait_for(node, partial(node.peers_in, one), f"no member of {printable(one)}")
         while next_event(node, min(patience.deadline, time.monotonic() + QUIET)) is not None:
             pass
-        members = _members(node, group)
-        count = node.shout(group, os.fsencode(arguments.text))
+        told = [(one, node.peers_in(one), node.shout(one, content)) for one in groups]
         patience.send_off(node)
-    names = ", ".join(sorted(map(called, members)))
-    say(f"shouted to {count} {'peer' if count == 1 else 'peers'} in {printable(group)}: {names}")
+    for one, members, count in told:
+        names = ", ".join(sorted(map(called, members)))
+        say(f"shouted to {count} {'peer' if count == 1 else 'peers'} in {printable(one)}: {names}")
     return 0
-
-
-def _members(node: Node, group: str) -> list[PeerInfo]:
-    return [peer for peer in node.peers if group in peer.groups]
 
 
 # ping

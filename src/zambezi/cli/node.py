@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -17,7 +18,7 @@ from zambezi.zre.discovery import PORT
 from zambezi.zre.errors import ZreError
 from zambezi.zre.events import Event
 from zambezi.zre.interfaces import choose
-from zambezi.zre.node import PeerInfo
+from zambezi.zre.peer_info import PeerInfo
 from zambezi.zre.security import allowed_keys
 from zambezi.zre.sync import Node
 
@@ -33,6 +34,30 @@ def port(text: str) -> int:
     if not 0 < value < 65536:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: write 1 to 65535")
     return value
+
+
+def header(text: str) -> tuple[str, str]:
+    """Parse a header as KEY=VALUE."""
+    key, found, value = text.partition("=")
+    if not found or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a header: write KEY=VALUE, such as X-ROLE=test")
+    return key, value
+
+
+def group(text: str) -> str:
+    """Parse the name of a group."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name of a group cannot be empty")
+    return text
+
+
+def _print_trace() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    trace = logging.getLogger("zambezi.zre.trace")
+    trace.addHandler(handler)
+    trace.setLevel(logging.INFO)
+    trace.propagate = False
 
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:
@@ -76,19 +101,35 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
         help="with --node-key: the directory of the public keys that may join (NAME.pub), or 'any'",
     )
     options.add_argument(
+        "--header",
+        metavar="KEY=VALUE",
+        type=header,
+        action="append",
+        default=[],
+        help="a header of this node that every peer is told, such as X-ROLE=test (can be repeated)",
+    )
+    options.add_argument(
+        "--trace", action="store_true", help="print each message, beacon and event of this node to standard error"
+    )
+    options.add_argument(
         "--key", metavar="FILE", type=Path, help="encrypt with CURVE: the key pair of the mesh, from zambezi keygen"
     )
 
 
-def node_of(arguments: argparse.Namespace, groups: Iterable[str] = ()) -> Node:
+def node_of(arguments: argparse.Namespace, groups: Iterable[str] = (), contest: Collection[str] = ()) -> Node:
     """Return the node that the options describe."""
+    if arguments.trace:
+        _print_trace()
     interface: str | list[str] = "*" if arguments.interface == ["*"] else arguments.interface or LOOPBACK
     if arguments.key is None and arguments.node_key is None:
         for outside in [one for one in choose(interface, arguments.ipv6) if not one.where.is_loopback]:
             warn(f"every machine in the network of {outside} can join this mesh and read its messages: add --key FILE")
     return Node(
         arguments.name or socket.gethostname(),
+        headers=dict(arguments.header),
         groups=groups,
+        contest=contest,
+        trace=arguments.trace,
         interface=interface,
         ipv6=arguments.ipv6,
         beacon_port=arguments.beacon_port,
@@ -114,9 +155,15 @@ def called(peer: PeerInfo) -> str:
     return f"{printable(peer.name)} ({peer.uuid.hex[:8]})"
 
 
-def _found(peers: Iterable[PeerInfo]) -> str:
-    names = sorted(map(called, peers))
-    return f"the mesh has {', '.join(names)}" if names else "the mesh has no other peers"
+def _found(node: Node) -> str:
+    names = sorted(map(called, node.peers))
+    found = f"the mesh has {', '.join(names)}" if names else "the mesh has no other peers"
+    if not (strangers := node.strangers):
+        return found
+    one = strangers == 1
+    who = "1 other node was found that does" if one else f"{strangers} other nodes were found that do"
+    do = "does it" if one else "do they"
+    return f"{found}; {who} not answer: {do} {'have the same key' if node.is_encrypted else 'need a key (--key FILE)'}?"
 
 
 class Patience:
@@ -135,7 +182,7 @@ class Patience:
         """
         while not (found := look()):
             if next_event(node, self.deadline) is None:
-                raise ZreError(f"{missing} was found within {self.timeout:g} s; {_found(node.peers)}")
+                raise ZreError(f"{missing} was found within {self.timeout:g} s; {_found(node)}")
         return found
 
     def send_off(self, node: Node) -> None:

@@ -58,7 +58,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--data",
         metavar="DIR",
-        help=f"the directory of the journals, created if it is missing (default: {defaults.server.data})",
+        help=f"the directory of the journals and sessions, created if it is missing (default: {defaults.server.data})",
     )
     parser.add_argument(
         "--zeps", metavar="ENDPOINT", help=f"the endpoint of the broker of streams (default: {defaults.zeps.endpoint})"
@@ -162,11 +162,21 @@ async def _serve(arguments: argparse.Namespace) -> None:
             if page:
                 print(page, flush=True)
             security = "CURVE" if wanted.server.keys else "no encryption: every client that can connect has full access"
-            data = f"data in {wanted.server.data}" if server.broker is not None else "no data"
-            _log.info("%s; %s", data, security)
+            _log.info("%s; %s", _data(server), security)
             await stop.wait()
     except SettingError as error:
         raise ConfigError([_placed(arguments, error.path, error.problem)]) from None
+
+
+def _data(server: Server) -> str:
+    """Return what the server keeps, and where."""
+    if server.broker is not None:
+        return f"data in {server.config.server.data}"
+    if server.sessions is not None:
+        return f"sessions in {server.sessions}"
+    if server.config.mcollective.enabled and server.config.mcollective.sessions:
+        return "no data: sessions of MCollective clients end with the server, unless --data names a directory for them"
+    return "no data"
 
 
 class End:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from zambezi.cli.client import add_client_options, client_of
 from zambezi.cli.quantity import count, start
+from zambezi.cli.stream import find
 from zambezi.cli.terminal import Console, description_column, say
 from zambezi.wire.text import printable
 from zambezi.zeps.client.batch import Message
@@ -92,8 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
     with client_of(arguments, group_key) as client, _progress(arguments) as progress:
         stream = client.stream(arguments.stream)
         task = None
+        last = find(client, arguments.stream, None).last if not arguments.stream.startswith("$") else 0
         if not progress.disable:
-            last = next((one.last for one in client.streams() if one.stream == arguments.stream), 0)
             task = progress.add_task(printable(arguments.stream), total=last or None)
         try:
             with stream.subscribe(

@@ -25,7 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zambezi.cli.quantity import seconds
-from zambezi.cli.streams import size
+from zambezi.cli.stream_tables import size
 from zambezi.cli.terminal import Console
 from zambezi.errors import ZambeziError
 from zambezi.wire.text import printable

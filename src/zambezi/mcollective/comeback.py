@@ -20,6 +20,7 @@ from zambezi.mcollective.register import Register
 from zambezi.mcollective.rules import Rules
 from zambezi.mcollective.session import Session, State
 from zambezi.mcollective.topics import Topics
+from zambezi.wire.text import quoted
 
 # Of a TTL: a client that comes back has so much time to say CONNECT, before its session goes on without.
 PAUSE: Final = 0.02
@@ -53,11 +54,17 @@ class Comeback:
         session.heard = session.said = now
         session.sequence = record.position
         self._counters.resumed += 1
-        names = [name for name in record.topics if rules.allow(session.user, "SUB", name)]
+        names = {name: None for name in record.topics if rules.allow(session.user, "SUB", name)}
         if self._topics.refusal(session, names):
-            names = []
-        self.register.unsubscribed(session, [name for name in list(record.topics) if name not in names])
+            names = {}
+        lost = [name for name in record.topics if name not in names]
+        self.register.unsubscribed(session, lost)
         self._outbox.add(Send(session, messages.noop(session.delimited)))
+        if lost:
+            which = quoted(lost[0]) + (f" and {len(lost) - 1} more" if len(lost) > 1 else "")
+            text = f"your session goes on, but you are no longer subscribed to {which}: it is not allowed, or no room"
+            self._counters.errors += 1
+            self._outbox.answer(session, messages.error(text, None, session.delimited), None)
         missed = {name: max(record.position, record.topics[name]) for name in names if self._keeper.keeps(name)}
         for name in names:
             if name not in missed:

@@ -4,8 +4,8 @@ Messages that go to many subscribers go into the queue of each as one object, wh
 things bound what a client can make the middleware hold:
 
 - A subscriber that does not read has a queue of `send_bound` bytes. When it is full, the clients that send to it wait
-  for some seconds (`pressure`). If it does not read meanwhile, it misses messages; that is counted, told as an event,
-  and told to the subscriber as soon as it has read.
+  for some seconds in a minute (`pressure`). If it does not read meanwhile, it misses messages; that is counted, told
+  as an event, and told to the subscriber as soon as it has read.
 - A client that sends commands and does not read the answers is paused until it has read them; so is a client with too
   many pending answers.
 - `Bounds` bounds what the engine remembers of a client.
@@ -183,7 +183,7 @@ class MiddlewareShell:
             if not session.paused:
                 peer.resume()
         if self._pressure:
-            self._free(self._pressure.drained(session, peer.queued))
+            self._free(self._pressure.drained(session, peer.queued, self._reactor.time()))
         if session.missed and peer.queued <= bound // 2 and not session.pending:
             peer.send(self.engine.caught_up(session))
             self._reactor.call_soon(self._pump)
@@ -202,7 +202,7 @@ class MiddlewareShell:
         self._choked.discard(peer)
         session = self._sessions.pop(peer, None)
         if session is not None:
-            self._free(self._pressure.closed(session))
+            self._free(self._pressure.closed(session, self._reactor.time()))
             self.engine.closed(session, "its connection ended")
             self._pump()
 
@@ -272,9 +272,11 @@ class MiddlewareShell:
             peer = _peer(session)
             if not peer.connected:
                 continue
-            if (session.missed or peer.queued >= bound) and not self._has_room(peer, session, output, now):
-                self.engine.skipped(session, output)
-                self._missed.add(_name(session), len(shared.messages))
+            special = session.missed or session.replaying or peer.queued >= bound
+            if special and not self._has_room(peer, session, output, now):
+                missed = self.engine.skipped(session, output)
+                if missed:
+                    self._missed.add(_name(session), missed)
                 continue
             peer.send(shared)
             session.said = now
@@ -287,24 +289,30 @@ class MiddlewareShell:
     def _has_room(self, peer: Peer, session: Session, output: Deliver, now: float) -> bool:
         """Make room in a full queue: write, or let the sender wait. Return False if the client misses the messages."""
         bound = self.transport.send_bytes
+        topic = output.topic
+        if topic is not None and topic.name in session.replaying:
+            return False  # it has fallen behind, and gets these messages from the archive
         if session.missed:
             if peer.queued > bound // 2:
                 return False  # it is told what it missed before it gets more
             peer.send(self.engine.caught_up(session))
             return True
-        peer.flush()  # the kernel may have room since we tried
+        if peer.queued >= bound:
+            peer.flush()  # the kernel may have room since we tried
         if peer.queued < bound or not peer.connected:
             return peer.connected
+        if topic is not None and topic.kept:
+            return False  # it gets them from the archive, and nobody has to wait
         if not self._pressure.accept(session, peer.queued, output.sender, now):
-            self._free(self._pressure.give_up(session))
+            self._free(self._pressure.give_up(session, now))
             return False
         assert output.sender is not None
         _peer(output.sender).pause()
-        self._relief.set(now + self.engine.bounds.reading_time)
+        self._relief.set(self._pressure.deadline)
         return True
 
     def _relieve(self) -> None:
-        """Let no client wait any longer for those that did not read in time."""
+        """Let no sender wait any longer for the clients that did not read in time."""
         self._free(self._pressure.due(self._reactor.time()))
         self._relief.set(self._pressure.deadline)
 

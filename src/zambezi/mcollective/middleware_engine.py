@@ -371,15 +371,17 @@ class Engine:
             return
         topic.messages += len(found)
         sessions = list(topic.subscribers)
+        before = 0
         if run.kept:
             last = self._keeper.last
+            before = last - len(found)
             for session in sessions:
                 session.sequence = last
         if self._bare:
             bare = [session for session in sessions if not session.delimited]
             sessions = [session for session in sessions if session.delimited]
-            self.outbox.deliver(bare, [message[1:] for message in found], topic, run.session)
-        self.outbox.deliver(sessions, found, topic, run.session)
+            self.outbox.deliver(bare, [message[1:] for message in found], topic, run.session, before)
+        self.outbox.deliver(sessions, found, topic, run.session, before)
 
     def _keep(self, run: Run) -> list[Frames]:
         """Have a run kept; return the MESSAGEs with their sequences, or none if the archive does not take them."""
@@ -513,14 +515,23 @@ class Engine:
 
     # Slow subscribers
 
-    def skipped(self, session: Session, deliver: Deliver) -> None:
-        """Count the messages that a subscriber misses because it did not read in time (see `pressure`)."""
+    def skipped(self, session: Session, deliver: Deliver) -> int:
+        """Return how many messages a subscriber misses because it did not read in time (see `pressure`); count them.
+
+        It misses none of a kept topic: it gets them from the archive when it has read what waits for it.
+        """
+        topic = deliver.topic
+        if topic is not None and topic.kept:
+            if topic.name in session.topics:
+                self._comeback.catch_up(session, {topic.name: deliver.before})
+            return 0
         if not session.missed:
-            name = deliver.topic.name if deliver.topic is not None else b""
+            name = topic.name if topic is not None else b""
             self._tell(session, SlowSubscriber("", session.identity, session.user, name))
         missed = len(deliver.shared.messages)
         session.missed += missed
         self.counters.missed += missed
+        return missed
 
     def caught_up(self, session: Session) -> Frames:
         """Return the ERROR that tells a subscriber, which has room again, how many messages it missed.

@@ -45,7 +45,12 @@ class Outbox:
         self._answers.append(output)
 
     def deliver(
-        self, sessions: list[Session], run: list[Frames], topic: Topic | None = None, sender: Session | None = None
+        self,
+        sessions: list[Session],
+        run: list[Frames],
+        topic: Topic | None = None,
+        sender: Session | None = None,
+        before: int = 0,
     ) -> None:
         """Deliver MESSAGEs to clients. For a client with pending answers they are held."""
         if self._waiting:
@@ -53,7 +58,7 @@ class Outbox:
                 self._hold(session, run)
             sessions = [session for session in sessions if session not in self._waiting]
         if sessions:
-            self._deliveries.append(Deliver(sessions, Shared(run), topic, sender))
+            self._deliveries.append(Deliver(sessions, Shared(run), topic, sender, before))
 
     def answer(self, session: Session, frames: Frames, id: bytes | None) -> None:  # noqa: A002 - the header's own name
         """Answer a command, after the answers that are pending; without an ID it is no answer, but a message."""

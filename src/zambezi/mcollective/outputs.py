@@ -29,6 +29,7 @@ class Deliver:
     shared: Shared
     topic: Topic | None = None  # None: a replay, or a report
     sender: Session | None = None  # the client that PUT the messages; None: a replay, or a report
+    before: int = 0  # the sequence before the first message, if the topic is kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,16 +180,18 @@ class Register:
             session.record = None
             record.resumable = False
             self._miss(record, now + HEIR_TIME)
+            if self._store is not None:
+                self._store.add(record)
         else:
             self.end(session)
 
     # Absent clients
 
     def restore(self, records: Iterable[Record]) -> None:
-        """Take the records of a file: all their clients are absent."""
+        """Take the records of a file, in their order: all their clients are absent. The last one of a client counts."""
         for record in records:
             slot = self._free_slot()
-            if slot is not None and record.key not in self._absent:
+            if slot is not None:
                 record.slot = slot
                 self.records[slot] = record
                 self.bytes += record.size

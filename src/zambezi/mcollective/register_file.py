@@ -24,13 +24,14 @@ import json
 import logging
 import mmap
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from struct import Struct
 from typing import Any, Final
 
-from zambezi.mcollective.register import SLOTS, Record
+from zambezi.mcollective.register import HEIR_TIME, SLOTS, Record
 from zambezi.mcollective.vigil import EXPIRY
 from zambezi.wire.text import as_bytes, as_text
 
@@ -62,7 +63,8 @@ class RegisterFile:
         """
         records: list[Record] = []
         try:
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.directory.mkdir(mode=0o700, exist_ok=True)
             self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._number, records = self._read(now)
@@ -81,19 +83,13 @@ class RegisterFile:
         if not numbers:
             return 0, []
         number = numbers[-1]
-        path = self._path(number, "log")
-        status = path.stat()
-        down = max(0.0, self._clock() - status.st_mtime)
-        if status.st_size > _LARGEST:
-            _log.warning("%s is too large to be a register of sessions; it is ignored", path)
-            return number, []
-        records = _parse(path.read_bytes())
-        positions = b""
-        with contextlib.suppress(OSError):
-            positions = self._path(number, "positions").read_bytes()[: SLOTS * _POSITION.size]
+        octets, changed = _read(self._path(number, "log"), _LARGEST)
+        down = max(0.0, self._clock() - changed)
+        records = _parse(octets)
+        positions, _ = _read(self._path(number, "positions"), SLOTS * _POSITION.size)
         found = []
         for slot, record in records.items():
-            record.until = now + EXPIRY * record.ttl - down
+            record.until = now + (EXPIRY * record.ttl if record.resumable else HEIR_TIME) - down
             if record.topics and record.until > now:
                 if (slot + 1) * _POSITION.size <= len(positions):
                     record.position = min(_POSITION.unpack_from(positions, slot * _POSITION.size)[0], (1 << 63) - 1)
@@ -104,7 +100,8 @@ class RegisterFile:
 
     def add(self, record: Record) -> None:
         self.advance(record)
-        self._note("session", record.slot, record.user, as_text(record.identity), record.delimited, record.ttl)
+        form = (record.delimited, record.resumable)
+        self._note("session", record.slot, record.user, as_text(record.identity), record.ttl, *form)
         if record.topics:
             self.subscribe(record, record.topics)
 
@@ -214,6 +211,25 @@ class RegisterFile:
             self._positions = None
 
 
+def _read(path: Path, most: int) -> tuple[bytes, float]:
+    """Return the content of a file, and when it was changed; nothing if it is too large or no regular file.
+
+    Opening it never waits, whatever it is.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        _log.warning("%s cannot be read: %s; the sessions in it are lost", path, error.strerror)
+        return b"", 0.0
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+        os.close(descriptor)
+        _log.warning("%s is no register of sessions: it is too large, or no regular file", path)
+        return b"", 0.0
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(most), status.st_mtime
+
+
 def _joined(lines: list[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
@@ -235,9 +251,10 @@ def _apply(change: Any, records: dict[int, Record]) -> None:
     if not isinstance(slot, int):
         raise TypeError(slot)
     if kind == "session":
-        user, identity, delimited, ttl = rest
+        user, identity, ttl, delimited, resumable = rest
         before = records.get(slot)
         record = records[slot] = Record(slot, str(user), as_bytes(identity), bool(delimited), float(ttl))
+        record.resumable = bool(resumable)
         if before is not None and before.key == record.key:
             record.join(before.topics)  # the client said CONNECT again
     elif kind == "sub":

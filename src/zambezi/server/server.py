@@ -20,7 +20,7 @@ from zambezi.mcollective.asyncio import Middleware
 from zambezi.mcollective.bounds import Bounds
 from zambezi.server.archive import StreamArchive
 from zambezi.server.config import Config, JournalConfig
-from zambezi.server.config.settings import TOPICS_STREAM
+from zambezi.server.config.settings import TOPICS_STREAM, ServerConfig
 from zambezi.server.errors import ServerError, SettingError
 from zambezi.server.keydir import KeyDirectory
 from zambezi.server.logs import LogJournal
@@ -145,7 +145,7 @@ class Server:
                 reading_time=mcollective.reading_time,
                 reserve_bytes=mcollective.max_reserve,
             ),
-            sessions=self._data() / SESSIONS if mcollective.sessions else None,
+            sessions=self.sessions,
             send_bound=Bound(octets=mcollective.max_queue),
             security=keys.security if keys else Null(),
             authenticator=keys.authenticator if keys else None,
@@ -203,8 +203,8 @@ class Server:
     def reload(self, config: Config) -> list[str]:
         """Apply the rules and the journal settings of another configuration, also to the clients that are connected.
 
-        Return the other keys that differ, also new streams and changed multicast groups: they need a restart. The key
-        directory is watched all the time; it is read once more now.
+        New streams of the configuration are created. Return the other keys that differ, also changed multicast groups:
+        they need a restart. The key directory is watched all the time; it is read once more now.
         """
         if self.keys is not None:
             self.keys.authenticator.refresh()
@@ -215,6 +215,7 @@ class Server:
             default = policy_of(config.zeps.journal)
             policies = {name: policy_of(one) for name, one in config.zeps.streams.items()}
             self.broker.set_policies(default, policies)
+            self.broker.engine.make_missing(policies)
             self.broker.engine.apply_rules()
         differ = [*_differences(self.config, config), *self._unapplied(config)]
         self.config = dataclasses.replace(
@@ -225,14 +226,12 @@ class Server:
         return differ
 
     def _unapplied(self, config: Config) -> Iterator[str]:
-        """Yield the settings of streams that the running broker does not have: new streams, and multicast groups."""
+        """Yield the multicast groups that the running broker does not have."""
         if self.broker is None:
             return
         wanted = {name: one.multicast for name, one in config.zeps.streams.items()}
         for name in wanted | self._groups:
-            if name in wanted and self.broker.engine.find(name) is None:
-                yield f"zeps.streams.{name}"
-            elif wanted.get(name, "") != self._groups.get(name, ""):
+            if wanted.get(name, "") != self._groups.get(name, ""):
                 yield f"zeps.streams.{name}.multicast"
 
     @property
@@ -260,6 +259,17 @@ class Server:
     def local_zeps(self) -> str | None:
         """The endpoint of the broker inside this process, without network and keys; None if there is no broker."""
         return LOCAL.format(id(self)) if self.broker is not None else None
+
+    @property
+    def sessions(self) -> Path | None:
+        """The directory of the sessions of MCollective clients; None if they do not survive a restart.
+
+        A server without a broker makes no data directory that the operator has not named.
+        """
+        data = Path(self.config.server.data)
+        wanted = self.config.mcollective.enabled and self.config.mcollective.sessions
+        is_named = self.config.server.data != ServerConfig().data or data.is_dir()
+        return data / SESSIONS if wanted and (self.config.zeps.enabled or is_named) else None
 
     def _data(self) -> Path:
         """Return the directory of the journals; create it if it is missing."""

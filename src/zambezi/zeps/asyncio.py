@@ -24,6 +24,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Final, Self, Unpack
@@ -34,6 +35,7 @@ from zambezi.zeps.client.arguments import (
     ClientArguments,
     Since,
     StreamArguments,
+    StreamSettings,
     SubscriptionReader,
     Until,
     as_body,
@@ -51,7 +53,7 @@ from zambezi.zeps.client.batch import Message, MessageBatch
 from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
 from zambezi.zeps.client.publisher import POSTS, Key, Publisher, PublisherCounters
 from zambezi.zeps.client.publisher_connection import PublisherConnection
-from zambezi.zeps.client.questions import Question
+from zambezi.zeps.client.questions import Order, Question
 from zambezi.zeps.client.subscriber import Subscriber
 from zambezi.zeps.client.subscriber_connection import SubscriberConnection
 from zambezi.zeps.directory import (
@@ -60,6 +62,7 @@ from zambezi.zeps.directory import (
     STREAMS,
     ClientInfo,
     StreamInfo,
+    microseconds_of,
     read_clients,
     read_index,
     read_streams,
@@ -157,14 +160,51 @@ class Client:
         """Return the batches of a stream's journal with messages after a sequence: their positions and times."""
         return read_index(await self._ask(check_stream_name(INDEX + check_stream_name(stream)), after, timeout))
 
+    # Administration
+
+    async def create(self, stream: str, *, timeout: float | None = None, **settings: Unpack[StreamSettings]) -> None:
+        """Create a stream. Raises `BrokerError` if it exists, or the broker's rules forbid it."""
+        await self._order("create", timeout, stream=stream, settings=settings)
+
+    async def edit(self, stream: str, *, timeout: float | None = None, **settings: Unpack[StreamSettings]) -> None:
+        """Change settings of a stream; None stands for the broker's default."""
+        await self._order("edit", timeout, stream=stream, settings=settings)
+
+    async def trim(self, stream: str, before: int | datetime, *, timeout: float | None = None) -> None:
+        """Remove the messages of a stream before a sequence, or before a time."""
+        point = {"before_time": microseconds_of(before)} if isinstance(before, datetime) else {"before": before}
+        await self._order("trim", timeout, stream=stream, **point)
+
+    async def truncate(self, stream: str, after: int, *, timeout: float | None = None) -> None:
+        """Remove the messages of a stream after a sequence. Its clients are disconnected; its incarnation is new."""
+        await self._order("truncate", timeout, stream=stream, after=after)
+
+    async def delete(self, stream: str, *, timeout: float | None = None) -> None:
+        """Delete a stream. Its subscribers get `BrokerError`; a publisher that goes on creates it again, empty."""
+        await self._order("delete", timeout, stream=stream)
+
+    async def copy(self, stream: str, to: str, *, timeout: float | None = None) -> None:
+        """Create a stream with the messages that another one has now, and their times. Sequences begin at 1."""
+        await self._order("copy", timeout, stream=stream, to=to)
+
+    async def _order(self, order: str, timeout: float | None, **content: object) -> None:
+        waiter = Waiter(timed_out=TimedOut)
+        question = Order(waiter.reactor, self._options, self._locate, order, content)
+        await self._answer(question, waiter, timeout, f"the broker did not {order} the stream")
+
     async def _ask(self, about: str, after: int, timeout: float | None) -> list[bytes]:
         waiter = Waiter(timed_out=TimedOut)
         question = Question(waiter.reactor, self._options, self._locate, about, lambda _: None, after=after)
+        await self._answer(question, waiter, timeout, f"the broker did not answer about {about}")
+        return question.bodies
+
+    async def _answer(self, question: Question, waiter: Waiter, timeout: float | None, problem: str) -> None:
+        """Ask a question, and wait for its answer."""
         _wake_on_change(waiter, question)
         self._waiter.call(self._add_question, question, waiter)
         try:
             waiter.call(question.start)
-            await waiter.until(lambda: question.closing or None, timeout, f"the broker did not answer about {about}")
+            await waiter.until(lambda: question.closing or None, timeout, problem)
         finally:
             waiter.call(question.close, 0)
             self._waiter.call(self._questions.pop, question, None)
@@ -172,7 +212,6 @@ class Client:
             raise question.failure
         if not question.done:
             raise ClientClosed("the client was closed")
-        return question.bodies
 
     def _add_question(self, question: Question, waiter: Waiter) -> None:
         self._check_open()

@@ -13,6 +13,7 @@ from zambezi.zeps.journal.entry import SIZE, IndexEntry, unpack
 
 STREAMS: Final = "$streams"
 CLIENTS: Final = "$clients"
+ORDERS: Final = "$admin"
 INDEX: Final = "$index/"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -24,6 +25,8 @@ _TYPES: Final[dict[str, type | tuple[type, ...]]] = {
     "int": int,
     "float": (int, float),
     "bool": bool,
+    "int | None": (int, type(None)),
+    "float | None": (int, float, type(None)),
     "tuple[str, ...]": list,
     "Mapping[str, int]": dict,
 }
@@ -43,6 +46,10 @@ class StreamInfo:
     first_time: int = 0
     last_time: int = 0
     sync: str = ""
+    segment: int = 0  # bytes of a journal file
+    keep_bytes: int | None = None  # bytes that are kept; None: all
+    keep_seconds: float | None = None  # the age at which messages are removed; None: never
+    publishers: int = 0  # whose messages the broker counts
     subscribers: int = 0
     attached: int = 0
     rate: float = 0.0  # messages published per second, recently

@@ -37,6 +37,7 @@ REASON: Final = 255  # bytes of the reason of an INVALID
 
 EXTENSIONS: Final = "X-ZEPS-Extensions"  # the property of READY in which a broker lists its extensions
 ONCE: Final = "once"
+ADMIN: Final = "admin"
 PUBLISHER: Final = 16  # bytes of a publisher's id
 MARK: Final = 16  # bytes of a mark
 MOST: Final = (1 << 62) - 1  # the highest count

@@ -25,6 +25,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Final, Self, Unpack
@@ -35,6 +36,7 @@ from zambezi.zeps.client.arguments import (
     Endpoint,
     Since,
     StreamArguments,
+    StreamSettings,
     SubscriptionReader,
     Until,
     as_body,
@@ -52,7 +54,7 @@ from zambezi.zeps.client.batch import Message, MessageBatch
 from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
 from zambezi.zeps.client.publisher import POSTS, Key, Publisher, PublisherCounters
 from zambezi.zeps.client.publisher_connection import PublisherConnection
-from zambezi.zeps.client.questions import Question
+from zambezi.zeps.client.questions import Order, Question
 from zambezi.zeps.client.subscriber import Subscriber
 from zambezi.zeps.client.subscriber_connection import SubscriberConnection
 from zambezi.zeps.directory import (
@@ -61,6 +63,7 @@ from zambezi.zeps.directory import (
     STREAMS,
     ClientInfo,
     StreamInfo,
+    microseconds_of,
     read_clients,
     read_index,
     read_streams,
@@ -158,14 +161,51 @@ class Client:
         """Return the batches of a stream's journal with messages after a sequence: their positions and times."""
         return read_index(self._ask(check_stream_name(INDEX + check_stream_name(stream)), after, timeout))
 
+    # Administration
+
+    def create(self, stream: str, *, timeout: float | None = None, **settings: Unpack[StreamSettings]) -> None:
+        """Create a stream. Raises `BrokerError` if it exists, or the broker's rules forbid it."""
+        self._order("create", timeout, stream=stream, settings=settings)
+
+    def edit(self, stream: str, *, timeout: float | None = None, **settings: Unpack[StreamSettings]) -> None:
+        """Change settings of a stream; None stands for the broker's default."""
+        self._order("edit", timeout, stream=stream, settings=settings)
+
+    def trim(self, stream: str, before: int | datetime, *, timeout: float | None = None) -> None:
+        """Remove the messages of a stream before a sequence, or before a time."""
+        point = {"before_time": microseconds_of(before)} if isinstance(before, datetime) else {"before": before}
+        self._order("trim", timeout, stream=stream, **point)
+
+    def truncate(self, stream: str, after: int, *, timeout: float | None = None) -> None:
+        """Remove the messages of a stream after a sequence. Its clients are disconnected; its incarnation is new."""
+        self._order("truncate", timeout, stream=stream, after=after)
+
+    def delete(self, stream: str, *, timeout: float | None = None) -> None:
+        """Delete a stream. Its subscribers get `BrokerError`; a publisher that goes on creates it again, empty."""
+        self._order("delete", timeout, stream=stream)
+
+    def copy(self, stream: str, to: str, *, timeout: float | None = None) -> None:
+        """Create a stream with the messages that another one has now, and their times. Sequences begin at 1."""
+        self._order("copy", timeout, stream=stream, to=to)
+
+    def _order(self, order: str, timeout: float | None, **content: object) -> None:
+        waiter = Waiter(timed_out=TimedOut)
+        question = Order(waiter.reactor, self._options, self._locate, order, content)
+        self._answer(question, waiter, timeout, f"the broker did not {order} the stream")
+
     def _ask(self, about: str, after: int, timeout: float | None) -> list[bytes]:
         waiter = Waiter(timed_out=TimedOut)
         question = Question(waiter.reactor, self._options, self._locate, about, lambda _: None, after=after)
+        self._answer(question, waiter, timeout, f"the broker did not answer about {about}")
+        return question.bodies
+
+    def _answer(self, question: Question, waiter: Waiter, timeout: float | None, problem: str) -> None:
+        """Ask a question, and wait for its answer."""
         _wake_on_change(waiter, question)
         self._waiter.call(self._add_question, question, waiter)
         try:
             waiter.call(question.start)
-            waiter.until(lambda: question.closing or None, timeout, f"the broker did not answer about {about}")
+            waiter.until(lambda: question.closing or None, timeout, problem)
         finally:
             waiter.call(question.close, 0)
             self._waiter.call(self._questions.pop, question, None)
@@ -173,7 +213,6 @@ class Client:
             raise question.failure
         if not question.done:
             raise ClientClosed("the client was closed")
-        return question.bodies
 
     def _add_question(self, question: Question, waiter: Waiter) -> None:
         self._check_open()

@@ -132,9 +132,6 @@ class Waiter:
                 future.set_result(None)
                 return
 
-    def released(self) -> None:
-        """Wait until the kernel has closed the sockets that were closed: here it has, so return at once."""
-
     def is_question(self, argument: object) -> bool:
         """Return whether an argument is awaitable, or a coroutine function."""
         return inspect.isawaitable(argument) or inspect.iscoroutinefunction(argument)
@@ -146,4 +143,5 @@ class Waiter:
 
 def failure(what: str, timeout: float | None, state: Callable[[], str] | None) -> str:
     """Return the text of a `TimedOut`."""
-    return f"{what} within {timeout:g} s" + (f"; {state()}" if state is not None else "")
+    within = f"within {timeout:g} s" if timeout else "at once"
+    return f"{what} {within}" + (f"; {state()}" if state is not None else "")

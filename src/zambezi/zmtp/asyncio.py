@@ -84,7 +84,6 @@ class BaseSocket(Face):
     def unbind(self, endpoint: str) -> None:
         """Accept no more connections at an endpoint that `bind` returned. Existing connections stay."""
         self._waiter.call(self._while_open(partial(self._transport.unbind, endpoint)))
-        self._waiter.released()
 
     # Events
 
@@ -122,7 +121,6 @@ class BaseSocket(Face):
             return
         self._waiter.call(self._begin_to_close, self._linger if isinstance(linger, str) else linger)
         await self._ended.until(lambda: self._transport.closed or None, None, "")
-        self._waiter.released()
 
     def _begin_to_close(self, linger: float | None) -> None:
         self._shell.close(linger)

@@ -58,15 +58,21 @@ def decode_metadata(data: bytes) -> dict[str, bytes]:
     pos = 0
     while pos < len(data):
         start = pos + 1 + data[pos]
-        name = data[pos + 1 : start]
-        if not name or not _NAME_CHARACTERS.issuperset(name) or start + 4 > len(data):
+        name = _property_name(data[pos + 1 : start])
+        if not name or start + 4 > len(data):
             raise ProtocolError(f"a property in the metadata is malformed at byte {pos}")
         stop = start + 4 + int.from_bytes(data[start : start + 4], "big")
         if stop > len(data):
-            raise ProtocolError(f"the value of property {name.decode()} is longer than the metadata")
-        properties[name.decode("ascii").lower()] = data[start + 4 : stop]
+            raise ProtocolError(f"the value of property {name} is longer than the metadata")
+        properties[name] = data[start + 4 : stop]
         pos = stop
     return properties
+
+
+@lru_cache(maxsize=64)  # nearly all peers send the same names
+def _property_name(name: bytes) -> str:
+    """Return the name of a property in lower case, or nothing if it is not a valid name."""
+    return name.decode("ascii").lower() if _NAME_CHARACTERS.issuperset(name) else ""
 
 
 def is_application_property(name: str) -> bool:

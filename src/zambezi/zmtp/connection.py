@@ -233,7 +233,7 @@ class Connection:
         self._next_ping = 0.0
         self._asked = 0.0  # when the oldest PING was sent since the peer sent something; 0 if none was
         self._peer_ttl = 0.0
-        self._output = [Greeting(self.mechanism.name, self.mechanism.as_server).encode()]
+        self._output = [greeting.greeting_of(self.mechanism.name, self.mechanism.as_server)]
 
     # Bytes in
 

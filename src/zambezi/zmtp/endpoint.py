@@ -7,7 +7,7 @@ import os
 import socket
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from zambezi.zmtp.errors import EndpointError
 
@@ -61,6 +61,8 @@ class Inproc:
         return f"inproc://{self.name}"
 
 
+_MAPPED: Final = "::ffff:"
+
 Endpoint: TypeAlias = Tcp | Ipc | Inproc
 
 
@@ -110,12 +112,16 @@ def _tcp(text: str, rest: str, binding: bool) -> Tcp:
 def host_in(address: Any) -> str:
     """Return the host in an address that the kernel gave; a link-local one of IPv6 with its interface.
 
-    >>> host_in(("10.0.0.7", 5555)), host_in("/run/socket")
-    ('10.0.0.7', '')
+    A socket for both families shows its peers of IPv4 in the form of IPv6.
+
+    >>> host_in(("10.0.0.7", 5555)), host_in(("::ffff:10.0.0.7", 5555, 0, 0)), host_in("/run/socket")
+    ('10.0.0.7', '10.0.0.7', '')
     """
     if not isinstance(address, tuple):
         return ""
     host = str(address[0])
+    if host.startswith(_MAPPED) and "." in host:
+        return host.removeprefix(_MAPPED)
     return f"{host}%{_interface(address[3])}" if len(address) == 4 and address[3] else host
 
 

@@ -25,7 +25,6 @@ class Greeting:
     as_server: bool = False
     version: tuple[int, int] = VERSION
 
-    @lru_cache(maxsize=16)  # noqa: B019 - greetings are few, and hold nothing
     def encode(self) -> bytes:
         return (
             b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f"
@@ -48,6 +47,12 @@ class Greeting:
         if octets[32] > 1:
             raise ProtocolError(f"the as-server byte of the greeting is {octets[32]}, not 0 or 1")
         return cls(name.decode("ascii"), octets[32] == 1, (octets[10], octets[11]))
+
+
+@lru_cache(maxsize=16)
+def greeting_of(mechanism: str, as_server: bool) -> bytes:
+    """Return the greeting of this side."""
+    return Greeting(mechanism, as_server).encode()
 
 
 def refuse_early(octets: bytes) -> None:

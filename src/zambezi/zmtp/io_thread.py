@@ -1,5 +1,7 @@
 """The thread that serves all blocking sockets of the process: it starts with the first one, and is a daemon.
 
+It runs their timers, and watches their kernel sockets while no thread of the program waits for them (see `watch`).
+
 A forked child does not inherit the thread: it starts its own. The child must not use the sockets of its parent, because
 its bytes would be mixed with those that the parent writes; so the sockets are disowned in the child.
 """
@@ -13,7 +15,7 @@ import threading
 import weakref
 from typing import Protocol
 
-from zambezi.zmtp.reactor import running_in
+from zambezi.zmtp.watch import IoLoop
 
 
 class Disownable(Protocol):
@@ -27,20 +29,13 @@ class IoThread:
     """An event loop in a thread of its own."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop = IoLoop()
         self._thread = threading.Thread(target=self._run, name="zambezi-io", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
-
-    def settle(self) -> None:
-        """Wait until the loop has run all callbacks that are queued now. The caller must hold no lock of a socket."""
-        if not running_in(self.loop):
-            done = threading.Event()
-            self.loop.call_soon_threadsafe(done.set)
-            done.wait()
 
     def stop(self) -> None:
         """End the thread and close its loop. Its sockets must be closed already."""
@@ -55,20 +50,13 @@ _owned: weakref.WeakSet[Disownable] = weakref.WeakSet()
 _orphaned: list[IoThread] = []
 
 
-def io_loop() -> asyncio.AbstractEventLoop:
+def io_loop() -> IoLoop:
     """Return the event loop of the I/O thread; start the thread if it does not run."""
     global _thread
     with _lock:
         if _thread is None:
             _thread = IoThread()
         return _thread.loop
-
-
-def settle() -> None:
-    """Wait until the I/O thread has run all callbacks that are queued now."""
-    thread = _thread
-    if thread is not None:
-        thread.settle()
 
 
 def own(thing: Disownable) -> None:

@@ -179,17 +179,16 @@ def read_pair(path: str | os.PathLike[str], *, allow_exposed: bool = False) -> K
     """
     place = Path(path)
     text, mode = _read(place)
+    content = _parse(place, text)
+    if content.secret is None:
+        secret = place.with_suffix(SECRET_SUFFIX)
+        use = f"{secret}" if secret.exists() else f"the file that does (NAME{SECRET_SUFFIX}, pyzmq: NAME.key_secret)"
+        raise KeyFileError(place, f"holds no secret key; use {use}")
     if mode & _OTHERS and not allow_exposed:
         raise KeyFileError(
             place,
             f"the secret key is exposed to other users (mode {stat.S_IMODE(mode):04o}); "
             f"make it private: chmod 600 {place}",
-        )
-    content = _parse(place, text)
-    if content.secret is None:
-        raise KeyFileError(
-            place,
-            f"holds no secret key; use the file that does (NAME{SECRET_SUFFIX}, pyzmq: NAME.key_secret)",
         )
     pair = KeyPair.from_secret(content.secret)
     if pair.public != content.public:
@@ -270,7 +269,9 @@ def _read(path: Path) -> tuple[str, int]:
                 raise KeyFileError(path, "is not a regular file")
             octets = file.read(_FILE_LIMIT + 1)
     except OSError as error:
-        raise KeyFileError(path, f"cannot be read: {error.strerror or error}") from error
+        meant = path.with_name(path.name + SECRET_SUFFIX)
+        hint = f"; there is {meant}" if isinstance(error, FileNotFoundError) and meant.exists() else ""
+        raise KeyFileError(path, f"cannot be read: {error.strerror or error}{hint}") from error
     if len(octets) > _FILE_LIMIT:
         raise KeyFileError(path, f"is larger than {_FILE_LIMIT} bytes, so it is not a key file")
     try:

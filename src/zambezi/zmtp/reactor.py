@@ -6,8 +6,9 @@ the asyncio sockets and one for the blocking sockets:
 
 - `AsyncioReactor` runs everything in the program's own event loop. One thread does everything, so no lock is needed.
 - `ThreadReactor` runs callbacks in the loop of another thread, each with the lock of its socket held. The threads of
-  the program take the same lock to send and receive. So a sender can write to the network itself; a switch to the
-  other thread and back would cost most of a message's time.
+  the program take the same lock to send and receive. So a sender can write to the network itself, and a thread that
+  waits for a message can read it itself (see `watch`); a switch to the other thread and back would cost most of a
+  message's time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeAlias
 
 from zambezi.zmtp.poller import poller_of
+from zambezi.zmtp.watch import IoLoop, Watch
 
 Addresses: TypeAlias = list[tuple[Any, ...]]
 
@@ -34,15 +36,22 @@ class Timer(Protocol):
 class Reactor(Protocol):
     """An event loop as a socket sees it.
 
-    Callbacks run with `lock` held, and other threads take it to use the socket. A watched kernel socket must be closed
-    with `release`.
+    Callbacks run with `lock` held, and other threads take it to use the socket and to watch kernel sockets. A watched
+    kernel socket must be closed with `release`. A transport calls `join` when it is made, and `leave` when it has
+    closed.
     """
 
     @property
     def lock(self) -> AbstractContextManager[object]: ...
 
     def time(self) -> float: ...
+    def join(self) -> None: ...
+    def leave(self) -> None: ...
     def call_soon(self, callback: Callable[..., object], *args: object) -> None: ...
+
+    def defer(self, callback: Callable[[], object]) -> None:
+        """Call a function when this turn is over, perhaps before earlier `call_soon` calls, and perhaps twice."""
+
     def call_at(self, when: float, callback: Callable[..., object], *args: object) -> Timer: ...
     def add_reader(self, sock: socket.socket, callback: Callable[[], object]) -> None: ...
     def remove_reader(self, sock: socket.socket) -> None: ...
@@ -66,7 +75,13 @@ class AsyncioReactor:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._poller = poller_of(loop)
-        self.time = loop.time
+        # asyncio's own loops only pass on this clock; without that call, each message costs a little less.
+        self.time = time.monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
+
+    def join(self) -> None:
+        """Do nothing: the loop belongs to the program."""
+
+    leave = join
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> None:
         # The caller can be in another thread: the other end of an inproc connection.
@@ -74,6 +89,8 @@ class AsyncioReactor:
             self._loop.call_soon(callback, *args)
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback, *args)
+
+    defer = call_soon
 
     def call_at(self, when: float, callback: Callable[..., object], *args: object) -> Timer:
         return self._loop.call_at(when, callback, *args)
@@ -100,14 +117,38 @@ class AsyncioReactor:
 
 
 class ThreadReactor:
-    """A reactor that runs callbacks in the thread of `loop`, with `lock` held. Any thread can call its methods."""
+    """A reactor that runs callbacks with `lock` held: in the thread of `loop`, or in a thread that waits.
 
-    __slots__ = ("_loop", "lock", "time")
+    The callbacks of timers and of `call_soon` always run in the thread of the loop. Callers of the methods that watch
+    kernel sockets hold the lock; any thread can call the others.
+    """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, lock: threading.Lock) -> None:
+    __slots__ = (
+        "_loop",
+        "add_reader",
+        "add_writer",
+        "join",
+        "leave",
+        "lock",
+        "release",
+        "remove_reader",
+        "remove_writer",
+        "time",
+        "watch",
+    )
+
+    def __init__(self, loop: IoLoop, lock: threading.Lock) -> None:
         self._loop = loop
         self.lock = lock
         self.time = time.monotonic  # the clock of asyncio's loops
+        self.watch = watch = Watch(loop, lock)
+        self.join = watch.join
+        self.leave = watch.leave
+        self.add_reader = watch.add_reader
+        self.remove_reader = watch.remove_reader
+        self.add_writer = watch.add_writer
+        self.remove_writer = watch.remove_writer
+        self.release = watch.release
 
     def _locked(self, callback: Callable[..., object], *args: object) -> None:
         with self.lock:
@@ -125,40 +166,14 @@ class ThreadReactor:
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._locked, callback, *args)
 
+    def defer(self, callback: Callable[[], object]) -> None:
+        if not self.watch.defer(callback):
+            self.call_soon(callback)
+
     def call_at(self, when: float, callback: Callable[..., object], *args: object) -> Timer:
         timer = _RemoteTimer(self, callback, args)
         self._in_loop(timer.arm, self._loop, when)
         return timer
-
-    def add_reader(self, sock: socket.socket, callback: Callable[[], object]) -> None:
-        self._in_loop(self._watch, self._loop.add_reader, sock, callback)
-
-    def remove_reader(self, sock: socket.socket) -> None:
-        self._in_loop(self._unwatch, self._loop.remove_reader, sock)
-
-    def add_writer(self, sock: socket.socket, callback: Callable[[], object]) -> None:
-        self._in_loop(self._watch, self._loop.add_writer, sock, callback)
-
-    def remove_writer(self, sock: socket.socket) -> None:
-        self._in_loop(self._unwatch, self._loop.remove_writer, sock)
-
-    def release(self, sock: socket.socket) -> None:
-        # Only the thread of the loop closes: else a new file could get the descriptor while the loop still watches it.
-        self._in_loop(self._release, sock)
-
-    def _watch(self, watch: Callable[..., object], sock: socket.socket, callback: Callable[[], object]) -> None:
-        if sock.fileno() >= 0:
-            watch(sock.fileno(), self._locked, callback)
-
-    def _unwatch(self, unwatch: Callable[[int], object], sock: socket.socket) -> None:
-        if sock.fileno() >= 0:
-            unwatch(sock.fileno())
-
-    def _release(self, sock: socket.socket) -> None:
-        if sock.fileno() >= 0:
-            self._loop.remove_reader(sock.fileno())
-            self._loop.remove_writer(sock.fileno())
-            sock.close()
 
     def resolve(self, host: str, port: int, callback: Callable[[Addresses | OSError], object]) -> None:
         self._in_loop(_resolve, self._loop, host, port, lambda found: self._locked(callback, found))

@@ -128,6 +128,16 @@ class StreamLink:
     # In
 
     def _readable(self) -> None:
+        try:
+            self._receive()
+        except Exception:
+            raise
+        except BaseException:  # a signal: this thread waits in a call of the program, see `watch`
+            # Bytes that were read may not have reached the engine, which would take what follows for something else.
+            self._lost("a signal interrupted this side while it received")
+            raise
+
+    def _receive(self) -> None:
         if self._gone:
             return
         try:
@@ -144,6 +154,7 @@ class StreamLink:
         if not data:
             self._lost(self.connection.explain_loss("the peer closed the connection"))
             return
+        self._last_flush = 0.0  # a peer that is heard may wait for an answer: the next message goes out at once
         connection = self.connection
         events = connection.receive(data, self._transport.reactor.time())
         if len(events) == 1 and type(events[0]) is Batch:
@@ -251,7 +262,7 @@ class StreamLink:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._transport.reactor.call_soon(self._flush_scheduled)
+            self._transport.reactor.defer(self._flush_scheduled)
 
     def _flush_scheduled(self) -> None:
         self._scheduled = False

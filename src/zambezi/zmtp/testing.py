@@ -82,8 +82,16 @@ class Simulation:
     def time(self) -> float:
         return self.now
 
+    def join(self) -> None:
+        pass
+
+    def leave(self) -> None:
+        pass
+
     def call_soon(self, callback: Callable[..., object], *args: object) -> None:
         self._soon.append((callback, args))
+
+    defer = call_soon
 
     def call_at(self, when: float, callback: Callable[..., object], *args: object) -> SimulatedTimer:
         timer = SimulatedTimer(callback, args)

@@ -2,7 +2,8 @@
 
 Its twin for asyncio, with the same names, is in `async_waiter`: so an asyncio face and its blocking face differ by
 `await` alone. Here every call takes the lock of the socket; the I/O thread of the process takes the same lock for its
-callbacks.
+callbacks. A thread that waits watches the kernel sockets of its socket itself, unless another thread does (see
+`watch`).
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Waiter:
         self.reactor = reactor or ThreadReactor(io_thread.io_loop(), threading.Lock())
         self.state = state
         self._lock = self.reactor.lock
+        self._watch = self.reactor.watch
         self._more = more
         self._timed_out = timed_out
         self._changed = threading.Condition(self._lock)
@@ -108,19 +110,35 @@ class Waiter:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         left = timeout
+        watch = self._watch
+        leads = glanced = False
         with self._lock:
             self._check()
             self.waiting += 1
+            watch.waiting += 1
             try:
                 while (result := attempt()) is None:
                     if deadline is not None:
                         left = deadline - time.monotonic()
                         if left <= 0:
-                            raise self._timed_out(failure(what, timeout, self.state))
-                    self._changed.wait(left)
+                            if glanced or not watch.glance():
+                                raise self._timed_out(failure(what, timeout, self.state))
+                            glanced = True
+                            continue
+                    if leads or (leads := watch.lead(self)):
+                        watch.wait(left)
+                    else:
+                        self._changed.wait(left)
                 return result
             finally:
                 self.waiting -= 1
+                watch.waiting -= 1
+                if leads:
+                    try:
+                        watch.retire()
+                    except BaseException:  # a signal
+                        watch.abdicate()
+                        raise
                 if self.waiting and self._more is not None and self._more():
                     self._changed.notify()
 
@@ -128,16 +146,22 @@ class Waiter:
         """Have all waiting callers try again. The caller holds the lock."""
         if self.waiting:
             self._changed.notify_all()
+            if self._watch.leader is self:
+                self._wake_leader()
 
     def wake_one(self) -> None:
         """Have one waiting caller try again. The caller holds the lock."""
-        if self.waiting:
+        if not self.waiting:
+            return
+        if self._watch.leader is self and not self._watch.woken:
+            self._wake_leader()
+        else:
             self._changed.notify()
 
-    def released(self) -> None:
-        """Wait until the I/O thread has closed the sockets that were closed, so that a port can be bound again."""
-        if not self.disowned:
-            io_thread.settle()
+    def _wake_leader(self) -> None:
+        self._watch.woken = True
+        if self._watch.polling:
+            self._watch.ring()
 
     def is_question(self, argument: object) -> bool:
         """Return False: the blocking faces take plain values only."""

@@ -151,6 +151,7 @@ class Transport:
         self._refusals: RefusalLog | None = None
         self._refused_keys: KeyLog | None = None
         self._doorstep: Doorstep | None = None
+        reactor.join()
         if options.authenticator is not None:
             self._generation = options.authenticator.generation
             self._review = reactor.call_at(reactor.time() + _REVIEW, self._review_due)
@@ -443,6 +444,7 @@ class Transport:
                     log.close()
             if self._linger is not None:
                 self._linger.cancel()
+            self.reactor.leave()
             self.on_closed()
 
     def _end(self, peer: Peer) -> None:

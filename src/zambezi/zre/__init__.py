@@ -9,7 +9,7 @@ from __future__ import annotations
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.errors import NodeStopped, NoSuchPeer, ZreError
 from zambezi.zre.events import Enter, Evasive, Event, Exit, Join, Leader, Leave, Shout, Silent, Whisper
-from zambezi.zre.node import PeerInfo
+from zambezi.zre.peer_info import PeerInfo
 from zambezi.zre.sync import Node
 
 __all__ = [

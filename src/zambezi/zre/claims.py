@@ -156,7 +156,7 @@ class Claims:
             return None
         holder.tested = now
         if holder.ready:
-            self._out.send(holder, holder.dialect.ping(0))
+            self._out.ping(holder)
         return self._add(Claim(holder, (now if holder.ready else holder.greeted) + self._timing.evasive))
 
     def _add(self, claim: Claim) -> Claim:

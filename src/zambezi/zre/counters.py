@@ -29,7 +29,7 @@ class Counters:
     other_beacons: int = 0  # a beacon with a key, if our node has none of its own, or one without a key
     bad_tuples: int = 0  # a message of zgossip that is malformed, or not the tuple of a node
     refused_tuples: int = 0  # a tuple above the bound, or one that another link told differently
-    unproved_beacons: int = 0  # the goodbye or the move of a peer by a beacon, in a mesh with keys
+    unproved_beacons: int = 0  # the move of a peer by a beacon, in a mesh with keys
 
 
 class Refusals:
@@ -76,5 +76,5 @@ _REFUSALS: Final = {
     "refused_keys": "refused keys",
     "other_beacons": "beacons of nodes with other security",
     "refused_tuples": "refused tuples of zgossip",
-    "unproved_beacons": "beacons without proof that say that a peer left or moved",
+    "unproved_beacons": "beacons without proof that say that a peer moved",
 }

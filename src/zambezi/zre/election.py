@@ -29,7 +29,7 @@ from typing import Final
 from zambezi.zre.agenda import NEVER
 from zambezi.zre.peer import Peer, Voting
 
-# The pause before Zyre nodes are answered, as a part of `patience`: 0.1 s.
+# The pause before Zyre nodes are answered, and before a claim goes to all, as a part of `patience`: 0.1 s.
 _PAUSE: Final = 0.02
 _SOON: Final = float("-inf")
 
@@ -62,7 +62,7 @@ class Election:
         self._awaited: set[bytes] = set()  # the voters whose vote for us we wait for
         self._hailed: set[bytes] = set()  # the voters that got our LEADER in their present election
         self._relayed: dict[bytes, bytes] = {}  # the claims that relaying voters support
-        self._owed: dict[bytes, bytes] = {}  # the claims in the ELECTs that relaying voters get after the pause
+        self._owed: dict[bytes, bytes] = {}  # the claims in the ELECTs that voters get after the pause
         self._end = NEVER  # when this election has taken too long
         self._is_reminded = False  # whether the claimant that we support got our vote again
         self._pause_end = NEVER
@@ -92,7 +92,7 @@ class Election:
                     self._elect(voter, self._us)
 
     def tick(self, now: float) -> None:
-        """Answer relaying voters when the pause is over, and end an election that takes too long."""
+        """Send the ELECTs that are owed when the pause is over, and end an election that takes too long."""
         if self._pause_end == _SOON:
             self._pause_end = now + self._patience * _PAUSE
         elif now >= self._pause_end:
@@ -250,7 +250,9 @@ class Election:
             if best == self._us:
                 self._declared.discard(best)
                 for voter in self._voters.values():
-                    self._ask(voter)
+                    # After the pause: a peer that claims and withdraws at will must not make us send to all each time.
+                    self._awaited.add(voter.key)
+                    self._owe(voter, self._us)
             elif best is not None:
                 self._vote(self._voters[best])
                 for key in [key for key, claimant in self._relayed.items() if claimant == best]:

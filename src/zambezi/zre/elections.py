@@ -40,7 +40,9 @@ class Elections:
     @property
     def deadline(self) -> float:
         """The time at which `tick` must be called."""
-        return min((election.deadline for election in self._elections.values()), default=NEVER)
+        if not self._elections:  # nearly always, and the engine asks after every message
+            return NEVER
+        return min(election.deadline for election in self._elections.values())
 
     def tick(self, now: float) -> None:
         """End the elections that take too long."""

@@ -37,6 +37,7 @@ from zambezi.zre.counters import Counters
 from zambezi.zre.dialect import DIALECTS, Frames
 from zambezi.zre.elections import Elections
 from zambezi.zre.errors import NoSuchPeer, ZreError
+from zambezi.zre.farewell import Farewell
 from zambezi.zre.greetings import Greetings
 from zambezi.zre.lookout import Lookout
 from zambezi.zre.meetings import Meetings
@@ -186,6 +187,10 @@ class Engine:
         self.elections.clear()
         self.meetings.claims.clear()
 
+    def farewell(self, is_lost: Callable[[bytes], bool]) -> Farewell:
+        """Ask all peers to confirm that they have read our messages, except those to which the connection is lost."""
+        return Farewell(self.peers, self._out, is_lost)
+
     def endpoints_told(self) -> dict[bytes, str]:
         """Return the endpoint of our mailbox that each greeted peer was told, for `move`."""
         return {peer.key: self._endpoint_for(host_of(peer.endpoint)) for peer in self.meetings.greeted_peers()}
@@ -254,7 +259,7 @@ class Engine:
             self.meetings.greet_afresh(peer, peer.endpoint, now)
         if peer.ready and silence >= self.timing.evasive * (peer.evasive + 1):
             peer.evasive += 1
-            self._out.send(peer, peer.dialect.ping(0))  # PING-01
+            self._out.ping(peer)  # PING-01
             # A peer without beacons, or whose beacons prove nothing, is silent when it has nothing to say. It is
             # evasive if it does not answer a PING.
             expected = self._silence_is_normal or self.rendezvous.gossip.has_no_beacons(peer)

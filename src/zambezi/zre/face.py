@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, TypedDict
+from typing import TypedDict
 from uuid import UUID
 
 from zambezi.zmtp.face import Sendable, as_message
@@ -12,8 +12,6 @@ from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.options import Bound, Policy
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.security import Allowed
-
-DEFAULT_LINGER: Final = 1.0
 
 
 class NodeArguments(TypedDict, total=False):
@@ -41,6 +39,7 @@ class NodeArguments(TypedDict, total=False):
     evasive: float  # seconds of silence before a PING
     expired: float  # seconds of silence before a peer is gone
     bound: Bound  # of the queue to each peer, and from it
+    linger: float  # seconds in which peers can read the last messages of a node that stops
     on_full: Policy  # when the queue to a peer is full: "block" (wait for room), "error" or "drop"
     max_peers: int  # that have greeted us
     max_strangers: int  # that we found, and that have not greeted us

@@ -161,12 +161,13 @@ class Greetings:
         peer.waiting = max(peer.waiting - 1, 0)
         peer.received = 1
         peer.hear(now)
+        peer.pings = 0
         peer.near = self._source_of(peer.key) == host_of(greeting.endpoint)
         if self._meetings.claims.tests:
             self._meetings.claims.passed(peer)
         if not peer.ready and peer.sent > 1:
             # No gap would show that a message after our HELLO was lost, see `connection_lost`.
-            self._out.send(peer, peer.dialect.ping(0))
+            self._out.ping(peer)
         if greeting.elects:
             peer.voting = Voting.DIRECT
         elif PUBLIC_KEY in greeting.headers or self._all_elect:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 from uuid import UUID
 
@@ -25,6 +26,7 @@ _LIMITS: Final = Limits(frame=2048, message=2048)
 # Connections that were cut off without a word must end, because their tuples stay for as long as they last.
 _HEARTBEAT: Final = Heartbeat(interval=10.0, timeout=20.0)
 _QUEUE: Final = Bound(messages=4 * bounds.TUPLES)
+_AT_ONCE: Final = 100  # messages of a link that are read before other sockets have their turn
 _TOO_SLOW: Final = "it does not read the tuples that it is sent"
 
 
@@ -49,6 +51,8 @@ class Hub:
         self._security_for = security_for
         self._on_found = on_found
         self._alarm = Alarm(reactor, self._tick)
+        self._unread: dict[Peer, Iterator[list[bytes]]] = {}  # messages of links, the next link first
+        self._is_reading = False  # now, or soon
         server, guard = security
         options = Options(limits=_LIMITS, heartbeat=_HEARTBEAT, send_bound=_QUEUE)
         self._clients = Transport(reactor, "DEALER", self, options, chance=chance)
@@ -91,17 +95,36 @@ class Hub:
         self.pump()
 
     def received(self, peer: Peer, batch: Batch) -> None:
-        now = self._reactor.time()
-        for message in batch:
-            self.tuples.receive(peer, message, now)
-            if not peer.open:
-                return
-        self.pump()
+        peer.pause()
+        self._unread[peer] = iter(batch)
+        if not self._is_reading:
+            self._read()
+
+    def _read(self) -> None:
+        """Read some messages of one link, and those of the others when other sockets have had their turn."""
+        self._is_reading = True
+        peer = next(iter(self._unread), None)
+        if peer is not None:
+            messages = self._unread.pop(peer)
+            some = list(islice(messages, _AT_ONCE))
+            now = self._reactor.time()
+            for message in some:
+                self.tuples.receive(peer, message, now)
+            if len(some) == _AT_ONCE:
+                self._unread[peer] = messages  # behind the others
+            self.pump()  # the link can end by that
+            if peer not in self._unread:
+                peer.resume()
+        if self._unread:
+            self._reactor.call_soon(self._read)
+        else:
+            self._is_reading = False
 
     def writable(self, peer: Peer) -> None:
         """Do nothing: a link that has no room is cut off."""
 
     def lost(self, peer: Peer, reason: str) -> None:
+        self._unread.pop(peer, None)
         self.tuples.lost(peer, self._reactor.time())
         self.pump()
 

@@ -49,15 +49,17 @@ class Interface:
     up: bool = field(default=True, compare=False)
     # As text: hashing and comparing the library's addresses costs more than all other work on a beacon.
     _network: str = field(default="", init=False, compare=False, repr=False)
+    _address: str = field(default="", init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_network", str(self.where.network))
+        address = str(self.where.ip)
+        object.__setattr__(self, "_address", f"{address}%{self.name}" if self.is_link_local else address)
 
     @property
     def address(self) -> str:
         """The address; a link-local one with the interface."""
-        address = str(self.where.ip)
-        return f"{address}%{self.name}" if self.is_link_local else address
+        return self._address
 
     @property
     def is_ipv6(self) -> bool:

@@ -117,7 +117,7 @@ class Lookout:
                 peer.hear(now)
         elif peer.ready:
             # A beacon with the port of its mailbox comes from a second network that the peer shares with us.
-            self._counters.unproved_beacons += beacon.port != peer.port
+            self._counters.unproved_beacons += beacon.port not in (0, peer.port)
             if not beacon.port:
                 self._receive_unproved_goodbye(peer, now)
         elif beacon.port and now - peer.greeted >= self._timing.evasive:

@@ -60,6 +60,13 @@ class Dealers:
             self.stalls.end(peer)
             peer.close(0)
 
+    def give_up(self, key: bytes) -> None:
+        """Discard the queue to a peer while the DEALERs close, so that they do not wait for it."""
+        peer = self._peers.get(key)
+        if peer is not None:
+            peer.take_queue()
+            self.transport.settle(peer)
+
     def send(self, key: bytes, frames: Frames) -> bool:
         """Queue a message; return False if the peer's queue is full. This never waits. (MBX-05)
 
@@ -98,6 +105,11 @@ class Dealers:
         """Return whether the DEALER to a peer is connected."""
         peer = self._peers.get(key)
         return peer is not None and peer.connected
+
+    def is_lost(self, key: bytes) -> bool:
+        """Return whether the DEALER to a peer has lost its connection; False while it connects for the first time."""
+        peer = self._peers.get(key)
+        return peer is None or peer in self._lost
 
     def proved_key(self, key: bytes) -> bytes:
         """Return the public key that the mailbox at the other end of a DEALER has proved; empty if it has none."""

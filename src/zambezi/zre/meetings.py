@@ -99,10 +99,12 @@ class Meetings:
 
     def told(self, uuid: UUID, contact: str, source: str, now: float) -> None:
         """Meet a node of which a program at the address `source` told us by zgossip."""
-        if uuid.bytes not in self.peers and uuid.bytes != self._us:
-            located = self._located(contact, source)
-            if located:
-                self.discover(uuid, located, now)
+        if uuid.bytes in self.peers or uuid.bytes == self._us:
+            return
+        if not self.peers.has_room:
+            self._counters.refused_strangers += 1  # before the work that a flood of tuples would cause
+        elif located := self._located(contact, source):
+            self.discover(uuid, located, now)
 
     def meet_stranger(self, key: bytes, endpoint: str, now: float) -> None:
         """Meet a node that we found, if its key is allowed and there is room for one more."""
@@ -209,7 +211,7 @@ class Meetings:
             if now < peer.farewell:
                 self.let_go(peer)
                 return
-            self._out.send(peer, peer.dialect.ping(0))  # SEQ-02
+            self._out.ping(peer)  # SEQ-02
             peer.lost = now
             self.claims.connection_lost(peer, now)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
@@ -19,19 +17,20 @@ from zambezi.zmtp.frames import Batch
 from zambezi.zmtp.options import Options
 from zambezi.zmtp.patterns import Router
 from zambezi.zmtp.peer import Peer
-from zambezi.zmtp.reactor import Reactor
+from zambezi.zmtp.reactor import Reactor, Timer
 from zambezi.zmtp.transport import Transport
 from zambezi.zre import bounds, log, outputs
-from zambezi.zre import peer as engine_peer
 from zambezi.zre.bell import Bell
 from zambezi.zre.contact import endpoint_of, key_of, with_key
 from zambezi.zre.counters import Refusals
 from zambezi.zre.engine import Engine
 from zambezi.zre.errors import NodeStopped, ZreError
-from zambezi.zre.events import Enter, Event, Exit, Shout, Whisper
+from zambezi.zre.events import Enter, Event, Exit
+from zambezi.zre.farewell import Farewell
 from zambezi.zre.hub import Hub
 from zambezi.zre.mailbox import Dealers
 from zambezi.zre.options import SMALL, NodeOptions
+from zambezi.zre.peer_info import PeerInfo, info_of
 from zambezi.zre.reach import Reach
 from zambezi.zre.reporter import Reporter
 from zambezi.zre.security import NodeSecurity
@@ -39,24 +38,11 @@ from zambezi.zre.sending import Sender, Shouting
 from zambezi.zre.stalls import Stalls
 from zambezi.zre.trace import Trace
 from zambezi.zre.tuples import Tuples
+from zambezi.zre.unread import EVENTS_WAITING, Unread
 from zambezi.zre.whereabouts import Whereabouts
 
 _log: Final = logging.getLogger("zambezi.zre")
-# When so many events wait for the program, the node reads nothing from its peers until the program has read half.
-EVENTS_WAITING: Final = 10_000
-_CONTENT: Final = (Whisper, Shout)
 _HEADING: Final = 512  # bytes of a WHISPER or SHOUT before its content, with the name of a group, and of encryption
-
-
-@dataclass(frozen=True, slots=True)
-class PeerInfo:
-    """A peer of a node."""
-
-    uuid: UUID
-    name: str
-    endpoint: str
-    headers: Mapping[str, str]
-    groups: frozenset[str]
 
 
 class NodeShell:
@@ -65,14 +51,17 @@ class NodeShell:
     def __init__(self, reactor: Reactor, name: str, options: NodeOptions, chance: random.Random | None = None) -> None:
         self.reactor = reactor
         self.options = options
-        self.events: deque[Event] = deque()
+        self.events = Unread(options.bound.octets)
         self.on_event: Callable[[], object] = lambda: None
         self.on_stopped: Callable[[], object] = lambda: None
         self.on_room: Callable[[], object] = lambda: None  # for messages that wait for room
         self.on_moved: list[Callable[[], object]] = []
-        self._unread = 0  # bytes of the messages in `events`
-        self._held_back = False  # whether the node does not read from its peers, because too much is unread
-        self.stopping = False
+        self.stopping = False  # the program can do nothing more
+        self._closing = False  # and nothing more is read from the network
+        self._end = 0.0  # when the node is stopped at the latest
+        self._farewell: Farewell | None = None
+        self._patience: Timer | None = None
+        self._satisfied: set[bytes] = set()  # the peers that have read our last messages
         self.stopped = False
         self._bell: Bell | None = None
         self._trace: Trace | None = None
@@ -224,14 +213,37 @@ class NodeShell:
         """The endpoint at which this node is a hub of zgossip; empty if it is none."""
         return self._hub.endpoint if self._hub is not None else ""
 
-    def stop(self, linger: float) -> None:
-        """Say goodbye and close; `on_stopped` is called when everything is closed."""
+    def stop(self, linger: float | None = None) -> None:
+        """Let peers read the last messages, say goodbye and close, within `linger` seconds.
+
+        `on_stopped` is called when everything is closed.
+        """
         if self.stopping:
             return
         self.stopping = True
+        if self._bell is not None:
+            self._bell.ring()  # the program learns that the node is stopped
+        linger = self.options.linger if linger is None else linger
+        self._end = self.reactor.time() + linger
+        if linger > 0 and self.endpoint:
+            self._farewell = self.engine.farewell(self._dealers.is_lost)
+            # If some peers do not read, a part of the time is left for the goodbye to the others.
+            self._patience = self.reactor.call_at(self._end - linger / 5, self._say_goodbye)
+            self._pump()
+        else:
+            self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        if self._patience is not None:
+            self._patience.cancel()
+        # Do not wait for a peer that never answered our HELLO, or that has read everything and closed its mailbox.
+        self._satisfied = {peer.key for peer in self.engine.peers.values() if not peer.pings}
         for peer in self.engine.peers.values():
-            if not peer.ready:
-                self._dealers.shut(peer.key)  # do not wait for a peer that never answered our HELLO
+            if not peer.ready or (peer.key in self._satisfied and not self._dealers.is_connected(peer.key)):
+                self._dealers.shut(peer.key)
         # The engine forgets its peers now, while the sockets close and their queues drain. The goodbye must come last,
         # because a peer ignores everything after it. A beacon overtakes the queues, so it waits until they are empty.
         for output in self._stopped_engine():
@@ -239,12 +251,12 @@ class NodeShell:
                 self._goodbyes.append(output.octets)
             elif isinstance(output, outputs.Send):
                 self._dealers.send(output.peer, output.frames)
-        self._close(linger)
+        self._close(max(self._end - self.reactor.time(), 0.0))
 
     def crash(self) -> None:
         """End like a killed process: without a goodbye, and with the queues lost. For simulations."""
         if not self.stopping:
-            self.stopping = True
+            self.stopping = self._closing = True
             self._stopped_engine()
             self._close(0)
 
@@ -374,12 +386,12 @@ class NodeShell:
     @property
     def peers(self) -> list[PeerInfo]:
         """All peers that are ready now."""
-        return [_info(peer) for peer in self.engine.peers.values() if peer.ready]
+        return [info_of(peer) for peer in self.engine.peers.values() if peer.ready]
 
     def peer(self, uuid: UUID) -> PeerInfo | None:
         """Return a peer that is ready now; None if it is not."""
         peer = self.engine.peers.get(uuid.bytes)
-        return _info(peer) if peer is not None and peer.ready else None
+        return info_of(peer) if peer is not None and peer.ready else None
 
     @property
     def unsent(self) -> list[UUID]:
@@ -391,28 +403,19 @@ class NodeShell:
         if not self.events:
             return None
         event = self.events.popleft()
-        if isinstance(event, _CONTENT):
-            self._unread -= sum(map(len, event.content))
         if self._bell is not None and not self.events and not self.stopping:
             self._bell.silence()
-        if self._held_back and not self._has_too_much(EVENTS_WAITING // 2, self.options.bound.octets // 2):
-            self._held_back = False
+        if self.events.held_back and self.events.release():
             self.reactor.call_soon(self._mail)
         return event
-
-    def _has_too_much(self, count: int, octets: int) -> bool:
-        """Return whether more events wait for the program, or more bytes in them."""
-        return len(self.events) > count or self._unread > octets
 
     # From the network
 
     def _mail(self) -> None:
         """Receive the messages in the mailbox, as long as there is room for events."""
         now = self.reactor.time()
-        most = self.options.bound.octets
-        while not self.stopping:
-            if self._has_too_much(EVENTS_WAITING - 1, most):
-                self._held_back = True
+        while not self._closing:
+            if self.events.hold_back() and not self.stopping:
                 break
             batch = self._router.try_recv_batch()
             if batch is None:
@@ -426,6 +429,7 @@ class NodeShell:
 
     def _receive(self, batch: Batch, now: float) -> None:
         receive = self.engine.receive
+        self.events.note(batch.octets)
         for message in batch:
             if self._trace is not None:
                 self._trace.received(batch.sender, message)
@@ -433,14 +437,14 @@ class NodeShell:
         self._pump()
 
     def _datagram(self, octets: bytes, address: str) -> None:
-        if not self.stopping:
+        if not self._closing:
             if self._trace is not None:
                 self._trace.received_beacon(octets, address)
             self.engine.receive_beacon(octets, address, self.reactor.time())
             self._pump()
 
     def _tick(self) -> None:
-        if not self.stopping:
+        if not self._closing:
             now = self.reactor.time()
             try:
                 if now >= self._whereabouts.next_look:
@@ -475,17 +479,20 @@ class NodeShell:
             self.engine.meetings.end_refused()
 
     def _reached(self, peer: Peer) -> None:
-        if peer.endpoint in self._seeds and not self.stopping:
+        if peer.endpoint in self._seeds and not self._closing:
             self.engine.rendezvous.reached(self._seeds[peer.endpoint], peer.identity, peer.address)
             self._pump()
 
     def _connection_lost(self, key: bytes) -> None:
-        if not self.stopping:
-            self.engine.connection_lost(key, self.reactor.time())
+        if key in self._satisfied:
+            self._dealers.give_up(key)
+        elif not self._closing:
+            if not self.stopping:  # a PING would wait for a connection that will not come
+                self.engine.connection_lost(key, self.reactor.time())
             self._pump()
 
     def _mailbox_reached(self, key: bytes, identity: bytes) -> None:
-        if not self.stopping:
+        if not self._closing:
             self.engine.reached(key, identity, self.reactor.time())
             self._pump()
 
@@ -528,9 +535,9 @@ class NodeShell:
                     if not dealers.send(output.peer, output.frames):
                         self.engine.unresponsive(output.peer)
                 elif isinstance(output, Event):
+                    if self.stopping:
+                        continue  # the program reads no more
                     self.events.append(output)
-                    if isinstance(output, _CONTENT):
-                        self._unread += sum(map(len, output.content))
                     if self._hub is not None:
                         self._note_for_hub(self._hub, output)
                     if self._reporter is not None:
@@ -553,6 +560,8 @@ class NodeShell:
             if self._bell is not None:
                 self._bell.ring()
             self.on_event()
+        if self._farewell is not None and self._farewell.is_over:
+            self._say_goodbye()
         if closed:
             self.on_room()  # nothing waits any more for peers that are gone
 
@@ -575,7 +584,3 @@ class NodeShell:
             *([("tuples", len(self._hub.tuples), bounds.TUPLES)] if self._hub is not None else []),
             ("octets, to a peer", transport.longest_queue, transport.send_bytes),
         ]
-
-
-def _info(peer: engine_peer.Peer) -> PeerInfo:
-    return PeerInfo(peer.uuid, peer.name, endpoint_of(peer.endpoint), dict(peer.headers), frozenset(peer.groups))

@@ -46,6 +46,7 @@ class NodeOptions:
     expired: float = 30.0
     bound: Bound = field(default_factory=Bound)
     on_full: Policy = "block"
+    linger: float = 5.0
     max_peers: int = 10_000
     max_strangers: int = 1_000
     max_message: int = bounds.MESSAGE
@@ -62,6 +63,8 @@ class NodeOptions:
             raise ZreError("a memory network has no zgossip and no keys: give the node an interface=... instead")
         if self.on_full not in ("block", "error", "drop"):
             raise ZreError(f"on_full must be 'block', 'error' or 'drop', not {self.on_full!r}")
+        if self.linger < 0:
+            raise ZreError(f"linger must not be negative, but is {self.linger}")
         if self.max_message < bounds.LEAST_MESSAGE:
             raise ZreError(f"max_message must be at least {bounds.LEAST_MESSAGE} bytes, not {self.max_message}")
 

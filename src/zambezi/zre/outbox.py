@@ -23,6 +23,11 @@ class Outbox(list[Output]):
         """Send a message to a peer."""
         self._send_frames(peer, message.encode())
 
+    def ping(self, peer: Peer) -> None:
+        """Send a PING to a peer, and count it until it is answered."""
+        peer.pings += 1
+        self.send(peer, peer.dialect.ping(0))
+
     def send_all(self, peers: Iterable[Peer], make: Callable[[Dialect], Message]) -> None:
         """Send the same message to many peers, encoded once for each dialect."""
         encoded: dict[str, Frames] = {}

@@ -43,6 +43,7 @@ class Peer:
         "lost",
         "name",
         "near",
+        "pings",
         "port",
         "ready",
         "received",
@@ -75,6 +76,7 @@ class Peer:
         self.lost = _LONG_AGO  # when our connection to it was lost, see `claims`
         self.tested = _LONG_AGO  # when it was tested because another node claimed its endpoint
         self.near = False  # whether its HELLO came from the address of its endpoint
+        self.pings = 0  # how many PINGs it has not answered in this session
         self.evasive = 0  # how many PINGs it has left unanswered
         self.farewell = 0.0  # until when a lost connection means that it left: a beacon without proof said so
         self.due = now  # when the engine looks at it again

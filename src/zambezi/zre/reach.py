@@ -115,6 +115,7 @@ def _is_loopback(host: str, source: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=1024)
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """Return an address without its interface; an IPv4 address in the form of IPv6 is the IPv4 address."""
     address = ipaddress.ip_address(text.partition("%")[0])

@@ -135,6 +135,8 @@ class Reception:
                     self._meetings.elections.left(peer, message.group)
             case messages.Ping() | messages.DraftPing():
                 self._out.send(peer, peer.dialect.ping_ok(0))  # PING-03
+            case messages.PingOk() | messages.DraftPingOk():
+                peer.pings = max(peer.pings - 1, 0)
             case messages.Elect() | messages.DraftElect():
                 self._meetings.elections.receive_elect(peer, message.group, message.challenger)
             case messages.Leader() | messages.DraftLeader():

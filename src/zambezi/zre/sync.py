@@ -34,11 +34,12 @@ from zambezi.zre.description import describe
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.errors import NodeStopped
 from zambezi.zre.events import Event, Join, Shout
-from zambezi.zre.face import DEFAULT_LINGER, NodeArguments, frames_of
+from zambezi.zre.face import NodeArguments, frames_of
 from zambezi.zre.log import SERVICE, Record
 from zambezi.zre.logservice import LogShell
-from zambezi.zre.node import NodeShell, PeerInfo
+from zambezi.zre.node import NodeShell
 from zambezi.zre.options import NodeOptions
+from zambezi.zre.peer_info import PeerInfo
 
 __all__ = ["Join", "LogService", "MemoryNetwork", "Node", "Shout"]
 
@@ -72,12 +73,16 @@ class Node:
         """
         self._waiter.call(self._shell.start)
 
-    def stop(self, linger: float = DEFAULT_LINGER) -> None:
-        """Say goodbye to all peers; queued messages have `linger` seconds to go out. The node cannot start again."""
+    def stop(self, linger: float | None = None) -> None:
+        """Let the peers read the last messages, then say goodbye to them. The node cannot start again.
+
+        This takes at most `linger` seconds (by default those of the option of that name), even if some peers do not
+        read; with 0, messages that have not gone out are lost.
+        """
         self._waiter.call(self._begin_to_stop, linger)
         self._stopped.until(lambda: self._shell.stopped or None, None, "")
 
-    def _begin_to_stop(self, linger: float) -> None:
+    def _begin_to_stop(self, linger: float | None) -> None:
         self._shell.stop(linger)
         self._waiter.wake()
         self._room.wake()
@@ -89,7 +94,7 @@ class Node:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop(0 if kind is not None else DEFAULT_LINGER)
+        self.stop(0 if kind is not None else None)
 
     # This node, and its peers
 
@@ -148,6 +153,16 @@ class Node:
     def services(self, service: str) -> dict[UUID, str]:
         """Return the peers that offer a service, and their endpoints for it."""
         return self._waiter.call(self._shell.engine.services, service)
+
+    @property
+    def strangers(self) -> int:
+        """The number of nodes that were found, and that have not greeted this node."""
+        return self._shell.engine.peers.strangers
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the node has keys, of the mesh or its own."""
+        return self._shell.security.is_encrypted
 
     @property
     def unsent(self) -> list[UUID]:

@@ -10,7 +10,8 @@ The table is bounded, and any program that reaches a hub can write into it. So t
 - A tuple stays while its link is up. When the link is lost, or the node is no peer of ours any more, it stays for the
   `grace`, and is then forgotten unless the node is a peer again. Zyre forgets it at the end of the peer, or never.
 - A full table makes room for a new tuple: the oldest one goes whose node is not a peer of ours.
-- A link that changes the table too often, or asks for all of it too often, is cut off.
+- A link that tells too many tuples, asks for all of them too often, or says too much else is cut off, and so is one
+  that says what is not zgossip.
 
 A hub of Zyre forgets a client that is silent for a second. It does not say so, and tells it no more news. So a client
 of ours sends PINGs. Clients of Zyre do not, and a hub of ours remembers them for as long as they are connected.
@@ -35,6 +36,7 @@ Link: TypeAlias = Hashable
 PING: Final = 0.4  # seconds between PINGs to a hub
 _PATIENCE: Final = 1.0  # seconds between two HELLOs on one link, or two requests for all tuples
 _LONGEST: Final = 512  # characters of a value
+_OTHERS: Final = 1_000  # messages of a link besides the tuples of nodes, in a grace
 _TRIES: Final = 8  # tuples of peers that are looked at to find one that can go
 
 _HELLO: Final = zgossip.Hello().encode()[0]
@@ -88,10 +90,12 @@ class _LinkState:
 
     is_hub: bool
     greeted: bool = False
-    changes: int = 0  # of the table, in this period,
+    tuples: int = 0  # of nodes that it told in this period,
+    others: int = 0  # and its other messages,
     period_end: float = 0.0  # which ends at this time
     next_snapshot: float = 0.0  # when a client may ask for all tuples again, or we may say HELLO to a hub again
     again: bool = False  # whether we must say HELLO again at that time
+    is_cut_off: bool = False
     told: set[UUID] = field(default_factory=set)  # the nodes whose tuples it told, and some that others told since
 
 
@@ -169,12 +173,20 @@ class Tuples:
     def receive(self, link: Link, frames: list[bytes], now: float) -> None:
         """Receive a message of a hub or a client."""
         state = self._links.get(link)
-        if state is None:
+        if state is None or state.is_cut_off:
             return
+        if now >= state.period_end:
+            state.period_end = now + self._grace
+            state.tuples = state.others = 0
         try:
             message = zgossip.Zgossip.decode(frames)
         except WireError:
-            self._counters.bad_tuples += 1  # as Zyre does, the message alone is dropped
+            self._counters.bad_tuples += 1
+            self._cut_off(link, state, "it said what is not zgossip")
+            return
+        state.others += 1
+        if state.others > _OTHERS:
+            self._cut_off(link, state, f"it said more than {_OTHERS} things in {self._grace:g} s")
             return
         if state.is_hub:
             self._hub_says(link, state, message, now)
@@ -200,7 +212,7 @@ class Tuples:
                 self._out.append(Send(client, _PONG))
             case zgossip.Hello() if not state.greeted:
                 if now < state.next_snapshot:
-                    self._cut_off(client, "it asks for all tuples again and again")
+                    self._cut_off(client, state, "it asks for all tuples again and again")
                     return
                 state.greeted = True
                 state.next_snapshot = now + _PATIENCE
@@ -217,7 +229,7 @@ class Tuples:
         if uuid is None or not _is_contact(contact):
             self._counters.bad_tuples += 1
             return
-        if uuid == self._us:
+        if not self._may_tell(link, state) or uuid == self._us:
             return
         before = self._tuples.get(uuid)
         if before is not None and before.contact == contact:
@@ -231,7 +243,7 @@ class Tuples:
         if before is not None and before.teller != link and before.teller in self._links:
             self._counters.refused_tuples += 1
             return
-        if not self._may_change(link, state, now) or not (before is not None or self._has_room(link, contact)):
+        if before is None and not self._has_room(link, contact):
             return
         self.forget(uuid)
         state.told.add(uuid)
@@ -239,13 +251,11 @@ class Tuples:
         self._store(_Tuple(uuid, contact, link, expires), now)
         self._out.append(Found(link, uuid, contact))
 
-    def _may_change(self, link: Link, state: _LinkState, now: float) -> bool:
-        if now >= state.period_end:
-            state.period_end = now + self._grace
-            state.changes = 0
-        state.changes += 1
-        if state.changes > 2 * self._most:
-            self._cut_off(link, f"it told more than {2 * self._most} new tuples in {self._grace:g} s")
+    def _may_tell(self, link: Link, state: _LinkState) -> bool:
+        state.others -= 1
+        state.tuples += 1
+        if state.tuples > 2 * self._most:
+            self._cut_off(link, state, f"it told more than {2 * self._most} tuples in {self._grace:g} s")
             return False
         return True
 
@@ -286,7 +296,8 @@ class Tuples:
             if self._owners.get(one.contact) == uuid:
                 del self._owners[one.contact]
 
-    def _cut_off(self, link: Link, reason: str) -> None:
+    def _cut_off(self, link: Link, state: _LinkState, reason: str) -> None:
+        state.is_cut_off = True
         self._out.append(CutOff(link, reason))
 
     # Peers of ours

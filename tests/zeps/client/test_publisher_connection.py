@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,23 @@ async def test_a_confirmation_that_comes_while_the_connection_closes_counts(monk
         connection.transport.closing = False
         await client.close(0)
         await asyncio.gather(flushing, return_exceptions=True)
+
+
+@in_loop
+async def test_a_deleted_stream_is_created_again_by_the_next_message_only(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (broker, client):
+        stream = client.stream("s")
+        await stream.publish("k", b"1")
+        await stream.flush(PATIENCE)
+        async with stream.subscribe() as subscription:
+            await client.delete("s", timeout=PATIENCE)
+            with pytest.raises(BrokerError, match="an operator has deleted the stream"):
+                await subscription.recv(PATIENCE)
+        await eventually(lambda: not broker.engine.sessions)
+        assert broker.engine.names() == []
+        await stream.publish("k", b"2")
+        with contextlib.suppress(BrokerError):  # the refusal, once
+            await stream.flush(PATIENCE)
+        await stream.flush(PATIENCE)
+        found = [one.body async for one in stream.subscribe(since="earliest", until="now")]
+        assert found == [b"2"]

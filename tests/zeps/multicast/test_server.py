@@ -10,7 +10,7 @@ from rich.console import Console
 from tests.server.test_server import config_for
 from tests.zeps.multicast.ether import Ether, ether
 from tests.zmtp.waiting import eventually, in_loop
-from zambezi.cli.streams import stream_table
+from zambezi.cli.stream_tables import stream_table
 from zambezi.console.metrics import exposition
 from zambezi.server import Config, Server
 from zambezi.server.config import JournalConfig

@@ -67,7 +67,7 @@ class JournalConfig:
 class ServerConfig:
     """[server]: the settings that all services share."""
 
-    data: str = _note("the directory of the journals", "zambezi-data")
+    data: str = _note("the directory of the journals, and of the sessions of MCollective clients", "zambezi-data")
     keys: str = _note("the key directory (server.key, allowed/); if set, every service uses CURVE", "")
     log: Literal["auto", "text", "json"] = _note("the log format; auto: text on a terminal, else JSON lines", "auto")
     level: Literal["debug", "info", "warning", "error"] = _note("the lowest level that is logged", "info")
@@ -111,7 +111,7 @@ class MCollectiveConfig:
     sessions: bool = _note("whether sessions of clients survive a restart, in the data directory", True)
     max_queue: int = _note("the size of the messages that can wait for a client", 4 << 20, "octets", _LARGE)
     reading_time: float = _note(
-        "the time in which a client must read half of a full queue, before it misses messages",
+        "the time that senders wait for a client with a full queue, in 12 times that time, before it misses messages",
         5.0,
         "seconds",
         (0, 3600),
@@ -177,6 +177,8 @@ class Rule:
     publish: list[str] = _note("streams that they can publish to (glob patterns)", [])
     subscribe: list[str] = _note("streams that they can subscribe to", [])
     create: list[str] = _note("streams that they can create", [])
+    edit: list[str] = _note("streams whose settings they can change", [])
+    delete: list[str] = _note("streams that they can delete, truncate and trim", [])
     put: list[str] = _note("MCollective topics that they can send to", [])
     sub: list[str] = _note("MCollective topics that they can subscribe to", [])
 

@@ -30,7 +30,7 @@ from zambezi.zeps.broker.stream import WAITING, BrokerStream
 from zambezi.zeps.errors import BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.scrub import RATE, Scrub
-from zambezi.zeps.messages import EXTENSIONS, ONCE
+from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE
 from zambezi.zeps.multicast.feed import FeedCounters
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.sender import GroupSender
@@ -81,7 +81,7 @@ class Broker:
         self._maker = ThreadPoolExecutor(1, "zambezi-maker")  # its own, so that new streams do not delay other work
         self._syncing: set[BrokerStream] = set()
         self._waking: set[BrokerStream] = set()
-        self._making: set[asyncio.Future[None]] = set()
+        self._making: set[asyncio.Future[object]] = set()
         self.syncs = 0  # how many syncs of a journal were done
         self.sync_seconds = 0.0  # how long they took, in total
         self._closing = False
@@ -113,7 +113,7 @@ class Broker:
                     frame=limits.message, message=limits.message, skip=True, connections=limits.connections
                 ),
                 heartbeat=heartbeat,
-                properties={EXTENSIONS: ONCE.encode()},
+                properties={EXTENSIONS: f"{ONCE}, {ADMIN}".encode()},
             ),
             slack=SLACK,
         )
@@ -264,8 +264,8 @@ class Broker:
             done = self._loop.run_in_executor(self._pool, stream.journal.wake)
             done.add_done_callback(partial(self._on_woken, stream))
 
-    def make_stream(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
-        done = self._loop.run_in_executor(self._maker, self._store.make, name)
+    def work(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        done = self._loop.run_in_executor(self._maker, action)
         self._making.add(done)
         done.add_done_callback(partial(self._on_made, callback))
 
@@ -282,9 +282,11 @@ class Broker:
         else:
             raise error
 
-    def _on_made(self, callback: Callable[[ZepsError | None], object], done: asyncio.Future[None]) -> None:
+    def _on_made(self, callback: Callable[[ZepsError | None], object], done: asyncio.Future[object]) -> None:
         self._making.discard(done)
         error = None if done.cancelled() else done.exception()
+        if isinstance(error, OSError):
+            error = JournalError(f"{error.filename or self._store.path}: {error.strerror or error}")
         if error is None or isinstance(error, ZepsError):
             callback(error)
         else:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from zambezi.zeps.broker.cursor import Outlet
+
+
+class Multipart(bytes):
+    """The place of a message of several frames among those of one frame. ZEPS has none, so the frames do not matter."""
+
+    __slots__ = ()
+
+
+MULTIPART: Final = Multipart()
 
 
 class Connection(Outlet, Protocol):

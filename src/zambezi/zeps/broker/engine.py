@@ -25,6 +25,8 @@ from zambezi.zeps.broker.turns import Turns
 from zambezi.zeps.errors import BrokerError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.names import directory_of
+from zambezi.zeps.journal.store import Fill
+from zambezi.zeps.journal.stored_policy import changed
 from zambezi.zeps.matchers import Matchers
 
 _log: Final = logging.getLogger("zambezi.zeps")
@@ -32,7 +34,8 @@ _log: Final = logging.getLogger("zambezi.zeps")
 STREAMS_PER_TURN: Final = 500  # streams that get their periodic work in one turn of the loop: about a millisecond
 UNREAD: Final = 30  # ticks that a client may leave its answers unread, while its messages wait
 
-Action: TypeAlias = Literal["publish", "subscribe", "create"]
+Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete"]
+Done: TypeAlias = Callable[[ZepsError | None], object]
 Allow: TypeAlias = Callable[[str, Action, str], bool]
 
 
@@ -109,8 +112,11 @@ class Shell(Protocol):
     def wake_journal(self, stream: BrokerStream) -> None:
         """Wake an idle journal, then call `stream.on_woken`. The engine may ask again before that."""
 
-    def make_stream(self, name: str, callback: Callable[[ZepsError | None], object]) -> None:
-        """Create a stream on the disk, then call back with None or with the error; never before this returns."""
+    def work(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        """Do something that waits for the disk, then call back with None or with the error; never before this returns.
+
+        The actions are done one after another.
+        """
 
     def clock(self) -> float:
         """Return the time in seconds since 1970."""
@@ -130,12 +136,13 @@ class Engine:
         self.turns = Turns(shell.call_soon)
         self.on_empty: Callable[[], object] = lambda: None
         self.reports = Reports(self)
-        self._store = store
+        self.store = store
         self._shell = shell
         self._policies = dict(options.policies)
         self._numbers = 0
         self._streams: dict[str, BrokerStream] = {}
-        self._making: dict[str, list[Session]] = {}  # streams that are being created, and the sessions that wait
+        # Streams that are being created or cut, and the sessions that wait for them.
+        self._making: dict[str, list[Session]] = {}
         self._by_user = Quota(self.limits.user_streams)
         self._by_address = Quota(self.limits.address_streams)
         self.unusable: dict[str, str] = {}  # streams that could not be opened at the start, and why
@@ -179,7 +186,7 @@ class Engine:
         if stream is None:
             self._refuse_unusable(name)
             try:
-                self._store.make(
+                self.store.make(
                     name
                 )  # even if another thread is creating it: it must be on the disk before it is opened
                 stream = self._open_stream(name)
@@ -193,7 +200,7 @@ class Engine:
         if stream is None:
             shell = self._shell
             stream = self._streams[name] = BrokerStream(
-                self._store.open(name, self._policies.get(name)),
+                self.store.open(name, self._policies.get(name)),
                 self.matchers,
                 self.turns,
                 call_soon=shell.call_soon,
@@ -222,8 +229,66 @@ class Engine:
             raise BrokerError(f"there is no stream {name}, and {session.user or 'anybody'} may not create it")
         self._count_new_stream(session, name)
         self._making[name] = [session]
-        self._shell.make_stream(name, partial(self._on_stream_made, name))
+        self._shell.work(partial(self.store.make, name), partial(self._on_stream_made, name))
         return None
+
+    def create_stream(
+        self, session: Session, name: str, settings: Mapping[str, object], done: Done, fill: Fill | None
+    ) -> None:
+        """Create a stream that does not exist, with its own settings, and call back; raise `BrokerError` otherwise."""
+        self._refuse_unusable(name)
+        if name in self._streams or name in self._making:
+            raise BrokerError(f"there is a stream {name} already")
+        self._count_new_stream(session, name)
+        self._making[name] = []
+        self.work(partial(self.store.make, name, settings, fill), partial(self._on_stream_made, name, done=done))
+
+    def make_missing(self, names: Iterable[str]) -> None:
+        """Create the streams of a new configuration that do not exist."""
+        for name in names:
+            if name not in self._streams and name not in self._making and name not in self.unusable:
+                self._making[name] = []
+                self.work(partial(self.store.make, name), partial(self._on_stream_made, name, done=self._log_problem))
+
+    def _log_problem(self, problem: ZepsError | None) -> None:
+        if problem is not None:
+            _log.error("a stream of the configuration could not be created: %s", problem)
+
+    def take_away(
+        self, stream: BrokerStream, reason: str, action: Callable[[], object], done: Done, *, keep: bool
+    ) -> None:
+        """Disconnect the clients of a stream, and do something with its journal; then open it again, if it is kept."""
+        stream.flush()
+        if keep and stream.pending_bytes:
+            raise BrokerError(f"messages of {stream.name} wait for the disk: {stream.held or 'try again'}")
+        name = stream.name
+        del self._streams[name]
+        self._making[name] = []
+        stream.stop(reason)
+        for session in [one for one in self.sessions if one.stream is stream]:
+            session.lose_stream(reason)
+        self.work(action, partial(self._on_stream_made if keep else self._on_stream_deleted, name, done=done))
+
+    def _on_stream_deleted(self, name: str, problem: ZepsError | None, done: Done) -> None:
+        sessions = self._making.pop(name)
+        if problem is not None:
+            self.unusable[name] = str(problem)
+        for session in sessions:
+            session.on_stream_refused("the stream was deleted at this moment; attach again")
+        done(problem)
+
+    def work(self, action: Callable[[], object], callback: Done) -> None:
+        """Do something that waits for the disk, then call back with None or with the error."""
+        self._shell.work(action, callback)
+
+    @property
+    def default_policy(self) -> Policy:
+        """The storage policy of streams that have no settings of their own."""
+        return self.store.policy
+
+    def is_configured(self, name: str) -> bool:
+        """Return whether the settings of a stream are in the configuration of the broker."""
+        return name in self._policies
 
     def _refuse_unusable(self, name: str) -> None:
         if name in self.unusable:
@@ -249,7 +314,7 @@ class Engine:
             self.counters.streams_refused += 1
             raise BrokerError(f"{problem}: {name} was not created")
 
-    def _on_stream_made(self, name: str, problem: ZepsError | None) -> None:
+    def _on_stream_made(self, name: str, problem: ZepsError | None, done: Done = lambda _: None) -> None:
         sessions = self._making.pop(name)
         stream = None
         if problem is None:
@@ -262,13 +327,14 @@ class Engine:
                 session.on_stream_ready(stream)
             else:
                 session.on_stream_refused(str(problem))
+        done(problem)
 
     def set_policies(self, default: Policy, policies: Mapping[str, Policy]) -> None:
         """Change the storage policies: the default, and those of some streams."""
-        self._store.policy = default
+        self.store.policy = default
         self._policies = dict(policies)
         for name, stream in self._streams.items():
-            stream.journal.policy = self._policies.get(name, default)
+            stream.journal.policy = self._policies.get(name) or changed(default, stream.journal.settings)
 
     # Sessions
 
@@ -346,4 +412,4 @@ class Engine:
         """Append and sync everything, and close the journals. Blocks."""
         for stream in self._streams.values():
             stream.finish()
-        self._store.close()
+        self.store.close()

@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from zambezi.wire import WireError
 from zambezi.zeps.block import Block, end_of_publishes
-from zambezi.zeps.broker.client_connection import Connection
+from zambezi.zeps.broker.administration import Desk
+from zambezi.zeps.broker.client_connection import MULTIPART, Connection, Multipart
 from zambezi.zeps.broker.cursor import Cursor
 from zambezi.zeps.broker.delivery import Delivery, fell_behind_reason
 from zambezi.zeps.broker.publishers import Publisher, Superseded
-from zambezi.zeps.broker.resumption import resume
-from zambezi.zeps.broker.session_state import SessionState, misplaced
-from zambezi.zeps.broker.stream import BrokerStream
+from zambezi.zeps.broker.resumption import count_lost, count_refused, is_publish, resume, set_mark
+from zambezi.zeps.broker.session_state import SessionState, forbidden, misplaced
+from zambezi.zeps.broker.stream import BrokerStream, Waiter
 from zambezi.zeps.broker.turns import INLINE, SUBSCRIBE
-from zambezi.zeps.directory import INDEX
+from zambezi.zeps.directory import INDEX, ORDERS
 from zambezi.zeps.errors import BrokerError, JournalError, ZepsError
 from zambezi.zeps.journal import Span
-from zambezi.zeps.layout import PUBLISH
 from zambezi.zeps.messages import (
-    MARK,
     Attach,
     AttachOk,
     Credit,
@@ -57,15 +56,6 @@ _PING_OK: Final = PingOk().encode()[0]
 _SUBSCRIBE_OK: Final = SubscribeOk().encode()[0]
 
 
-class _Multipart(bytes):
-    """The place of a message of several frames among those of one frame. ZEPS has none, so the frames do not matter."""
-
-    __slots__ = ()
-
-
-_MULTIPART: Final = _Multipart()
-
-
 class Session:
     """One connection of a client to the broker."""
 
@@ -83,7 +73,9 @@ class Session:
         self.delivery = Delivery(engine, connection, self._on_fell_behind)
         self.published = 0
         self.publisher: Publisher | None = None  # that it holds, after RESUME
+        self.resumption: Waiter | None = None
         self.stream_name = ""
+        self._desk: Desk | None = None  # for the orders of a client that administers streams
         self._may_publish = False
         self._deferred: list[bytes] = []  # messages that wait: for the stream, for a turn, or until the client reads
         self._handling = False  # whether deferred messages are being handled now
@@ -174,14 +166,14 @@ class Session:
     def _finish_lost(self) -> None:
         """End a session whose connection is lost. Deferred PUBLISH messages still count: they were sent before that."""
         frames, self._deferred = self._deferred, []
-        published: list[bytes] = []
         position = 0
         while self._may_publish and position < len(frames):
             stop = end_of_publishes(frames, position)
-            published += frames[position:stop]
+            if stop > position:
+                self._publish(frames[position:stop])
+            else:
+                count_lost(self, frames[position])
             position = max(stop, position + 1)
-        if published:
-            self._publish(published)
         self._end()
 
     @property
@@ -197,7 +189,7 @@ class Session:
 
     def receive_multipart(self) -> None:
         """Answer a message of several frames with INVALID: ZEPS has none."""
-        self.receive([_MULTIPART])
+        self.receive([MULTIPART])
 
     def _handle(self, frame: bytes) -> None:
         try:
@@ -213,9 +205,9 @@ class Session:
 
     def _reject(self, frame: bytes, error: WireError) -> None:
         """Answer INVALID to a message that cannot be decoded. Only a PUBLISH can be too long."""
-        if isinstance(frame, Oversize) or frame[: len(PUBLISH)] == PUBLISH:
-            self._count_refused()
-        if isinstance(frame, _Multipart):
+        if is_publish(frame):
+            count_refused(self)
+        if isinstance(frame, Multipart):
             self._send_invalid("multipart", "a message of ZEPS must have one frame")
         elif isinstance(frame, Oversize):
             limit = self._engine.limits.message
@@ -245,6 +237,10 @@ class Session:
 
     def _attach_reserved(self, name: str) -> None:
         engine = self._engine
+        if name == ORDERS:
+            self._desk = Desk(engine, self)
+            self._confirm_attach(name)
+            return
         about = name.removeprefix(INDEX)
         if about != name and not engine.allows(self, "subscribe", about):
             self._send_invalid("forbidden", f"{self._user_name} may not subscribe to the stream {about}")
@@ -298,6 +294,9 @@ class Session:
 
     def _subscribe(self, message: Subscribe) -> None:
         self._spent += SUBSCRIBE
+        if self._desk is not None:
+            self._send_invalid("subscribe", f"{ORDERS} takes orders: it has no messages")
+            return
         try:
             if self._reads_report:
                 self.delivery.subscribe_report(message.pattern, message.latest)
@@ -326,22 +325,17 @@ class Session:
         self._send(_SUBSCRIBE_OK)  # last, because it may close the session; the messages follow later in any case
 
     def _credit(self, message: Credit) -> None:
-        self.delivery.add_credit(message.credit)
+        if self._desk is None:
+            self.delivery.add_credit(message.credit)
 
     def _reject_publish(self, message: Publish | Resume) -> None:
-        """Answer INVALID to a valid PUBLISH, or a RESUME, that is not allowed."""
-        self._count_refused()
-        if self._reads_report:
-            self._send_invalid("forbidden", f"{self.stream_name} is a reserved stream: clients cannot publish to it")
-        elif self.stream_name in self._engine.options.own:
-            self._send_invalid("forbidden", f"only the server itself publishes to its stream {self.stream_name}")
-        else:
-            self._send_invalid("forbidden", f"{self._user_name} may not publish to the stream {self.stream_name}")
-
-    def _count_refused(self) -> None:
-        """Count a PUBLISH that is refused: the client counts it, too. The journal knows it with the next message."""
-        if self.publisher is not None:
-            self.publisher.count += 1
+        """Execute an order, or answer INVALID to a valid PUBLISH, or a RESUME, that is not allowed."""
+        if self._desk is not None and isinstance(message, Publish):
+            self._desk.order(message.key, message.body)
+            return
+        count_refused(self)
+        own = self.stream_name in self._engine.options.own
+        self._send_invalid("forbidden", forbidden(self._user_name, self.stream_name, own))
 
     def _resume(self, message: Resume) -> None:
         """Become the holder of a publisher, even if its messages are not allowed: each of them gets its INVALID."""
@@ -351,7 +345,7 @@ class Session:
             self._send_invalid("misplaced", "RESUME is not allowed here: it comes once, and before the first PUBLISH")
         else:
             try:
-                resume(self, self.stream, message)
+                resume(self, self.stream, message, self._may_publish)
             except Superseded as error:
                 self._fence(error.epoch)
             except BrokerError as error:
@@ -376,21 +370,31 @@ class Session:
         self._connection.close(GOODBYE)
 
     def _mark(self, message: Mark) -> None:
-        if self.publisher is None:
-            self._send_invalid("misplaced", "MARK is not allowed here: it comes after RESUME")
-        elif len(message.mark) != MARK:
-            self._send_invalid("resume", f"a mark has {MARK} bytes")
-        else:
-            self.publisher.set_mark(message.mark)
+        try:
+            set_mark(self, message)
+        except BrokerError as error:
+            self._send_invalid("resume", str(error))
 
     def _ping(self, message: Ping) -> None:
         self._unanswered_pings += 1
         if self.delivery.report is not None:
             if self.delivery.report.complete:
                 self._confirm_all()
+        elif self._desk is not None:
+            self.confirm_orders()
         else:
             assert self.stream is not None
             self.stream.confirm_when_safe(self)
+
+    def confirm_orders(self) -> None:
+        """Answer all PINGs, if all orders are executed."""
+        if self._desk is not None and self._desk.is_idle and self._unanswered_pings:
+            self._confirm_all()
+
+    def reject_order(self, reason: str) -> None:
+        """Tell the client that an order has failed."""
+        if self.state is not SessionState.CLOSED:
+            self._send_invalid("order", reason)
 
     def _confirm_all(self) -> None:
         self.confirm(self._unanswered_pings)
@@ -445,6 +449,15 @@ class Session:
 
     def dismiss(self) -> None:
         self._engine.counters.dismissed += 1
+        self._detach_deaf()
+
+    def lose_stream(self, reason: str) -> None:
+        """Disconnect the client: an operator takes its stream away."""
+        self._send_invalid("removed", reason)
+        self._detach_deaf()
+
+    def _detach_deaf(self) -> None:
+        """Detach, and ignore everything but the answer."""
         self._may_publish = False
         self.detach()
         if self.state is SessionState.LEAVING:
@@ -472,6 +485,9 @@ class Session:
             return
         allows = self._engine.allows
         self._may_publish = self.stream is not None and allows(self, "publish", self.stream.name)
+        if self._may_publish and self.publisher is not None and not self.publisher.is_known:
+            self._detach_deaf()  # its messages would be in the stream without a count
+            return
         about = self.stream.name if self.stream is not None else self.stream_name.removeprefix(INDEX)
         reads = self.delivery.subscriptions > 0 or (self._reads_report and about != self.stream_name)
         if reads and not allows(self, "subscribe", about):

@@ -42,3 +42,12 @@ def misplaced(state: SessionState, name: str) -> str:
     if state is SessionState.NEW:
         return f"{name} came before ATTACH; attach to a stream first"
     return f"{name} is not allowed here: a connection attaches once, and answers only requests"
+
+
+def forbidden(user: str, stream: str, own: bool) -> str:
+    """Return the reason of an INVALID to a PUBLISH that a user may not send to a stream; `own`: nor may any other."""
+    if stream.startswith("$"):
+        return f"{stream} is a reserved stream: clients cannot publish to it"
+    if own:
+        return f"only the server itself publishes to its stream {stream}"
+    return f"{user} may not publish to the stream {stream}"

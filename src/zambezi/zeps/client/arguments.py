@@ -65,6 +65,17 @@ class StreamArguments(TypedDict, total=False):
     publisher: str  # the name of a publisher that goes on where it stopped, after its own death too
 
 
+class StreamSettings(TypedDict, total=False):
+    """The settings of a stream that a client can give. In `edit`, None stands for the broker's default."""
+
+    sync: Literal["always", "interval", "never"] | None
+    segment: int | None  # bytes of a journal file
+    keep_bytes: int | None  # bytes that are kept
+    keep_seconds: float | None  # the age at which messages are removed
+    publishers: int | None  # whose messages are counted, at most
+    keep_publishers: float | None  # seconds of silence, after which a publisher is forgotten
+
+
 def publisher_id(name: str | None) -> bytes:
     """Return the id of the publisher with that name; a random one without a name."""
     if name is None:

@@ -38,6 +38,7 @@ class PublisherConnection(BrokerConnection):
         self._resume_failure = ""  # why the broker refuses RESUME
         self.fenced_by = 0  # the epoch of another program that publishes as this publisher
         self._resuming = False  # whether RESUME waits for its answer
+        self._was_refused = False  # whether the broker has sent INVALID on this connection
         self._retry_timer: Timer | None = None
         self._scheduled = False
         self._sent_at = 0.0
@@ -115,6 +116,8 @@ class PublisherConnection(BrokerConnection):
             return  # nothing more is sent: a late post is taken back
         engine = self.engine
         engine.collect()
+        if self._suspended and engine.unconfirmed_bytes and not self.fenced_by:
+            self.start()
         now = self._sent_at = self.reactor.time()
         if self._may_send and not self._offering:
             self._offering = True  # or a link that writes other messages first would pull the same parcels
@@ -210,7 +213,7 @@ class PublisherConnection(BrokerConnection):
         self.engine.counters.reconnects += 1
 
     def disconnected(self) -> None:
-        self._resuming = False
+        self._resuming = self._was_refused = False
         self._stop_retrying()
         self.engine.connection_lost()
 
@@ -229,6 +232,10 @@ class PublisherConnection(BrokerConnection):
         self.on_change()
 
     def detach_received(self) -> None:
+        if self._was_refused and not self.engine.unconfirmed_bytes:
+            # An operator has taken the stream away: only the next message may create it again.
+            self.suspend()
+            return
         # Messages that are confirmed before the connection ends need not be published again.
         if self.engine.claim_ping():
             self.send(PING)
@@ -239,6 +246,7 @@ class PublisherConnection(BrokerConnection):
         if not (self._may_send or self.detaching):
             self._note_refused_access(reason)
             return
+        self._was_refused = True
         level = logging.DEBUG if self.engine.counters.refused else logging.WARNING
         _log.log(level, "the broker refused a message that was published to %s: %s", self.stream, reason)
         self.engine.note_refusal(reason)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from zambezi.zeps.client.batch import MessageBatch
 from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
 from zambezi.zeps.client.subscriber import WINDOW
+from zambezi.zeps.directory import ORDERS
 from zambezi.zeps.errors import BrokerError, ZepsError
-from zambezi.zeps.messages import Credit, Ping, Subscribe
+from zambezi.zeps.messages import Credit, Ping, Publish, Subscribe
 from zambezi.zmtp.reactor import Reactor
 
 _PING: Final = Ping().encode()[0]
@@ -85,4 +87,34 @@ class Probe(Question):
 
     def messages_received(self, frames: list[bytes], body_at: int) -> None:
         super().messages_received(frames, body_at)
+        self._finish()
+
+
+class Order(Question):
+    """A connection that gives the broker one order about a stream."""
+
+    def __init__(
+        self, reactor: Reactor, options: ClientOptions, locate: Locate, order: str, content: Mapping[str, object]
+    ) -> None:
+        super().__init__(reactor, options, locate, ORDERS, lambda _: None)
+        self._order = order
+        self._requests = [*Publish(order, json.dumps(content).encode()).encode(), _PING]
+        self._is_given = False
+
+    def stream_granted(self) -> None:
+        self._is_given = True
+        super().stream_granted()
+
+    def disconnected(self) -> None:
+        if self._is_given and not self.done:
+            # To give the order again could execute it twice.
+            self.failure = BrokerError(
+                f"the connection was lost while the broker executed {self._order!r}: find out whether it did"
+            )
+            self._finish()
+
+    def invalid_received(self, reason: str) -> None:
+        self.failure = BrokerError(
+            reason if self._is_given else f"the broker cannot administer streams for clients: {reason}"
+        )
         self._finish()

@@ -317,10 +317,11 @@ class SubscriberConnection(BrokerConnection):
 
     def invalid_received(self, reason: str) -> None:
         """Fail; but first ask about the stream: if it has another incarnation, that is the better error."""
-        self._refusal = reason
+        self._refusal = self._refusal or reason  # the first one is the cause of those that follow
         if self.engine.position is None or self.stream.startswith("$"):
             self._fail_refused()
         else:
+            self.suspend()  # to attach again could create a stream that was deleted
             self._ask_about_stream(self._fail_refused_by)
 
     def _fail_refused_by(self, info: StreamInfo | None) -> None:
@@ -336,6 +337,7 @@ class SubscriberConnection(BrokerConnection):
         self.engine.counters.malformed += 1
 
     def subscription_confirmed(self) -> None:
+        self._refusal = ""
         self.confirmed_once = True
         self.on_change()
 

@@ -27,72 +27,49 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
-from uuid import UUID
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
 from zambezi.zeps.journal import identity as identities
 from zambezi.zeps.journal.counts import RECORD, Count, Counts
 from zambezi.zeps.journal.counts import pack as pack_count
-from zambezi.zeps.journal.entry import SIZE, Cuts, IndexEntry, IndexWindow, pack_entries, unpack
+from zambezi.zeps.journal.entry import SIZE, pack_entries
 from zambezi.zeps.journal.file_cache import FileCache
 from zambezi.zeps.journal.files import EXHAUSTED
-from zambezi.zeps.journal.identity import Identity
 from zambezi.zeps.journal.policy import Policy
-from zambezi.zeps.journal.reader import Reader
+from zambezi.zeps.journal.reading import JournalReading, why
 from zambezi.zeps.journal.recovery import recover
-from zambezi.zeps.journal.segment import INDEX, LOG, Files, PartialWrite, Segment, first_sequences
+from zambezi.zeps.journal.segment import LOG, PartialWrite, Segment
+from zambezi.zeps.journal.trim import copy_end
 
-_CUTS: Final = 32  # batches whose cuts are cached
 _IDLE: Final = 10  # consecutive syncs without new messages, after which the mark is removed
 _MICRO: Final = 1_000_000
 _COUNTS: Final = 16 << 20  # bytes of counts after the snapshot, after which a new segment begins
 _FULL: Final = EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-class Journal:
+class Journal(JournalReading):
     """The journal of a stream, opened by `Store.open`. One thread calls `append`; others call `sync` and `wake`."""
 
-    name: str
-    incarnation: UUID
-    policy: Policy
-    first: int  # the oldest sequence; last + 1 if the stream has no messages
-    last: int  # the newest sequence; 0 if the stream never had a message
-    octets: int  # the bytes of all logs
-    first_time: int  # of the oldest batch, in microseconds since 1970; 0 if the stream has no messages
-    last_time: int
     synced: int  # the last sequence that the disk is known to have
-    failed: str  # why the stream is stopped; empty if it is not
-    problems: list[str]  # damage that was found when the journal was opened
     counts: Counts  # how many messages of each publisher the stream has
-    generation: int  # changes whenever existing messages may have been replaced
+    settings: dict[str, object]  # of this stream alone, given by a client
     may_block: bool  # whether `append` may wait for the disk to wake an idle stream; if not, it raises `Asleep`
 
     def __init__(self, directory: Path, policy: Policy, file_cache: FileCache, *, write: bool) -> None:
-        self.directory = directory
-        self.policy = policy
-        self.failed = ""
-        self.problems = []
-        self.generation = 0
+        super().__init__(directory, policy, file_cache, write=write)
         self.may_block = True
-        self.segments: list[Segment] = []  # replaced, never modified: readers may be iterating over it
-        self._path = str(directory)
-        self._file_cache = file_cache
-        self._write = write
-        self._is_open = True
-        self._lock = threading.Lock()
+        self.settings = {}
         self._syncing = threading.Lock()  # held during a sync, so that `close` waits for it
-        self._cuts: OrderedDict[tuple[int, int], Cuts] = OrderedDict()
-        self._active: Segment | None = None  # the segment to write to; None if the journal is read-only
         self._unsynced: dict[int, Segment] = {}
         self._is_marked = False
         self._names_unsynced = False
+        self._count_writes = 0  # how often counts were written without messages
         self._idle = 0
         self._is_counted = identities.is_counted(directory)
         self._wants_counts = False  # whether `wake` must say first that publishers count their messages
@@ -183,8 +160,7 @@ class Journal:
                         segment = self._rotate()
                         files = self._file_cache.files(segment, os.O_RDWR)
                     else:
-                        # After a crash in between, recovery finds the counts in the segment before.
-                        segment.write_snapshot(files, self.counts.snapshot(segment.first))
+                        segment.replace_counts(files, self.counts.snapshot(segment.first))
                 segment.write(files, b"", b"", b"".join(records))
             except PartialWrite as error:
                 self._stop(str(error))
@@ -194,25 +170,16 @@ class Journal:
             segment.count_bytes += len(records) * RECORD
             self.counts.note(records)
             self._idle = 0
-            # The disk does not have all that belongs to the last message.
+            # The disk does not have all that belongs to the last message, whatever a sync is doing now.
             self.synced = min(self.synced, self.last - 1)
+            self._count_writes += 1
 
     def _write_error(self, error: OSError) -> JournalError:
         if error.errno in _FULL:
             return JournalFull(
-                f"stream {self.name!a}: no room in {self._path}: {_why(error)}; it goes on when there is room again"
+                f"stream {self.name!a}: no room in {self._path}: {why(error)}; it goes on when there is room again"
             )
-        return JournalError(f"stream {self.name!a}: cannot write to {self._path}: {_why(error)}")
-
-    def _unwritable_error(self) -> JournalError:
-        if self.failed:
-            return JournalError(
-                f"stream {self.name!a} is stopped: {self.failed}; check the disk and restart: the messages that the "
-                "disk has are kept"
-            )
-        if not self._write:
-            return JournalError(f"stream {self.name!a} was opened for reading only")
-        return JournalError(f"the journal of stream {self.name!a} is closed")
+        return JournalError(f"stream {self.name!a}: cannot write to {self._path}: {why(error)}")
 
     def _rotate(self) -> Segment:
         """Begin a new segment after the active one."""
@@ -248,6 +215,7 @@ class Journal:
             segments = list(self._unsynced.values())
             names = self._names_unsynced
             self._names_unsynced = False
+            writes = self._count_writes
         try:
             if last != self.synced or names:
                 self._sync_files(segments, names)
@@ -255,14 +223,14 @@ class Journal:
             with self._lock:
                 self._names_unsynced |= names
                 if error.errno not in EXHAUSTED:
-                    self._stop(f"the disk does not have the messages after sequence {self.synced}: {_why(error)}")
-            raise JournalError(f"stream {self.name!a} could not be synced to the disk: {_why(error)}") from error
+                    self._stop(f"the disk does not have the messages after sequence {self.synced}: {why(error)}")
+            raise JournalError(f"stream {self.name!a} could not be synced to the disk: {why(error)}") from error
         with self._lock:
             for segment in segments:
                 if segment is not active:
                     self._unsynced.pop(segment.first, None)
             is_quiet = last == self.synced == self.last
-            self.synced = last
+            self.synced = last if writes == self._count_writes else last - 1
             self._idle = self._idle + 1 if is_quiet else 0
             is_over = self._is_marked and self._idle >= _IDLE
             if is_over:
@@ -317,136 +285,6 @@ class Journal:
         with suppress(OSError):
             identities.mark_failed(self.directory)
 
-    # Reading
-
-    def reader(self, after: int) -> Reader:
-        """Return a reader that starts right after a sequence."""
-        return Reader(self, after)
-
-    def files(self, segment: Segment) -> Files:
-        """Return the open files of a segment."""
-        try:
-            return self._files_of(segment)
-        except FileNotFoundError:
-            if not self._write:
-                self.refresh()
-            if segment.first < self.first:
-                raise OutOfRange(
-                    f"stream {self.name!a}: sequence {segment.first} is not kept any more, the oldest is {self.first}",
-                    self.first,
-                ) from None
-            raise JournalError(
-                f"{segment.path}{LOG} or {INDEX} is missing: a broker creates a missing index again when it starts"
-            ) from None
-        except OSError as error:
-            raise JournalError(f"{segment.path}{LOG} cannot be opened: {_why(error)}") from error
-
-    def _files_of(self, segment: Segment) -> Files:
-        if not self._is_open:
-            raise self._unwritable_error()
-        return self._file_cache.files(segment, os.O_RDWR if segment is self._active else os.O_RDONLY)
-
-    def cuts(self, segment: Segment, number: int, window: IndexWindow, place: int) -> Cuts:
-        """Return the cuts of entry `number` of a segment; the entry is at `place` in the window."""
-        key = (segment.first, number)
-        with self._lock:
-            known = self._cuts.get(key)
-            if known is not None:
-                self._cuts.move_to_end(key)
-                return known
-        cuts = segment.read_cuts(self.files(segment), window.entry(place))
-        with self._lock:
-            self._cuts[key] = cuts
-            if len(self._cuts) > _CUTS:
-                self._cuts.popitem(last=False)
-        return cuts
-
-    def before(self, time: int) -> int:
-        """Return the last sequence before the first message at or after `time`, in microseconds since 1970."""
-        for segment in self.segments:
-            if not segment.entries or segment.last_time < time:
-                continue
-            files = self.files(segment)
-            number = segment.locate_time(files, time)
-            entry = unpack(files.read_entries(number, 1))
-            if entry is None:
-                raise segment.damage_error(number)
-            return entry.first - 1
-        return self.last
-
-    def entries(self, after: int = 0, limit: int = 1000) -> list[IndexEntry]:
-        """Return the index entries with messages after a sequence, `limit` of them at most."""
-        found: list[IndexEntry] = []
-        for segment in self.segments:
-            if segment.last <= after:
-                continue
-            files = self.files(segment)
-            number = max(0, segment.locate(files, after + 1))
-            octets = files.read_entries(number, min(limit - len(found), segment.entries - number))
-            for position in range(0, len(octets), SIZE):
-                entry = unpack(octets, position)
-                if entry is None:
-                    raise segment.damage_error(number + position // SIZE)
-                found.append(entry)
-            if len(found) >= limit:
-                break
-        return found
-
-    def refresh(self) -> None:
-        """Update a read-only journal from its files, which another process may have changed."""
-        if self._write:
-            return
-        while True:
-            identity = identities.read_identity(self.directory)
-            if identity.incarnation != self.incarnation:
-                self._drop_segments()
-                self._set_identity(identity)
-            self._scan()
-            # If the identity is still the same, all that was read belongs to one incarnation.
-            if identities.read_identity(self.directory) == identity:
-                return
-
-    def _scan(self) -> None:
-        """Read the segments from the directory of a journal that another process may be writing."""
-        known = {segment.first: segment for segment in self.segments}
-        firsts = first_sequences(self.directory)
-        segments = []
-        self.problems = []
-        for first, following in zip(firsts, [*firsts[1:], None], strict=False):
-            segment = known.get(first) or Segment(self._path, first)
-            if segment.last + 1 != following:
-                try:
-                    segment.read_extent(self._file_cache.files(segment))
-                except FileNotFoundError:
-                    # Retention removed it, or its index is missing. The last segment may not have its index yet.
-                    if following is not None and Path(segment.path + LOG).exists():
-                        self.problems.append(
-                            f"{segment.path}{INDEX} is missing: a broker creates it again when it starts"
-                        )
-                    continue
-                except OSError as error:
-                    self.problems.append(f"{error.filename or segment.path} cannot be read: {_why(error)}")
-                    continue
-                if following is not None and segment.last + 1 != following:
-                    self.problems.append(segment.describe_gap(following))
-            segments.append(segment)
-        before = self.segments
-        for segment in before:
-            if not firsts or segment.first < firsts[0]:
-                self._file_cache.drop(segment)
-        self.segments = segments
-        if before and segments and segments[-1].last < before[-1].last:
-            self._drop_segments()
-            self.segments = segments
-        self._recount()
-
-    def _drop_segments(self) -> None:
-        for segment in self.segments:
-            self._file_cache.drop(segment)
-        self.segments = []
-        self._cuts.clear()
-        self.generation += 1
-
     # Retention
 
     def retain(self, now: float) -> int:
@@ -467,23 +305,55 @@ class Journal:
             is_too_old = horizon is not None and oldest.last_time < horizon
             if not is_too_much and not is_too_old:
                 break
-            with self._lock:
-                self.segments = self.segments[1:]
-                self._recount()
             try:
-                oldest.remove()
+                self._remove_oldest([])
             except OSError as error:
-                with self._lock:
-                    self.segments = [oldest, *self.segments]
-                    self._recount()
-                problem = f"{oldest.path}{LOG} is too old, and cannot be removed: {_why(error)}"
+                problem = f"{oldest.path}{LOG} is too old, and cannot be removed: {why(error)}"
                 self.problems += [] if problem in self.problems else [problem]
                 break
-            with self._lock:
-                self._unsynced.pop(oldest.first, None)
-            self._file_cache.drop(oldest)
             dropped += oldest.last - oldest.first + 1
         return dropped
+
+    def _remove_oldest(self, instead: list[Segment]) -> None:
+        """Remove the oldest segment, and put others into its place."""
+        with self._lock:
+            oldest = self.segments[0]
+            self.segments = [*instead, *self.segments[1:]]
+            self._recount()
+        try:
+            oldest.remove()
+        except OSError:
+            with self._lock:
+                self.segments = [oldest, *self.segments[len(instead) :]]
+                self._recount()
+            raise
+        with self._lock:
+            self._unsynced.pop(oldest.first, None)
+        self._file_cache.drop(oldest)
+
+    def trim(self, first: int) -> None:
+        """Remove all messages before a sequence, by an operator's command. Blocks, but not readers and `append`."""
+        with self._syncing:
+            with self._lock:
+                if self.failed or self._active is None:
+                    raise self._unwritable_error()
+                if not 1 <= first <= self.last + 1:
+                    raise OutOfRange(
+                        f"stream {self.name!a} has sequences {self.first} to {self.last}: it cannot begin at {first}",
+                        self.first,
+                    )
+                try:
+                    if self._active.first < first:
+                        self._rotate()  # a segment that is being written is never changed
+                except OSError as error:
+                    raise self._write_error(error) from error
+            try:
+                while self.segments[0].first < first:
+                    oldest = self.segments[0]
+                    rest = [copy_end(oldest, first, self.counts.limit)] if oldest.last >= first else []
+                    self._remove_oldest(rest)
+            except OSError as error:
+                raise self._write_error(error) from error
 
     def truncate(self, last: int) -> None:
         """Remove all messages after a sequence, by an operator's command. The stream gets a new incarnation."""
@@ -558,25 +428,10 @@ class Journal:
         self._active = recovered.segments[-1]
         self._recount()
 
-    def _set_identity(self, identity: Identity) -> None:
-        self.name = identity.name
-        self.incarnation = identity.incarnation
-        self._identity = identity
-
     def _change_incarnation(self) -> None:
         identity = self._identity.renewed()
         identities.write_identity(self.directory, identity)
         self._set_identity(identity)
-
-    def _recount(self) -> None:
-        """Set the totals of the journal from its segments."""
-        segments = self.segments
-        filled = [segment for segment in segments if segment.entries]
-        self.octets = sum([segment.size for segment in segments])
-        self.first_time = filled[0].first_time if filled else 0
-        self.last_time = filled[-1].last_time if filled else 0
-        self.last = segments[-1].last if segments else 0
-        self.first = segments[0].first if segments else 1
 
     def __repr__(self) -> str:
         return f"<Journal {self.name!a}, {self.first} to {self.last}>"
@@ -585,7 +440,3 @@ class Journal:
 def _has_many_counts(segment: Segment) -> bool:
     """Return whether the counts of a segment are much longer than its snapshot: recovery reads all of them."""
     return segment.count_bytes - segment.snapshot_bytes > max(_COUNTS, segment.snapshot_bytes)
-
-
-def _why(error: OSError) -> str:
-    return error.strerror or str(error)

@@ -18,7 +18,7 @@ from zambezi.zeps.journal.entry import LARGEST_BATCH, IndexWindow
 from zambezi.zeps.journal.segment import Files, Segment
 
 if TYPE_CHECKING:
-    from zambezi.zeps.journal.journal import Journal
+    from zambezi.zeps.journal.reading import JournalReading
 
 _LEAST, _MOST = 64, 2048  # entries of the index that are read at once: more with each read of a reader
 _PIECE: Final = 256 * 1024
@@ -91,7 +91,7 @@ class Reader:
 
     __slots__ = ("_generation", "_journal", "_limit", "_number", "_segment", "_window", "position")
 
-    def __init__(self, journal: Journal, after: int) -> None:
+    def __init__(self, journal: JournalReading, after: int) -> None:
         self._journal = journal
         self._segment: Segment | None = None
         self._window: IndexWindow | None = None

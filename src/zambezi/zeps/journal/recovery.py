@@ -36,7 +36,6 @@ from zambezi.zeps.journal.identity import (
     read_identity,
     read_mark,
     remove_mark,
-    replace_file,
     sync_directory,
     write_identity,
 )
@@ -69,6 +68,7 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
         segments = [Segment(str(directory), 1)]
         segments[0].create()
     _remove_stray_files(directory, segments)
+    _finish_trim(segments)
     promised = segments[-1].first - 1
     _drop_empty_tail(segments)
     time = 0
@@ -170,10 +170,7 @@ class _Recounting:
             )
         active.count_bytes, active.snapshot_bytes = found.size, found.snapshot
         if not has_snapshot(active.path):
-            snapshot = self._counts.snapshot(active.first)
-            replace_file(Path(active.path + COUNTS), snapshot)
-            files.reopen_counts()
-            active.count_bytes = active.snapshot_bytes = len(snapshot)
+            active.replace_counts(files, self._counts.snapshot(active.first))
             return True
         if os.fstat(files.counts).st_size == found.size:
             return found.torn is not None
@@ -201,6 +198,16 @@ def _remove_stray_files(directory: Path, segments: list[Segment]) -> None:
         for first in first_sequences(directory, suffix):
             if not segments[0].first <= first <= segments[-1].first:
                 (directory / (stem_of(first) + suffix)).unlink()
+
+
+def _finish_trim(segments: list[Segment]) -> None:
+    """Remove the oldest segment if the next one begins inside it: a crash interrupted a trim."""
+    if len(segments) > 1:
+        oldest, following = segments[:2]
+        oldest.read_extent(Files(oldest.path, _WRITE))
+        if following.first <= oldest.last:
+            oldest.remove()
+            del segments[0]
 
 
 def _drop_empty_tail(segments: list[Segment]) -> None:

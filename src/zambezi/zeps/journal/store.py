@@ -7,12 +7,13 @@ import logging
 import os
 import shutil
 import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import uuid4
 
 from zambezi.zeps.errors import JournalError
@@ -23,6 +24,7 @@ from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.names import directory_of, name_of
 from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.segment import Segment, first_sequences
+from zambezi.zeps.journal.stored_policy import changed, read_changes, write_changes
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
@@ -30,6 +32,8 @@ LOCK: Final = "lock"
 _NEW: Final = ".new-"
 _DELETED: Final = ".deleted-"
 _DEFAULT_POLICY: Final = Policy()
+Fill: TypeAlias = Callable[[Journal], object]
+
 _CLOSERS: Final = 16  # threads that sync journals when the store closes: a disk combines syncs that wait together
 
 
@@ -152,7 +156,10 @@ class Store:
                 if not create or not self._write:
                     raise JournalError(f"there is no stream {name!a} in {self.path}")
                 self.make(name)
-            journal = Journal(directory, policy or self.policy, self._file_cache, write=self._write)
+            settings, problem = _settings_of(directory)
+            journal = Journal(directory, policy or changed(self.policy, settings), self._file_cache, write=self._write)
+            journal.settings = settings
+            journal.problems += problem
         except OSError as error:
             raise JournalError(
                 f"stream {name!a} cannot be opened: {error.filename or directory}: {error.strerror or error}"
@@ -163,30 +170,41 @@ class Store:
         self._journals[name] = journal
         return journal
 
-    def make(self, name: str) -> None:
-        """Create an empty stream on the disk, unless it exists. Blocks; any thread may call it."""
+    def make(self, name: str, settings: Mapping[str, object] | None = None, fill: Fill | None = None) -> None:
+        """Create a stream on the disk, with its own settings, unless it exists. Blocks; any thread may call it.
+
+        It is empty, or `fill` appends messages before the stream gets its name.
+        """
         directory = self.path / directory_of(name)
         try:
             with self._making:
                 if not directory.is_dir():
-                    self._file_cache.with_descriptors(partial(self._make_directory, name, directory))
+                    self._file_cache.with_descriptors(
+                        partial(self._make_directory, name, directory, settings or {}, fill)
+                    )
         except OSError as error:
             raise JournalError(f"stream {name!a} cannot be created: {directory}: {error.strerror or error}") from error
 
-    def _make_directory(self, name: str, directory: Path) -> None:
+    def _make_directory(self, name: str, directory: Path, settings: Mapping[str, object], fill: Fill | None) -> None:
         """Create the directory of a stream: after a crash it exists complete, or not at all."""
         fresh = self.path / f"{_NEW}{uuid4().hex}"
         make_directory(fresh)
         try:
             Segment(str(fresh), 1).create()
+            if settings:
+                write_changes(fresh, settings)
             write_identity(fresh, Identity(name, uuid4()))
+            if fill is not None:
+                journal = Journal(fresh, changed(self.policy, settings), self._file_cache, write=True)
+                fill(journal)
+                journal.close()
             fresh.rename(directory)
             try:
                 sync_directory(self.path)
             except OSError:
                 directory.rename(fresh)  # the disk may not have the name: the next attempt must not find it
                 raise
-        except OSError:
+        except (OSError, JournalError):
             shutil.rmtree(fresh, ignore_errors=True)
             raise
 
@@ -244,6 +262,14 @@ class Store:
 
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r})"
+
+
+def _settings_of(directory: Path) -> tuple[dict[str, object], list[str]]:
+    """Return the settings of a stream, and what is wrong with them: then it has none."""
+    try:
+        return read_changes(directory), []
+    except JournalError as problem:
+        return {}, [str(problem)]
 
 
 def _close(journal: Journal) -> JournalError | None:

@@ -1,68 +1,16 @@
-"""`zambezi streams`: list the streams of a broker, and their subscribers."""
+"""Tables of streams and of their subscribers, for the terminal."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-from rich.console import Group
-from rich.live import Live
 from rich.table import Table
 
-from zambezi.cli.client import add_client_options, client_of
-from zambezi.cli.quantity import seconds
-from zambezi.cli.terminal import Console
 from zambezi.wire.text import printable
 from zambezi.zeps.directory import ClientInfo, StreamInfo
 
-if TYPE_CHECKING:
-    import argparse
-
-    from zambezi.zeps.sync import Client
-
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
-
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
-def add_parser(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "streams",
-        help="list the streams of a broker, and their subscribers",
-        description="List the streams of a broker: their messages, size and rate, and the subscribers with their lag.",
-    )
-    parser.add_argument("--watch", action="store_true", help="update the table until Ctrl-C")
-    parser.add_argument(
-        "--interval", metavar="TIME", type=seconds, default=1.0, help="the time between updates (default: 1s)"
-    )
-    add_client_options(parser)
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    console = Console()
-    with client_of(arguments) as client:
-        if not arguments.watch:
-            console.print(_page(client))
-            return 0
-        try:
-            with Live(_page(client), console=console, auto_refresh=False) as live:
-                while True:
-                    time.sleep(arguments.interval)
-                    live.update(_page(client), refresh=True)
-        except KeyboardInterrupt:
-            return 0
-
-
-def _page(client: Client) -> Group:
-    streams = client.streams()
-    clients = [one for one in client.clients() if one.patterns]
-    parts: list[Table | str] = [stream_table(streams) if streams else "no streams yet: zambezi pub creates one"]
-    if clients:
-        parts.append(client_table(clients))
-    return Group(*parts)
 
 
 def stream_table(streams: Sequence[StreamInfo]) -> Table:

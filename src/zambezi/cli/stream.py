@@ -1,0 +1,273 @@
+"""`zambezi stream`: list, create, change and delete the streams of a running broker."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import json
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+
+from zambezi.cli.client import add_client_options, client_of
+from zambezi.cli.errors import OptionsError
+from zambezi.cli.quantity import octets, seconds, start
+from zambezi.cli.stream_tables import client_table, size, stream_table
+from zambezi.cli.terminal import Console, say
+from zambezi.wire.text import printable
+from zambezi.zeps.directory import StreamInfo
+from zambezi.zeps.errors import BrokerError
+
+if TYPE_CHECKING:
+    from zambezi.zeps.sync import Client
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "stream",
+        help="list, create, change and delete the streams of a broker",
+        description="Administer the streams of a running broker.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_list(commands)
+    _add_info(commands)
+    for name, run, described in (
+        ("create", run_create, "Create a stream. Streams are also created by publishing to them."),
+        ("edit", run_edit, "Change settings of a stream. `default` takes the setting of the server again."),
+    ):
+        command = _command(commands, name, described, run)
+        _add_settings(command)
+    command = _command(commands, "trim", "Remove the oldest messages of a stream, permanently.", run_trim)
+    command.add_argument(
+        "--before",
+        metavar="POINT",
+        type=start,
+        required=True,
+        help="the first message to keep: its sequence, an age such as 7d, or a time",
+    )
+    _add_yes(command)
+    command = _command(commands, "truncate", "Remove the newest messages of a stream, permanently.", run_truncate)
+    command.add_argument("--after", metavar="N", type=int, required=True, help="the last sequence to keep")
+    _add_yes(command)
+    _add_yes(_command(commands, "delete", "Delete a stream with all its messages, permanently.", run_delete))
+    command = _command(commands, "copy", "Create a stream with the messages of another one.", run_copy)
+    command.add_argument("to", metavar="NEW", help="the name of the new stream")
+
+
+def _command(
+    commands: Subparsers, name: str, description: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=description.split(".", maxsplit=1)[0].lower(), description=description)
+    parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
+    parser.add_argument("--timeout", metavar="TIME", type=seconds, default=60.0, help="how long to wait (default: 1m)")
+    add_client_options(parser)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_yes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="do it without asking")
+
+
+def _or_default(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a parser of a setting, for which `default` is None."""
+
+    def parse(text: str) -> Any:
+        return None if text == "default" else read(text)
+
+    return parse
+
+
+def _sync(text: str) -> str:
+    if text not in ("always", "interval", "never"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not always, interval or never")
+    return text
+
+
+_SETTINGS: dict[str, tuple[Callable[[str], Any], str, str]] = {
+    "keep_seconds": (seconds, "TIME", "remove messages that are older, such as 7d"),
+    "keep_bytes": (octets, "SIZE", "remove the oldest messages above this size, such as 10G"),
+    "sync": (_sync, "WHEN", "sync the disk before each confirmation (always), every second (interval), or never"),
+    "segment": (octets, "SIZE", "the size of each journal file"),
+    "publishers": (int, "N", "the most publishers whose messages are counted"),
+    "keep_publishers": (seconds, "TIME", "forget a publisher that was silent for this time"),
+}
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    for name, (read, metavar, described) in _SETTINGS.items():
+        option = "--keep" if name == "keep_seconds" else f"--{name.replace('_', '-')}"
+        parser.add_argument(
+            option, dest=name, metavar=metavar, type=_or_default(read), default=argparse.SUPPRESS, help=described
+        )
+
+
+def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in _SETTINGS if hasattr(arguments, name)}
+
+
+# Looking
+
+
+def _add_list(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "list",
+        help="list the streams, and their subscribers",
+        description="List the streams of a broker: their messages, size and rate, and the subscribers with their lag.",
+    )
+    parser.add_argument("--watch", action="store_true", help="update the table until Ctrl-C")
+    parser.add_argument(
+        "--interval", metavar="TIME", type=seconds, default=1.0, help="the time between updates (default: 1s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each stream")
+    add_client_options(parser)
+    parser.set_defaults(run=run_list)
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    console = Console()
+    with client_of(arguments) as client:
+        if arguments.json:
+            for one in client.streams():
+                say(json.dumps(describe(one)))
+            return 0
+        if not arguments.watch:
+            console.print(_page(client))
+            return 0
+        try:
+            with Live(_page(client), console=console, auto_refresh=False) as live:
+                while True:
+                    time.sleep(arguments.interval)
+                    live.update(_page(client), refresh=True)
+        except KeyboardInterrupt:
+            return 0
+
+
+def _page(client: Client) -> Group:
+    streams = client.streams()
+    clients = [one for one in client.clients() if one.patterns]
+    parts: list[RenderableType] = [stream_table(streams) if streams else "no streams yet: zambezi pub creates one"]
+    if clients:
+        parts.append(client_table(clients))
+    return Group(*parts)
+
+
+def _add_info(commands: Subparsers) -> None:
+    parser = _command(commands, "info", "Show a stream and its settings.", run_info)
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
+
+
+def run_info(arguments: argparse.Namespace) -> int:
+    with client_of(arguments) as client:
+        info = find(client, arguments.stream, arguments.timeout)
+    if arguments.json:
+        say(json.dumps(describe(info)))
+        return 0
+    for name, value in describe(info).items():
+        shown = size(value) if name in ("bytes", "segment", "keep_bytes") and isinstance(value, int) else value
+        if shown not in ("", None):
+            say(f"{name + ':':<14}{printable(str(shown))}")
+    return 0
+
+
+def find(client: Client, name: str, timeout: float | None) -> StreamInfo:
+    """Return a stream of the broker; raise `BrokerError` with similar names if it does not exist."""
+    streams = client.streams(timeout)
+    for one in streams:
+        if one.stream == name:
+            return one
+    similar = difflib.get_close_matches(name, [one.stream for one in streams], n=1)
+    hint = f"; did you mean {printable(similar[0])}?" if similar else ""
+    raise BrokerError(f"there is no stream {printable(name)}{hint}")
+
+
+def describe(info: StreamInfo) -> dict[str, Any]:
+    """Return a stream as a dictionary, with readable times."""
+    row = dataclasses.asdict(info)
+    row["bytes"] = row.pop("octets")
+    row["messages"] = info.messages
+    for name, when in (("first_time", info.first_at), ("last_time", info.last_at)):
+        row[name] = when.isoformat() if when is not None else None
+    return row
+
+
+# Changing
+
+
+def run_create(arguments: argparse.Namespace) -> int:
+    with client_of(arguments) as client:
+        client.create(arguments.stream, timeout=arguments.timeout, **_settings(arguments))
+    say(f"{printable(arguments.stream)} is created")
+    return 0
+
+
+def run_edit(arguments: argparse.Namespace) -> int:
+    settings = _settings(arguments)
+    if not settings:
+        raise OptionsError("name the settings to change, such as --keep 7d")
+    with client_of(arguments) as client:
+        find(client, arguments.stream, arguments.timeout)
+        client.edit(arguments.stream, timeout=arguments.timeout, **settings)
+    say(f"{printable(arguments.stream)} is changed")
+    return 0
+
+
+def run_trim(arguments: argparse.Namespace) -> int:
+    before = arguments.before
+    if isinstance(before, timedelta):
+        before = datetime.now(UTC) - before
+    if isinstance(before, str):
+        raise OptionsError(f"--before {before}: name a sequence, an age such as 7d, or a time")
+    with client_of(arguments) as client:
+        info = find(client, arguments.stream, arguments.timeout)
+        _ask(arguments, f"remove the messages of {printable(info.stream)} before {before}, permanently?")
+        client.trim(info.stream, before, timeout=arguments.timeout)
+        info = find(client, arguments.stream, arguments.timeout)
+    say(f"{printable(info.stream)} begins with sequence {info.first}")
+    return 0
+
+
+def run_truncate(arguments: argparse.Namespace) -> int:
+    with client_of(arguments) as client:
+        info = find(client, arguments.stream, arguments.timeout)
+        doomed = max(0, info.last - arguments.after)
+        _ask(arguments, f"remove the last {doomed:,} messages of {printable(info.stream)}, permanently?")
+        client.truncate(info.stream, arguments.after, timeout=arguments.timeout)
+    say(f"{printable(info.stream)} ends with sequence {arguments.after}")
+    return 0
+
+
+def run_delete(arguments: argparse.Namespace) -> int:
+    with client_of(arguments) as client:
+        info = find(client, arguments.stream, arguments.timeout)
+        _ask(arguments, f"delete {printable(info.stream)} with {info.messages:,} messages, permanently?")
+        client.delete(info.stream, timeout=arguments.timeout)
+    say(f"{printable(info.stream)} is deleted")
+    return 0
+
+
+def run_copy(arguments: argparse.Namespace) -> int:
+    with client_of(arguments) as client:
+        info = find(client, arguments.stream, arguments.timeout)
+        client.copy(info.stream, arguments.to, timeout=arguments.timeout)
+        copied = find(client, arguments.to, arguments.timeout)
+    say(f"{printable(arguments.to)} has {copied.messages:,} messages of {printable(info.stream)}")
+    return 0
+
+
+def _ask(arguments: argparse.Namespace, question: str) -> None:
+    if arguments.yes:
+        return
+    if not sys.stdin.isatty():
+        raise OptionsError(f"{question} standard input is not a terminal, so nobody can answer; use --yes")
+    print(f"{question} (yes or no) ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise BrokerError("nothing was changed")

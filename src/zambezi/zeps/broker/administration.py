@@ -1,0 +1,223 @@
+"""Administration: clients create, change and delete streams of a running broker.
+
+A client attaches to the reserved stream `$admin`, and publishes orders. The key of a message is the order, the body is
+a JSON object:
+
+    create     stream, settings         a new stream; it must not exist
+    edit       stream, settings         other settings; a setting that is null becomes the default again
+    trim       stream, before           the messages before a sequence are removed; or before a time (`before_time`)
+    truncate   stream, after            the messages after a sequence are removed; the stream has a new incarnation
+    delete     stream                   the stream is removed, with everything that belongs to it
+    copy       stream, to               a new stream with the messages that a stream has now
+
+The broker executes the orders of a connection one after another, and answers INVALID to one that fails. PING-OK
+follows when all orders before the PING are executed. `[[rules]]` decide: `create` for a new stream, `edit` for its
+settings, `delete` for everything that removes messages.
+
+A stream whose messages are cut off or removed loses its clients first. They are told why, with INVALID and DETACH.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from zambezi.wire.text import printable
+from zambezi.zeps.errors import BrokerError, ZepsError
+from zambezi.zeps.journal.copying import copy_messages
+from zambezi.zeps.journal.names import directory_of
+from zambezi.zeps.journal.policy import Policy
+from zambezi.zeps.journal.store import Fill
+from zambezi.zeps.journal.stored_policy import changed, write_changes
+
+if TYPE_CHECKING:
+    from zambezi.zeps.broker.engine import Action, Engine
+    from zambezi.zeps.broker.session import Session
+    from zambezi.zeps.broker.stream import BrokerStream
+    from zambezi.zeps.journal import Journal
+
+_log: Final = logging.getLogger("zambezi.zeps")
+
+WAITING: Final = 1000  # orders of one connection that can wait
+
+Done = Callable[[ZepsError | None], object]
+
+
+class Desk:
+    """The orders of one connection."""
+
+    def __init__(self, engine: Engine, session: Session) -> None:
+        self._engine = engine
+        self._session = session
+        self._orders: deque[tuple[str, bytes]] = deque()
+        self._is_busy = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all orders are executed."""
+        return not self._is_busy and not self._orders
+
+    def order(self, key: str, body: bytes) -> None:
+        """Execute an order, after those before it."""
+        if len(self._orders) >= WAITING:
+            self._session.reject_order(f"{WAITING} orders of this connection wait already")
+            return
+        self._orders.append((key, body))
+        self._execute_next()
+
+    def _execute_next(self) -> None:
+        while self._orders and not self._is_busy:
+            self._is_busy = True
+            key, body = self._orders.popleft()
+            try:
+                _Order(self._engine, self._session, body).execute(key, self._finish)
+            except ZepsError as error:
+                self._finish(error)
+
+    def _finish(self, error: ZepsError | None) -> None:
+        self._is_busy = False
+        if error is not None:
+            self._session.reject_order(str(error))
+        self._execute_next()
+        if self.is_idle:
+            self._session.confirm_orders()
+
+
+class _Order:
+    """One order of a session."""
+
+    def __init__(self, engine: Engine, session: Session, body: bytes) -> None:
+        self._engine = engine
+        self._session = session
+        try:
+            content = json.loads(body)
+        except (ValueError, RecursionError):
+            content = None
+        if not isinstance(content, dict):
+            raise BrokerError("the body of an order must be a JSON object")
+        self._content: dict[str, Any] = content
+
+    def execute(self, key: str, done: Done) -> None:
+        """Execute the order, and call back, now or later."""
+        action = _ORDERS.get(key)
+        if action is None:
+            raise BrokerError(f"there is no order {key!a}: there are {', '.join(_ORDERS)}")
+        action(self, done)
+
+    def _create(self, done: Done) -> None:
+        name, settings = self._text("stream"), self._settings()
+        changed(Policy(), settings)
+        self._make(name, settings, done)
+
+    def _make(self, name: str, settings: Mapping[str, object], done: Done, fill: Fill | None = None) -> None:
+        directory_of(name)
+        if name.startswith("$"):
+            raise BrokerError(f"{name} is a reserved name: choose one that does not begin with $")
+        self._check("create", name)
+        self._engine.create_stream(self._session, name, settings, partial(self._tell, "created", name, done), fill)
+
+    def _edit(self, done: Done) -> None:
+        stream = self._stream("edit")
+        if self._engine.is_configured(stream.name):
+            raise BrokerError(f"the settings of {stream.name} are in the server's configuration: change them there")
+        journal = stream.journal
+        given = {**journal.settings, **self._settings()}
+        settings = {name: value for name, value in given.items() if value is not None}
+        default = self._engine.default_policy
+        policy = changed(default, settings)
+
+        def applied(error: ZepsError | None) -> None:
+            if error is None:
+                journal.settings, journal.policy = settings, policy
+            self._tell("changed", stream.name, done, error)
+
+        self._engine.work(partial(write_changes, journal.directory, settings), applied)
+
+    def _trim(self, done: Done) -> None:
+        stream = self._stream("delete")
+        first = self._number("before") if "before" in self._content else self._first_at(stream.journal)
+        self._engine.work(
+            partial(stream.journal.trim, first), partial(self._tell, f"trimmed before {first}", stream.name, done)
+        )
+
+    def _truncate(self, done: Done) -> None:
+        stream = self._stream("delete")
+        after = self._number("after")
+        journal = stream.journal
+        if not journal.first - 1 <= after <= journal.last:
+            raise BrokerError(
+                f"{stream.name} has sequences {journal.first} to {journal.last}: it cannot be cut after {after}"
+            )
+        told = partial(self._tell, f"truncated after {after}", stream.name, done)
+        reason = f"an operator has cut off the messages after {after}"
+        self._engine.take_away(stream, reason, partial(journal.truncate, after), told, keep=True)
+
+    def _delete(self, done: Done) -> None:
+        stream = self._stream("delete")
+        told = partial(self._tell, "deleted", stream.name, done)
+        reason = "an operator has deleted the stream"
+        self._engine.take_away(stream, reason, partial(self._engine.store.delete, stream.name), told, keep=False)
+
+    def _copy(self, done: Done) -> None:
+        stream = self._stream("subscribe")
+        target = self._text("to")
+
+        self._make(target, stream.journal.settings, done, partial(copy_messages, stream.journal))
+
+    def _first_at(self, journal: Journal) -> int:
+        """Return the first sequence at or after the time of the order, in microseconds since 1970."""
+        return journal.before(self._number("before_time")) + 1
+
+    # The parts of an order
+
+    def _stream(self, action: Action) -> BrokerStream:
+        name = self._text("stream")
+        stream = self._engine.find(name)
+        if stream is None:
+            raise BrokerError(f"there is no stream {name}")
+        self._check(action, name)
+        if action == "delete" and name in self._engine.options.own:
+            raise BrokerError(f"{name} is a stream of the server itself")
+        return stream
+
+    def _check(self, action: Action, name: str) -> None:
+        if not self._engine.allows(self._session, action, name):
+            raise BrokerError(f"{self._session.user or 'anybody'} may not {action} the stream {name}")
+
+    def _text(self, name: str) -> str:
+        value = self._content.get(name)
+        if not isinstance(value, str) or not value:
+            raise BrokerError(f"the order needs {name!a}, a text")
+        return value
+
+    def _number(self, name: str) -> int:
+        value = self._content.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise BrokerError(f"the order needs {name!a}, a sequence")
+        return value
+
+    def _settings(self) -> dict[str, object]:
+        value = self._content.get("settings", {})
+        if not isinstance(value, dict):
+            raise BrokerError("settings must be an object")
+        return value
+
+    def _tell(self, what: str, name: str, done: Done, error: ZepsError | None) -> None:
+        if error is None:
+            user = printable(self._session.user or self._session.address)
+            _log.info("stream %s was %s by %s", printable(name), what, user or "this process")
+        done(error)
+
+
+_ORDERS: Final[Mapping[str, Callable[[_Order, Done], None]]] = {
+    "create": _Order._create,
+    "edit": _Order._edit,
+    "trim": _Order._trim,
+    "truncate": _Order._truncate,
+    "delete": _Order._delete,
+    "copy": _Order._copy,
+}

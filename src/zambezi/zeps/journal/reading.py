@@ -1,0 +1,210 @@
+"""A journal, as readers see it: its segments, the batches in them, and the messages that another process has added."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from zambezi.zeps.errors import JournalError, OutOfRange
+from zambezi.zeps.journal import identity as identities
+from zambezi.zeps.journal.entry import SIZE, Cuts, IndexEntry, IndexWindow, unpack
+from zambezi.zeps.journal.file_cache import FileCache
+from zambezi.zeps.journal.identity import Identity
+from zambezi.zeps.journal.policy import Policy
+from zambezi.zeps.journal.reader import Reader
+from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, first_sequences
+
+_CUTS: Final = 32  # batches whose cuts are cached
+
+
+class JournalReading:
+    """The part of a journal that reads. `Journal` adds the part that writes."""
+
+    name: str
+    incarnation: UUID
+    policy: Policy
+    first: int  # the oldest sequence; last + 1 if the stream has no messages
+    last: int  # the newest sequence; 0 if the stream never had a message
+    octets: int  # the bytes of all logs
+    first_time: int  # of the oldest batch, in microseconds since 1970; 0 if the stream has no messages
+    last_time: int
+    failed: str  # why the stream is stopped; empty if it is not
+    problems: list[str]  # damage that was found when the journal was opened
+    generation: int  # changes whenever existing messages may have been replaced
+
+    def __init__(self, directory: Path, policy: Policy, file_cache: FileCache, *, write: bool) -> None:
+        self.directory = directory
+        self.policy = policy
+        self.failed = ""
+        self.problems = []
+        self.generation = 0
+        self.segments: list[Segment] = []  # replaced, never modified: readers may be iterating over it
+        self._path = str(directory)
+        self._file_cache = file_cache
+        self._write = write
+        self._is_open = True
+        self._lock = threading.Lock()
+        self._cuts: OrderedDict[tuple[int, int], Cuts] = OrderedDict()
+        self._active: Segment | None = None  # the segment to write to; None if the journal is read-only
+
+    def reader(self, after: int) -> Reader:
+        """Return a reader that starts right after a sequence."""
+        return Reader(self, after)
+
+    def files(self, segment: Segment) -> Files:
+        """Return the open files of a segment."""
+        try:
+            return self._files_of(segment)
+        except FileNotFoundError:
+            if not self._write:
+                self.refresh()
+            if segment.first < self.first:
+                raise OutOfRange(
+                    f"stream {self.name!a}: sequence {segment.first} is not kept any more, the oldest is {self.first}",
+                    self.first,
+                ) from None
+            raise JournalError(
+                f"{segment.path}{LOG} or {INDEX} is missing: a broker creates a missing index again when it starts"
+            ) from None
+        except OSError as error:
+            raise JournalError(f"{segment.path}{LOG} cannot be opened: {why(error)}") from error
+
+    def _files_of(self, segment: Segment) -> Files:
+        if not self._is_open:
+            raise self._unwritable_error()
+        return self._file_cache.files(segment, os.O_RDWR if segment is self._active else os.O_RDONLY)
+
+    def cuts(self, segment: Segment, number: int, window: IndexWindow, place: int) -> Cuts:
+        """Return the cuts of entry `number` of a segment; the entry is at `place` in the window."""
+        key = (segment.first, number)
+        with self._lock:
+            known = self._cuts.get(key)
+            if known is not None:
+                self._cuts.move_to_end(key)
+                return known
+        cuts = segment.read_cuts(self.files(segment), window.entry(place))
+        with self._lock:
+            self._cuts[key] = cuts
+            if len(self._cuts) > _CUTS:
+                self._cuts.popitem(last=False)
+        return cuts
+
+    def before(self, time: int) -> int:
+        """Return the last sequence before the first message at or after `time`, in microseconds since 1970."""
+        for segment in self.segments:
+            if not segment.entries or segment.last_time < time:
+                continue
+            files = self.files(segment)
+            number = segment.locate_time(files, time)
+            entry = unpack(files.read_entries(number, 1))
+            if entry is None:
+                raise segment.damage_error(number)
+            return entry.first - 1
+        return self.last
+
+    def entries(self, after: int = 0, limit: int = 1000) -> list[IndexEntry]:
+        """Return the index entries with messages after a sequence, `limit` of them at most."""
+        found: list[IndexEntry] = []
+        for segment in self.segments:
+            if segment.last <= after:
+                continue
+            files = self.files(segment)
+            number = max(0, segment.locate(files, after + 1))
+            octets = files.read_entries(number, min(limit - len(found), segment.entries - number))
+            for position in range(0, len(octets), SIZE):
+                entry = unpack(octets, position)
+                if entry is None:
+                    raise segment.damage_error(number + position // SIZE)
+                found.append(entry)
+            if len(found) >= limit:
+                break
+        return found
+
+    def refresh(self) -> None:
+        """Update a read-only journal from its files, which another process may have changed."""
+        if self._write:
+            return
+        while True:
+            identity = identities.read_identity(self.directory)
+            if identity.incarnation != self.incarnation:
+                self._drop_segments()
+                self._set_identity(identity)
+            self._scan()
+            # If the identity is still the same, all that was read belongs to one incarnation.
+            if identities.read_identity(self.directory) == identity:
+                return
+
+    def _scan(self) -> None:
+        """Read the segments from the directory of a journal that another process may be writing."""
+        known = {segment.first: segment for segment in self.segments}
+        firsts = first_sequences(self.directory)
+        segments = []
+        self.problems = []
+        for first, following in zip(firsts, [*firsts[1:], None], strict=False):
+            segment = known.get(first) or Segment(self._path, first)
+            if segment.last + 1 != following:
+                try:
+                    segment.read_extent(self._file_cache.files(segment))
+                except FileNotFoundError:
+                    # Retention removed it, or its index is missing. The last segment may not have its index yet.
+                    if following is not None and Path(segment.path + LOG).exists():
+                        self.problems.append(
+                            f"{segment.path}{INDEX} is missing: a broker creates it again when it starts"
+                        )
+                    continue
+                except OSError as error:
+                    self.problems.append(f"{error.filename or segment.path} cannot be read: {why(error)}")
+                    continue
+                if following is not None and segment.last + 1 != following:
+                    self.problems.append(segment.describe_gap(following))
+            segments.append(segment)
+        before = self.segments
+        for segment in before:
+            if not firsts or segment.first < firsts[0]:
+                self._file_cache.drop(segment)
+        self.segments = segments
+        if before and segments and segments[-1].last < before[-1].last:
+            self._drop_segments()
+            self.segments = segments
+        self._recount()
+
+    def _drop_segments(self) -> None:
+        for segment in self.segments:
+            self._file_cache.drop(segment)
+        self.segments = []
+        self._cuts.clear()
+        self.generation += 1
+
+    def _set_identity(self, identity: Identity) -> None:
+        self.name = identity.name
+        self.incarnation = identity.incarnation
+        self._identity = identity
+
+    def _recount(self) -> None:
+        """Set the totals of the journal from its segments."""
+        segments = self.segments
+        filled = [segment for segment in segments if segment.entries]
+        self.octets = sum([segment.size for segment in segments])
+        self.first_time = filled[0].first_time if filled else 0
+        self.last_time = filled[-1].last_time if filled else 0
+        self.last = segments[-1].last if segments else 0
+        self.first = segments[0].first if segments else 1
+
+    def _unwritable_error(self) -> JournalError:
+        if self.failed:
+            return JournalError(
+                f"stream {self.name!a} is stopped: {self.failed}; check the disk and restart: the messages that the "
+                "disk has are kept"
+            )
+        if not self._write:
+            return JournalError(f"stream {self.name!a} was opened for reading only")
+        return JournalError(f"the journal of stream {self.name!a} is closed")
+
+
+def why(error: OSError) -> str:
+    """Return the reason of an error of the system."""
+    return error.strerror or str(error)

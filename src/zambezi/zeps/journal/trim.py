@@ -1,0 +1,109 @@
+"""Trimming: the removal of all messages before a sequence, to the message.
+
+Retention removes whole segments. An operator who trims a stream means a certain message, which is usually inside a
+segment. So the end of that segment is copied to a new one, which begins with the message; then the old one is removed.
+The new files get their names when the disk has all of them, the log last. If a crash leaves both segments behind, the
+next one begins inside the old one: recovery knows that as a trim in progress, and removes the old one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from zambezi.zeps.journal.counts import COUNTS, NO_PUBLISHER, Counts, Recount, read_places
+from zambezi.zeps.journal.entry import SIZE, IndexEntry, unpack
+from zambezi.zeps.journal.files import open_file
+from zambezi.zeps.journal.identity import sync_directory
+from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, write_all
+
+_PIECE: Final = 1 << 20
+_CHUNK: Final = 1024  # entries that are read at once
+
+
+def copy_end(segment: Segment, first: int, limit: int) -> Segment:
+    """Return a new segment with the messages of a closed one from a sequence on. `limit` is that of its counts."""
+    files = Files(segment.path)
+    number = segment.locate(files, first)
+    entry = unpack(files.read_entries(number, 1))
+    if entry is None:
+        raise segment.damage_error(number)
+    skipped = segment.read_cuts(files, entry).starts[first - entry.first]
+    begin = entry.offset + skipped
+    new = Segment(str(Path(segment.path).parent), first)
+    _write_file(new.path + COUNTS, _counts_from(segment, first, limit))
+    _write_file(new.path + INDEX, _index_from(segment, files, number, first))
+    _write_file(new.path + LOG, _log_from(segment, files, begin))
+    for suffix in (COUNTS, INDEX, LOG):
+        Path(_fresh(new.path + suffix)).rename(new.path + suffix)
+    sync_directory(Path(new.path).parent)
+    new.read_extent(Files(new.path))
+    return new
+
+
+def _counts_from(segment: Segment, first: int, limit: int) -> Iterator[bytes]:
+    before = Recount(Counts(limit))
+    before.read(segment.path, first - 1)
+    yield before.counts.snapshot(first)
+    for place in read_places(segment.path):
+        if place.record is not None and place.record.last >= first and place.record.publisher != NO_PUBLISHER:
+            yield place.octets
+
+
+def _index_from(segment: Segment, files: Files, number: int, first: int) -> Iterator[bytes]:
+    offset = 0
+    while number < segment.entries and (octets := files.read_entries(number, min(_CHUNK, segment.entries - number))):
+        for position in range(0, len(octets), SIZE):
+            entry = unpack(octets, position)
+            if entry is None:
+                raise segment.damage_error(number + position // SIZE)
+            moved = _end_of(segment, files, entry, first)._replace(offset=offset)
+            offset += moved.length
+            yield moved.pack()
+        number += len(octets) // SIZE
+
+
+def _end_of(segment: Segment, files: Files, entry: IndexEntry, first: int) -> IndexEntry:
+    """Return the entry of a batch without its messages before a sequence."""
+    if entry.first >= first:
+        return entry
+    cuts = segment.read_cuts(files, entry)
+    skipped = first - entry.first
+    start = cuts.starts[skipped]
+    return entry._replace(
+        first=first,
+        count=entry.count - skipped,
+        length=entry.length - start,
+        credit=entry.credit - cuts.spent[skipped],
+        crc=crc32(files.read_log(entry.offset + start, entry.length - start)),
+        publishers=0,
+    )
+
+
+def _log_from(segment: Segment, files: Files, begin: int) -> Iterator[bytes]:
+    while begin < segment.size:
+        octets = files.read_log(begin, min(_PIECE, segment.size - begin))
+        if not octets:
+            raise segment.damage_error(segment.entries - 1)
+        yield octets
+        begin += len(octets)
+
+
+def _fresh(path: str) -> str:
+    return str(Path(path).with_name(f".{Path(path).name}.new"))
+
+
+def _write_file(path: str, pieces: Iterator[bytes]) -> None:
+    """Write a file that has not got its name yet, and sync it to the disk."""
+    descriptor = open_file(_fresh(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        offset = 0
+        for octets in pieces:
+            write_all(descriptor, octets, offset)
+            offset += len(octets)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,81 @@
+"""zambezi.zeps.journal.trim: a stream begins at the message that the operator named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.zeps.journal.streams import append, block, consistent, directory, kill
+from zambezi.zeps.errors import OutOfRange
+from zambezi.zeps.journal import Policy, Store
+from zambezi.zeps.journal.counts import Count
+from zambezi.zeps.journal.verify import Checked, verify
+
+ANN = b"ann-------------"
+POLICY = Policy(sync="never", segment=400, batch=150)
+
+
+def fill(store: Store) -> dict[int, bytes]:
+    journal = store.open("a")
+    for number in range(12):
+        bodies = [b"x" * (10 + 7 * number), b"y" * 20, b"z"]
+        made = block(journal.last + 1, bodies)
+        journal.append(made, 1.0 + number, [Count(ANN, 1, made.last)])
+    return consistent(journal)
+
+
+@given(st.integers(1, 37))
+def test_the_messages_before_a_sequence_are_removed(first: int) -> None:
+    with directory() as path, Store(path, policy=POLICY) as store:
+        before = fill(store)
+        journal = store.open("a")
+        reader = journal.reader(0)
+        reader.peek(1 << 20)
+        journal.trim(first)
+        assert journal.first == first
+        assert consistent(journal) == {sequence: octets for sequence, octets in before.items() if sequence >= first}
+        assert all(isinstance(one, Checked) for one in verify(journal))
+        append(journal, b"new")
+        assert journal.last == 37
+        assert journal.counts.get(ANN) == Count(ANN, 1, 36)
+        store.close()
+        with Store(path, policy=POLICY) as again:
+            journal = again.open("a")
+            assert (journal.first, journal.last, journal.problems) == (first, 37, [])
+            assert journal.counts.get(ANN) == Count(ANN, 1, 36)
+
+
+@given(st.integers(2, 30))
+def test_a_trim_that_was_interrupted_is_finished(first: int) -> None:
+    """The new segment has its name, and the old one is still there."""
+    with directory() as path, directory() as spare:
+        store = Store(path, policy=POLICY)
+        before = fill(store)
+        shutil.copytree(path, spare, dirs_exist_ok=True)
+        store.open("a").trim(first)
+        kill(store)
+        oldest = max(file for file in Path(spare).glob("a/*.log") if int(file.stem) <= first)
+        for suffix in (".log", ".idx", ".cnt"):
+            copy = Path(path) / "a" / f"{oldest.stem}{suffix}"
+            if not copy.exists():
+                shutil.copy(oldest.with_suffix(suffix), copy)
+        with Store(path, policy=POLICY) as store:
+            journal = store.open("a")
+            assert journal.first == first
+            assert consistent(journal) == {sequence: octets for sequence, octets in before.items() if sequence >= first}
+
+
+def test_a_stream_cannot_begin_after_its_end(tmp_path: Path) -> None:
+    with Store(tmp_path, policy=POLICY) as store:
+        fill(store)
+        for first in (0, 38):
+            with pytest.raises(OutOfRange, match=f"cannot begin at {first}"):
+                store.open("a").trim(first)
+        store.open("a").trim(37)
+        assert consistent(store.open("a")) == {}
+        append(store.open("a"), b"next")
+        assert list(consistent(store.open("a"))) == [37]
