@@ -19,7 +19,7 @@ A record without a batch has `first` = `last` + 1. It tells a new epoch of a pub
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from itertools import islice
 from struct import Struct
 from typing import Final, NamedTuple
@@ -37,6 +37,7 @@ _BODY: Final = Struct(f">QQ{PUBLISHER}sIQQ{MARK}sI")
 _CHECK: Final = Struct(">I")
 RECORD: Final = _BODY.size + _CHECK.size
 _CHUNK: Final = 256  # records that are read at once
+_PROTECTED: Final = 1000  # connected publishers that are passed over in the search for a silent one
 _HOLE: Final = 4096  # records in a row that are not valid, after which a file ends
 _ID: Final = slice(16, 16 + PUBLISHER)  # the place of the publisher in a record
 _SECONDS: Final = Struct(">I")
@@ -94,6 +95,7 @@ class Counts:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.protected: Container[bytes] = ()  # publishers that are connected
         self.forgotten = 0  # publishers that were removed: for the limit, or because they were silent for long
         self._records: dict[bytes, bytes] = {}
 
@@ -118,7 +120,8 @@ class Counts:
             known[publisher] = record
         over = len(known) - self.limit
         if over > 0:
-            self._forget(list(islice(known, over)))
+            silent = [publisher for publisher in islice(known, over + _PROTECTED) if publisher not in self.protected]
+            self._forget(silent[:over] or list(islice(known, over)))
 
     def forget_before(self, seconds: float) -> None:
         """Forget the publishers that have been silent since a time."""

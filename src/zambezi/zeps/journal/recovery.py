@@ -36,7 +36,6 @@ from zambezi.zeps.journal.identity import (
     read_identity,
     read_mark,
     remove_mark,
-    replace_file,
     sync_directory,
     write_identity,
 )
@@ -171,10 +170,7 @@ class _Recounting:
             )
         active.count_bytes, active.snapshot_bytes = found.size, found.snapshot
         if not has_snapshot(active.path):
-            snapshot = self._counts.snapshot(active.first)
-            replace_file(Path(active.path + COUNTS), snapshot)
-            files.reopen_counts()
-            active.count_bytes = active.snapshot_bytes = len(snapshot)
+            active.replace_counts(files, self._counts.snapshot(active.first))
             return True
         if os.fstat(files.counts).st_size == found.size:
             return found.torn is not None

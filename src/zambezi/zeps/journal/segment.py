@@ -21,6 +21,7 @@ from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.counts import COUNTS, Counts, Recount
 from zambezi.zeps.journal.entry import HIGHEST, SIZE, Cuts, IndexEntry, IndexWindow, count_before, unpack
 from zambezi.zeps.journal.files import open_file
+from zambezi.zeps.journal.identity import replace_file
 from zambezi.zeps.layout import LONG, frame_header
 
 LOG: Final = ".log"
@@ -151,7 +152,9 @@ class Segment:
             snapshot = Counts(0).snapshot(self.first)
         try:
             files = Files(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-            self.write_snapshot(files, snapshot)
+            os.ftruncate(files.counts, 0)
+            write_all(files.counts, snapshot, 0)
+            self.snapshot_bytes = self.count_bytes = len(snapshot)
         except OSError:
             for suffix in (LOG, INDEX, COUNTS):
                 with contextlib.suppress(OSError):
@@ -159,10 +162,10 @@ class Segment:
             raise
         return files
 
-    def write_snapshot(self, files: Files, snapshot: bytes) -> None:
-        """Replace the counts by a snapshot."""
-        os.ftruncate(files.counts, 0)
-        write_all(files.counts, snapshot, 0)
+    def replace_counts(self, files: Files, snapshot: bytes) -> None:
+        """Replace the counts by a snapshot: after a crash there are the old ones or the new ones. Blocks."""
+        replace_file(Path(self.path + COUNTS), snapshot)
+        files.reopen_counts()
         self.snapshot_bytes = self.count_bytes = len(snapshot)
 
     def remove(self) -> None:
@@ -308,10 +311,20 @@ class Segment:
         """Keep the counts of all publishers, whatever of their messages `cut_after` has removed."""
         found = Recount(Counts(counts.limit))
         found.read(self.path, self.last)
+        if found.torn is not None:
+            self._uncount(files, found.torn)
         moved = counts.move_to(self.last)
         os.ftruncate(files.counts, found.size)
         write_all(files.counts, moved, found.size)
         self.count_bytes, self.snapshot_bytes = found.size + len(moved), found.snapshot
+
+    def _uncount(self, files: Files, first: int) -> None:
+        """Let the entries from a sequence on say that they have no counts: their block is not whole any more."""
+        for number in range(max(0, self.locate(files, first)), self.entries):
+            entry = unpack(files.read_entries(number, 1))
+            if entry is None:
+                raise self.damage_error(number)
+            os.pwrite(files.index, entry._replace(publishers=0).pack(), number * SIZE)
 
     def read_cuts(self, files: Files, entry: IndexEntry) -> Cuts:
         """Return the places where the batch of an entry can be cut; raise `JournalError` if the batch is damaged."""
