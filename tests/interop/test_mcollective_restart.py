@@ -97,6 +97,19 @@ def test_a_daemon_does_not_notice_a_restart_and_misses_no_kept_message(
         assert daemon.receive()[1] == [b"after"]
 
 
+def test_a_message_right_after_a_restart_waits_for_the_daemon(service: Service) -> None:
+    """The daemon is not connected yet, and its session goes on a moment later: its topics count nevertheless."""
+    with Theirs() as theirs:
+        daemon = RubyConnector(theirs, service.endpoint, reconnect_ivl=300)
+        daemon.connect(ttl=60_000)
+        daemon.subscribe(BROADCAST.encode())
+        for number in range(3):
+            service.end(signal.SIGKILL)
+            service.start()
+            put(service, BROADCAST, b"at once %d" % number)
+            assert daemon.receive()[1] == [b"at once %d" % number]
+
+
 @both_ends
 def test_a_connector_that_gave_up_comes_back_with_another_identity_and_misses_no_kept_message(
     service: Service, number: signal.Signals

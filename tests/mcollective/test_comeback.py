@@ -42,14 +42,21 @@ def test_a_client_whose_connection_was_cut_goes_on_without_noticing() -> None:
     stage = stage_with_kept_topics()
     daemon(stage).leave()
     put(stage, b"kept", b"2", b"3")
-    put(stage, b"a", b"lost: it is not kept")
+    put(stage, b"a", b"it waits, but is not kept")
     stage.pass_time(5)
     back = stage.client(RUBY)
+    put(stage, b"a", b"it might say CONNECT now")
     assert back.take() == []
     stage.pass_time(10 * PAUSE)
     noop, *messages = back.take()
     assert noop == (E, b"NOOP")
-    assert [frames[-1] for frames in messages] == [b"2", b"3"]
+    assert [frames[-1] for frames in messages] == [
+        b"it waits, but is not kept",
+        b"it might say CONNECT now",
+        b"2",
+        b"3",
+    ]
+    assert stage.engine.counters.unheard == 2  # those that the archive has
     put(stage, b"a", b"4")
     put(stage, b"kept", b"5")
     put(stage, b"kept too", b"6")
@@ -201,3 +208,42 @@ def test_a_client_over_its_quota_comes_back_without_topics() -> None:
     stage.pass_time(1)
     put(stage, b"a", b"x")
     assert [frames[1] for frames in back.take()] == [b"NOOP", b"ERROR"]
+
+
+def test_messages_above_the_bound_of_the_backlog_are_missed_and_the_client_is_told() -> None:
+    stage = Stage(bounds=Bounds(held_bytes=1000))
+    client = stage.client(b"me")
+    client.connect(ttl=10_000)
+    client.sub(b"a")
+    client.leave()
+    put(stage, b"a", *(b"%d" % number + bytes(300) for number in range(10)))
+    back = stage.client(b"me")
+    stage.pass_time(1)
+    noop, complaint, *messages = back.take()
+    assert (noop[1], complaint[1], complaint[-2:]) == (b"NOOP", b"ERROR", (b"X-MISSED", b"8"))
+    assert [frames[-1][:1] for frames in messages] == [b"8", b"9"]
+    assert stage.engine.counters.missed == 8
+
+
+def test_messages_wait_for_an_absent_client_until_its_ttl_is_over() -> None:
+    stage = Stage()
+    client = stage.client(b"me")
+    client.connect(ttl=10_000)
+    client.sub(b"a")
+    client.leave()
+    put(stage, b"a", b"1")
+    assert stage.engine.register.backlog.bytes > 0
+    stage.engine.register.expire(stage.now + 10.6)
+    assert stage.engine.register.backlog.bytes == 0
+
+
+def test_a_client_that_says_connect_begins_anew_without_the_messages_of_topics_that_are_not_kept() -> None:
+    stage = stage_with_kept_topics()
+    daemon(stage).leave()
+    put(stage, b"a", b"2")
+    back = stage.client(RUBY)
+    back.connect(ttl=10_000)
+    back.sub(b"a")
+    put(stage, b"a", b"3")
+    assert bodies(back) == [b"3"]
+    assert len(stage.engine.register.backlog) == 0

@@ -366,8 +366,11 @@ class Engine:
             return
         self.counters.puts += len(found)
         topic = run.topic
+        backlog = self.register.backlog
+        is_held = bool(backlog) and not run.kept and backlog.hold(run.name, found)
         if topic is None or not topic.subscribers:
-            self.counters.unheard += len(found)
+            if not is_held:
+                self.counters.unheard += len(found)
             return
         topic.messages += len(found)
         sessions = list(topic.subscribers)

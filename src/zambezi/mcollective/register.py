@@ -11,6 +11,7 @@ in one of three ways:
 
 In the last two the client subscribes to its topics itself.
 
+In the first the client gets all messages that came meanwhile: those of topics that are not kept are in the `backlog`.
 In all three it gets the messages of kept topics that it missed. A record has the *position* of its client: the sequence
 up to which everything has left this process; and the sequence at which each subscription began. One number is enough,
 because all kept topics share the sequences of one archive.
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
+from zambezi.mcollective.backlog import Absentee, Backlog
 from zambezi.mcollective.bounds import Bounds
 from zambezi.mcollective.session import Session
 from zambezi.mcollective.vigil import EXPIRY
@@ -34,7 +36,19 @@ _OVERHEAD: Final = 100  # bytes of a record, and of each of its topics, beside t
 class Record:
     """A session, as the register keeps it. `topics` has the sequence at which each subscription began."""
 
-    __slots__ = ("delimited", "identity", "position", "resumable", "size", "slot", "topics", "ttl", "until", "user")
+    __slots__ = (
+        "absentee",
+        "delimited",
+        "identity",
+        "position",
+        "resumable",
+        "size",
+        "slot",
+        "topics",
+        "ttl",
+        "until",
+        "user",
+    )
 
     def __init__(self, slot: int, user: str, identity: bytes, delimited: bool, ttl: float) -> None:
         self.slot = slot
@@ -45,6 +59,7 @@ class Record:
         self.topics: dict[bytes, int] = {}
         self.position = 0  # all messages of kept topics up to here have left this process
         self.until = float("inf")  # an absent client is forgotten then; the others are connected
+        self.absentee: Absentee | None = None  # in the backlog, as long as the client is absent and `resumable`
         self.resumable = True  # whether a client of the same identity goes on without CONNECT
         self.size = _OVERHEAD + len(identity) + len(user)  # the memory and the room in the file that it takes, about
 
@@ -96,6 +111,7 @@ class Register:
         self.bytes = 0
         self.unregistered = 0  # sessions without a record, because the register is full
         self.records: dict[int, Record] = {}  # by slot
+        self.backlog = Backlog(bounds.backlog_bytes, bounds.held_bytes)
         self._absent: dict[tuple[str, bytes], Record] = {}
         self._processes: dict[tuple[str, bytes], Record] = {}  # absent ones with an identity of the Ruby connector
         self._bounds = bounds
@@ -222,6 +238,12 @@ class Register:
             return None
         return record
 
+    def drop_backlog(self, record: Record) -> None:
+        """Hold no messages for an absent client: its session will not go on."""
+        if record.absentee is not None:
+            self.backlog.leave(record.absentee)
+            record.absentee = None
+
     def revive(self, record: Record, session: Session) -> None:
         """Make the record of an absent client that of a session."""
         self._found(record)
@@ -245,6 +267,8 @@ class Register:
             self._remove(before)
         record.until = until
         self._absent[record.key] = record
+        if record.resumable:
+            record.absentee = self.backlog.join(record.topics)
         if _THREAD in record.identity:
             self._processes[record.user, _process_of(record.identity)] = record
 
@@ -254,6 +278,7 @@ class Register:
             self._remove(next(iter(self._absent.values())))
 
     def _found(self, record: Record) -> None:
+        self.drop_backlog(record)
         if self._absent.get(record.key) is record:
             del self._absent[record.key]
         process = (record.user, _process_of(record.identity))

@@ -124,6 +124,7 @@ class NodeShell:
             mailbox_at=options.network.mailbox_at if options.network else None,
             source_of=self._source_of,
             connects_to_us=lambda key: b"\x01" + key in self._router.peers,
+            has_unread=self._has_unread,
             reach=self._reach,
             is_connected=self._dealers.is_connected,
             public_key=security.public_key,
@@ -504,6 +505,10 @@ class NodeShell:
     def _source_of(self, key: bytes) -> str:
         peer = self._router.peers.get(b"\x01" + key)
         return peer.address if peer is not None else ""
+
+    def _has_unread(self, key: bytes) -> bool:
+        """Return whether messages of a peer wait in our mailbox, or can wait because the node reads nothing now."""
+        return self.events.held_back or any(peer.identity[1:] == key for peer in self._router.inbox.peers)
 
     def _key_of(self, key: bytes) -> bytes:
         """Return the public key that a peer has proved to our mailbox; empty if it is not connected."""
