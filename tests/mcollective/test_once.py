@@ -1,4 +1,4 @@
-"""Kept topics and broken connections: a message is in the stream at most once, and a follower gets each message once."""
+"""Kept topics and broken connections: a message is in the stream at most once, and a follower gets each one once."""
 
 from __future__ import annotations
 
