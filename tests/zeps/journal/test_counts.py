@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
 
@@ -27,6 +28,7 @@ from zambezi.zeps.journal.counts import (
     unpack,
 )
 from zambezi.zeps.journal.identity import MARK
+from zambezi.zeps.journal.restore import restore
 from zambezi.zeps.journal.verify import Checked, Damage, Unfinished, verify
 
 ANN, BEN = b"ann-------------", b"ben-------------"
@@ -312,3 +314,73 @@ def test_counts_survive_a_failure_while_they_are_replaced(tmp_path: Path, monkey
     kill(store)
     with Store(tmp_path, policy=POLICY) as store:
         assert store.open("a").counts.get(ANN) == Count(ANN, 21, 0)
+
+
+def filled(path: Path) -> Path:
+    """Return the file of counts of a stream with 30 messages that the disk has."""
+    with Store(path, policy=Policy(sync="always")) as store:
+        journal = store.open("a")
+        for _ in range(10):
+            append(journal, ANN, BEN, ANN)
+            journal.sync()
+    return Path(path) / "a" / f"{1:020d}{COUNTS}"
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def halve(file: Path) -> None:
+    octets = file.read_bytes()
+    file.write_bytes(octets[: len(octets) // RECORD // 2 * RECORD])
+
+
+def flip_head(file: Path) -> None:
+    file.write_bytes(b"\xff" + file.read_bytes()[1:])
+
+
+def flip_last(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1] + b"\xff")
+
+
+DAMAGES = [remove, empty, halve, flip_head, flip_last]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_damaged_file_costs_no_message_and_is_told_once(
+    damage: Callable[[Path], None], crash: bool, tmp_path: Path
+) -> None:
+    damage(filled(tmp_path))
+    if crash:
+        (tmp_path / "a" / MARK).write_text("another-boot 30\n")
+    with Store(tmp_path) as store:
+        journal = store.open("a")
+        assert journal.last == 30
+        assert any("was missing or damaged" in problem for problem in journal.problems)
+        assert all(isinstance(one, Checked) for one in verify(journal))
+        append(journal, ANN)
+    (tmp_path / "a" / MARK).write_text("another-boot 31\n")
+    with Store(tmp_path) as store:
+        journal = store.open("a")
+        assert (journal.last, journal.problems) == (31, [])
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_the_counts_of_a_closed_segment_are_repaired(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    with Store(tmp_path, policy=POLICY) as store:
+        journal = store.open("a")
+        while len(journal.segments) < 3:
+            append(journal, ANN, BEN, ANN)
+        before = list(journal.counts.states())
+    damage(tmp_path / "a" / f"{1:020d}{COUNTS}")
+    with Store(tmp_path, policy=POLICY) as store:
+        journal = store.open("a")
+        assert len([one for one in verify(journal) if isinstance(one, Damage)]) <= 3
+        assert any("created again" in told for told in restore(journal, None))
+        assert all(isinstance(one, Checked) for one in verify(journal))
+        assert list(journal.counts.states()) == before

@@ -138,7 +138,7 @@ class Counts:
         self.forgotten += len(publishers)
 
     def snapshot(self, first: int) -> bytes:
-        """Return the beginning of the file of a segment: the head, and a record of each publisher."""
+        """Return the head, and a record of each publisher, for a file whose further records begin at a sequence."""
         head = pack(Count(NO_PUBLISHER, 0, len(self._records)), first, first - 1, 0)
         return b"".join([head, *self._records.values()])
 
@@ -202,6 +202,8 @@ class Recount:
         self.counts = counts
         self.snapshot = 0  # bytes of the head and the snapshot in the last file
         self.size = 0  # bytes of the last file that count
+        self.block = (0, 0)  # the first and last sequence of the last batch with records
+        self.publishers = 0  # how many records it has
         self.damaged = 0  # records that do not have their CRC
         self.torn: int | None = None  # the first sequence of a batch with records that is not whole
 
@@ -218,7 +220,15 @@ class Recount:
                 self.snapshot = (1 + record.count) * RECORD
             else:
                 self.counts.note([octets])
+                self._note_batch(record)
             self.size = offset + RECORD
+
+    def _note_batch(self, record: Record) -> None:
+        batch = (record.first, record.last)
+        if batch == self.block:
+            self.publishers += 1
+        elif record.first <= record.last:
+            self.block, self.publishers = batch, 1
 
 
 def has_snapshot(path: str) -> bool:

@@ -266,7 +266,7 @@ class Journal(JournalReading):
                 if self._wants_counts and not self._is_counted:
                     self._file_cache.with_descriptors(partial(identities.write_counted, self.directory))
                     self._is_counted = True
-                self._file_cache.with_descriptors(partial(identities.write_mark, self.directory))
+                self._file_cache.with_descriptors(partial(identities.write_mark, self.directory, self.synced))
                 self._file_cache.files(self._active, os.O_RDWR)  # here, so that the append need not wait for the disk
             except OSError as error:
                 raise self._write_error(error) from error

@@ -12,6 +12,7 @@ import errno
 import os
 import struct
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -31,6 +32,7 @@ _FIRST: Final = 0  # the offset of the first sequence in an entry
 _TIME: Final = 16  # and that of the time
 _TAIL: Final = 64  # entries that are read at once, from the end
 _TAILS: Final = 64  # how many times
+_CHUNK: Final = 4096  # entries that are read at once, of all
 _opening: Final = threading.Lock()  # so that two threads do not open the same file of counts
 
 
@@ -312,19 +314,31 @@ class Segment:
         found = Recount(Counts(counts.limit))
         found.read(self.path, self.last)
         if found.torn is not None:
-            self._uncount(files, found.torn)
+            self.uncount(files, found.torn)
         moved = counts.move_to(self.last)
         os.ftruncate(files.counts, found.size)
         write_all(files.counts, moved, found.size)
         self.count_bytes, self.snapshot_bytes = found.size + len(moved), found.snapshot
 
-    def _uncount(self, files: Files, first: int) -> None:
-        """Let the entries from a sequence on say that they have no counts: their block is not whole any more."""
-        for number in range(max(0, self.locate(files, first)), self.entries):
-            entry = unpack(files.read_entries(number, 1))
-            if entry is None:
+    def uncount(self, files: Files, first: int) -> None:
+        """Let the entries from a sequence on say that they have no counts."""
+        number = max(0, self.locate(files, first)) if self.entries else 0
+        while number < self.entries:
+            octets = files.read_entries(number, min(_CHUNK, self.entries - number))
+            entries = [unpack(octets, position) for position in range(0, len(octets), SIZE)]
+            changed = [entry._replace(publishers=0).pack() for entry in entries if entry is not None]
+            if len(changed) < len(entries) or not entries:
                 raise self.damage_error(number)
-            os.pwrite(files.index, entry._replace(publishers=0).pack(), number * SIZE)
+            write_all(files.index, b"".join(changed), number * SIZE)
+            number += len(entries)
+
+    def read_all_entries(self, files: Files) -> Iterator[IndexEntry]:
+        """Yield all entries that are valid."""
+        for number in range(0, self.entries, _CHUNK):
+            octets = files.read_entries(number, min(_CHUNK, self.entries - number))
+            for position in range(0, len(octets), SIZE):
+                if (entry := unpack(octets, position)) is not None:
+                    yield entry
 
     def read_cuts(self, files: Files, entry: IndexEntry) -> Cuts:
         """Return the places where the batch of an entry can be cut; raise `JournalError` if the batch is damaged."""
