@@ -24,12 +24,11 @@ from typing import Final, Protocol
 
 from zambezi.mcollective.backlog import Absentee, Backlog
 from zambezi.mcollective.bounds import Bounds
-from zambezi.mcollective.session import Session
+from zambezi.mcollective.session import THREAD, Session
 from zambezi.mcollective.vigil import EXPIRY
 
 SLOTS: Final = 65_536  # the greatest number of records
 HEIR_TIME: Final = 10.0  # seconds after DISCONNECT in which the Ruby connector comes back under another identity
-_THREAD: Final = b" #<Thread:"  # in the identities of the Ruby connector: name, process, thread
 _OVERHEAD: Final = 100  # bytes of a record, and of each of its topics, beside their names
 
 
@@ -192,7 +191,7 @@ class Register:
     def leave_to_heir(self, session: Session, now: float) -> None:
         """End a session by DISCONNECT. The Ruby connector says it too before it comes back under another identity."""
         record = session.record
-        if record is not None and record.topics and _THREAD in record.identity:
+        if record is not None and record.topics and THREAD in record.identity:
             session.record = None
             record.resumable = False
             self._miss(record, now + HEIR_TIME)
@@ -231,7 +230,7 @@ class Register:
     def find_heritage(self, session: Session, now: float) -> Record | None:
         """Return the record of an absent client that has come back, and said CONNECT."""
         record = self._absent.get((session.user, session.identity))
-        if record is None and _THREAD in session.identity:
+        if record is None and THREAD in session.identity:
             record = self._processes.get((session.user, _process_of(session.identity)))
         if record is not None and now >= record.until:
             self._remove(record)
@@ -269,7 +268,7 @@ class Register:
         self._absent[record.key] = record
         if record.resumable:
             record.absentee = self.backlog.join(record.topics)
-        if _THREAD in record.identity:
+        if THREAD in record.identity:
             self._processes[record.user, _process_of(record.identity)] = record
 
     def _make_room(self) -> None:
@@ -308,4 +307,4 @@ class Register:
 
 def _process_of(identity: bytes) -> bytes:
     """Return the name and the process in an identity of the Ruby connector."""
-    return identity.partition(_THREAD)[0]
+    return identity.partition(THREAD)[0]

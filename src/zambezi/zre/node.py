@@ -214,6 +214,11 @@ class NodeShell:
         """The endpoint at which this node is a hub of zgossip; empty if it is none."""
         return self._hub.endpoint if self._hub is not None else ""
 
+    @property
+    def missing_hubs(self) -> list[str]:
+        """The endpoints of the hubs of zgossip to which there is no connection now."""
+        return self._hub.missing if self._hub is not None else []
+
     def stop(self, linger: float | None = None) -> None:
         """Let peers read the last messages, say goodbye and close, within `linger` seconds.
 
