@@ -89,6 +89,7 @@ def test_a_daemon_does_not_notice_a_restart_and_misses_no_kept_message(
         daemon.subscribe(DIRECT.encode(), BROADCAST.encode())
         put(service, DIRECT, b"before")
         assert daemon.receive()[1] == [b"before"]
+        put(service, "other", b"x")  # the answer to it tells that the server has noted what the daemon got
         service.end(number)
         service.start()
         put(service, DIRECT, b"between")  # as a rule before the daemon is back
@@ -120,6 +121,7 @@ def test_a_connector_that_gave_up_comes_back_with_another_identity_and_misses_no
         daemon.subscribe(DIRECT.encode())
         put(service, DIRECT, b"before")
         assert daemon.receive()[1] == [b"before"]
+        put(service, "other", b"x")  # the answer to it tells that the server has noted what the daemon got
         service.end(number)
         daemon.sock.close()  # it was silent for longer than the connector waits: the connector makes another socket
         service.start()

@@ -87,20 +87,20 @@ class Comeback:
             self._outbox.answer(session, messages.error(text, None, session.delimited), None)
 
     def connected(self, session: Session, now: float) -> None:
-        """Note that a client said CONNECT: it subscribes itself, and inherits what it missed before."""
-        session.heritage = self.register.find_heritage(session, now)
+        """Note that a client said CONNECT: it subscribes itself, and gets the kept messages that it missed."""
+        session.predecessor = self.register.find_predecessor(session, now)
         session.returning = None
-        if session.heritage is not None:
-            self.register.drop_backlog(session.heritage)
+        if session.predecessor is not None:
+            self.register.drop_backlog(session.predecessor)
 
-    def missed(self, session: Session, names: tuple[bytes, ...]) -> dict[bytes, int]:
-        """Return the kept topics among those of a SUB that the client had before, and the sequence that it has."""
-        record = session.heritage
+    def take_over(self, session: Session, names: tuple[bytes, ...]) -> dict[bytes, int]:
+        """Return the kept topics of a SUB that the client had before, each with the last sequence that it got."""
+        record = session.predecessor
         if record is None:
             return {}
-        found = self.register.inherit(record, names)
+        found = self.register.take_over(record, names)
         if not record.topics:
-            session.heritage = None
+            session.predecessor = None
         return {name: since for name, since in found.items() if self._keeper.keeps(name)}
 
     def catch_up(self, session: Session, missed: Mapping[bytes, int]) -> None:
@@ -110,7 +110,7 @@ class Comeback:
             try:
                 replay = self._keeper.replay(names, b"%d" % self._keeper.nearest(since))
             except (Malformed, ArchiveError):
-                for name in names:  # the archive is not the one that it was
+                for name in names:  # another archive than before
                     self._topics.join(session, name)
                 continue
             for name in names:

@@ -184,7 +184,7 @@ class MiddlewareShell:
                 peer.resume()
         if self._pressure:
             self._free(self._pressure.drained(session, peer.queued, self._reactor.time()))
-        if session.missed and peer.queued <= bound // 2 and not session.pending:
+        if session.missed and peer.queued <= bound // 2 and not session.is_held:
             peer.send(self.engine.caught_up(session))
             self._reactor.call_soon(self._pump)
         if session.replays:
@@ -194,7 +194,7 @@ class MiddlewareShell:
 
     def _advance(self, peer: Peer, session: Session) -> None:
         """Note the position of a client in the kept topics, if all its messages have left this process."""
-        if peer.drained and not session.pending:
+        if peer.drained and not session.is_held:
             self.engine.register.advance(session)
 
     def lost(self, peer: Peer, reason: str) -> None:
@@ -215,7 +215,7 @@ class MiddlewareShell:
     def _replay(self, peer: Peer) -> None:
         """Play the archive to a client, a step at a time: the next one comes when this one has gone out."""
         session = self._sessions.get(peer)
-        if session is None or not session.replays or session.pending or peer.queued:
+        if session is None or not session.replays or session.is_held or peer.queued:
             return  # answers and queued messages go out first, then `writable` is called again
         self.engine.feed(session, min(_REPLAY, self.transport.send_bytes))
         self._pump()
@@ -372,7 +372,7 @@ class MiddlewareShell:
         if self.transport.closing:
             return
         for peer, session in self._sessions.items():
-            if session.ttl is not None and not session.pending and peer.queued < self.transport.send_bytes:
+            if session.ttl is not None and not session.is_held and peer.queued < self.transport.send_bytes:
                 peer.send(messages.noop(session.delimited))
         self._alarm.end()
         self._relief.end()

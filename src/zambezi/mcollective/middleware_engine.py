@@ -56,6 +56,7 @@ from zambezi.mcollective.report import Reporter, TopicReport, report
 from zambezi.mcollective.rules import Deed, Rules
 from zambezi.mcollective.run import Run
 from zambezi.mcollective.session import PendingAnswer, Session, State
+from zambezi.mcollective.settling import Settling
 from zambezi.mcollective.topics import Topics
 from zambezi.mcollective.vigil import BEAT, EXPIRY, GRACE, Vigil
 from zambezi.wire.text import quoted
@@ -96,6 +97,7 @@ class Engine:
         self.on_answer: Callable[[], object] = lambda: None  # a pending answer is known: call `take`
         self.outbox = Outbox(self.counters, self.bounds.held_bytes)
         self.vigil = Vigil()
+        self._settling = Settling(self.outbox)
         self._receiving = False
         self._bare: set[Session] = set()  # clients that send no empty frame first, and get none
         self._keeper = Keeper(archive, self.counters)
@@ -136,9 +138,10 @@ class Engine:
             del self.sessions[session]
             if session.present and (session.state is State.CONNECTED or session.topics or session.replays):
                 self._tell(session, ClientGone("", session.identity, session.user, reason))
-            self.register.lose(session)
+            self.register.connection_lost(session)
             self._clear(session)
             session.present = False
+            self._settling.remove(session)
             self.outbox.forget(session)
             self._bare.discard(session)
 
@@ -194,6 +197,8 @@ class Engine:
                 self._resume(session, now)
             if not session.present and command.verb not in (CONNECT, DISCONNECT):
                 raise _Absent(_why_absent(session), command.id)
+            if session.settling and command.verb in (PUT, DISCONNECT):
+                self._settling.end(session)
             self._handlers[command.verb](session, command, now)
         except _Absent as error:
             self.counters.absent += 1
@@ -249,8 +254,8 @@ class Engine:
         if session.state is not State.NEW:
             session.state = State.ENDED
             session.present = False
-        session.returning = session.heritage = None
-        self.register.leave_to_heir(session, now)
+        session.returning = session.predecessor = None
+        self.register.disconnected(session, now)
         self._clear(session)
         self._confirm(session, command)
 
@@ -274,7 +279,7 @@ class Engine:
             except (Malformed, ArchiveError) as error:
                 raise Malformed(str(error), command.id) from error
         self._end_run()
-        missed = self._comeback.missed(session, names) if replay is None and session.heritage is not None else {}
+        missed = self._comeback.take_over(session, names) if replay is None and session.predecessor is not None else {}
         for name in names:
             if replay is not None:
                 self._topics.leave(session, name)
@@ -287,6 +292,8 @@ class Engine:
             last = self._keeper.last
             self.register.subscribed(session, {name: missed.get(name, last) for name in names})
         self._confirm(session, command)
+        if command.id is not None and session.is_ruby:
+            self._settling.subscribed(session, now)
 
     def _unsub(self, session: Session, command: Command, now: float) -> None:
         """Unsubscribe a client from topics; it is no mistake if it is not subscribed. (MCO-10)"""
@@ -429,12 +436,13 @@ class Engine:
     @property
     def deadline(self) -> float:
         """The time at which `tick` must be called; infinity if never."""
-        return self.vigil.deadline
+        return min(self.vigil.deadline, self._settling.deadline)
 
     def tick(self, now: float) -> None:
         """Send the NOOPs that are due, and forget silent clients. (MCO-08)"""
         for session, late in self.vigil.due(now):
             self._check_silence(session, now, late)
+        self._settling.tick(now)
 
     def _check_silence(self, session: Session, now: float, late: float) -> None:
         """Forget a client that is silent for too long, or end our own silence. We check `late` seconds too late."""
@@ -461,7 +469,7 @@ class Engine:
                 self._forget(session, ttl, now)
             return
         if now >= session.said + BEAT * ttl:
-            if session.pending:
+            if session.is_held:
                 # Nothing can go out before the answer, not even a NOOP; and the answer is a sign of life itself.
                 self._schedule(session, now + (1 - BEAT) / 3 * ttl)
                 return
@@ -500,7 +508,7 @@ class Engine:
 
     def feed(self, session: Session, room: int) -> None:
         """Send a client about `room` bytes of its replays. At the end of a replay its topics are live."""
-        if session.pending:
+        if session.is_held:
             return
         found, ended = self._keeper.read(session, room)
         for replay, problem in ended:

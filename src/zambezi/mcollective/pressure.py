@@ -83,9 +83,8 @@ class Pressure:
         self._waits: dict[Session, Wait] = {}
         self._readers: dict[Session, Allowance] = {}  # of clients that were in a jam
         self._senders: dict[Session, Allowance] = {}  # of clients that had to wait
-        self._times: list[
-            tuple[float, int, Jam]
-        ] = []  # a heap of the times in `Jam.until`, with some that have changed
+        # A heap of the times in `Jam.until`; entries of times that have changed are skipped.
+        self._times: list[tuple[float, int, Jam]] = []
         self._order = count()
 
     def __len__(self) -> int:
@@ -94,14 +93,16 @@ class Pressure:
     def accept(self, session: Session, queued: int, sender: Session | None, now: float) -> bool:
         """Return whether a message can go into a full queue of `queued` bytes; then its sender must wait.
 
-        A message without a sender (of a replay), above the reserve, or above an allowance cannot: the client misses it.
-        Then call `give_up`.
+        A message without a connected sender (such as that of a replay), above the reserve, or above an allowance
+        cannot: the client misses it. Then call `give_up`.
         """
         jam = self._jams.get(session)
         if jam is None:
             jam = self._jams[session] = Jam(session, now, now + self._left(session, now))
             self._watch(jam)
-        if jam.until is None or jam.until <= now or sender is None or self.reserved >= self._bounds.reserve_bytes:
+        if jam.until is None or jam.until <= now or self.reserved >= self._bounds.reserve_bytes:
+            return False
+        if sender is None or not sender.open:
             return False
         if sender not in jam.senders:
             left = self._left_to_sender(sender, now)

@@ -6,14 +6,18 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from zambezi.mcollective.archive import Kept
 from zambezi.mcollective.messages import Frames
 from zambezi.wire.text import as_bytes
 
 if TYPE_CHECKING:
+    from zambezi.mcollective.outputs import Deliver, Send
     from zambezi.mcollective.register import Record
+
+
+THREAD: Final = b" #<Thread:"  # in the identities of the Ruby connector: name, process, thread
 
 
 class State(Enum):
@@ -60,13 +64,13 @@ class Session:
         "heard",
         "held",
         "held_bytes",
-        "heritage",
         "identity",
         "missed",
         "open",
         "patience",
         "paused",
         "pending",
+        "predecessor",
         "present",
         "record",
         "replaying",
@@ -75,6 +79,7 @@ class Session:
         "said",
         "scheduled",
         "sequence",
+        "settling",
         "state",
         "topics",
         "ttl",
@@ -102,17 +107,30 @@ class Session:
         self.paused = False  # whether we do not read from it, because another client must read first
         self.patience = 0.0  # seconds that its connection stays open after it was forgotten
         self.record: Record | None = None  # in the register
-        self.returning: Record | None = None  # of the session that goes on unless the client says CONNECT
-        self.heritage: Record | None = None  # of its session before, after CONNECT
+        self.returning: Record | None = (
+            None  # after a new connection: of the session that goes on, unless the client says CONNECT
+        )
+        self.predecessor: Record | None = None  # after CONNECT: of the session that the client had before
         self.sequence = 0  # the last message of a kept topic that was queued for it
         self.pending: deque[PendingAnswer] = deque()
-        self.held: list[Frames] = []  # messages that wait for the pending answers
+        self.settling = False  # whether it may subscribe to more topics at once, see `settling`
+        self.held: list[Deliver | Send] = []  # messages that wait until `is_held` is False
         self.held_bytes = 0
         self.missed = 0  # messages, since it became slow
         self.denied = 0  # commands, by the rules
 
+    @property
+    def is_held(self) -> bool:
+        """Whether messages to this client must wait: for pending answers, or until it has settled."""
+        return bool(self.pending) or self.settling
+
+    @property
+    def is_ruby(self) -> bool:
+        """Whether this is a client of the Ruby connector, by its identity and its form."""
+        return self.delimited and THREAD in self.identity
+
     def drop_held(self) -> None:
-        """Forget the messages that wait for pending answers."""
+        """Forget the messages that wait."""
         self.held = []
         self.held_bytes = 0
 
