@@ -14,7 +14,6 @@ from zambezi.mcollective.bounds import Counters
 from zambezi.mcollective.errors import ArchiveError, Malformed
 from zambezi.mcollective.events import ClientReturned
 from zambezi.mcollective.keeper import Keeper
-from zambezi.mcollective.messages import Frames
 from zambezi.mcollective.outbox import Outbox
 from zambezi.mcollective.outputs import Happened, Play, Send
 from zambezi.mcollective.register import Record, Register
@@ -22,6 +21,7 @@ from zambezi.mcollective.rules import Rules
 from zambezi.mcollective.session import Session, State
 from zambezi.mcollective.topics import Topics
 from zambezi.wire.text import quoted
+from zambezi.zmtp.frames import Shared
 
 # Of a TTL: a client that comes back has so much time to say CONNECT, before its session goes on without.
 PAUSE: Final = 0.02
@@ -63,8 +63,8 @@ class Comeback:
         self._unsubscribe_others(session, record, set(names))
         self._counters.missed += missed
         session.missed += missed
-        if held:
-            self._outbox.deliver([session], held if session.delimited else [frames[1:] for frames in held])
+        for message in held:
+            self._outbox.redeliver(session, message)
         kept = {name: max(record.position, record.topics[name]) for name in names if self._keeper.keeps(name)}
         for name in names:
             if name not in kept:
@@ -72,7 +72,7 @@ class Comeback:
         self.catch_up(session, kept)
         self._outbox.add(Happened(session, ClientReturned("", session.identity, session.user, record.ttl, len(names))))
 
-    def _read_backlog(self, record: Record, names: list[bytes]) -> tuple[list[Frames], int]:
+    def _read_backlog(self, record: Record, names: list[bytes]) -> tuple[list[Shared], int]:
         """Return the messages that came while a client was absent, and the number of those that had to go."""
         return self.register.backlog.read(record.absentee, names) if record.absentee is not None else ([], 0)
 

@@ -300,3 +300,15 @@ def test_connected_publishers_are_not_forgotten_for_silent_ones(tmp_path: Path) 
         counts = stage.stream("s").journal.counts
         assert counts.get(ANN) == Count(ANN, FIRST, 1)
         assert len(counts) == 5
+
+
+def test_the_publishers_of_all_streams_together_are_bounded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zambezi.zeps.broker.engine.PUBLISHERS", 10)
+    for name, count in (("s", 3), ("t", 12)):
+        for number in range(1, count + 1):
+            client = stage.client(name)
+            client.send(Resume(bytes([number] * 16), 0, 0), MESSAGE)
+            client.close()
+    stage.tick()
+    assert (len(stage.stream("s").journal.counts), len(stage.stream("t").journal.counts)) == (3, 7)
+    assert stage.stream("t").journal.counts.forgotten == 5

@@ -122,8 +122,13 @@ class Counts:
             known[publisher] = record
         over = len(known) - self.limit
         if over > 0:
-            silent = [publisher for publisher in islice(known, over + _PROTECTED) if publisher not in self.protected]
-            self._forget(silent[:over] or list(islice(known, over)))
+            self.forget(over)
+
+    def forget(self, count: int) -> None:
+        """Forget the publishers that were silent for longest, connected ones last."""
+        known = self._records
+        silent = [publisher for publisher in islice(known, count + _PROTECTED) if publisher not in self.protected]
+        self._forget(silent[:count] or list(islice(known, count)))
 
     def forget_before(self, seconds: float) -> None:
         """Forget the publishers that have been silent since a time."""
