@@ -320,14 +320,14 @@ class NodeShell:
         self.change(self.engine.add_seed, contact)
 
     def require_peer(self, uuid: UUID, contact: str) -> None:
-        """Meet a node that the program knows by other means."""
+        """Meet a node that the program knows by other means, again and again if it is lost."""
         self.security.client(contact)
         endpoints.parse(endpoint_of(contact))
-        self.change(self.engine.discover, uuid, contact)
+        self.change(self.engine.rendezvous.require, uuid, contact)
 
     def forget(self, uuid: UUID) -> None:
         """Forget the contact of a node that is gone."""
-        self.engine.rendezvous.gossip.lost.forget(uuid.bytes)
+        self.engine.rendezvous.forget(uuid)
         if self._hub is not None:
             self._hub.tuples.forget(uuid)
 
