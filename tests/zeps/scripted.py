@@ -12,7 +12,19 @@ from typing import Self, TypeVar
 from tests.zmtp.waiting import PATIENCE
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.session import Session
-from zambezi.zeps.messages import Attach, AttachOk, Credit, Deliver, Invalid, Ping, PingOk, Subscribe, SubscribeOk, Zeps
+from zambezi.zeps.messages import (
+    EXTENSIONS,
+    Attach,
+    AttachOk,
+    Credit,
+    Deliver,
+    Invalid,
+    Ping,
+    PingOk,
+    Subscribe,
+    SubscribeOk,
+    Zeps,
+)
 from zambezi.zmtp.asyncio import Router
 
 T = TypeVar("T", bound=Zeps)
@@ -21,8 +33,10 @@ T = TypeVar("T", bound=Zeps)
 class Scripted:
     """A ROUTER. By itself it only describes the stream `s` to clients that ask `$streams`, if it `describes` at all."""
 
-    def __init__(self, *, last: int = 0, incarnation: str = "one", describes: bool = True) -> None:
-        self._router = Router(on_full="block")
+    def __init__(
+        self, *, last: int = 0, incarnation: str = "one", describes: bool = True, extensions: str = ""
+    ) -> None:
+        self._router = Router(on_full="block", properties={EXTENSIONS: extensions.encode()} if extensions else {})
         self.endpoint = self._router.bind("tcp://127.0.0.1:*")
         self.last = last
         self.incarnation = incarnation

@@ -165,7 +165,7 @@ class SubscriberConnection(BrokerConnection):
         self._subscribe()
 
     def _subscribe(self) -> None:
-        if self.engine.wants_times and not self.extends(TIMES):
+        if self.engine.wants_times and self._peer is not None and not self.extends(TIMES):
             problem = f"the broker at {self._endpoint} does not tell the times of messages: subscribe without times"
             self.engine.fail(BrokerError(problem))
             self._close_if_over()
