@@ -19,6 +19,7 @@ from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.journal.segment import Files
 from zambezi.zeps.matchers import KeyTest
 from zambezi.zeps.messages import LATEST, TIME, Detach, DetachOk, Ping, Publish, Subscribe
+from zambezi.zmtp.source import Framed
 
 
 @pytest.fixture
@@ -425,13 +426,13 @@ def test_where_subscriptions_start(stage: Stage) -> None:
 
 def test_subscribers_with_the_same_patterns_share_the_selected_messages(stage: Stage) -> None:
     clients = [stage.client("prices", credit=PLENTY) for _ in range(4)]
-    taken: list[Block] = []
+    taken: list[Framed] = []
 
     def spy(client: Client) -> None:
         connection = client.connection
         offer = connection.offer
 
-        def noted(messages: Block) -> bool:
+        def noted(messages: Framed) -> bool:
             taken.append(messages)
             return offer(messages)
 
@@ -446,6 +447,7 @@ def test_subscribers_with_the_same_patterns_share_the_selected_messages(stage: S
     stage.client("prices").publish_many(["a", "b", "c"])
     assert len(taken) == 4
     assert len({id(block) for block in taken}) == 1
+    assert isinstance(taken[0], Block)
     assert taken[0].keys == [b"a", b"b"]
 
 

@@ -45,6 +45,11 @@ def told(client: Client) -> list[int | list[Pair]]:
     return found
 
 
+def gear_of(client: Client) -> str:
+    assert isinstance(client.session.cursor, TimedCursor)
+    return client.session.cursor.gear
+
+
 def publish_each_second(stage: Stage, *batches: list[str]) -> Client:
     publisher = stage.client("prices")
     for keys in batches:
@@ -71,8 +76,7 @@ def test_a_live_block_comes_after_its_time(stage: Stage) -> None:
     publish_each_second(stage, ["a", "b"], ["c"])
     client.read()
     assert told(client) == [[(1, NOW)], 1, 2, [(3, NOW + SECOND)], 3]
-    assert isinstance(client.session.cursor, TimedCursor)
-    assert client.session.cursor.gear == "live"
+    assert gear_of(client) == "live"
 
 
 def test_with_a_pattern_only_the_times_of_its_messages_are_told(stage: Stage) -> None:
@@ -108,15 +112,14 @@ def test_a_slow_client_goes_on_from_the_journal(stage: Stage) -> None:
     client = timed(stage)
     client.room = 0
     publish_each_second(stage, ["a"], ["a"])
-    assert client.session.cursor is not None
-    assert client.session.cursor.gear == "history"
+    assert gear_of(client) == "history"
     client.room = PLENTY
     client._blocked = False
     client.wake()
     stage.run()
     client.read()
     assert told(client) == [[(1, NOW), (2, NOW + SECOND)], 1, 2]
-    assert client.session.cursor.gear == "live"
+    assert gear_of(client) == "live"
 
 
 def test_messages_whose_times_were_told_do_not_come_after_the_end_of_the_subscription(stage: Stage) -> None:
