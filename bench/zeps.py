@@ -1,6 +1,6 @@
 """Streams compared with NATS JetStream and Redis Streams, in one run: 1 publisher, 1 to 200 subscribers, on loopback.
 
-    python -m bench.zeps [--rounds 3] [--quick] [--only cost clients replay latency prefixes]
+    python -m bench.zeps [--rounds 3] [--quick] [--only cost once clients replay latency prefixes]
 
 Each measurement starts a new broker with an empty directory, a process that publishes and one that subscribes. A broker
 that is not installed is left out, and the output says why. All brokers keep messages in files, and none waits for an
@@ -11,6 +11,9 @@ confirms the last message; `python -m bench.durability` measures publishers that
 and journalling. Publishers and subscribers are raw sockets that look only for the last message, so the result does not
 depend on a client library. `clients` is the time from the first publish to the last delivery with Python clients; all
 subscribers are in one process. The same bytes sent by bare `send` and `sendfile` are the limit.
+
+`once` is the `cost` of 1 publisher and 1 subscriber, for a publisher that counts its messages (RESUME), as our clients
+do, beside one that does not. It has three times as many rounds, because the difference is small.
 
 `prefixes` uses a thousand different keys. The same messages go to one connection: first with one pattern that matches
 all keys, then with one pattern for each key. The difference is the cost of matching. Then they go to a thousand
@@ -39,10 +42,11 @@ from bench.brokers.loopback import BareSend, BareSendfile
 from bench.brokers.run import Failed, Figures, measure, measure_replay, median
 from bench.brokers.streams import RedisStreams
 from bench.brokers.system import NotStarted, System
-from bench.brokers.zambezi import Zambezi, ZambeziBlocking, ZambeziMessages
+from bench.brokers.zambezi import Zambezi, ZambeziBlocking, ZambeziMessages, ZambeziOnce
 from bench.report import environment, table
 
 OURS: Final = Zambezi()
+ONCE: Final = ZambeziOnce()
 NATS: Final = JetStream()
 REDIS: Final = RedisStreams()
 SEND: Final = BareSend()
@@ -174,6 +178,22 @@ def _cost_bars(run: Run, every: dict[int, Found]) -> None:
         run.above(f"1 to 50, 100 B: {rival.name} costs {share} times as much", theirs / ours, share)
 
 
+def once(run: Run) -> None:
+    found: Found = {OURS: [], ONCE: []}
+    case = Case(run.count(RAW[1] * OURS.raw_weight))
+    for _ in range(3):
+        for system, figures in run.rounds_of([OURS, ONCE], partial(measure, case=case)).items():
+            found[system] += figures
+    plain = _cost(found[OURS])
+    rows = [
+        [system.name, f"{_rate(figures):,.0f}", f"{_cost(figures):.3f}", f"{_cost(figures) / plain:.3f}x"]
+        for system, figures in found.items()
+    ]
+    heads = ["publisher", "messages/s", "us of processor per message", "to plain"]
+    _show("A publisher that counts, 1 to 1, 100 B, raw sockets", heads, rows)
+    run.below("once costs at most 5 % of the broker's processor", _cost(found[ONCE]) / plain, 1.05)
+
+
 def clients(run: Run) -> None:
     for size in SIZES:
         every = fan_out(run, [*FACES, *run.rivals], size, False)
@@ -271,7 +291,7 @@ def prefixes(run: Run) -> None:
     run.below("1,000 prefixes cost at most twice one (same messages to the same connection)", many / one, 2)
 
 
-MEASUREMENTS: Final = ("cost", "clients", "replay", "latency", "prefixes")
+MEASUREMENTS: Final = ("cost", "once", "clients", "replay", "latency", "prefixes")
 
 
 def main() -> None:
@@ -302,6 +322,8 @@ def main() -> None:
         match name:
             case "cost":
                 cost(run)
+            case "once":
+                once(run)
             case "clients":
                 clients(run)
             case "replay":

@@ -53,6 +53,7 @@ ELSEWHERE = {
     "spark/sessions.py": "spark/test_queries.py",
     "spark/task_publisher.py": "spark/test_sink.py",
     "zeps/journal/copying.py": "zeps/broker/test_administration.py",
+    "zeps/journal/recounting.py": "zeps/journal/test_counts.py",
     "zeps/journal/reading.py": "zeps/journal/test_journal.py",
     "zeps/journal/stored_policy.py": "zeps/broker/test_administration.py",
     "zmtp/async_waiter.py": "zmtp/test_waiters.py",

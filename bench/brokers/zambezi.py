@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
 import threading
@@ -23,12 +24,16 @@ from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.layout import PUBLISH, frame_header
 from zambezi.zeps.messages import (
     EARLIEST,
+    MARK,
+    PUBLISHER,
     Attach,
     AttachOk,
     Credit,
     Deliver,
     Ping,
     PingOk,
+    Resume,
+    ResumeOk,
     Subscribe,
     SubscribeOk,
 )
@@ -63,6 +68,9 @@ class Zambezi(System):
         return int(file.read_text()) if file.exists() else None
 
     def publisher(self, port: int) -> socket.socket:
+        return self._attach(port)
+
+    def _attach(self, port: int) -> socket.socket:
         sock = connect(port)
         sock.sendall(GREETING)
         while len(sock.recv(64, socket.MSG_PEEK)) < 64:
@@ -86,7 +94,7 @@ class Zambezi(System):
         return [self._follow(port, case, patterns) for patterns in patterns_of(case)]
 
     def _follow(self, port: int, case: Case, patterns: Sequence[str]) -> Counted:
-        sock = self.publisher(port)
+        sock = self._attach(port)
         for pattern in patterns:
             sock.sendall(_framed(Subscribe(pattern, EARLIEST).encode()[0]))
             expect(sock, _framed(SubscribeOk().encode()[0]))
@@ -140,6 +148,18 @@ class Zambezi(System):
                     ages += delays(body)
             if bodies[-1].endswith(END):
                 return
+
+
+class ZambeziOnce(Zambezi):
+    """A publisher that counts its messages, as our clients do."""
+
+    name = "zambezi, once"
+
+    def publisher(self, port: int) -> socket.socket:
+        sock = self._attach(port)
+        sock.sendall(_framed(Resume(os.urandom(PUBLISHER), 0, 0).encode()[0]))
+        expect(sock, _framed(ResumeOk(1, 0, 0, bytes(MARK)).encode()[0]))
+        return sock
 
 
 class ZambeziMessages(Zambezi):

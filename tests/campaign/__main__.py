@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
 import time
@@ -116,6 +117,7 @@ def _progress(text: str) -> None:
 
 def main() -> int:
     arguments = parse()
+    logging.getLogger("zambezi").addHandler(logging.NullHandler())  # warnings about refused messages say nothing new
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the processes of a run end with it
     print(environment({}))
     print(f"seed {arguments.seed}")

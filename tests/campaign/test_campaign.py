@@ -11,14 +11,14 @@ import pytest
 
 from tests.campaign import attacks, connections, disks, kills
 from tests.campaign.inputs import Run, shares
-from tests.campaign.load import Reader, check_journal
+from tests.campaign.load import Published, Reader, check_journal
 from tests.campaign.mutations import LARGEST, Mutator
 from tests.campaign.raw import PING_OK, attach, connect, read_until
 from tests.campaign.server import Server
 from tests.campaign.target import ParserTarget
 from tests.campaign.targets import TARGETS
 from tests.zeps.journal.streams import append
-from tests.zeps.killed import Kill, Lost
+from tests.zeps.order import Lost
 from zambezi.zeps.journal import Store
 
 SEED = 1
@@ -129,9 +129,10 @@ def test_kills() -> None:
     assert "always" in kills.report([result])
 
 
-@pytest.mark.parametrize("fault", ["fills", "fails to sync"])
+@pytest.mark.parametrize("fault", ["fills", "fails to sync", "loses power"])
 def test_disks(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disks, "PROGRESS", 200)
+    monkeypatch.setattr(disks, "POWER_CUTS", 3)
     result = disks.run_fault(fault, "always", disks.Times(0.1, 0.1, 0.2))
     assert result.messages >= 400
     assert fault in disks.report([result])
@@ -140,34 +141,55 @@ def test_disks(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
 # The check of a journal
 
 
-def journal_of(path: Path, *numbers: int) -> Path:
+def journal_of(path: Path, *numbers: int, key: str = "p0") -> Path:
     with Store(path) as store:
         for number in numbers:
-            append(store.open("s"), b"%d" % number, key="p0")
+            append(store.open("s"), b"%d" % number, key=key)
     return path
 
 
 def test_a_whole_journal_passes(tmp_path: Path) -> None:
-    assert check_journal(journal_of(tmp_path, 0, 1, 2), [3], []) == (3, 0)
+    assert check_journal(journal_of(tmp_path, 0, 1, 2), [Published("p0", 3)]) == (3, 0)
 
 
 @pytest.mark.parametrize("numbers", [(0, 2), (1,), (0, 1)])
 def test_a_missing_message_is_noticed(tmp_path: Path, numbers: tuple[int, ...]) -> None:
     with pytest.raises(Lost):
-        check_journal(journal_of(tmp_path, *numbers), [3])
+        check_journal(journal_of(tmp_path, *numbers), [Published("p0", 3)])
 
 
-def test_only_messages_that_were_not_confirmed_can_come_twice(tmp_path: Path) -> None:
-    data = journal_of(tmp_path, 0, 1, 2, 1, 2)
-    assert check_journal(data, [3], [Kill(3, [1])]) == (5, 2)
-    for kills_done in ([], [Kill(3, [2])], [Kill(4, [1])]):
-        with pytest.raises(Lost, match="came again"):
-            check_journal(data, [3], kills_done)
+@pytest.mark.parametrize("numbers", [(0, 1, 1, 2), (0, 1, 2, 1, 2), (0, 1, 0, 2), (0, 1, 2, 0)])
+def test_a_message_that_came_twice_is_noticed(tmp_path: Path, numbers: tuple[int, ...]) -> None:
+    with pytest.raises(Lost, match="came again"):
+        check_journal(journal_of(tmp_path, *numbers), [Published("p0", 3)])
 
 
-def test_a_reader_notices_a_gap_and_a_repeated_sequence() -> None:
+@pytest.mark.parametrize("numbers", [(*range(31), 32, 33), tuple(range(34))])
+def test_only_the_messages_that_the_broker_must_refuse_are_missing(tmp_path: Path, numbers: tuple[int, ...]) -> None:
+    data = journal_of(tmp_path, *numbers)
+    if 31 in numbers:
+        with pytest.raises(Lost, match="had to refuse"):
+            check_journal(data, [Published("p0", 34)])
+    else:
+        assert check_journal(data, [Published("p0", 34)]) == (33, 0)
+
+
+def test_only_a_publisher_that_drops_messages_leaves_some_out(tmp_path: Path) -> None:
+    data = journal_of(tmp_path, 0, 3, 4, key="p2")
+    assert check_journal(data, [Published("p2", 5, dropped=2)]) == (3, 0)
+    with pytest.raises(Lost, match="1 were dropped"):
+        check_journal(data, [Published("p2", 5, dropped=1)])
+
+
+def test_what_a_power_cut_has_lost_is_counted_and_nothing_may_come_twice(tmp_path: Path) -> None:
+    assert check_journal(journal_of(tmp_path / "1", 0, 3, 4), [Published("p0", 7)], lossy=True) == (3, 4)
+    with pytest.raises(Lost, match="came again"):
+        check_journal(journal_of(tmp_path / "2", 0, 3, 1), [Published("p0", 7)], lossy=True)
+
+
+def test_a_reader_notices_gaps_and_repeats() -> None:
     reader = Reader()
     reader.take(1, "p0", 0)
-    for sequence, number in ((1, 1), (3, 1), (2, 2)):
+    for sequence, number in ((1, 1), (3, 1), (2, 2), (2, 0)):
         with pytest.raises(Lost):
             reader.take(sequence, "p0", number)

@@ -14,6 +14,7 @@ import pytest
 from tests.zeps.journal.streams import append, consistent, held
 from zambezi import cli
 from zambezi.zeps.journal import Policy, Store
+from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.journal.identity import STREAM
 
 START = 1_700_000_000  # 2023-11-14T22:13:20Z
@@ -70,6 +71,16 @@ def test_info_for_programs(data: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert told["prices"]["incarnation"] == str(journal.incarnation)
         assert told["prices"]["octets"] == journal.octets
         assert [one["first"] for one in told["prices"]["segments"]] == [one.first for one in journal.segments]
+
+
+def test_info_tells_how_many_publishers_are_counted(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store(data) as store:
+        counts = [Count(bytes([number]) * 16, 1, 5) for number in (1, 2)]
+        store.open("prices").append_counts(counts, START + 20)
+    assert run(data, "info", "prices", "--json") == 0
+    assert json.loads(lines(capsys)[0])["publishers"] == 2
+    assert run(data, "info", "prices") == 0
+    assert "2 publishers with counts" in " ".join(capsys.readouterr().out.split())
 
 
 def test_info_while_a_broker_runs(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.cli.mesh_processes import COMMAND, Running, free_port, run
 from tests.zmtp.waiting import PATIENCE
 from zambezi.zmtp.keys import KeyPair, write_pair
 from zambezi.zre.bounds import MESSAGE
-from zambezi.zre.events import Enter, Event, Shout, Whisper
+from zambezi.zre.events import Enter, Event, Exit, Shout, Whisper
 from zambezi.zre.sync import Node
 
 
@@ -157,3 +158,50 @@ def test_ctrl_c_while_modules_are_imported_leaves_no_traceback(monkeypatch: pyte
 
     monkeypatch.setitem(sys.modules, "zambezi.cli", Interrupted())
     assert entry.run() == 130
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        (["--node-key", "KEY"], "--node-key works only with --allowed: add --allowed DIRECTORY"),
+        (["--allowed", "any"], "--allowed works only with --node-key FILE"),
+        (["--node-key", "KEY", "--key", "KEY"], "give --key FILE (the key pair of the mesh) or --node-key FILE"),
+        (["--node-key", "KEY", "--allowed", "/no/dir"], "--allowed /no/dir: there is no such directory"),
+        (
+            ["--gossip-connect", "tcp://127.0.0.1:1|abc"],
+            "'tcp://127.0.0.1:1|abc' has the key of a node: add --node-key",
+        ),
+        (["--seed", f"tcp://127.0.0.1:1|{'0' * 40}"], f"'tcp://127.0.0.1:1|{'0' * 40}' has the key of a node"),
+        (
+            ["--node-key", "KEY", "--allowed", "any", "--gossip-connect", "tcp://127.0.0.1:1|abc"],
+            "--gossip-connect 'tcp://127.0.0.1:1|abc' has no public key, or a malformed one: with --node-key write",
+        ),
+    ],
+)
+def test_mistakes_with_keys_name_the_options(given: list[str], error: str, here: list[str], tmp_path: Path) -> None:
+    _, secret = write_pair(tmp_path, "ours", KeyPair.generate())
+    status, _, errors = run("mesh", "ping", *(str(secret) if text == "KEY" else text for text in given), *here)
+    assert status == 1
+    assert errors.startswith(f"zambezi: {error}")
+    assert "=" not in errors
+
+
+def test_a_hub_that_does_not_answer_is_named(here: list[str]) -> None:
+    status, _, errors = run("mesh", "ping", "--gossip-connect", "tcp://127.0.0.1:1", "--timeout", "0.5", *here)
+    assert status == 1
+    assert errors.endswith("the mesh has no other peers; tcp://127.0.0.1:1 did not answer as a hub of zgossip\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_command_with_a_goodbye(number: signal.Signals, here: list[str]) -> None:
+    with node(here, "bob", "CHAT") as bob:
+        for command, status in (("watch", 0), ("chat", 128 + number)):
+            with Running("mesh", command, "--name", command, *here) as running:
+                wait_for(bob, Enter)
+                running.see("bob")
+                running.process.send_signal(number)
+                assert running.end() == status
+                assert not running.errors
+            event = wait_for(bob, Exit)
+            assert isinstance(event, Exit)
+            assert (event.name, event.reason) == (command, "it left")

@@ -253,6 +253,10 @@ def test_the_table_of_exit_statuses_is_true(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("zambezi.server.config.show", interrupt)
     tried[cli.main(["config", "show"])] = 130
+    for number, status in ((signal.SIGHUP, 129), (signal.SIGTERM, 143)):
+        monkeypatch.setattr("zambezi.server.config.show", lambda _, number=number: signal.raise_signal(number))
+        tried[cli.main(["config", "show"])] = status
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert tried == {status: status for status in told}
 
 

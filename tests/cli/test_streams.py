@@ -124,10 +124,30 @@ def test_with_curve_only_allowed_clients_can_connect(tmp_path: Path, capsys: pyt
     assert server.stop()[0] == 0
 
 
+def test_a_publisher_with_a_name_skips_the_lines_that_it_has_published(
+    served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = ("--endpoint", served.endpoint)
+
+    def publish(text: bytes, name: str = "copy") -> str:
+        type_in(monkeypatch, text)
+        assert cli.main(["pub", "copies", "k", "--publisher", name, *at]) == 0
+        return capsys.readouterr().err.strip()
+
+    lines = [b"%d\n" % number for number in range(2500)]
+    assert publish(b"".join(lines[:1200])) == "1200 messages published to copies"
+    assert publish(b"".join(lines)) == "1300 messages published to copies; 1200 messages skipped, published before"
+    assert publish(b"".join(lines[:1])) == "0 messages published to copies; 1 message skipped, published before"
+    found = run(capsys, "sub", "copies", "--since", "earliest", "--until", "now", *at).splitlines()
+    assert found == [f"{number + 1} k {number}" for number in range(2500)]
+    assert publish(b"another\n", "another") == "1 message published to copies"
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["pub", "s"], "give either the KEY"),
+        (["pub", "s", "k", "x", "--publisher", "me"], "leave BODY out"),
         (["pub", "s", "k", "x", "--key", "f"], "--key works only with --server-key"),
         (["topics", "--key", "f"], "--key works only with --server-key"),
         (["pub", "s", "k", "x", "--endpoint", "nowhere"], "nowhere"),

@@ -12,6 +12,7 @@ import zmq
 from tests.interop.libzmq import PATIENCE, Theirs
 from tests.interop.ruby import BODY, CLIENT, DAEMON, SERVER, STRANGER, RubyConnector
 from tests.zmtp.waiting import wait_until
+from zambezi.mcollective import settling
 from zambezi.mcollective.sync import Connector, Fleet, Middleware
 from zambezi.zmtp import Authenticator, CurveClient, CurveServer, Null, z85
 from zambezi.zmtp.keyring import Keyring
@@ -89,6 +90,24 @@ def test_heartbeats_both_ways_and_a_daemon_that_falls_silent(middleware: tuple[M
         assert b"CONNECT again" in frames[5]
         daemon.connect()
         daemon.subscribe(b"mcollective discovery")
+
+
+def test_a_daemon_that_subscribes_to_one_agent_after_the_other_gets_each_answer_before_any_message(
+    middleware: tuple[Middleware, str], curve: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connector takes the message after each SUB for the answer, also if a discovery comes between two of them."""
+    for name in ("QUIET", "LONGEST"):
+        monkeypatch.setattr(settling, name, 3600.0)  # its PUT below ends the wait, however slow this machine is
+    _, endpoint = middleware
+    security = CurveClient(SERVER.public, CLIENT) if curve else Null()
+    with Theirs() as theirs, Connector(endpoint, security=security) as operator:
+        daemon = RubyConnector(theirs, endpoint, keys=DAEMON if curve else None)
+        daemon.connect()
+        for number in range(10):
+            daemon.subscribe(b"mcollective agent %d" % number)
+            operator.put("mcollective agent 0", b"%d" % number, confirm=True, timeout=PATIENCE)
+        daemon.put(b"mcollective agent 9", b"I am here")
+        assert [daemon.receive()[1] for _ in range(11)] == [*([b"%d" % number] for number in range(10)), [b"I am here"]]
 
 
 def test_daemons_come_back_after_the_middleware_was_restarted(curve: bool) -> None:

@@ -89,12 +89,26 @@ def test_a_daemon_does_not_notice_a_restart_and_misses_no_kept_message(
         daemon.subscribe(DIRECT.encode(), BROADCAST.encode())
         put(service, DIRECT, b"before")
         assert daemon.receive()[1] == [b"before"]
+        put(service, "other", b"x")  # the answer to it tells that the server has noted what the daemon got
         service.end(number)
         service.start()
         put(service, DIRECT, b"between")  # as a rule before the daemon is back
         assert daemon.receive()[1] == [b"between"]  # and not "before" again
         put(service, BROADCAST, b"after")
         assert daemon.receive()[1] == [b"after"]
+
+
+def test_a_message_right_after_a_restart_waits_for_the_daemon(service: Service) -> None:
+    """The daemon is not connected yet, and its session goes on a moment later: its topics count nevertheless."""
+    with Theirs() as theirs:
+        daemon = RubyConnector(theirs, service.endpoint, reconnect_ivl=300)
+        daemon.connect(ttl=60_000)
+        daemon.subscribe(BROADCAST.encode())
+        for number in range(3):
+            service.end(signal.SIGKILL)
+            service.start()
+            put(service, BROADCAST, b"at once %d" % number)
+            assert daemon.receive()[1] == [b"at once %d" % number]
 
 
 @both_ends
@@ -107,6 +121,7 @@ def test_a_connector_that_gave_up_comes_back_with_another_identity_and_misses_no
         daemon.subscribe(DIRECT.encode())
         put(service, DIRECT, b"before")
         assert daemon.receive()[1] == [b"before"]
+        put(service, "other", b"x")  # the answer to it tells that the server has noted what the daemon got
         service.end(number)
         daemon.sock.close()  # it was silent for longer than the connector waits: the connector makes another socket
         service.start()

@@ -141,6 +141,15 @@ def test_a_goodbye_is_understood_by_both(network: Network) -> None:
     assert second.story_of(our) == ["Enter", "Exit"]
 
 
+def test_last_words_are_read_before_the_goodbye(network: Network) -> None:
+    our, their = pair(network)
+    for number in range(1000):
+        our.whisper(their, f"{number}")
+    assert our.stop() == ""
+    their.wait_for("Exit", peer=our.uuid)
+    assert their.whispers_of(our) == [[f"{number}"] for number in range(1000)]
+
+
 def test_one_of_theirs_that_is_killed_expires_and_another_takes_its_place(network: Network) -> None:
     our, their = pair(network)
     their.kill()

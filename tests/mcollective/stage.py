@@ -86,7 +86,7 @@ class Stage:
                 elif isinstance(output, Deliver):
                     self._deliver(output)
                 elif isinstance(output, Play):
-                    while output.session.replays:
+                    while output.session.replays and not output.session.is_held:
                         self.engine.feed(output.session, 1 << 20)
                 elif isinstance(output, Drop):
                     client = output.session.connection

@@ -8,6 +8,7 @@ from zambezi.mcollective.bounds import Bounds
 from zambezi.mcollective.comeback import PAUSE
 from zambezi.mcollective.events import ClientReturned
 from zambezi.mcollective.rules import Rules
+from zambezi.mcollective.settling import QUIET
 
 RUBY = b"node3 21840 #<Thread:0x000055d0c1f0a1b8 run>"
 AGAIN = b"node3 21840 #<Thread:0x000055d0c1f0ffff run>"
@@ -42,14 +43,21 @@ def test_a_client_whose_connection_was_cut_goes_on_without_noticing() -> None:
     stage = stage_with_kept_topics()
     daemon(stage).leave()
     put(stage, b"kept", b"2", b"3")
-    put(stage, b"a", b"lost: it is not kept")
+    put(stage, b"a", b"it waits, but is not kept")
     stage.pass_time(5)
     back = stage.client(RUBY)
+    put(stage, b"a", b"it might say CONNECT now")
     assert back.take() == []
     stage.pass_time(10 * PAUSE)
     noop, *messages = back.take()
     assert noop == (E, b"NOOP")
-    assert [frames[-1] for frames in messages] == [b"2", b"3"]
+    assert [frames[-1] for frames in messages] == [
+        b"it waits, but is not kept",
+        b"it might say CONNECT now",
+        b"2",
+        b"3",
+    ]
+    assert stage.engine.counters.unheard == 2  # those that the archive has
     put(stage, b"a", b"4")
     put(stage, b"kept", b"5")
     put(stage, b"kept too", b"6")
@@ -69,9 +77,10 @@ def test_any_command_but_connect_goes_on_with_the_session_and_is_answered_first(
     daemon(stage).leave()
     put(stage, b"kept", b"2")
     back = stage.client(RUBY)
-    answer, *rest = [frames for frames in back.say(E, b"SUB", b"ID", b"7", E, b"b") if frames[1] != b"NOOP"]
+    (answer,) = [frames for frames in back.say(E, b"SUB", b"ID", b"7", E, b"b") if frames[1] != b"NOOP"]
     assert answer == (E, b"OK", b"ID", b"7")
-    assert [frames[-1] for frames in rest] == [b"2"]
+    stage.pass_time(QUIET)
+    assert bodies(back) == [b"2"]
     put(stage, b"a", b"3")
     put(stage, b"b", b"4")
     assert bodies(back) == [b"3", b"4"]
@@ -86,9 +95,9 @@ def test_a_client_that_says_connect_subscribes_itself_and_gets_what_it_missed() 
         assert back.say(E, b"CONNECT", b"ID", b"1", b"TTL", b"10000", b"VERSION", b"0.2") == [(E, b"OK", b"ID", b"1")]
         stage.pass_time(1)
         assert back.take() == []  # no topic before it says so
-        answer, *messages = back.say(E, b"SUB", b"ID", b"2", E, b"a", b"kept")
-        assert answer == (E, b"OK", b"ID", b"2")
-        assert [frames[-1] for frames in messages] == [b"2"]
+        assert back.say(E, b"SUB", b"ID", b"2", E, b"a", b"kept") == [(E, b"OK", b"ID", b"2")]
+        stage.pass_time(QUIET)
+        assert bodies(back) == [b"2"]
         put(stage, b"kept too", b"3")
         put(stage, b"kept", b"4")
         put(stage, b"a", b"5")
@@ -149,8 +158,9 @@ def test_a_ruby_connector_that_gives_up_misses_no_kept_message() -> None:
     stage.pass_time(1.5)
     back = stage.client(AGAIN)
     back.connect(ttl=10_000)
-    answer, message = back.say(E, b"SUB", b"ID", b"2", E, b"a", b"kept", b"kept too")
-    assert (answer[1], message[-1]) == (b"OK", b"2")
+    assert back.say(E, b"SUB", b"ID", b"2", E, b"a", b"kept", b"kept too") == [(E, b"OK", b"ID", b"2")]
+    stage.pass_time(QUIET)
+    assert bodies(back) == [b"2"]
 
 
 def test_topics_that_the_rules_do_not_allow_any_more_are_gone() -> None:
@@ -201,3 +211,42 @@ def test_a_client_over_its_quota_comes_back_without_topics() -> None:
     stage.pass_time(1)
     put(stage, b"a", b"x")
     assert [frames[1] for frames in back.take()] == [b"NOOP", b"ERROR"]
+
+
+def test_messages_above_the_bound_of_the_backlog_are_missed_and_the_client_is_told() -> None:
+    stage = Stage(bounds=Bounds(held_bytes=1000))
+    client = stage.client(b"me")
+    client.connect(ttl=10_000)
+    client.sub(b"a")
+    client.leave()
+    put(stage, b"a", *(b"%d" % number + bytes(300) for number in range(10)))
+    back = stage.client(b"me")
+    stage.pass_time(1)
+    noop, complaint, *messages = back.take()
+    assert (noop[1], complaint[1], complaint[-2:]) == (b"NOOP", b"ERROR", (b"X-MISSED", b"8"))
+    assert [frames[-1][:1] for frames in messages] == [b"8", b"9"]
+    assert stage.engine.counters.missed == 8
+
+
+def test_messages_wait_for_an_absent_client_until_its_ttl_is_over() -> None:
+    stage = Stage()
+    client = stage.client(b"me")
+    client.connect(ttl=10_000)
+    client.sub(b"a")
+    client.leave()
+    put(stage, b"a", b"1")
+    assert stage.engine.register.backlog.bytes > 0
+    stage.engine.register.expire(stage.now + 10.6)
+    assert stage.engine.register.backlog.bytes == 0
+
+
+def test_a_client_that_says_connect_begins_anew_without_the_messages_of_topics_that_are_not_kept() -> None:
+    stage = stage_with_kept_topics()
+    daemon(stage).leave()
+    put(stage, b"a", b"2")
+    back = stage.client(RUBY)
+    back.connect(ttl=10_000)
+    back.sub(b"a")
+    put(stage, b"a", b"3")
+    assert bodies(back) == [b"3"]
+    assert len(stage.engine.register.backlog) == 0

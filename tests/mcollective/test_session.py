@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zambezi.mcollective.outputs import Send
 from zambezi.mcollective.session import PendingAnswer, Session, State, Topic
 
 
@@ -15,7 +16,7 @@ def test_a_new_client_is_present_and_has_nothing() -> None:
 
 def test_held_messages_can_be_dropped() -> None:
     session = Session(None, b"me", "", "", 0.0)
-    session.held.append((b"x",))
+    session.held.append(Send(session, (b"x",)))
     session.held_bytes = 1
     session.drop_held()
     assert (session.held, session.held_bytes) == ([], 0)

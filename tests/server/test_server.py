@@ -132,7 +132,8 @@ async def test_a_server_is_a_hub_of_zgossip_with_a_key_of_its_own(tmp_path: Path
     )
     async with Server(dataclasses.replace(config, zre=mesh)) as server:
         assert server.node is not None
-        hub = f"{server.node.gossip_endpoint}|{pair.public_z85}"
+        assert server.endpoints["zgossip"] == server.node.gossip_endpoint
+        hub = f"{server.endpoints['zgossip']}|{pair.public_z85}"
         options = {"node_keys": ann, "allowed": {"server": pair.public}, "log": True}
         async with Node("ann", interface="lo", gossip_connect=[hub], **options) as node:  # type: ignore[arg-type]
             entered = await node.recv(10)

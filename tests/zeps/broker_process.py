@@ -14,29 +14,31 @@ from typing import Any, Self
 
 from zambezi.server.process import keep_memory
 from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.journal import Policy
 
 PATIENCE = 30.0
 
 # Processes are forked from a server that has imported all modules: dozens of starts would mostly wait for imports.
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload([__name__])
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload([__name__])
 
 
 class BrokerProcess:
     """A child process that runs a broker."""
 
-    def __init__(self, data: Path, endpoint: str = "tcp://127.0.0.1:*", **policy: Any) -> None:
+    def __init__(self, data: Path, endpoint: str = "tcp://127.0.0.1:*", largest: int = 16 << 20, **policy: Any) -> None:
         self._data = data
+        self._largest = largest
         self._policy = Policy(**policy)
         self.endpoint = endpoint
         self.start()
 
     def start(self) -> None:
         """Start it, for the first time or again with the same data, and wait until it serves."""
-        ours, theirs = _processes.Pipe(duplex=False)
-        self._process: ForkServerProcess = _processes.Process(
-            target=_run, args=(str(self._data), self.endpoint, self._policy, theirs), daemon=True
+        ours, theirs = processes.Pipe(duplex=False)
+        self._process: ForkServerProcess = processes.Process(
+            target=_run, args=(str(self._data), self.endpoint, self._policy, self._largest, theirs), daemon=True
         )
         self._process.start()
         theirs.close()
@@ -83,15 +85,15 @@ class BrokerProcess:
         self.close()
 
 
-def _run(data: str, endpoint: str, policy: Policy, told: Connection) -> None:
-    asyncio.run(_serve(data, endpoint, policy, told))
+def _run(data: str, endpoint: str, policy: Policy, largest: int, told: Connection) -> None:
+    asyncio.run(_serve(data, endpoint, policy, largest, told))
 
 
-async def _serve(data: str, endpoint: str, policy: Policy, told: Connection) -> None:
+async def _serve(data: str, endpoint: str, policy: Policy, largest: int, told: Connection) -> None:
     keep_memory()  # as servers do
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    async with Broker(data, policy=policy) as broker:
+    async with Broker(data, policy=policy, limits=Limits(message=largest)) as broker:
         told.send(broker.bind(endpoint))
         told.close()
         await ended.wait()

@@ -31,7 +31,10 @@ T = TypeVar("T", bound=Zeps)
 
 
 class Scripted:
-    """A ROUTER. By itself it only describes the stream `s` to clients that ask `$streams`, if it `describes` at all."""
+    """A ROUTER. By itself it only describes the stream `s` to clients that ask `$streams`, if it `describes` at all.
+
+    `extensions` are those of the protocol that it says to have.
+    """
 
     def __init__(
         self, *, last: int = 0, incarnation: str = "one", describes: bool = True, extensions: str = ""

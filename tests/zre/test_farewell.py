@@ -56,6 +56,28 @@ def test_the_goodbye_waits_until_the_last_message_is_read(sim: Simulation) -> No
     stage.end()
 
 
+def test_last_words_wait_for_a_connection_that_is_being_made(sim: Simulation) -> None:
+    """A peer has greeted us, but our connection to its mailbox is not up yet when we send to it and stop."""
+    network = MemoryNetwork()
+    node = start(sim, "ann", network=network)
+    bob = Puppet(sim, network.mailbox_at("9", 50001), node.endpoint)
+    later = network.mailbox_at("9", 50002)
+    bob.greet(endpoint=later)
+    sim.run()
+    assert node.whisper(bob.uuid, (b"last words",))
+    node.stop()
+    sim.run()
+    bob.router.bind(later)
+    sim.run()
+    words = [Stable.decode(frames) for frames in bob.heard()]
+    assert [type(word) for word in words[1:]] == [Whisper, Ping]
+    bob.say(PingOk(2))
+    sim.run()
+    assert node.stopped
+    bob.close()
+    sim.run()
+
+
 def test_the_answer_to_an_earlier_ping_is_not_enough(sim: Simulation) -> None:
     stage = Stage(sim, evasive=5.0)
     sim.advance(6.0)
@@ -143,12 +165,13 @@ def test_large_last_words_reach_a_node_that_reads(sim: Simulation) -> None:
 
 
 def test_an_engine_asks_only_peers_that_can_answer() -> None:
-    ours = engine(is_connected=lambda _: False)
+    ours = engine()
     ours.receive(IDENTITY, hello(), NOW)
     ours.whisper(BOB, (b"x",))
     ours.take()
-    assert ours.farewell().is_over
+    assert ours.farewell(is_lost=lambda _: True).is_over
     assert ours.take() == []
+    assert not ours.farewell(is_lost=lambda _: False).is_over
 
 
 def test_an_impossible_linger_is_refused() -> None:

@@ -81,8 +81,10 @@ def test_a_hub_that_comes_back_is_told_again_of_all_its_clients(sim: Simulation)
     where = hub.gossip_endpoint
     ann, bob = (start(sim, name, interface="lo", gossip_connect=[where]) for name in ("ann", "bob"))
     pass_until(sim, lambda: names(ann) == ["bob", "hub"] and names(bob) == ["ann", "hub"])
+    assert ann.missing_hubs == hub.missing_hubs == []
     stop(sim, hub)
     pass_until(sim, lambda: names(ann) == ["bob"] and names(bob) == ["ann"])
+    assert ann.missing_hubs == [where]
     again = start(sim, "again", interface="lo", gossip_bind=where)
     pass_until(sim, lambda: names(again) == ["ann", "bob"] and names(ann) == ["again", "bob"])
     eve = start(sim, "eve", interface="lo", gossip_connect=[where])

@@ -10,6 +10,7 @@ from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.testing import Simulation
 from zambezi.zre import events
 from zambezi.zre.beacon import Beacon
+from zambezi.zre.departures import QUIET
 from zambezi.zre.discovery import MemoryNetwork
 from zambezi.zre.node import NodeShell
 from zambezi.zre.options import NodeOptions
@@ -56,6 +57,7 @@ def test_a_mesh_without_keys_takes_the_word_of_a_beacon() -> None:
     members = [mesh.add(number) for number in (1, 2, 3)]
     mesh.advance(3)
     forge(mesh, members[0], 0)
+    mesh.advance(QUIET)
     assert exits(members) == 2
 
 

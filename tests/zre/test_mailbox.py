@@ -49,6 +49,7 @@ def test_messages_to_a_peer_that_is_not_connected_wait_up_to_the_bound(sim: Simu
         assert dealers.send(b"a", (b"%d" % number,))
     assert not dealers.has_room(b"a")
     assert not dealers.drained(b"a")
+    assert not dealers.is_lost(b"a")
     late = Router(sim, Options())
     late.bind("inproc://mailbox-nobody")
     sim.run()

@@ -19,6 +19,7 @@ from zambezi.zmtp.testing import Simulation
 from zambezi.zre import events
 from zambezi.zre.beacon import Beacon
 from zambezi.zre.contact import PUBLIC_KEY, with_key
+from zambezi.zre.departures import QUIET
 from zambezi.zre.engine import Engine
 from zambezi.zre.errors import ZreError
 from zambezi.zre.logservice import LogShell
@@ -115,7 +116,7 @@ def test_a_goodbye_by_beacon_counts_if_the_mailbox_closes() -> None:
     goodbye(mesh, bob)
     assert not ann.told(events.Exit)
     ann.engine.connection_lost(bob.uuid.bytes, mesh.now)
-    mesh.pump(ann)
+    mesh.advance(QUIET)
     assert ann.told(events.Exit) == [events.Exit(bob.uuid, "node2", "it left")]
     goodbye(mesh, eve)
     mesh.advance(6)  # too long ago
@@ -124,6 +125,7 @@ def test_a_goodbye_by_beacon_counts_if_the_mailbox_closes() -> None:
     assert len(ann.told(events.Exit)) == 1
     connected.discard(eve.uuid.bytes)
     goodbye(mesh, eve)  # the mailbox is closed already
+    mesh.advance(QUIET)
     assert ann.told(events.Exit)[1:] == [events.Exit(eve.uuid, "node3", "it left")]
 
 

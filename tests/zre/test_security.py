@@ -61,6 +61,13 @@ def test_a_connection_needs_the_key_of_the_other_node(contact: str) -> None:
         NodeSecurity(None, OURS, "any").client(contact)
 
 
+@pytest.mark.parametrize("contact", [f"{ENDPOINT}|", f"{ENDPOINT}|nonsense", f"{ENDPOINT}|{OURS.public_z85}"])
+@pytest.mark.parametrize("keys", [None, ANN])
+def test_the_key_of_another_node_is_for_nodes_with_keys_of_their_own(contact: str, keys: KeyPair | None) -> None:
+    with pytest.raises(ZreError, match="leave the key out, or give this node a key pair of its own"):
+        NodeSecurity(keys, None, None).client(contact)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

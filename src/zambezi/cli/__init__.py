@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from zambezi import __version__
 from zambezi.cli import config, fleet, journal, keygen, log, mesh, peer, pipeline, pub, serve, stream, sub, top, topics
+from zambezi.cli.signals import Terminated, ending_in_good_order
 from zambezi.errors import ZambeziError
 from zambezi.server.errors import ConfigError
 from zambezi.wire.text import printable
@@ -34,12 +35,15 @@ _SUBCOMMANDS: Final = (serve, config, top, pub, sub, stream, journal, pipeline, 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv`, or that of the process, and return its exit status."""
     try:
-        status = _run(argv)
+        with ending_in_good_order():
+            status = _run(argv)
         # Flush here, where the error of a closed pipe can still be handled.
         sys.stdout.flush()
     except BrokenPipeError:
         _silence_output()
         return BROKEN_PIPE
+    except Terminated as signalled:
+        return signalled.status
     except KeyboardInterrupt:
         return INTERRUPTED
     except ConfigError as error:

@@ -27,6 +27,7 @@ from zambezi.zeps.block import Block
 from zambezi.zeps.directory import datetime_of, microseconds_of
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import Journal, Store
+from zambezi.zeps.journal.counts import Counts, Recount
 from zambezi.zeps.journal.extract import JournalMessage, batches, messages
 from zambezi.zeps.journal.identity import DamagedIdentity
 from zambezi.zeps.journal.restore import restore, restore_missing
@@ -165,6 +166,7 @@ def _description(journal: Journal) -> dict[str, object]:
         "octets": journal.octets,
         "first_time": journal.first_time,
         "last_time": journal.last_time,
+        "publishers": _publishers(journal),
         "segments": [
             {"first": one.first, "last": one.last, "octets": one.size, "batches": one.entries}
             for one in journal.segments
@@ -209,9 +211,17 @@ def _stream_table(journals: list[Journal], path: Path) -> Table:
     return table
 
 
+def _publishers(journal: Journal) -> int:
+    """Return how many publishers the journal has counts of."""
+    found = Recount(Counts(journal.policy.publishers))
+    found.read(journal.segments[-1].path, journal.last)
+    return len(found.counts)
+
+
 def _segment_table(journal: Journal) -> Table:
     table = _table(
-        f"segments of {printable(journal.name)}, incarnation {journal.incarnation}",
+        f"segments of {printable(journal.name)}, incarnation {journal.incarnation}, "
+        f"{_publishers(journal):,} publishers with counts",
         ("log", "left"),
         ("first", "right"),
         ("last", "right"),

@@ -10,16 +10,18 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
+from zambezi.cli.errors import OptionsError
 from zambezi.cli.terminal import warn
 from zambezi.wire.text import printable
 from zambezi.zmtp.errors import TimedOut
 from zambezi.zmtp.keys import read_pair
+from zambezi.zre.contact import endpoint_of, key_of
 from zambezi.zre.discovery import PORT
 from zambezi.zre.errors import ZreError
 from zambezi.zre.events import Event
 from zambezi.zre.interfaces import choose
 from zambezi.zre.peer_info import PeerInfo
-from zambezi.zre.security import allowed_keys
+from zambezi.zre.security import ANY, allowed_keys
 from zambezi.zre.sync import Node
 
 T = TypeVar("T")
@@ -118,6 +120,7 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
 
 def node_of(arguments: argparse.Namespace, groups: Iterable[str] = (), contest: Collection[str] = ()) -> Node:
     """Return the node that the options describe."""
+    _check_keys(arguments)
     if arguments.trace:
         _print_trace()
     interface: str | list[str] = "*" if arguments.interface == ["*"] else arguments.interface or LOOPBACK
@@ -142,6 +145,41 @@ def node_of(arguments: argparse.Namespace, groups: Iterable[str] = (), contest: 
     )
 
 
+def _check_keys(arguments: argparse.Namespace) -> None:
+    """Raise `OptionsError` if the options of keys contradict each other, or if one is missing."""
+    if arguments.node_key is None:
+        if arguments.allowed is not None:
+            raise OptionsError("--allowed works only with --node-key FILE, the key pair of this node")
+        for contact in (*arguments.seed, *arguments.gossip_connect):
+            if key_of(contact) != b"":
+                raise OptionsError(
+                    f"{contact!r} has the key of a node: add --node-key FILE, the key pair of this node, or leave the "
+                    "key out"
+                )
+        return
+    if arguments.key is not None:
+        raise OptionsError(
+            "give --key FILE (the key pair of the mesh) or --node-key FILE (that of this node), not both"
+        )
+    if arguments.allowed is None:
+        raise OptionsError(
+            "--node-key works only with --allowed: add --allowed DIRECTORY with the public keys of the nodes that may "
+            "join (NAME.pub), or --allowed any"
+        )
+    if arguments.allowed != ANY and not Path(arguments.allowed).is_dir():
+        raise OptionsError(
+            f"--allowed {arguments.allowed}: there is no such directory; make it, with the public keys of the nodes "
+            "that may join (NAME.pub), or write --allowed any"
+        )
+    for option, contacts in (("--seed", arguments.seed), ("--gossip-connect", arguments.gossip_connect)):
+        for contact in contacts:
+            if not key_of(contact):
+                raise OptionsError(
+                    f"{option} {contact!r} has no public key, or a malformed one: with --node-key write "
+                    f"'{endpoint_of(contact)}|KEY', with the 40 characters of the key of the node there"
+                )
+
+
 def next_event(node: Node, deadline: float) -> Event | None:
     """Return the next event, or None if none comes before the deadline, a time of the monotonic clock."""
     try:
@@ -158,6 +196,8 @@ def called(peer: PeerInfo) -> str:
 def _found(node: Node) -> str:
     names = sorted(map(called, node.peers))
     found = f"the mesh has {', '.join(names)}" if names else "the mesh has no other peers"
+    if hubs := node.missing_hubs:
+        found += f"; {' and '.join(hubs)} did not answer as a hub of zgossip"
     if not (strangers := node.strangers):
         return found
     one = strangers == 1

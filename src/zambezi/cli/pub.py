@@ -26,13 +26,19 @@ def add_parser(subparsers: Subparsers) -> None:
         description=(
             "Publish BODY to STREAM with the routing key KEY. Without BODY, each line of standard input is a message; "
             "with --tab, each line is KEY, a tab, and the body. The command ends when the broker has confirmed that "
-            "all messages are in the journal."
+            "all messages are in the journal. With --publisher, a command that was interrupted can be repeated with "
+            "the same input: it skips the lines that the stream has."
         ),
     )
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     parser.add_argument("key", metavar="KEY", nargs="?", help="the routing key of the messages")
     parser.add_argument("body", metavar="BODY", nargs="?", help="the message (default: the lines of standard input)")
     parser.add_argument("--tab", action="store_true", help="read the key of each message from its line")
+    parser.add_argument(
+        "--publisher",
+        metavar="NAME",
+        help="count the lines under this name, and skip those that were published under it before",
+    )
     parser.add_argument(
         "--timeout", metavar="TIME", type=seconds, default=30.0, help="how long to wait for the broker (default: 30s)"
     )
@@ -43,18 +49,32 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if (arguments.key is None) != arguments.tab:
         raise OptionsError("give either the KEY of all messages, or --tab if each line has its own")
-    count = 0
+    if arguments.publisher is not None and arguments.body is not None:
+        raise OptionsError("--publisher counts the lines of standard input: leave BODY out")
+    count = skipped = 0
     with client_of(arguments) as client:
-        stream = client.stream(arguments.stream)
+        named = {} if arguments.publisher is None else {"publisher": arguments.publisher}
+        stream = client.stream(arguments.stream, **named)
+        before = stream.resumed(timeout=arguments.timeout) if named else 0
         try:
             for messages in _messages(arguments):
-                stream.publish_many(messages, timeout=arguments.timeout)
-                count += len(messages)
+                known = min(len(messages), before - skipped)
+                skipped += known
+                stream.publish_many(messages[known:], timeout=arguments.timeout)
+                count += len(messages) - known
         except KeyboardInterrupt:
             pass  # the flush below still confirms what was read
         stream.flush(timeout=arguments.timeout)
-    print(f"{count} {'message' if count == 1 else 'messages'} published to {arguments.stream}", file=sys.stderr)
+    print(f"{_number(count)} published to {arguments.stream}{_skipped(skipped)}", file=sys.stderr)
     return 0
+
+
+def _number(count: int) -> str:
+    return f"{count} {'message' if count == 1 else 'messages'}"
+
+
+def _skipped(count: int) -> str:
+    return f"; {_number(count)} skipped, published before" if count else ""
 
 
 def _messages(arguments: argparse.Namespace) -> Iterator[list[tuple[str, bytes]]]:

@@ -16,8 +16,9 @@ class Bounds:
     topics_of_user: int = 10_000  # that no client of another user made first, see `quota`
     topics_of_address: int = 10_000
     topic_bytes: int = 4096
-    held_bytes: int = 1024 * 1024  # of messages that wait for a client's pending answer
-    reading_time: float = 5.0  # seconds in which a client must read half of a full queue, before it misses messages
+    held_bytes: int = 1024 * 1024  # of messages that wait for one client: for a pending answer, or for its comeback
+    backlog_bytes: int = 16 * 1024 * 1024  # of messages that wait for the comeback of all clients, see `backlog`
+    reading_time: float = 5.0  # seconds that senders wait for a client with a full queue, see `pressure`
     register_bytes: int = 16 * 1024 * 1024  # of the sessions that outlive their connection, see `register`
     reserve_bytes: int = 64 * 1024 * 1024  # of messages above the bounds of all full queues, see `pressure`
     patience: float = 60.0  # seconds (or three TTLs, if longer) until the connection of a forgotten client is closed

@@ -1,4 +1,4 @@
-"""The comeback of absent clients: their sessions go on, and they get the messages of kept topics that they missed.
+"""The comeback of absent clients: their sessions go on, and they get the messages that came while they were absent.
 
 See `register` for the ways in which a client comes back. A session that goes on begins with a NOOP: the client may
 have heard nothing for most of its TTL.
@@ -14,9 +14,10 @@ from zambezi.mcollective.bounds import Counters
 from zambezi.mcollective.errors import ArchiveError, Malformed
 from zambezi.mcollective.events import ClientReturned
 from zambezi.mcollective.keeper import Keeper
+from zambezi.mcollective.messages import Frames
 from zambezi.mcollective.outbox import Outbox
 from zambezi.mcollective.outputs import Happened, Play, Send
-from zambezi.mcollective.register import Register
+from zambezi.mcollective.register import Record, Register
 from zambezi.mcollective.rules import Rules
 from zambezi.mcollective.session import Session, State
 from zambezi.mcollective.topics import Topics
@@ -46,6 +47,10 @@ class Comeback:
         record, session.returning = session.returning, None
         if record is None or self.register.find(session.user, session.identity, now) is not record:
             return  # its time is over, or another connection has it
+        names = [name for name in record.topics if rules.allow(session.user, "SUB", name)]
+        if self._topics.refusal(session, names):
+            names = []
+        held, missed = self._read_backlog(record, names)
         self.register.revive(record, session)
         session.state = State.CONNECTED
         session.present = True
@@ -54,28 +59,39 @@ class Comeback:
         session.heard = session.said = now
         session.sequence = record.position
         self._counters.resumed += 1
-        names = {name: None for name in record.topics if rules.allow(session.user, "SUB", name)}
-        if self._topics.refusal(session, names):
-            names = {}
-        lost = [name for name in record.topics if name not in names]
-        self.register.unsubscribed(session, lost)
         self._outbox.add(Send(session, messages.noop(session.delimited)))
+        self._unsubscribe_others(session, record, set(names))
+        self._counters.missed += missed
+        session.missed += missed
+        if held:
+            self._outbox.deliver([session], held if session.delimited else [frames[1:] for frames in held])
+        kept = {name: max(record.position, record.topics[name]) for name in names if self._keeper.keeps(name)}
+        for name in names:
+            if name not in kept:
+                self._topics.join(session, name)
+        self.catch_up(session, kept)
+        self._outbox.add(Happened(session, ClientReturned("", session.identity, session.user, record.ttl, len(names))))
+
+    def _read_backlog(self, record: Record, names: list[bytes]) -> tuple[list[Frames], int]:
+        """Return the messages that came while a client was absent, and the number of those that had to go."""
+        return self.register.backlog.read(record.absentee, names) if record.absentee is not None else ([], 0)
+
+    def _unsubscribe_others(self, session: Session, record: Record, names: set[bytes]) -> None:
+        """Tell a client which of its topics it cannot have any more."""
+        lost = [name for name in record.topics if name not in names]
         if lost:
+            self.register.unsubscribed(session, lost)
             which = quoted(lost[0]) + (f" and {len(lost) - 1} more" if len(lost) > 1 else "")
             text = f"your session goes on, but you are no longer subscribed to {which}: it is not allowed, or no room"
             self._counters.errors += 1
             self._outbox.answer(session, messages.error(text, None, session.delimited), None)
-        missed = {name: max(record.position, record.topics[name]) for name in names if self._keeper.keeps(name)}
-        for name in names:
-            if name not in missed:
-                self._topics.join(session, name)
-        self.catch_up(session, missed)
-        self._outbox.add(Happened(session, ClientReturned("", session.identity, session.user, record.ttl, len(names))))
 
     def connected(self, session: Session, now: float) -> None:
         """Note that a client said CONNECT: it subscribes itself, and inherits what it missed before."""
         session.heritage = self.register.find_heritage(session, now)
         session.returning = None
+        if session.heritage is not None:
+            self.register.drop_backlog(session.heritage)
 
     def missed(self, session: Session, names: tuple[bytes, ...]) -> dict[bytes, int]:
         """Return the kept topics among those of a SUB that the client had before, and the sequence that it has."""

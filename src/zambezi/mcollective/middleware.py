@@ -4,8 +4,8 @@ Messages that go to many subscribers go into the queue of each as one object, wh
 things bound what a client can make the middleware hold:
 
 - A subscriber that does not read has a queue of `send_bound` bytes. When it is full, the clients that send to it wait
-  for some seconds (`pressure`). If it does not read meanwhile, it misses messages; that is counted, told as an event,
-  and told to the subscriber as soon as it has read.
+  for some seconds in a minute (`pressure`). If it does not read meanwhile, it misses messages; that is counted, told
+  as an event, and told to the subscriber as soon as it has read.
 - A client that sends commands and does not read the answers is paused until it has read them; so is a client with too
   many pending answers.
 - `Bounds` bounds what the engine remembers of a client.
@@ -183,8 +183,8 @@ class MiddlewareShell:
             if not session.paused:
                 peer.resume()
         if self._pressure:
-            self._free(self._pressure.drained(session, peer.queued))
-        if session.missed and peer.queued <= bound // 2 and not session.pending:
+            self._free(self._pressure.drained(session, peer.queued, self._reactor.time()))
+        if session.missed and peer.queued <= bound // 2 and not session.is_held:
             peer.send(self.engine.caught_up(session))
             self._reactor.call_soon(self._pump)
         if session.replays:
@@ -194,7 +194,7 @@ class MiddlewareShell:
 
     def _advance(self, peer: Peer, session: Session) -> None:
         """Note the position of a client in the kept topics, if all its messages have left this process."""
-        if peer.drained and not session.pending:
+        if peer.drained and not session.is_held:
             self.engine.register.advance(session)
 
     def lost(self, peer: Peer, reason: str) -> None:
@@ -202,7 +202,7 @@ class MiddlewareShell:
         self._choked.discard(peer)
         session = self._sessions.pop(peer, None)
         if session is not None:
-            self._free(self._pressure.closed(session))
+            self._free(self._pressure.closed(session, self._reactor.time()))
             self.engine.closed(session, "its connection ended")
             self._pump()
 
@@ -215,7 +215,7 @@ class MiddlewareShell:
     def _replay(self, peer: Peer) -> None:
         """Play the archive to a client, a step at a time: the next one comes when this one has gone out."""
         session = self._sessions.get(peer)
-        if session is None or not session.replays or session.pending or peer.queued:
+        if session is None or not session.replays or session.is_held or peer.queued:
             return  # answers and queued messages go out first, then `writable` is called again
         self.engine.feed(session, min(_REPLAY, self.transport.send_bytes))
         self._pump()
@@ -304,15 +304,15 @@ class MiddlewareShell:
         if topic is not None and topic.kept:
             return False  # it gets them from the archive, and nobody has to wait
         if not self._pressure.accept(session, peer.queued, output.sender, now):
-            self._free(self._pressure.give_up(session))
+            self._free(self._pressure.give_up(session, now))
             return False
         assert output.sender is not None
         _peer(output.sender).pause()
-        self._relief.set(now + self.engine.bounds.reading_time)
+        self._relief.set(self._pressure.deadline)
         return True
 
     def _relieve(self) -> None:
-        """Let no client wait any longer for those that did not read in time."""
+        """Let no sender wait any longer for the clients that did not read in time."""
         self._free(self._pressure.due(self._reactor.time()))
         self._relief.set(self._pressure.deadline)
 
@@ -372,7 +372,7 @@ class MiddlewareShell:
         if self.transport.closing:
             return
         for peer, session in self._sessions.items():
-            if session.ttl is not None and not session.pending and peer.queued < self.transport.send_bytes:
+            if session.ttl is not None and not session.is_held and peer.queued < self.transport.send_bytes:
                 peer.send(messages.noop(session.delimited))
         self._alarm.end()
         self._relief.end()

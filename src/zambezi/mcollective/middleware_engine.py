@@ -56,6 +56,7 @@ from zambezi.mcollective.report import Reporter, TopicReport, report
 from zambezi.mcollective.rules import Deed, Rules
 from zambezi.mcollective.run import Run
 from zambezi.mcollective.session import PendingAnswer, Session, State
+from zambezi.mcollective.settling import Settling
 from zambezi.mcollective.topics import Topics
 from zambezi.mcollective.vigil import BEAT, EXPIRY, GRACE, Vigil
 from zambezi.wire.text import quoted
@@ -96,6 +97,7 @@ class Engine:
         self.on_answer: Callable[[], object] = lambda: None  # a pending answer is known: call `take`
         self.outbox = Outbox(self.counters, self.bounds.held_bytes)
         self.vigil = Vigil()
+        self._settling = Settling(self.outbox)
         self._receiving = False
         self._bare: set[Session] = set()  # clients that send no empty frame first, and get none
         self._keeper = Keeper(archive, self.counters)
@@ -139,6 +141,7 @@ class Engine:
             self.register.lose(session)
             self._clear(session)
             session.present = False
+            self._settling.remove(session)
             self.outbox.forget(session)
             self._bare.discard(session)
 
@@ -194,6 +197,8 @@ class Engine:
                 self._resume(session, now)
             if not session.present and command.verb not in (CONNECT, DISCONNECT):
                 raise _Absent(_why_absent(session), command.id)
+            if session.settling and command.verb in (PUT, DISCONNECT):
+                self._settling.end(session)
             self._handlers[command.verb](session, command, now)
         except _Absent as error:
             self.counters.absent += 1
@@ -287,6 +292,8 @@ class Engine:
             last = self._keeper.last
             self.register.subscribed(session, {name: missed.get(name, last) for name in names})
         self._confirm(session, command)
+        if command.id is not None and session.is_ruby:
+            self._settling.subscribed(session, now)
 
     def _unsub(self, session: Session, command: Command, now: float) -> None:
         """Unsubscribe a client from topics; it is no mistake if it is not subscribed. (MCO-10)"""
@@ -366,8 +373,11 @@ class Engine:
             return
         self.counters.puts += len(found)
         topic = run.topic
+        backlog = self.register.backlog
+        is_held = bool(backlog) and not run.kept and backlog.hold(run.name, found)
         if topic is None or not topic.subscribers:
-            self.counters.unheard += len(found)
+            if not is_held:
+                self.counters.unheard += len(found)
             return
         topic.messages += len(found)
         sessions = list(topic.subscribers)
@@ -426,12 +436,13 @@ class Engine:
     @property
     def deadline(self) -> float:
         """The time at which `tick` must be called; infinity if never."""
-        return self.vigil.deadline
+        return min(self.vigil.deadline, self._settling.deadline)
 
     def tick(self, now: float) -> None:
         """Send the NOOPs that are due, and forget silent clients. (MCO-08)"""
         for session, late in self.vigil.due(now):
             self._check_silence(session, now, late)
+        self._settling.tick(now)
 
     def _check_silence(self, session: Session, now: float, late: float) -> None:
         """Forget a client that is silent for too long, or end our own silence. We check `late` seconds too late."""
@@ -458,7 +469,7 @@ class Engine:
                 self._forget(session, ttl, now)
             return
         if now >= session.said + BEAT * ttl:
-            if session.pending:
+            if session.is_held:
                 # Nothing can go out before the answer, not even a NOOP; and the answer is a sign of life itself.
                 self._schedule(session, now + (1 - BEAT) / 3 * ttl)
                 return
@@ -497,7 +508,7 @@ class Engine:
 
     def feed(self, session: Session, room: int) -> None:
         """Send a client about `room` bytes of its replays. At the end of a replay its topics are live."""
-        if session.pending:
+        if session.is_held:
             return
         found, ended = self._keeper.read(session, room)
         for replay, problem in ended:

@@ -11,6 +11,7 @@ in one of three ways:
 
 In the last two the client subscribes to its topics itself.
 
+In the first the client gets all messages that came meanwhile: those of topics that are not kept are in the `backlog`.
 In all three it gets the messages of kept topics that it missed. A record has the *position* of its client: the sequence
 up to which everything has left this process; and the sequence at which each subscription began. One number is enough,
 because all kept topics share the sequences of one archive.
@@ -21,20 +22,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
+from zambezi.mcollective.backlog import Absentee, Backlog
 from zambezi.mcollective.bounds import Bounds
-from zambezi.mcollective.session import Session
+from zambezi.mcollective.session import THREAD, Session
 from zambezi.mcollective.vigil import EXPIRY
 
 SLOTS: Final = 65_536  # the greatest number of records
 HEIR_TIME: Final = 10.0  # seconds after DISCONNECT in which the Ruby connector comes back under another identity
-_THREAD: Final = b" #<Thread:"  # in the identities of the Ruby connector: name, process, thread
 _OVERHEAD: Final = 100  # bytes of a record, and of each of its topics, beside their names
 
 
 class Record:
     """A session, as the register keeps it. `topics` has the sequence at which each subscription began."""
 
-    __slots__ = ("delimited", "identity", "position", "resumable", "size", "slot", "topics", "ttl", "until", "user")
+    __slots__ = (
+        "absentee",
+        "delimited",
+        "identity",
+        "position",
+        "resumable",
+        "size",
+        "slot",
+        "topics",
+        "ttl",
+        "until",
+        "user",
+    )
 
     def __init__(self, slot: int, user: str, identity: bytes, delimited: bool, ttl: float) -> None:
         self.slot = slot
@@ -45,6 +58,7 @@ class Record:
         self.topics: dict[bytes, int] = {}
         self.position = 0  # all messages of kept topics up to here have left this process
         self.until = float("inf")  # an absent client is forgotten then; the others are connected
+        self.absentee: Absentee | None = None  # in the backlog, as long as the client is absent and `resumable`
         self.resumable = True  # whether a client of the same identity goes on without CONNECT
         self.size = _OVERHEAD + len(identity) + len(user)  # the memory and the room in the file that it takes, about
 
@@ -96,6 +110,7 @@ class Register:
         self.bytes = 0
         self.unregistered = 0  # sessions without a record, because the register is full
         self.records: dict[int, Record] = {}  # by slot
+        self.backlog = Backlog(bounds.backlog_bytes, bounds.held_bytes)
         self._absent: dict[tuple[str, bytes], Record] = {}
         self._processes: dict[tuple[str, bytes], Record] = {}  # absent ones with an identity of the Ruby connector
         self._bounds = bounds
@@ -176,7 +191,7 @@ class Register:
     def leave_to_heir(self, session: Session, now: float) -> None:
         """End a session by DISCONNECT. The Ruby connector says it too before it comes back under another identity."""
         record = session.record
-        if record is not None and record.topics and _THREAD in record.identity:
+        if record is not None and record.topics and THREAD in record.identity:
             session.record = None
             record.resumable = False
             self._miss(record, now + HEIR_TIME)
@@ -215,12 +230,18 @@ class Register:
     def find_heritage(self, session: Session, now: float) -> Record | None:
         """Return the record of an absent client that has come back, and said CONNECT."""
         record = self._absent.get((session.user, session.identity))
-        if record is None and _THREAD in session.identity:
+        if record is None and THREAD in session.identity:
             record = self._processes.get((session.user, _process_of(session.identity)))
         if record is not None and now >= record.until:
             self._remove(record)
             return None
         return record
+
+    def drop_backlog(self, record: Record) -> None:
+        """Hold no messages for an absent client: its session will not go on."""
+        if record.absentee is not None:
+            self.backlog.leave(record.absentee)
+            record.absentee = None
 
     def revive(self, record: Record, session: Session) -> None:
         """Make the record of an absent client that of a session."""
@@ -245,7 +266,9 @@ class Register:
             self._remove(before)
         record.until = until
         self._absent[record.key] = record
-        if _THREAD in record.identity:
+        if record.resumable:
+            record.absentee = self.backlog.join(record.topics)
+        if THREAD in record.identity:
             self._processes[record.user, _process_of(record.identity)] = record
 
     def _make_room(self) -> None:
@@ -254,6 +277,7 @@ class Register:
             self._remove(next(iter(self._absent.values())))
 
     def _found(self, record: Record) -> None:
+        self.drop_backlog(record)
         if self._absent.get(record.key) is record:
             del self._absent[record.key]
         process = (record.user, _process_of(record.identity))
@@ -283,4 +307,4 @@ class Register:
 
 def _process_of(identity: bytes) -> bytes:
     """Return the name and the process in an identity of the Ruby connector."""
-    return identity.partition(_THREAD)[0]
+    return identity.partition(THREAD)[0]

@@ -6,14 +6,18 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from zambezi.mcollective.archive import Kept
 from zambezi.mcollective.messages import Frames
 from zambezi.wire.text import as_bytes
 
 if TYPE_CHECKING:
+    from zambezi.mcollective.outputs import Deliver, Send
     from zambezi.mcollective.register import Record
+
+
+THREAD: Final = b" #<Thread:"  # in the identities of the Ruby connector: name, process, thread
 
 
 class State(Enum):
@@ -75,6 +79,7 @@ class Session:
         "said",
         "scheduled",
         "sequence",
+        "settling",
         "state",
         "topics",
         "ttl",
@@ -106,13 +111,24 @@ class Session:
         self.heritage: Record | None = None  # of its session before, after CONNECT
         self.sequence = 0  # the last message of a kept topic that was queued for it
         self.pending: deque[PendingAnswer] = deque()
-        self.held: list[Frames] = []  # messages that wait for the pending answers
+        self.settling = False  # whether it may subscribe to more topics at once, see `settling`
+        self.held: list[Deliver | Send] = []  # messages that wait until `is_held` is False
         self.held_bytes = 0
         self.missed = 0  # messages, since it became slow
         self.denied = 0  # commands, by the rules
 
+    @property
+    def is_held(self) -> bool:
+        """Whether messages to this client must wait: for pending answers, or until it has settled."""
+        return bool(self.pending) or self.settling
+
+    @property
+    def is_ruby(self) -> bool:
+        """Whether this is a client of the Ruby connector, by its identity and its form."""
+        return self.delimited and THREAD in self.identity
+
     def drop_held(self) -> None:
-        """Forget the messages that wait for pending answers."""
+        """Forget the messages that wait."""
         self.held = []
         self.held_bytes = 0
 

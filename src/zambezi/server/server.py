@@ -175,6 +175,8 @@ class Server:
             await node.announce(GROUPS, " ".join(f"{quote(name)}={group}" for name, group in groups.items()))
         self.node = await stack.enter_async_context(node)
         self.endpoints["zre"] = node.endpoint
+        if node.gossip_endpoint:
+            self.endpoints["zgossip"] = node.gossip_endpoint
         # The server does not use the node's events, but a node whose events are not read stops reading from its peers.
         discarding = asyncio.create_task(self._discard_events(node))
         stack.push_async_callback(_end, discarding)

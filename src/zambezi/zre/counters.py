@@ -29,7 +29,9 @@ class Counters:
     other_beacons: int = 0  # a beacon with a key, if our node has none of its own, or one without a key
     bad_tuples: int = 0  # a message of zgossip that is malformed, or not the tuple of a node
     refused_tuples: int = 0  # a tuple above the bound, or one that another link told differently
-    unproved_beacons: int = 0  # the move of a peer by a beacon, in a mesh with keys
+    unproved_beacons: int = (
+        0  # a beacon that names another port for a peer, in a mesh with keys, where it proves nothing
+    )
 
 
 class Refusals:

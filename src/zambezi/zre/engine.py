@@ -56,7 +56,8 @@ class Engine:
 
     `endpoint_for` returns the endpoint of our mailbox that a peer at an address can reach; `mailbox_at` the endpoint of
     a mailbox by the address and the port of a beacon; `source_of` the address from which a peer is connected to our
-    mailbox, and `connects_to_us` whether it is connected there now; `is_connected` whether our connection to a peer's
+    mailbox, `connects_to_us` whether it is connected there now, and `has_unread` whether messages of it wait there;
+    `is_connected` whether our connection to a peer's
     mailbox is up. `reach` decides whether we connect to a contact that a peer named. A mesh with keys has `proves`,
     which returns whether our encrypted connection to a peer has reached that peer. A node with keys of its own has its
     `public_key`, and `key_of`, which returns the key that a peer has proved to our mailbox.
@@ -71,6 +72,7 @@ class Engine:
         mailbox_at: Callable[[str, int], str] | None = None,
         source_of: Callable[[bytes], str] = lambda _: "",
         connects_to_us: Callable[[bytes], bool] = lambda _: False,
+        has_unread: Callable[[bytes], bool] = lambda _: False,
         reach: Reach | None = None,
         is_connected: Callable[[bytes], bool] = lambda _: True,
         public_key: bytes = b"",
@@ -110,6 +112,7 @@ class Engine:
             self.elections,
             endpoint_for=endpoint_for,
             connects_to_us=connects_to_us,
+            has_unread=has_unread,
             source_of=source_of,
             reach=reach,
             key_of=key_of,
@@ -129,6 +132,7 @@ class Engine:
             self.key,
             self.peers,
             self.counters,
+            meetings.departures,
             encrypted=proves is not None,
             keyed=bool(public_key),
             is_connected=is_connected,
@@ -137,7 +141,7 @@ class Engine:
             meet=meetings.meet_beacon,
             replace=meetings.replace,
             regreet=meetings.regreet_stranger,
-            let_go=meetings.let_go,
+            depart=meetings.depart,
         )
         self.receive_beacon = self._lookout.receive
         greetings = Greetings(
@@ -153,7 +157,6 @@ class Engine:
         self.reception = Reception(self.key, self.profile, meetings, greetings, self._out, self.counters)
         self.receive = self.reception.receive
         self._endpoint_for = endpoint_for
-        self._is_connected = is_connected
         self._encrypted = proves is not None
         self._silence_is_normal = False
         self._next_beacon = NEVER
@@ -187,10 +190,11 @@ class Engine:
         self.rendezvous.clear()
         self.elections.clear()
         self.meetings.claims.clear()
+        self.meetings.departures.clear()
 
-    def farewell(self) -> Farewell:
-        """Ask all peers to confirm that they have read our messages."""
-        return Farewell(self.peers, self._out, self._is_connected)
+    def farewell(self, is_lost: Callable[[bytes], bool]) -> Farewell:
+        """Ask all peers to confirm that they have read our messages, except those to which the connection is lost."""
+        return Farewell(self.peers, self._out, is_lost)
 
     def endpoints_told(self) -> dict[bytes, str]:
         """Return the endpoint of our mailbox that each greeted peer was told, for `move`."""
@@ -224,6 +228,7 @@ class Engine:
             self.agenda.deadline,
             self.elections.deadline,
             self.meetings.claims.deadline,
+            self.meetings.departures.deadline,
         )
 
     def tick(self, now: float) -> None:
@@ -236,6 +241,8 @@ class Engine:
         self.elections.tick(now)
         for peer in self.agenda.due(now):
             self._look_at(peer, now)
+        for peer in self.meetings.departures.due(now):
+            self.meetings.let_go(peer)
         for claim in self.meetings.claims.due(now):
             self._admit(claim, now)
 

@@ -14,17 +14,21 @@ from zambezi.zre.peer import Peer
 
 
 class Farewell:
-    """The peers that have not read our last messages yet. `is_connected` is the engine's."""
+    """The peers that have not read our last messages yet.
 
-    def __init__(self, peers: Mapping[bytes, Peer], out: Outbox, is_connected: Callable[[bytes], bool]) -> None:
+    `is_lost` returns whether our connection to a peer was lost. A connection that is still being made is not lost: a
+    node can send to a peer as soon as the peer has greeted it.
+    """
+
+    def __init__(self, peers: Mapping[bytes, Peer], out: Outbox, is_lost: Callable[[bytes], bool]) -> None:
         self._peers = peers
-        self._is_connected = is_connected
-        self._waiting = [peer for peer in peers.values() if peer.sent > 1 and self._reads(peer)]
+        self._is_lost = is_lost
+        self._waiting = [peer for peer in peers.values() if peer.sent != 1 and self._reads(peer)]
         for peer in self._waiting:
             out.ping(peer)
 
     def _reads(self, peer: Peer) -> bool:
-        return self._peers.get(peer.key) is peer and peer.ready and self._is_connected(peer.key)
+        return self._peers.get(peer.key) is peer and peer.ready and not self._is_lost(peer.key)
 
     @property
     def is_over(self) -> bool:

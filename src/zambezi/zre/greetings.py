@@ -162,6 +162,7 @@ class Greetings:
         peer.received = 1
         peer.hear(now)
         peer.pings = 0
+        self._meetings.departures.forget(peer)
         peer.near = self._source_of(peer.key) == host_of(greeting.endpoint)
         if self._meetings.claims.tests:
             self._meetings.claims.passed(peer)

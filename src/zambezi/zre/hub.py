@@ -55,6 +55,7 @@ class Hub:
         self._is_reading = False  # now, or soon
         server, guard = security
         options = Options(limits=_LIMITS, heartbeat=_HEARTBEAT, send_bound=_QUEUE)
+        self._hubs: list[Peer] = []
         self._clients = Transport(reactor, "DEALER", self, options, chance=chance)
         options = replace(options, security=server, authenticator=guard)
         self._server = Transport(reactor, "ROUTER", self, options, chance=chance)
@@ -66,8 +67,13 @@ class Hub:
         if bind:
             self.endpoint = self._server.bind(bind)
         for hub in hubs:
-            self._clients.connect(endpoint_of(hub), self._security_for(hub))
+            self._hubs.append(self._clients.connect(endpoint_of(hub), self._security_for(hub)))
         self.pump()
+
+    @property
+    def missing(self) -> list[str]:
+        """The endpoints of the hubs to which there is no connection now."""
+        return [hub.endpoint for hub in self._hubs if not hub.connected]
 
     def publish(self, contact: str) -> None:
         """Tell all of our contact, which is new."""

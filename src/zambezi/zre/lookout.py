@@ -17,17 +17,18 @@ from collections.abc import Callable, Mapping
 from zambezi.zre.beacon import Beacon
 from zambezi.zre.contact import with_key
 from zambezi.zre.counters import Counters
+from zambezi.zre.departures import Departures
 from zambezi.zre.peer import Peer
 from zambezi.zre.timing import Timing
 
 
 class Lookout:
-    """Receives beacons for an engine, which lends four of its own actions.
+    """Receives beacons for an engine, which lends its departures and four of its own actions.
 
     `meet` meets a node that we found, `replace` ends a peer and meets it elsewhere, `regreet` connects again to a node
-    that has not answered, at another endpoint, and `let_go` ends a peer that leaves. `is_connected` returns whether our
-    connection to a peer is up. If nodes have keys of their own (`keyed`), only beacons with keys count, else only those
-    without.
+    that has not answered, at another endpoint, and `depart` ends a peer that leaves, when its last messages are read.
+    `is_connected` returns whether our connection to a peer is up. If nodes have keys of their own (`keyed`), only
+    beacons with keys count, else only those without.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Lookout:
         us: bytes,
         peers: Mapping[bytes, Peer],
         counters: Counters,
+        departures: Departures,
         *,
         encrypted: bool,
         keyed: bool,
@@ -44,11 +46,12 @@ class Lookout:
         meet: Callable[[bytes, str, float], None],
         replace: Callable[[Peer, str, str, float], None],
         regreet: Callable[[Peer, str, float], None],
-        let_go: Callable[[Peer], None],
+        depart: Callable[[Peer, float], None],
     ) -> None:
         self._us = us
         self._peers = peers
         self._counters = counters
+        self._departures = departures
         self._encrypted = encrypted
         self._keyed = keyed
         self._is_connected = is_connected
@@ -57,12 +60,13 @@ class Lookout:
         self._meet = meet
         self._replace = replace
         self._regreet = regreet
-        self._let_go = let_go
+        self._depart = depart
 
     def receive(self, octets: bytes, address: str, now: float) -> None:
         """Receive a datagram from an address."""
         peer = self._peers.get(octets[4:20])
-        if peer is not None and octets == peer.beacon and address == peer.address:
+        leaves = peer in self._departures
+        if peer is not None and octets == peer.beacon and address == peer.address and not leaves:
             if not (self._encrypted and peer.ready):
                 peer.hear(now)  # nothing new, like most beacons
             return
@@ -79,7 +83,9 @@ class Lookout:
         elif self._encrypted:
             self._receive_unproved(peer, beacon, octets, address, now)
         elif not beacon.port:
-            self._let_go(peer)
+            self._depart(peer, now)
+        elif leaves:
+            self._replace(peer, self._contact_of(beacon, address), "it left", now)  # and is back already
         else:
             self._receive_known(peer, beacon, octets, address, now)
 
@@ -129,7 +135,7 @@ class Lookout:
         """Let a peer go if its mailbox is closed, now or soon: Zyre has no other goodbye in a mesh with beacons."""
         peer.farewell = now + self._timing.evasive
         if not self._is_connected(peer.key):
-            self._let_go(peer)
+            self._depart(peer, now)
 
 
 def _note(peer: Peer, octets: bytes, address: str, now: float) -> None:

@@ -106,6 +106,11 @@ class Dealers:
         peer = self._peers.get(key)
         return peer is not None and peer.connected
 
+    def is_lost(self, key: bytes) -> bool:
+        """Return whether the DEALER to a peer has lost its connection; False while it connects for the first time."""
+        peer = self._peers.get(key)
+        return peer is None or peer in self._lost
+
     def proved_key(self, key: bytes) -> bytes:
         """Return the public key that the mailbox at the other end of a DEALER has proved; empty if it has none."""
         peer = self._peers.get(key)

@@ -15,6 +15,7 @@ from zambezi.zre.claims import Claims
 from zambezi.zre.contact import PUBLIC_KEY, host_of
 from zambezi.zre.contact import key_of as contact_key
 from zambezi.zre.counters import Counters
+from zambezi.zre.departures import Departures
 from zambezi.zre.dialect import Dialect, Greeting
 from zambezi.zre.elections import Elections
 from zambezi.zre.outbox import Outbox
@@ -42,6 +43,7 @@ class Meetings:
         *,
         endpoint_for: Callable[[str], str],
         connects_to_us: Callable[[bytes], bool],
+        has_unread: Callable[[bytes], bool],
         source_of: Callable[[bytes], str],
         reach: Reach | None,
         key_of: Callable[[bytes], bytes] | None,
@@ -73,6 +75,7 @@ class Meetings:
             connects_to_us=connects_to_us,
             part=self.part,
         )
+        self.departures = Departures(timing, connects_to_us, has_unread)
         self._us = us
         self._profile = profile
         self._timing = timing
@@ -152,6 +155,7 @@ class Meetings:
         """End a peer. The program is told only if it was told of the peer before."""
         if self.claims.tests:
             self.claims.passed(peer)
+        self.departures.forget(peer)
         self.peers.remove(peer)
         self.rendezvous.gossip.part(peer)
         self._out.append(Disconnect(peer.key))
@@ -176,6 +180,11 @@ class Meetings:
         self.claims.left(peer)
         self.end(peer, "it left")
         self.rendezvous.gossip.left(peer)
+
+    def depart(self, peer: Peer, now: float) -> None:
+        """End a peer that said goodbye by a beacon, when its last messages are read. (BCN-07)"""
+        if not self.departures.begin(peer, now):
+            self.let_go(peer)
 
     def end_refused(self) -> None:
         """End the peers whose keys the operator does not allow any more."""
@@ -209,7 +218,7 @@ class Meetings:
         peer = self.peers.get(key)
         if peer is not None and peer.ready:
             if now < peer.farewell:
-                self.let_go(peer)
+                self.depart(peer, now)
                 return
             self._out.ping(peer)  # SEQ-02
             peer.lost = now

@@ -124,6 +124,7 @@ class NodeShell:
             mailbox_at=options.network.mailbox_at if options.network else None,
             source_of=self._source_of,
             connects_to_us=lambda key: b"\x01" + key in self._router.peers,
+            has_unread=self._has_unread,
             reach=self._reach,
             is_connected=self._dealers.is_connected,
             public_key=security.public_key,
@@ -213,6 +214,11 @@ class NodeShell:
         """The endpoint at which this node is a hub of zgossip; empty if it is none."""
         return self._hub.endpoint if self._hub is not None else ""
 
+    @property
+    def missing_hubs(self) -> list[str]:
+        """The endpoints of the hubs of zgossip to which there is no connection now."""
+        return self._hub.missing if self._hub is not None else []
+
     def stop(self, linger: float | None = None) -> None:
         """Let peers read the last messages, say goodbye and close, within `linger` seconds.
 
@@ -226,7 +232,7 @@ class NodeShell:
         linger = self.options.linger if linger is None else linger
         self._end = self.reactor.time() + linger
         if linger > 0 and self.endpoint:
-            self._farewell = self.engine.farewell()
+            self._farewell = self.engine.farewell(self._dealers.is_lost)
             # If some peers do not read, a part of the time is left for the goodbye to the others.
             self._patience = self.reactor.call_at(self._end - linger / 5, self._say_goodbye)
             self._pump()
@@ -504,6 +510,10 @@ class NodeShell:
     def _source_of(self, key: bytes) -> str:
         peer = self._router.peers.get(b"\x01" + key)
         return peer.address if peer is not None else ""
+
+    def _has_unread(self, key: bytes) -> bool:
+        """Return whether messages of a peer wait in our mailbox, or can wait because the node reads nothing now."""
+        return self.events.held_back or any(peer.identity[1:] == key for peer in self._router.inbox.peers)
 
     def _key_of(self, key: bytes) -> bytes:
         """Return the public key that a peer has proved to our mailbox; empty if it is not connected."""

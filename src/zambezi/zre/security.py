@@ -72,9 +72,14 @@ class NodeSecurity:
 
     def client(self, contact: str) -> Security:
         """Return the security of a connection to a contact."""
-        if self._node_keys is None:
-            return self._client
         key = key_of(contact)
+        if self._node_keys is None:
+            if key != b"":
+                raise ZreError(
+                    f"{contact!r} has the key of a node, which is for nodes with keys of their own: leave the key out, "
+                    "or give this node a key pair of its own, too"
+                )
+            return self._client
         if not key:
             raise ZreError(
                 f"{endpoint_of(contact)!r} has no public key, or a malformed one: write ENDPOINT|KEY, with the 40 "

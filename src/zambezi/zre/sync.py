@@ -119,6 +119,11 @@ class Node:
         return self._shell.gossip_endpoint
 
     @property
+    def missing_hubs(self) -> list[str]:
+        """The hubs of zgossip to which there is no connection now: they are down, or their endpoint or key is wrong."""
+        return self._waiter.call(lambda: self._shell.missing_hubs)
+
+    @property
     def peers(self) -> list[PeerInfo]:
         """All peers that are in the mesh now."""
         return self._waiter.call(lambda: self._shell.peers)

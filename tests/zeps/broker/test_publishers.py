@@ -11,12 +11,14 @@ from tests.zeps.stage import Client, Stage
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.broker.publishers import name_of
 from zambezi.zeps.journal import Policy
+from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.layout import PUBLISH
 from zambezi.zeps.messages import MOST, Detach, Fenced, Mark, Ping, Publish, Resume, ResumeOk, Zeps
 from zambezi.zmtp.frames import Oversize
 
 ANN = b"ann-------------"
 NONE = bytes(16)
+FIRST = 1_700_000_000  # the first epoch: the time of the stage
 MESSAGE = Publish("k", b"x")
 
 
@@ -36,20 +38,20 @@ def answers(client: Client) -> list[Zeps]:
     return client.heard[1:]
 
 
-def test_a_new_publisher_has_epoch_1_and_no_messages(stage: Stage) -> None:
+def test_a_new_publisher_has_no_messages(stage: Stage) -> None:
     client = resume(stage)
-    assert answers(client) == [ResumeOk(1, 0, 0, NONE)]
+    assert answers(client) == [ResumeOk(FIRST, 0, 0, NONE)]
     assert len(stage.stream("s").publishers) == 1
     client.close()
     assert len(stage.stream("s").publishers) == 0
-    assert stage.stream("s").journal.counts.get(ANN) is None
+    assert stage.stream("s").journal.counts.get(ANN) == Count(ANN, FIRST, 0)
 
 
 def test_the_broker_tells_how_many_messages_it_has(stage: Stage) -> None:
     client = resume(stage)
     client.send(MESSAGE, MESSAGE, MESSAGE)
     client.close()
-    assert answers(resume(stage, 1)) == [ResumeOk(1, 3, 0, NONE)]
+    assert answers(resume(stage, FIRST)) == [ResumeOk(FIRST, 3, 0, NONE)]
 
 
 @pytest.mark.parametrize("refused", [Oversize(2000), PUBLISH, PUBLISH + b"\xff"])
@@ -57,7 +59,7 @@ def test_messages_that_the_broker_refuses_count(stage: Stage, refused: bytes) ->
     client = resume(stage)
     client.send(MESSAGE, refused, MESSAGE, b"not ZEPS", Ping())
     client.close()
-    assert answers(resume(stage, 1)) == [ResumeOk(1, 3, 0, NONE)]
+    assert answers(resume(stage, FIRST)) == [ResumeOk(FIRST, 3, 0, NONE)]
     assert stage.stream("s").journal.last == 2
 
 
@@ -78,11 +80,11 @@ def test_messages_that_rules_forbid_count(tmp_path: Path) -> None:
         stage.engine.apply_rules()
         client.send(MESSAGE)
         client.close()
-        assert answers(resume(stage, 1)) == [ResumeOk(1, 3, 0, NONE)]
+        assert answers(resume(stage, FIRST)) == [ResumeOk(FIRST, 3, 0, NONE)]
 
 
 def test_a_new_connection_with_the_same_epoch_replaces_the_old_one(stage: Stage) -> None:
-    old, new = resume(stage), resume(stage, 1)
+    old, new = resume(stage), resume(stage, FIRST)
     assert old.gone
     assert old.of(Fenced) == []
     old.session.receive([MESSAGE.encode()[0]])
@@ -95,14 +97,14 @@ def test_a_newer_epoch_fences_the_old_one(stage: Stage) -> None:
     old = resume(stage)
     old.send(MESSAGE)
     new = resume(stage)
-    assert answers(new) == [ResumeOk(2, 1, 0, NONE)]
+    assert answers(new) == [ResumeOk(FIRST + 1, 1, 0, NONE)]
     old.read()
-    assert old.of(Fenced) == [Fenced(2)]
+    assert old.of(Fenced) == [Fenced(FIRST + 1)]
     assert old.parted
     old.send(MESSAGE, Ping())
     assert stage.stream("s").journal.last == 1
-    again = resume(stage, 1)
-    assert answers(again) == [Fenced(2)]
+    again = resume(stage, FIRST)
+    assert answers(again) == [Fenced(FIRST + 1)]
     assert again.parted
     assert stage.engine.counters.fenced == 2
     new.send(MESSAGE)
@@ -125,23 +127,25 @@ def test_the_journal_knows_a_new_epoch_before_it_is_told(tmp_path: Path) -> None
     stage = Stage(tmp_path)
     first = resume(stage)
     first.send(MESSAGE)
-    assert answers(resume(stage)) == [ResumeOk(2, 1, 0, NONE)]
+    assert answers(resume(stage)) == [ResumeOk(FIRST + 1, 1, 0, NONE)]
     kill(stage.store)
     with Stage(tmp_path) as stage:
-        assert answers(resume(stage, 1)) == [Fenced(2)]
-        assert answers(resume(stage, 2)) == [ResumeOk(2, 1, 0, NONE)]
+        assert answers(resume(stage, FIRST)) == [Fenced(FIRST + 1)]
+        assert answers(resume(stage, FIRST + 1)) == [ResumeOk(FIRST + 1, 1, 0, NONE)]
 
 
 def test_with_sync_always_the_answer_waits_for_the_disk(tmp_path: Path) -> None:
     with Stage(tmp_path, policy=Policy(sync="always")) as stage:
         first = resume(stage)
+        assert answers(first) == []
         stage.write_back()
+        first.read()
         first.send(MESSAGE)
         second = resume(stage)
         assert answers(second) == []
         stage.write_back()
         second.read()
-        assert answers(second) == [ResumeOk(2, 1, 0, NONE)]
+        assert answers(second) == [ResumeOk(FIRST + 1, 1, 0, NONE)]
 
 
 def test_the_client_can_know_more_than_the_broker(stage: Stage) -> None:
@@ -157,7 +161,7 @@ def test_a_mark_is_kept_with_the_message_after_it(stage: Stage) -> None:
     client.send(MESSAGE, Mark(b"m" * 16), MESSAGE)
     client.send(Mark(b"n" * 16))
     client.close()
-    assert answers(resume(stage, 1)) == [ResumeOk(1, 2, 1, b"m" * 16)]
+    assert answers(resume(stage, FIRST)) == [ResumeOk(FIRST, 2, 1, b"m" * 16)]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +202,7 @@ def test_the_highest_epoch(stage: Stage) -> None:
 
 def test_no_user_can_take_the_publisher_of_another_one(stage: Stage) -> None:
     ann, ben = resume(stage, user="ann"), resume(stage, user="ben")
-    assert answers(ann) == answers(ben) == [ResumeOk(1, 0, 0, NONE)]
+    assert answers(ann) == answers(ben) == [ResumeOk(FIRST, 0, 0, NONE)]
     assert not ann.parted
     assert len({name_of(ANN, user) for user in ("", "ann", "ben")}) == 3
 
@@ -220,4 +224,84 @@ def test_a_publisher_that_is_dismissed_confirms_nothing_more(stage: Stage, monke
     stream.flush()
     assert client.confirmed == 0
     assert stream.journal.last == 2
-    assert answers(resume(stage, 1))[0] == ResumeOk(1, 1, 0, NONE)
+    assert answers(resume(stage, FIRST))[0] == ResumeOk(FIRST, 1, 0, NONE)
+
+
+def test_two_programs_never_have_the_same_epoch(tmp_path: Path) -> None:
+    """The first one has not published when the broker is killed; then another program begins."""
+    stage = Stage(tmp_path)
+    resume(stage)
+    kill(stage.store)
+    with Stage(tmp_path) as stage:
+        assert answers(resume(stage)) == [ResumeOk(FIRST + 1, 0, 0, NONE)]
+        assert answers(resume(stage, FIRST)) == [Fenced(FIRST + 1)]
+
+
+def test_a_program_stays_fenced_although_its_publisher_was_forgotten(stage: Stage) -> None:
+    for _ in range(3):
+        resume(stage).close()
+    stage.stream("s").journal.counts.forget_before(1e12)
+    stage.now += 10
+    assert answers(resume(stage)) == [ResumeOk(FIRST + 10, 0, 0, NONE)]
+    assert answers(resume(stage, FIRST + 2)) == [Fenced(FIRST + 10)]
+
+
+@pytest.mark.parametrize("refused", [Oversize(2000), PUBLISH + b"\xff"])
+def test_all_messages_count_if_the_connection_ends_while_they_wait(stage: Stage, refused: bytes) -> None:
+    client = resume(stage)
+    client.session.receive([MESSAGE.encode()[0], refused, Mark(b"m" * 16).encode()[0]] * 100)
+    client.close()
+    stage.run()
+    assert answers(resume(stage, FIRST)) == [ResumeOk(FIRST, 200, 200, b"m" * 16)]
+    assert stage.stream("s").journal.last == 100
+
+
+def test_a_client_that_may_not_publish_leaves_nothing_in_the_journal(tmp_path: Path) -> None:
+    allowed = True
+    with Stage(tmp_path, allow=lambda user, action, stream: allowed or action != "publish") as stage:
+        good = resume(stage)
+        good.send(MESSAGE)
+        counts = stage.stream("s").journal.counts
+        allowed = False
+        stage.engine.apply_rules()
+        before = list(counts.states())
+        bad = resume(stage)
+        assert answers(bad) == [ResumeOk(1, 0, 0, NONE)]
+        for number in range(1, 20):
+            other = stage.client("s")
+            other.send(Resume(bytes([number] * 16), 7, 0), MESSAGE)
+        assert list(counts.states()) == before
+        assert not good.parted
+        allowed = True
+        stage.engine.apply_rules()
+        bad.read()
+        assert len(bad.of(Detach)) == 1, "it must resume again, so that its messages count"
+        good.send(MESSAGE, Ping())
+        assert good.confirmed == 1
+
+
+def test_sessions_that_end_while_the_disk_is_full_leave_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    resume(stage)
+    stream = stage.stream("s")
+    monkeypatch.setattr(stream, "_blocked", True)
+    for number in range(1, 50):
+        client = stage.client("s")
+        client.send(Resume(bytes([number] * 16), 0, 0))
+        assert answers(client) == []
+        client.close()
+    assert len(stream.publishers.unwritten) == 0
+    assert len(stream.publishers) == 1
+    assert sum(map(len, stream._barriers.values())) == 0
+
+
+def test_connected_publishers_are_not_forgotten_for_silent_ones(tmp_path: Path) -> None:
+    with Stage(tmp_path, policy=Policy(sync="never", publishers=5)) as stage:
+        good = resume(stage)
+        good.send(MESSAGE)
+        for number in range(1, 50):
+            client = stage.client("s")
+            client.send(Resume(bytes([number] * 16), 0, 0), MESSAGE)
+            client.close()
+        counts = stage.stream("s").journal.counts
+        assert counts.get(ANN) == Count(ANN, FIRST, 1)
+        assert len(counts) == 5

@@ -412,3 +412,20 @@ def test_a_pattern_that_cannot_be_understood_raises_with_a_group() -> None:
     subscriber = Subscriber("s", "regex:(", LATEST)
     with pytest.raises(PatternError):
         subscriber.filter_here()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 12), st.integers(1, 20)), min_size=1))
+def test_group_and_broker_that_overlap_give_each_message_once(parts: list[tuple[bool, int, int]]) -> None:
+    """When the source changes, each of the two can repeat messages that the other one gave."""
+    subscriber = begun(since=EARLIEST, window=1 << 20)
+    last = 0
+    for is_group, back, count in parts:
+        first = max(1, last + 1 - back)
+        some = frames(*range(first, first + count))
+        body_at = check_deliveries(some)
+        assert body_at is not None
+        (subscriber.accept_from_group if is_group else subscriber.accept_from_broker)(some, body_at)
+        last = max(last, first + count - 1)
+    assert sequences(subscriber) == list(range(1, last + 1))
+    assert subscriber.counters.received == last
+    assert subscriber.counters.missed == 0

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 from zlib import crc32
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.zeps.journal.streams import block, consistent, directory, kill
+from zambezi.zeps.errors import JournalFull
 from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.counts import (
     COUNTS,
@@ -26,10 +28,8 @@ from zambezi.zeps.journal.counts import (
     unpack,
 )
 from zambezi.zeps.journal.identity import MARK
+from zambezi.zeps.journal.restore import restore
 from zambezi.zeps.journal.verify import Checked, Damage, Unfinished, verify
-
-if TYPE_CHECKING:
-    import pytest
 
 ANN, BEN = b"ann-------------", b"ben-------------"
 POLICY = Policy(sync="never", segment=1_000)
@@ -258,3 +258,129 @@ def test_what_an_operator_cuts_off_stays_counted(tmp_path: Path) -> None:
         append(journal, ANN)
         assert all(isinstance(one, Checked) for one in verify(journal))
     assert bytes(16) == NO_MARK
+
+
+@given(st.integers(0, 100))
+def test_a_cut_inside_a_block_of_several_batches(after: int) -> None:
+    with directory() as path:
+        policy = Policy(sync="always", batch=500)
+        with Store(path, policy=policy) as store:
+            journal = store.open("a")
+            for _ in range(2):
+                first = journal.last + 1
+                journal.append(block(first, [b"x" * 50] * 50), 1.0, [Count(ANN, 1, first + 49)])
+            journal.sync()
+            journal.truncate(after)
+            assert all(isinstance(one, Checked) for one in verify(journal))
+        (Path(path) / "a" / MARK).write_text("another boot\n")
+        with Store(path, policy=policy) as store:
+            journal = store.open("a")
+            assert journal.last == after
+            assert journal.counts.get(ANN) == Count(ANN, 1, 100)
+
+
+def test_counts_that_are_written_during_a_sync_are_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store(tmp_path) as store:
+        journal = store.open("a")
+        append(journal, ANN)
+        sync = os.fdatasync
+
+        def late(descriptor: int) -> None:
+            sync(descriptor)
+            monkeypatch.setattr(os, "fdatasync", sync)
+            journal.append_counts([Count(BEN, 1, 0)], 1.0)
+
+        monkeypatch.setattr(os, "fdatasync", late)
+        journal.sync()
+        assert journal.synced < journal.last
+        journal.sync()
+        assert journal.synced == journal.last
+
+
+def test_counts_survive_a_failure_while_they_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zambezi.zeps.journal.journal._COUNTS", 20 * RECORD)
+    store = Store(tmp_path, policy=POLICY)
+    journal = store.open("a")
+    for epoch in range(1, 22):
+        journal.append_counts([Count(ANN, epoch, 0)], 1.0)
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("zambezi.zeps.journal.segment.replace_file", fail)
+        with pytest.raises(JournalFull):
+            journal.append_counts([Count(ANN, 99, 0)], 1.0)
+    kill(store)
+    with Store(tmp_path, policy=POLICY) as store:
+        assert store.open("a").counts.get(ANN) == Count(ANN, 21, 0)
+
+
+def filled(path: Path) -> Path:
+    """Return the file of counts of a stream with 30 messages that the disk has."""
+    with Store(path, policy=Policy(sync="always")) as store:
+        journal = store.open("a")
+        for _ in range(10):
+            append(journal, ANN, BEN, ANN)
+            journal.sync()
+    return Path(path) / "a" / f"{1:020d}{COUNTS}"
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def halve(file: Path) -> None:
+    octets = file.read_bytes()
+    file.write_bytes(octets[: len(octets) // RECORD // 2 * RECORD])
+
+
+def flip_head(file: Path) -> None:
+    file.write_bytes(b"\xff" + file.read_bytes()[1:])
+
+
+def flip_last(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1] + b"\xff")
+
+
+DAMAGES = [remove, empty, halve, flip_head, flip_last]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_damaged_file_costs_no_message_and_is_told_once(
+    damage: Callable[[Path], None], crash: bool, tmp_path: Path
+) -> None:
+    damage(filled(tmp_path))
+    if crash:
+        (tmp_path / "a" / MARK).write_text("another-boot 30\n")
+    with Store(tmp_path) as store:
+        journal = store.open("a")
+        assert journal.last == 30
+        assert any("was missing or damaged" in problem for problem in journal.problems)
+        assert all(isinstance(one, Checked) for one in verify(journal))
+        append(journal, ANN)
+    (tmp_path / "a" / MARK).write_text("another-boot 31\n")
+    with Store(tmp_path) as store:
+        journal = store.open("a")
+        assert (journal.last, journal.problems) == (31, [])
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_the_counts_of_a_closed_segment_are_repaired(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    with Store(tmp_path, policy=POLICY) as store:
+        journal = store.open("a")
+        while len(journal.segments) < 3:
+            append(journal, ANN, BEN, ANN)
+        before = list(journal.counts.states())
+    damage(tmp_path / "a" / f"{1:020d}{COUNTS}")
+    with Store(tmp_path, policy=POLICY) as store:
+        journal = store.open("a")
+        assert len([one for one in verify(journal) if isinstance(one, Damage)]) <= 3
+        assert any("created again" in told for told in restore(journal, None))
+        assert all(isinstance(one, Checked) for one in verify(journal))
+        assert list(journal.counts.states()) == before

@@ -13,6 +13,7 @@ from zambezi.zeps.journal.identity import (
     STREAM,
     DamagedIdentity,
     Identity,
+    Mark,
     boot_id,
     mark_failed,
     read_identity,
@@ -74,10 +75,10 @@ def test_a_file_that_cannot_be_replaced_keeps_its_content(tmp_path: Path, monkey
 
 def test_the_mark(tmp_path: Path) -> None:
     assert read_mark(tmp_path) is None
-    write_mark(tmp_path)
-    assert read_mark(tmp_path) == boot_id()
+    write_mark(tmp_path, 7)
+    assert read_mark(tmp_path) == Mark(boot_id(), 7)
     mark_failed(tmp_path)
-    assert read_mark(tmp_path) == FAILED
+    assert read_mark(tmp_path) == Mark(FAILED)
     remove_mark(tmp_path)
     remove_mark(tmp_path)
     assert read_mark(tmp_path) is None
@@ -89,5 +90,5 @@ def test_a_mark_that_the_disk_does_not_have_is_not_left(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="Input/output"):
-        write_mark(tmp_path)
+        write_mark(tmp_path, 0)
     assert not (tmp_path / MARK).exists()

@@ -111,7 +111,7 @@ class MCollectiveConfig:
     sessions: bool = _note("whether sessions of clients survive a restart, in the data directory", True)
     max_queue: int = _note("the size of the messages that can wait for a client", 4 << 20, "octets", _LARGE)
     reading_time: float = _note(
-        "the time in which a client must read half of a full queue, before it misses messages",
+        "the time that senders wait for a client with a full queue, in 12 times that time, before it misses messages",
         5.0,
         "seconds",
         (0, 3600),

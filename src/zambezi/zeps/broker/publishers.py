@@ -7,6 +7,10 @@ with the messages (see `zambezi.zeps.journal.counts`).
 A publisher has one holder. A RESUME takes it away from the holder before; whatever that one has sent, and the broker
 has not read, does not count. With a higher epoch the holder before is fenced: it is told so, and its own next RESUME is
 refused, because its epoch is lower. With the same epoch it is the same program on a new connection.
+
+The broker gives out the epochs. A new one is greater than every epoch of the publisher that the journal knows, and not
+less than the time in seconds: so a program with an old epoch stays fenced, even if the publisher was forgotten
+meanwhile. It is in the journal before the client is told.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import Final, Protocol
 
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.journal.counts import Count, Counts
-from zambezi.zeps.messages import MOST, PUBLISHER
+from zambezi.zeps.messages import PUBLISHER
 
 _HIGHEST: Final = 0xFFFFFFFF  # the highest epoch
 
@@ -39,11 +43,13 @@ class Holder(Protocol):
 class Publisher:
     """A publisher that a session holds, or that has messages which are not in the journal yet."""
 
-    __slots__ = ("count", "epoch", "holder", "id", "mark", "marked")
+    __slots__ = ("count", "epoch", "has_messages", "holder", "id", "is_known", "mark", "marked")
 
-    def __init__(self, state: Count) -> None:
+    def __init__(self, state: Count, is_known: bool = True) -> None:
         self.id, self.epoch, self.count, self.marked, self.mark = state
         self.holder: Holder | None = None
+        self.has_messages = False  # whether some of its messages are not in the journal yet
+        self.is_known = is_known  # whether the stream knows it: not that of a client that may not publish
 
     @property
     def state(self) -> Count:
@@ -61,16 +67,15 @@ class Publishers:
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
         self._active: dict[bytes, Publisher] = {}
+        counts.protected = self._active  # the silent ones among the others are forgotten first
         self.unwritten: dict[Publisher, None] = {}  # their state is not in the journal yet
 
-    def resume(self, name: bytes, epoch: int, confirmed: int, holder: Holder) -> Publisher:
+    def resume(self, name: bytes, epoch: int, confirmed: int, holder: Holder, now: float) -> Publisher:
         """Make a session the holder of a publisher, and return it. Epoch 0 stands for the next one.
 
         The count is not less than `confirmed`: if the stream was truncated or the publisher forgotten, the client knows
         better. Raises `Superseded` if the publisher has a higher epoch.
         """
-        if confirmed > MOST:
-            raise BrokerError(f"a publisher cannot have {confirmed} confirmed messages; the most is {MOST}")
         publisher = self._active.get(name)
         if publisher is None:
             state = self._counts.get(name)
@@ -79,9 +84,9 @@ class Publishers:
             raise Superseded(publisher.epoch)
         if publisher.epoch == _HIGHEST and not epoch:
             raise BrokerError("the publisher has the highest epoch; use another id")
-        granted = epoch or publisher.epoch + 1
+        granted = epoch or max(publisher.epoch + 1, min(int(now), _HIGHEST))
         self._take_away(publisher, granted)
-        if publisher.epoch and granted != publisher.epoch:
+        if granted != publisher.epoch:
             self.unwritten[publisher] = None  # the journal must know, or the old holder could come back
         publisher.epoch = granted
         publisher.count = max(publisher.count, confirmed)
@@ -98,17 +103,21 @@ class Publishers:
         """Note that a session has ended."""
         if publisher.holder is holder:
             publisher.holder = None
+            if not publisher.has_messages:
+                self.unwritten.pop(publisher, None)  # its client was not told the new epoch
             self._drop(publisher)
 
     def note(self, publisher: Publisher, count: int) -> None:
         """Count messages of a publisher that wait for the journal."""
         publisher.count += count
+        publisher.has_messages = True
         self.unwritten[publisher] = None
 
     def note_written(self) -> None:
         """Note that the journal has the state of all publishers."""
         written, self.unwritten = self.unwritten, {}
         for publisher in written:
+            publisher.has_messages = False
             self._drop(publisher)
 
     def _drop(self, publisher: Publisher) -> None:

@@ -1,20 +1,30 @@
-"""A RESUME that waits for its answer: RESUME-OK tells a count only when the messages that it counts are safe."""
+"""The rules of the extension "once" for a session: RESUME, MARK, and the messages that count.
+
+RESUME-OK tells a count only when the messages that it counts are safe, so a RESUME waits for its answer like a PING.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from contextlib import suppress
+from typing import Final, Protocol
 
+from zambezi.wire import WireError
 from zambezi.zeps.broker.publishers import Holder, Publisher, name_of
-from zambezi.zeps.broker.stream import BrokerStream
+from zambezi.zeps.broker.stream import BrokerStream, Waiter
 from zambezi.zeps.errors import BrokerError
-from zambezi.zeps.journal.counts import NO_PUBLISHER
-from zambezi.zeps.messages import PUBLISHER, Resume, ResumeOk
+from zambezi.zeps.journal.counts import NO_PUBLISHER, Count
+from zambezi.zeps.layout import PUBLISH
+from zambezi.zeps.messages import MARK, MOST, PUBLISHER, Mark, Resume, ResumeOk
+from zambezi.zmtp.frames import Oversize
+
+_MARK: Final = Mark(b"").encode()[0][:3]
 
 
 class ResumingSession(Holder, Protocol):
     """The session that has received RESUME."""
 
     publisher: Publisher | None
+    resumption: Waiter | None
     user: str
 
     def send_resumed(self, answer: bytes) -> None:
@@ -39,16 +49,54 @@ class Resumption:
         self._session.refuse(reason)
 
 
-def resume(session: ResumingSession, stream: BrokerStream, message: Resume) -> None:
+def resume(session: ResumingSession, stream: BrokerStream, message: Resume, may_publish: bool) -> None:
     """Make a session the holder of the publisher that it asks for, and answer when that is safe.
 
-    Raises `BrokerError` if RESUME is not valid, and `Superseded` if the publisher has a higher epoch.
+    A client that may not publish holds a publisher that nobody else sees: each of its messages gets its INVALID, and
+    nothing of it is written. Raises `BrokerError` if RESUME is not valid, and `Superseded` if the publisher has a
+    higher epoch.
     """
     if len(message.publisher) != PUBLISHER or message.publisher == NO_PUBLISHER:
         raise BrokerError(f"the id of a publisher has {PUBLISHER} bytes, and not all of them are zero")
+    if message.confirmed > MOST:
+        raise BrokerError(f"a publisher cannot have {message.confirmed} confirmed messages; the most is {MOST}")
     if stream.journal.failed:
         session.refuse(stream.stop_reason)
         return
     name = name_of(message.publisher, session.user)
-    session.publisher = stream.publishers.resume(name, message.epoch, message.confirmed, session)
-    stream.confirm_when_safe(Resumption(session, session.publisher))
+    if may_publish:
+        publisher = stream.publishers.resume(name, message.epoch, message.confirmed, session, stream.clock())
+    else:
+        publisher = Publisher(Count(name, message.epoch or 1, message.confirmed), is_known=False)
+    session.publisher = publisher
+    session.resumption = Resumption(session, publisher)
+    stream.confirm_when_safe(session.resumption)
+
+
+def set_mark(session: ResumingSession, message: Mark) -> None:
+    """Keep a mark with the present count; raise `BrokerError` if it is not valid."""
+    if session.publisher is None:
+        raise BrokerError("MARK is not allowed here: it comes after RESUME")
+    if len(message.mark) != MARK:
+        raise BrokerError(f"a mark has {MARK} bytes")
+    session.publisher.set_mark(message.mark)
+
+
+def is_publish(frame: bytes) -> bool:
+    """Return whether a message that cannot be decoded counts as a PUBLISH. No other message can be too long."""
+    return isinstance(frame, Oversize) or frame[: len(PUBLISH)] == PUBLISH
+
+
+def count_refused(session: ResumingSession) -> None:
+    """Count a PUBLISH that is refused: the client counts it, too. The journal knows it with the next message."""
+    if session.publisher is not None:
+        session.publisher.count += 1
+
+
+def count_lost(session: ResumingSession, frame: bytes) -> None:
+    """Handle a message for which nobody waits any more: a refused PUBLISH, a MARK, or nothing that counts."""
+    if is_publish(frame):
+        count_refused(session)
+    elif session.publisher is not None and frame[: len(_MARK)] == _MARK:
+        with suppress(WireError, BrokerError):
+            set_mark(session, Mark.decode([frame]))

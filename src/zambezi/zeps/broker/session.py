@@ -18,15 +18,13 @@ from zambezi.zeps.broker.client_connection import MULTIPART, Connection, Multipa
 from zambezi.zeps.broker.cursor import Cursor, Outgoing
 from zambezi.zeps.broker.delivery import Delivery, fell_behind_reason
 from zambezi.zeps.broker.publishers import Publisher, Superseded
-from zambezi.zeps.broker.resumption import resume
+from zambezi.zeps.broker.resumption import count_lost, count_refused, is_publish, resume, set_mark
 from zambezi.zeps.broker.session_state import SessionState, forbidden, misplaced
-from zambezi.zeps.broker.stream import BrokerStream
+from zambezi.zeps.broker.stream import BrokerStream, Waiter
 from zambezi.zeps.broker.turns import INLINE, SUBSCRIBE
 from zambezi.zeps.directory import INDEX, ORDERS
 from zambezi.zeps.errors import BrokerError, JournalError, ZepsError
-from zambezi.zeps.layout import PUBLISH
 from zambezi.zeps.messages import (
-    MARK,
     Attach,
     AttachOk,
     Credit,
@@ -75,6 +73,7 @@ class Session:
         self.delivery = Delivery(engine, connection, self._on_fell_behind)
         self.published = 0
         self.publisher: Publisher | None = None  # that it holds, after RESUME
+        self.resumption: Waiter | None = None
         self.stream_name = ""
         self._desk: Desk | None = None  # for the orders of a client that administers streams
         self._may_publish = False
@@ -167,14 +166,14 @@ class Session:
     def _finish_lost(self) -> None:
         """End a session whose connection is lost. Deferred PUBLISH messages still count: they were sent before that."""
         frames, self._deferred = self._deferred, []
-        published: list[bytes] = []
         position = 0
         while self._may_publish and position < len(frames):
             stop = end_of_publishes(frames, position)
-            published += frames[position:stop]
+            if stop > position:
+                self._publish(frames[position:stop])
+            else:
+                count_lost(self, frames[position])
             position = max(stop, position + 1)
-        if published:
-            self._publish(published)
         self._end()
 
     @property
@@ -206,8 +205,8 @@ class Session:
 
     def _reject(self, frame: bytes, error: WireError) -> None:
         """Answer INVALID to a message that cannot be decoded. Only a PUBLISH can be too long."""
-        if isinstance(frame, Oversize) or frame[: len(PUBLISH)] == PUBLISH:
-            self._count_refused()
+        if is_publish(frame):
+            count_refused(self)
         if isinstance(frame, Multipart):
             self._send_invalid("multipart", "a message of ZEPS must have one frame")
         elif isinstance(frame, Oversize):
@@ -338,14 +337,9 @@ class Session:
         if self._desk is not None and isinstance(message, Publish):
             self._desk.order(message.key, message.body)
             return
-        self._count_refused()
+        count_refused(self)
         own = self.stream_name in self._engine.options.own
         self._send_invalid("forbidden", forbidden(self._user_name, self.stream_name, own))
-
-    def _count_refused(self) -> None:
-        """Count a PUBLISH that is refused: the client counts it, too. The journal knows it with the next message."""
-        if self.publisher is not None:
-            self.publisher.count += 1
 
     def _resume(self, message: Resume) -> None:
         """Become the holder of a publisher, even if its messages are not allowed: each of them gets its INVALID."""
@@ -355,7 +349,7 @@ class Session:
             self._send_invalid("misplaced", "RESUME is not allowed here: it comes once, and before the first PUBLISH")
         else:
             try:
-                resume(self, self.stream, message)
+                resume(self, self.stream, message, self._may_publish)
             except Superseded as error:
                 self._fence(error.epoch)
             except BrokerError as error:
@@ -380,12 +374,10 @@ class Session:
         self._connection.close(GOODBYE)
 
     def _mark(self, message: Mark) -> None:
-        if self.publisher is None:
-            self._send_invalid("misplaced", "MARK is not allowed here: it comes after RESUME")
-        elif len(message.mark) != MARK:
-            self._send_invalid("resume", f"a mark has {MARK} bytes")
-        else:
-            self.publisher.set_mark(message.mark)
+        try:
+            set_mark(self, message)
+        except BrokerError as error:
+            self._send_invalid("resume", str(error))
 
     def _ping(self, message: Ping) -> None:
         self._unanswered_pings += 1
@@ -498,6 +490,9 @@ class Session:
             return
         allows = self._engine.allows
         self._may_publish = self.stream is not None and allows(self, "publish", self.stream.name)
+        if self._may_publish and self.publisher is not None and not self.publisher.is_known:
+            self._detach_deaf()  # its messages would be in the stream without a count
+            return
         about = self.stream.name if self.stream is not None else self.stream_name.removeprefix(INDEX)
         reads = self.delivery.subscriptions > 0 or (self._reads_report and about != self.stream_name)
         if reads and not allows(self, "subscribe", about):

@@ -54,6 +54,7 @@ class PublishingSession(Waiter, Protocol):
     """A session that publishes, as the stream sees it."""
 
     publisher: Publisher | None  # if the session counts its messages
+    resumption: Waiter | None  # the barrier of its RESUME
 
     def pause(self) -> None:
         """Pass no more messages to the stream until `resume`."""
@@ -124,7 +125,7 @@ class BrokerStream:
         self._call_soon = call_soon
         self._sync = sync
         self._wake = wake
-        self._clock = clock
+        self.clock = clock
         self._audiences: dict[frozenset[str], Audience] = {}
         self._everything: Audience | None = None  # the audience without a filter, which needs no table
         self._table: PatternTable[Audience] = PatternTable(matchers)
@@ -154,7 +155,7 @@ class BrokerStream:
         if publisher.publisher is not None:
             self.publishers.note(publisher.publisher, len(frames))
         if not self._blocked:
-            if self._pending_bytes >= BLOCK or (not self._scheduled and self._clock() - self._appended_at > QUIET):
+            if self._pending_bytes >= BLOCK or (not self._scheduled and self.clock() - self._appended_at > QUIET):
                 self.flush()
             elif not self._scheduled:
                 self._scheduled = True
@@ -226,7 +227,7 @@ class BrokerStream:
     def _append(self, frames: list[bytes]) -> Block:
         """Sequence PUBLISH messages, and append them to the journal. (ZEP-09)"""
         block = deliver(frames, self.journal.last + 1)
-        now = self._clock()
+        now = self.clock()
         unwritten = self.publishers.unwritten
         self.journal.append(block, now, [publisher.state for publisher in unwritten] if unwritten else ())
         if unwritten:
@@ -239,7 +240,7 @@ class BrokerStream:
 
     def _append_counts(self) -> None:
         """Append the state of publishers without messages."""
-        self.journal.append_counts([publisher.state for publisher in self.publishers.unwritten], self._clock())
+        self.journal.append_counts([publisher.state for publisher in self.publishers.unwritten], self.clock())
         self.publishers.note_written()
 
     def finish(self) -> None:
@@ -309,7 +310,7 @@ class BrokerStream:
 
     def update_rate(self) -> None:
         """Update the rate: the mean of the old value and of the rate since the last update."""
-        now = self._clock()
+        now = self.clock()
         since, before = self._rate_measured
         if now > since:
             self.rate = (self.rate + (self.published - before) / (now - since)) / 2
@@ -351,6 +352,8 @@ class BrokerStream:
         self._paused.pop(publisher, None)
         for waiting in self._barriers.values():
             waiting.pop(publisher, None)
+            if publisher.resumption is not None:
+                waiting.pop(publisher.resumption, None)
 
     # Handing out
 

@@ -34,7 +34,8 @@ class PublisherConnection(BrokerConnection):
         super().__init__(reactor, options, locate, stream)
         self.engine = engine
         engine.on_late_post = self._handle_late_post
-        self.failure = ""  # why the broker refuses ATTACH or RESUME
+        self.failure = ""  # why the broker refuses ATTACH
+        self._resume_failure = ""  # why the broker refuses RESUME
         self.fenced_by = 0  # the epoch of another program that publishes as this publisher
         self._resuming = False  # whether RESUME waits for its answer
         self._was_refused = False  # whether the broker has sent INVALID on this connection
@@ -178,7 +179,7 @@ class PublisherConnection(BrokerConnection):
         self.send(self.engine.position.request())
 
     def _begin(self) -> None:
-        self.failure = ""
+        self.failure = self._resume_failure = ""
         self.engine.begin()
         if self._peer is not None:
             self._peer.feed_from(self)
@@ -199,6 +200,8 @@ class PublisherConnection(BrokerConnection):
     @property
     def found(self) -> int | None:
         """The number of messages that the stream had of this publisher at the first RESUME; None before the answer."""
+        if self._resume_failure:
+            raise BrokerError(f"the broker does not tell where {self.stream!r} stands: {self._resume_failure}")
         if self.engine.position.found is None and self._may_send:
             raise BrokerError(
                 f"the broker of {self.stream!r} does not count the messages of publishers: it is an older release, or "
@@ -241,11 +244,7 @@ class PublisherConnection(BrokerConnection):
 
     def invalid_received(self, reason: str) -> None:
         if not (self._may_send or self.detaching):
-            self.failure = reason
-            self.engine.posting = False
-            if self._retry_timer is None:
-                # The operator can allow it at any time, or make room on the disk.
-                self._retry_timer = self.reactor.call_at(self.reactor.time() + RETRY_INTERVAL, self._retry)
+            self._note_refused_access(reason)
             return
         self._was_refused = True
         level = logging.DEBUG if self.engine.counters.refused else logging.WARNING
@@ -253,6 +252,22 @@ class PublisherConnection(BrokerConnection):
         self.engine.note_refusal(reason)
         if self.detaching:
             self.answer_detach()  # the broker may have refused the last PING
+
+    def _note_refused_access(self, reason: str) -> None:
+        """Note that the broker has refused ATTACH or RESUME, and ask again later.
+
+        After ATTACH is refused, calls raise. After RESUME is refused, because the stream is stopped, programs go on to
+        publish: the messages wait, and `flush` raises.
+        """
+        if self._resuming:
+            self._resume_failure = reason
+            self.engine.note_refusal(reason)
+        else:
+            self.failure = reason
+            self.engine.posting = False
+        if self._retry_timer is None:
+            # The operator can allow it at any time, or make room on the disk.
+            self._retry_timer = self.reactor.call_at(self.reactor.time() + RETRY_INTERVAL, self._retry)
 
     def close(self, linger: float | None) -> None:
         if not self.closing:

@@ -19,7 +19,7 @@ A record without a batch has `first` = `last` + 1. It tells a new epoch of a pub
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from itertools import islice
 from struct import Struct
 from typing import Final, NamedTuple
@@ -37,6 +37,7 @@ _BODY: Final = Struct(f">QQ{PUBLISHER}sIQQ{MARK}sI")
 _CHECK: Final = Struct(">I")
 RECORD: Final = _BODY.size + _CHECK.size
 _CHUNK: Final = 256  # records that are read at once
+_PROTECTED: Final = 1000  # connected publishers that are passed over in the search for a silent one
 _HOLE: Final = 4096  # records in a row that are not valid, after which a file ends
 _ID: Final = slice(16, 16 + PUBLISHER)  # the place of the publisher in a record
 _SECONDS: Final = Struct(">I")
@@ -94,6 +95,7 @@ class Counts:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.protected: Container[bytes] = ()  # publishers that are connected
         self.forgotten = 0  # publishers that were removed: for the limit, or because they were silent for long
         self._records: dict[bytes, bytes] = {}
 
@@ -118,7 +120,8 @@ class Counts:
             known[publisher] = record
         over = len(known) - self.limit
         if over > 0:
-            self._forget(list(islice(known, over)))
+            silent = [publisher for publisher in islice(known, over + _PROTECTED) if publisher not in self.protected]
+            self._forget(silent[:over] or list(islice(known, over)))
 
     def forget_before(self, seconds: float) -> None:
         """Forget the publishers that have been silent since a time."""
@@ -135,7 +138,7 @@ class Counts:
         self.forgotten += len(publishers)
 
     def snapshot(self, first: int) -> bytes:
-        """Return the beginning of the file of a segment: the head, and a record of each publisher."""
+        """Return the head, and a record of each publisher, for a file whose further records begin at a sequence."""
         head = pack(Count(NO_PUBLISHER, 0, len(self._records)), first, first - 1, 0)
         return b"".join([head, *self._records.values()])
 
@@ -199,6 +202,8 @@ class Recount:
         self.counts = counts
         self.snapshot = 0  # bytes of the head and the snapshot in the last file
         self.size = 0  # bytes of the last file that count
+        self.block = (0, 0)  # the first and last sequence of the last batch with records
+        self.publishers = 0  # how many records it has
         self.damaged = 0  # records that do not have their CRC
         self.torn: int | None = None  # the first sequence of a batch with records that is not whole
 
@@ -215,7 +220,15 @@ class Recount:
                 self.snapshot = (1 + record.count) * RECORD
             else:
                 self.counts.note([octets])
+                self._note_batch(record)
             self.size = offset + RECORD
+
+    def _note_batch(self, record: Record) -> None:
+        batch = (record.first, record.last)
+        if batch == self.block:
+            self.publishers += 1
+        elif record.first <= record.last:
+            self.block, self.publishers = batch, 1
 
 
 def has_snapshot(path: str) -> bool:

@@ -3,9 +3,10 @@
 `stream.json` is the identity: the version of the format, the true name, and the incarnation, a UUID that is created
 with the stream. It is replaced if a sequence that subscribers may have seen could be used again for another message.
 
-The file `unsynced` is the mark. It exists from before the first append until the disk has everything, and contains the
-boot id of the operating system. A killed process leaves it behind and has lost nothing: the operating system still has
-its writes. A mark with another boot id means that the system went down with messages that subscribers may have seen.
+The file `unsynced` is the mark. It exists from before the first append until the disk has everything. It contains the
+boot id of the operating system, and the last sequence that the disk had when the mark was written. A killed process
+leaves it behind and has lost nothing: the operating system still has its writes. A mark with another boot id means that
+the system went down with messages that subscribers may have seen.
 
 The empty file `counted` exists from before the first message of a publisher that counts its messages. After a crash of
 the system, messages of such a stream must not be kept without their counts.
@@ -18,7 +19,7 @@ import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID, uuid4
 
 from zambezi.zeps.errors import JournalError
@@ -104,20 +105,31 @@ def boot_id() -> str:
         return str(uuid4())  # unknown: every restart of the process counts as one of the system, which is safe
 
 
-def read_mark(directory: Path) -> str | None:
-    """Return the content of the mark, a boot id or FAILED; None if the mark does not exist."""
+class Mark(NamedTuple):
+    """The content of the mark: a boot id or FAILED, and a sequence up to which the disk has everything."""
+
+    boot: str
+    synced: int = 0
+
+
+def read_mark(directory: Path) -> Mark | None:
+    """Return the content of the mark; None if the mark does not exist."""
     try:
-        return read_small(directory / MARK).decode(errors="replace").strip()
+        boot, _, synced = read_small(directory / MARK).decode(errors="replace").strip().partition(" ")
     except FileNotFoundError:
         return None
     except ValueError:
-        return ""  # no boot id is so long: the mark is of another start of the system
+        return Mark("")  # no boot id is so long: the mark is of another start of the system
+    return Mark(boot, int(synced) if synced.isascii() and synced.isdigit() and len(synced) < 20 else 0)
 
 
-def write_mark(directory: Path) -> None:
-    """Create the mark, and sync its name to the disk. That is enough: after a crash any content is another boot's."""
+def write_mark(directory: Path, synced: int) -> None:
+    """Create the mark, and sync its name to the disk. That is enough: after a crash any content is another boot's.
+
+    If the disk does not have the content, the next start knows less about what the disk has, which is safe.
+    """
     try:
-        write_small(directory / MARK, f"{boot_id()}\n".encode(), sync=False)
+        write_small(directory / MARK, f"{boot_id()} {max(0, synced)}\n".encode(), sync=False)
         sync_directory(directory)
     except OSError:
         with contextlib.suppress(OSError):

@@ -69,6 +69,7 @@ class Journal(JournalReading):
         self._unsynced: dict[int, Segment] = {}
         self._is_marked = False
         self._names_unsynced = False
+        self._count_writes = 0  # how often counts were written without messages
         self._idle = 0
         self._is_counted = identities.is_counted(directory)
         self._wants_counts = False  # whether `wake` must say first that publishers count their messages
@@ -159,8 +160,7 @@ class Journal(JournalReading):
                         segment = self._rotate()
                         files = self._file_cache.files(segment, os.O_RDWR)
                     else:
-                        # After a crash in between, recovery finds the counts in the segment before.
-                        segment.write_snapshot(files, self.counts.snapshot(segment.first))
+                        segment.replace_counts(files, self.counts.snapshot(segment.first))
                 segment.write(files, b"", b"", b"".join(records))
             except PartialWrite as error:
                 self._stop(str(error))
@@ -170,8 +170,9 @@ class Journal(JournalReading):
             segment.count_bytes += len(records) * RECORD
             self.counts.note(records)
             self._idle = 0
-            # The disk does not have all that belongs to the last message.
+            # The disk does not have all that belongs to the last message, whatever a sync is doing now.
             self.synced = min(self.synced, self.last - 1)
+            self._count_writes += 1
 
     def _write_error(self, error: OSError) -> JournalError:
         if error.errno in _FULL:
@@ -214,6 +215,7 @@ class Journal(JournalReading):
             segments = list(self._unsynced.values())
             names = self._names_unsynced
             self._names_unsynced = False
+            writes = self._count_writes
         try:
             if last != self.synced or names:
                 self._sync_files(segments, names)
@@ -228,7 +230,7 @@ class Journal(JournalReading):
                 if segment is not active:
                     self._unsynced.pop(segment.first, None)
             is_quiet = last == self.synced == self.last
-            self.synced = last
+            self.synced = last if writes == self._count_writes else last - 1
             self._idle = self._idle + 1 if is_quiet else 0
             is_over = self._is_marked and self._idle >= _IDLE
             if is_over:
@@ -264,7 +266,7 @@ class Journal(JournalReading):
                 if self._wants_counts and not self._is_counted:
                     self._file_cache.with_descriptors(partial(identities.write_counted, self.directory))
                     self._is_counted = True
-                self._file_cache.with_descriptors(partial(identities.write_mark, self.directory))
+                self._file_cache.with_descriptors(partial(identities.write_mark, self.directory, self.synced))
                 self._file_cache.files(self._active, os.O_RDWR)  # here, so that the append need not wait for the disk
             except OSError as error:
                 raise self._write_error(error) from error

@@ -8,26 +8,20 @@ another start of the operating system, if entries of the index refer to messages
 no segment. A new incarnation is written before anything is cut, and another one after it: a process that reads the
 files in between must not take the stream for the old or the new one.
 
-Last come the counts of publishers, which must agree with the messages (see `zambezi.zeps.journal.counts`). A batch that
-is not whole, and has records, is cut off: no reader has seen it, and its publishers send it again. If the system went
-down, the disk can have messages without their records. So messages that the index does not have are cut off, and
-batches at the end whose records are missing; but only if publishers of the stream count their messages. The disk had
-confirmed none of them.
+Last come the counts of publishers, which must agree with the messages: see `zambezi.zeps.journal.recounting`.
 """
 
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
-from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
 
 from zambezi.zeps.errors import JournalError
-from zambezi.zeps.journal.counts import COUNTS, Counts, Recount, has_snapshot, read_places
-from zambezi.zeps.journal.entry import HIGHEST, IndexEntry, unpack
+from zambezi.zeps.journal.counts import COUNTS, Counts
+from zambezi.zeps.journal.entry import unpack
 from zambezi.zeps.journal.identity import (
     DamagedIdentity,
     Identity,
@@ -36,11 +30,11 @@ from zambezi.zeps.journal.identity import (
     read_identity,
     read_mark,
     remove_mark,
-    replace_file,
     sync_directory,
     write_identity,
 )
 from zambezi.zeps.journal.names import name_of
+from zambezi.zeps.journal.recounting import Recounting
 from zambezi.zeps.journal.repair import apply_repair, examine_segment
 from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, first_sequences, stem_of
 
@@ -61,7 +55,7 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
     problems: list[str] = []
     mark = read_mark(directory)
     # A killed process has lost nothing. A system that went down may have lost writes: then only the disk counts.
-    is_doubtful = mark is not None and mark != boot_id()
+    is_doubtful = mark is not None and mark.boot != boot_id()
     identity, is_lossy = _read_identity(directory, problems)
     segments = [Segment(str(directory), first) for first in first_sequences(directory)]
     if not segments:
@@ -99,10 +93,11 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
         problems.append(f"{active.path}{LOG} ended early: sequences {lost} are lost")
     is_changed = apply_repair(files, diagnosis, cut_log=True)
     active.read_extent(files)
-    recount = _Recounting(segments, files, counts)
-    if is_doubtful and has_index and is_counted(directory):
-        recount.cut_uncounted(diagnosis.last_promised)
-    is_changed |= recount.recount(problems)
+    recounting = Recounting(segments, files, counts)
+    if mark is not None and is_doubtful and has_index and is_counted(directory):
+        problems += recounting.cut_uncounted(diagnosis.last_promised, mark.synced)
+    problems += recounting.recount()
+    is_changed |= recounting.is_changed
     if is_changed or mark is not None:
         files.sync()
         sync_directory(directory)
@@ -125,75 +120,6 @@ def _read_identity(directory: Path, problems: list[str]) -> tuple[Identity, bool
             raise JournalError(f"{problem}: restore it, or move its directory away") from None
         problems.append(f"{problem}; it was created again, with the name of the directory")
         return Identity(name, uuid4()), True
-
-
-class _Recounting:
-    """The recovery of the counts: the last segment is made to agree with its file of counts."""
-
-    def __init__(self, segments: list[Segment], files: Files, counts: Counts) -> None:
-        self._segments = segments
-        self._active = segments[-1]
-        self._files = files
-        self._counts = counts
-
-    def cut_uncounted(self, promised: int) -> None:
-        """Cut off messages that can be of publishers whose counts the disk does not have.
-
-        `promised` is the last sequence that the index had before the repair.
-        """
-        keep = min(self._active.last, promised)
-        records = [place.record for place in read_places(self._active.path) if place.record is not None]
-        written = Counter([(record.first, record.last) for record in records])
-        blocks = sorted(written)
-        while (entry := self._entry_at(keep)) is not None and entry.publishers:
-            block = blocks[bisect_right(blocks, (entry.first, HIGHEST)) - 1] if blocks else (0, 0)
-            if entry.last <= block[1] and written[block] == entry.publishers:
-                break
-            keep = entry.first - 1
-        self._cut_after(keep)
-
-    def _entry_at(self, sequence: int) -> IndexEntry | None:
-        active = self._active
-        if sequence < active.first:
-            return None
-        return unpack(self._files.read_entries(active.locate(self._files, sequence), 1))
-
-    def recount(self, problems: list[str]) -> bool:
-        """Fill in the counts, cut what does not agree, and return whether a file was changed."""
-        found = self._read(self._counts)
-        if found.torn is not None:
-            self._cut_after(found.torn - 1)
-        active, files = self._active, self._files
-        if found.damaged:
-            problems.append(
-                f"{active.path}{COUNTS}: {found.damaged} records are damaged: their publishers may publish messages "
-                "again that the stream has"
-            )
-        active.count_bytes, active.snapshot_bytes = found.size, found.snapshot
-        if not has_snapshot(active.path):
-            snapshot = self._counts.snapshot(active.first)
-            replace_file(Path(active.path + COUNTS), snapshot)
-            files.reopen_counts()
-            active.count_bytes = active.snapshot_bytes = len(snapshot)
-            return True
-        if os.fstat(files.counts).st_size == found.size:
-            return found.torn is not None
-        os.ftruncate(files.counts, found.size)
-        return True
-
-    def _read(self, counts: Counts) -> Recount:
-        """Read the files from the last one with a whole snapshot on. Usually that is the file of the last segment."""
-        start = len(self._segments) - 1
-        while start > 0 and not has_snapshot(self._segments[start].path):
-            start -= 1
-        found = Recount(counts)
-        for segment in self._segments[start:]:
-            found.read(segment.path, self._active.last)
-        return found
-
-    def _cut_after(self, last: int) -> None:
-        if last < self._active.last:
-            self._active.cut_after(self._files, last)
 
 
 def _remove_stray_files(directory: Path, segments: list[Segment]) -> None:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from zambezi.zeps.errors import JournalError
-from zambezi.zeps.journal.counts import COUNTS
+from zambezi.zeps.journal.counts import COUNTS, Counts
 from zambezi.zeps.journal.entry import SIZE, IndexEntry, unpack
 from zambezi.zeps.journal.files import open_file
 from zambezi.zeps.journal.identity import sync_directory
@@ -75,6 +75,11 @@ def _restore_segment(journal: Journal, segment: Segment, following: Segment, sou
             if found.last_kept + 1 < following.first:
                 lost = f"{found.last_kept + 1} to {following.first - 1}"
                 yield f"{name}{LOG}: not repaired: the log has no sequences {lost}, and no copy has them"
+    if any(SegmentCheck(segment, 0, is_parsed=False).check_counts(files)):
+        is_changed = True
+        segment.replace_counts(files, Counts(0).snapshot(segment.first))
+        segment.uncount(files, segment.first)
+        yield f"{name}{COUNTS}: created again, without the counts of this segment; later segments have their own"
     end = 0
     for entry in _entries(files):
         if entry is None:

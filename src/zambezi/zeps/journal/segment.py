@@ -12,6 +12,7 @@ import errno
 import os
 import struct
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -21,6 +22,7 @@ from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.counts import COUNTS, Counts, Recount
 from zambezi.zeps.journal.entry import HIGHEST, SIZE, Cuts, IndexEntry, IndexWindow, count_before, unpack
 from zambezi.zeps.journal.files import open_file
+from zambezi.zeps.journal.identity import replace_file
 from zambezi.zeps.layout import LONG, frame_header
 
 LOG: Final = ".log"
@@ -30,6 +32,7 @@ _FIRST: Final = 0  # the offset of the first sequence in an entry
 _TIME: Final = 16  # and that of the time
 _TAIL: Final = 64  # entries that are read at once, from the end
 _TAILS: Final = 64  # how many times
+_CHUNK: Final = 4096  # entries that are read at once, of all
 _opening: Final = threading.Lock()  # so that two threads do not open the same file of counts
 
 
@@ -151,7 +154,9 @@ class Segment:
             snapshot = Counts(0).snapshot(self.first)
         try:
             files = Files(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-            self.write_snapshot(files, snapshot)
+            os.ftruncate(files.counts, 0)
+            write_all(files.counts, snapshot, 0)
+            self.snapshot_bytes = self.count_bytes = len(snapshot)
         except OSError:
             for suffix in (LOG, INDEX, COUNTS):
                 with contextlib.suppress(OSError):
@@ -159,10 +164,10 @@ class Segment:
             raise
         return files
 
-    def write_snapshot(self, files: Files, snapshot: bytes) -> None:
-        """Replace the counts by a snapshot."""
-        os.ftruncate(files.counts, 0)
-        write_all(files.counts, snapshot, 0)
+    def replace_counts(self, files: Files, snapshot: bytes) -> None:
+        """Replace the counts by a snapshot: after a crash there are the old ones or the new ones. Blocks."""
+        replace_file(Path(self.path + COUNTS), snapshot)
+        files.reopen_counts()
         self.snapshot_bytes = self.count_bytes = len(snapshot)
 
     def remove(self) -> None:
@@ -308,10 +313,32 @@ class Segment:
         """Keep the counts of all publishers, whatever of their messages `cut_after` has removed."""
         found = Recount(Counts(counts.limit))
         found.read(self.path, self.last)
+        if found.torn is not None:
+            self.uncount(files, found.torn)
         moved = counts.move_to(self.last)
         os.ftruncate(files.counts, found.size)
         write_all(files.counts, moved, found.size)
         self.count_bytes, self.snapshot_bytes = found.size + len(moved), found.snapshot
+
+    def uncount(self, files: Files, first: int) -> None:
+        """Let the entries from a sequence on say that they have no counts."""
+        number = max(0, self.locate(files, first)) if self.entries else 0
+        while number < self.entries:
+            octets = files.read_entries(number, min(_CHUNK, self.entries - number))
+            entries = [unpack(octets, position) for position in range(0, len(octets), SIZE)]
+            changed = [entry._replace(publishers=0).pack() for entry in entries if entry is not None]
+            if len(changed) < len(entries) or not entries:
+                raise self.damage_error(number)
+            write_all(files.index, b"".join(changed), number * SIZE)
+            number += len(entries)
+
+    def read_all_entries(self, files: Files) -> Iterator[IndexEntry]:
+        """Yield all entries that are valid."""
+        for number in range(0, self.entries, _CHUNK):
+            octets = files.read_entries(number, min(_CHUNK, self.entries - number))
+            for position in range(0, len(octets), SIZE):
+                if (entry := unpack(octets, position)) is not None:
+                    yield entry
 
     def read_cuts(self, files: Files, entry: IndexEntry) -> Cuts:
         """Return the places where the batch of an entry can be cut; raise `JournalError` if the batch is damaged."""

@@ -112,6 +112,7 @@ class SegmentCheck:
         self._places = read_places(segment.path)
         self._place: Place | None = None
         self._counts_end = 0  # where the counts end that were checked
+        self._uncounted = 0  # batches that do not have their counts
         self._open: list[Record] = []  # the records of batches that reach the next entry, or end after it
 
     def check_entries(self, files: Files) -> Iterator[Checked | Damage]:
@@ -138,12 +139,23 @@ class SegmentCheck:
                 self._pass(entry)
             number += len(octets) // SIZE
 
+    def check_counts(self, files: Files) -> Iterator[Damage]:
+        """Check only the counts, with the entries of the index as they are."""
+        self._place = next(self._places, None)
+        if self._place is None or self._place.record is None or self._place.record.publisher != NO_PUBLISHER:
+            yield Damage(self.segment.path + COUNTS, 0, "it does not begin with a head")
+        for entry in self.segment.read_all_entries(files):
+            yield from self._check_counts(entry)
+
     def _check_counts(self, entry: IndexEntry) -> Iterator[Damage]:
         """Check the records up to those of an entry, and that the entry has as many as it says."""
         yield from self._check_records(entry.last)
         self._open = [record for record in self._open if record.last >= entry.first]
         found = sum([record.covers(entry.first, entry.last) for record in self._open])
         if entry.publishers and found != entry.publishers:
+            self._uncounted += 1
+            if self._uncounted > 1:
+                return
             problem = f"the batch of {entry.first} to {entry.last} has {found} counts instead of {entry.publishers}"
             yield Damage(self.segment.path + COUNTS, self._counts_end, problem)
 
@@ -215,6 +227,9 @@ class SegmentCheck:
             missing = f"{self.first} to {segment.last}"
             yield Damage(segment.path + INDEX, index, f"the entries of sequences {missing} are missing")
         yield from self._check_records(self.segment.last + 1)
+        if self._uncounted > 1:
+            problem = f"{self._uncounted - 1} further batches do not have their counts"
+            yield Damage(segment.path + COUNTS, self._counts_end, problem)
         for path, end, size in (
             (segment.path + INDEX, segment.entries * SIZE, index),
             (segment.path + LOG, segment.size, log),
