@@ -1,6 +1,7 @@
 """zambezi.zeps.broker.stream: blocks, barriers, a disk that is full, and one that fails."""
 
 import errno
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -576,3 +577,24 @@ def test_a_barrier_is_never_answered_too_early_and_always_in_the_end(
         assert stream.journal.last == sum(published)
         assert not stream._barriers
         stage.close()
+
+
+@pytest.mark.spec("ZEP-10")
+@pytest.mark.parametrize("pattern", ["", "glob:*"])
+def test_messages_of_a_connection_that_is_found_broken_do_not_overtake_those_that_are_handed_out(
+    stage: Stage, pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, other = stage.client("prices", credit=PLENTY), stage.client("prices", credit=PLENTY)
+    for client in (lost, other):
+        client.follow(pattern)
+    publisher = stage.client("prices")
+    publisher.publish("first")
+    moments = itertools.count(stage.now + 1)  # time passes while the block is handed out
+    monkeypatch.setattr(stage.stream("prices"), "clock", lambda: float(next(moments)))
+    lost.pause()
+    lost.session._deferred = [Publish("late", b"").encode()[0]]
+    lost.broken = True
+    publisher.publish("second")
+    stage.run()
+    other.read()
+    assert list(zip(other.sequences, other.keys, strict=True)) == [(1, "first"), (2, "second"), (3, "late")]
