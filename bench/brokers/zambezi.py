@@ -157,8 +157,8 @@ class ZambeziOnce(Zambezi):
 
     def publisher(self, port: int) -> socket.socket:
         sock = self._attach(port)
-        sock.sendall(_framed(Resume(os.urandom(PUBLISHER), 0, 0).encode()[0]))
-        expect(sock, _framed(ResumeOk(1, 0, 0, bytes(MARK)).encode()[0]))
+        sock.sendall(_framed(Resume(os.urandom(PUBLISHER), 1, 0).encode()[0]))
+        expect(sock, _framed(ResumeOk(1, 0, 0, bytes(MARK), 0).encode()[0]))
         return sock
 
 

@@ -287,9 +287,9 @@ def test_a_process_that_is_killed_at_any_time_knows_all_sessions_again(
             else:
                 del sessions[client]
                 if verb == "lose":
-                    process.register.lose(session)
+                    process.register.connection_lost(session)
                 elif verb == "leave":
-                    process.register.leave_to_heir(session, 1000.0)
+                    process.register.disconnected(session, 1000.0)
                 else:
                     process.register.end(session)
     before = kept(process.register)

@@ -105,7 +105,7 @@ async def test_no_client_writes_the_servers_own_streams(tmp_path: Path, rules: l
         stream = server.broker.engine.find("mcollective")
         assert stream is not None
         assert stream.journal.last == 1, "only the message that came through the middleware"
-        assert server.broker.counters.invalid["forbidden"] == 1
+        assert server.broker.counters.invalid["forbidden"] >= 1
 
 
 @in_loop

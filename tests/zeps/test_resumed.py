@@ -181,7 +181,7 @@ async def test_a_call_that_waits_for_room_is_told_of_the_fence(connect: Connect,
         waiting = asyncio.ensure_future(stream.publish_many([("k", bytes(90))] * 3))
         who = await broker.attached()
         await broker.expect(Resume, who)
-        await broker.say(who, ResumeOk(1, 0, 0, NO_MARK))
+        await broker.say(who, ResumeOk(1, 0, 0, NO_MARK, 0))
         await broker.expect(Publish, who)
         await broker.say(who, messages.Fenced(2))
         with pytest.raises(Fenced, match="epoch 2"):
@@ -227,7 +227,7 @@ async def test_a_refused_attach_is_tried_again(connect: Connect, monkeypatch: py
         await broker.say(who, AttachOk())
         _, resume = await broker.expect(Resume, who)
         assert (resume.epoch, resume.confirmed) == (0, 0)
-        await broker.say(who, ResumeOk(3, 7, 0, NO_MARK))
+        await broker.say(who, ResumeOk(3, 7, 0, NO_MARK, 0))
         await eventually(lambda: stream._engine.position.found == 7)
         assert await stream.resumed(PATIENCE) == 7
 
@@ -252,7 +252,7 @@ async def test_a_refused_resume_is_tried_again_and_messages_wait(
             await stream.flush(PATIENCE)
         await stream.publish("k", b"2")
         await broker.expect(Resume, who)
-        await broker.say(who, ResumeOk(1, 0, 0, NO_MARK))
+        await broker.say(who, ResumeOk(1, 0, 0, NO_MARK, 0))
         assert [(await broker.expect(Publish, who))[1].body for _ in range(2)] == [b"1", b"2"]
         await broker.expect(Ping, who)
         await broker.say(who, PingOk())
@@ -268,14 +268,14 @@ async def test_only_the_messages_that_the_broker_does_not_have_are_sent_again(co
         await stream.publish_many([("k", b"%d" % number) for number in range(5)])
         who = await broker.attached()
         await broker.expect(Resume, who)
-        await broker.say(who, ResumeOk(1, 0, 0, NO_MARK))
+        await broker.say(who, ResumeOk(1, 0, 0, NO_MARK, 0))
         for _ in range(5):
             await broker.expect(Publish, who)
         broker.cut()
         who = await broker.attached()
         _, resume = await broker.expect(Resume, who)
         assert (resume.epoch, resume.confirmed) == (1, 0)
-        await broker.say(who, ResumeOk(1, 3, 0, NO_MARK))
+        await broker.say(who, ResumeOk(1, 3, 0, NO_MARK, 0))
         assert [(await broker.expect(Publish, who))[1].body for _ in range(2)] == [b"3", b"4"]
         assert stream.counters.confirmed == 3
         assert stream.counters.republished == 2

@@ -178,10 +178,10 @@ def test_a_message_above_the_bound_ends_the_connection_before_it_is_read(sim: Si
     sim.until(lambda: len(node.peers) == 2)
     eve.say(Whisper(2, [b"x" * 101_000]))
     identity = b"\x01" + eve.uuid.bytes
-    mailbox = node._router.peers[identity]
+    mailbox = node._mailbox.peers[identity]
     sim.until(lambda: not mailbox.connected)
     bob.say(Ping(3))
-    sim.until(lambda: bob.heard()[-1:] and node._router.peers)
+    sim.until(lambda: bob.heard()[-1:] and node._mailbox.peers)
     assert sum(isinstance(event, events.Whisper) for event in drained(node)) == 1
     for puppet in (bob, eve):
         puppet.close()

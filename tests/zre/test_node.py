@@ -319,7 +319,7 @@ def test_a_node_follows_its_interface_to_another_address(sim: Simulation, machin
     sim.advance(3.1)
     for node in (ann, bob):
         assert node.endpoint.startswith("tcp://127.0.0.3:")
-        assert list(node._router.transport.listeners) == [node.endpoint]
+        assert list(node._mailbox.transport.listeners) == [node.endpoint]
     assert ann.endpoint.endswith(f":{mailbox}")  # the port stays the same if it is free
     # A third node finds them at the new address: both the beacon and HELLO have it.
     cid = start(sim, "c", interface="eth0", beacon_port=port)
@@ -374,7 +374,7 @@ def test_a_node_that_cannot_open_sockets_does_not_move_and_tries_again(
         machine.has("127.0.0.3/8")
         sim.advance(10.0)
         assert node.endpoint == before
-        assert list(node._router.transport.listeners) == [before]
+        assert list(node._mailbox.transport.listeners) == [before]
     sim.advance(5.0)
     assert node.endpoint.startswith("tcp://127.0.0.3:")
     node.stop(0)
@@ -451,7 +451,7 @@ def test_an_address_that_is_gone_again_changes_nothing(sim: Simulation, machine:
     machine.has("203.0.113.77/24")  # not an address of this machine: it was gone again before we could bind to it
     sim.advance(7)
     assert node.endpoint == before
-    assert list(node._router.transport.listeners) == [before]
+    assert list(node._mailbox.transport.listeners) == [before]
     node.stop(0)
     sim.run()
     assert not sim.watched

@@ -177,7 +177,7 @@ def test_a_key_that_is_not_allowed_does_not_get_in(sim: Simulation) -> None:
     us = node(sim, "us", OURS, {"ann": ANN.public})
     eve = puppet(sim, us, EVE)
     eve.greet(headers=header(EVE))
-    pass_until(sim, lambda: us._router.counters.handshakes_failed)
+    pass_until(sim, lambda: us._mailbox.counters.handshakes_failed)
     ann = puppet(sim, us, ANN)
     ann.greet(headers=header(ANN))
     pass_until(sim, lambda: us.peers)

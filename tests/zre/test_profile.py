@@ -83,3 +83,10 @@ def test_a_name_that_no_message_can_carry_is_refused_and_changes_nothing(name: s
         with pytest.raises(ZreError, match="at most 255 bytes, not 256"):
             ask()
     assert (ann.groups, ann.status, ann.headers) == ({"A"}, 1, {})
+
+
+def test_a_header_needs_a_name() -> None:
+    with pytest.raises(ZreError, match="a header needs a name"):
+        profile().set_header("", "x")
+    with pytest.raises(ZreError, match="a header needs a name"):
+        Profile(UUID_, "ann", {"": "x"}, [])

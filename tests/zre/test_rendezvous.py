@@ -131,3 +131,14 @@ def test_gossip_leads_to_peers() -> None:
     assert stage.discovered == [BOB]
     stage.rendezvous.stop()
     assert stage.rendezvous.deadline == NEVER
+
+
+def test_a_required_node_is_looked_for_in_each_round_until_it_is_forgotten() -> None:
+    stage = Stage()
+    stage.rendezvous.require(ANN, "tcp://10.0.0.1:1", 5.0)
+    assert (stage.discovered, stage.rendezvous.deadline) == ([ANN], 35.0)
+    stage.rendezvous.tick(35.0)
+    assert (stage.discovered, stage.rendezvous.deadline) == ([ANN, ANN], 65.0)
+    stage.rendezvous.forget(ANN)
+    stage.rendezvous.tick(65.0)
+    assert (stage.discovered, stage.rendezvous.deadline) == ([ANN, ANN], NEVER)

@@ -1,7 +1,8 @@
 """The backlog: messages for absent clients, of topics that no archive keeps. Without I/O.
 
 A client whose connection was cut, or whose middleware was restarted, is back within a second as a rule. Messages that
-come meanwhile wait here, once for all absent clients, until the session goes on or its TTL is over (see `register`).
+come meanwhile wait here until the session goes on or its TTL is over (see `register`). Each message is held once, and
+all clients that come back share its bytes.
 
 The backlog is bounded. If it is full, the oldest message goes; a client that comes back is told how many it has missed.
 """
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from zambezi.mcollective.messages import Frames
+from zambezi.zmtp.frames import Shared
 
 _OVERHEAD: Final = 100  # bytes of a message, beside its frames
 
@@ -34,7 +36,7 @@ class HeldTopic:
     def __init__(self) -> None:
         self.absentees = 0
         self.count = 0  # of all messages, also of those that had to go
-        self.messages: deque[tuple[int, int, Frames]] = deque()
+        self.messages: deque[tuple[int, int, Shared]] = deque()
 
 
 class Backlog:
@@ -81,7 +83,7 @@ class Backlog:
             return False
         for frames in run:
             size = sum(map(len, frames)) + _OVERHEAD
-            topic.messages.append((self._number, size, frames))
+            topic.messages.append((self._number, size, Shared((frames,))))
             topic.count += 1
             self._number += 1
             self.bytes += size
@@ -90,9 +92,9 @@ class Backlog:
                 self._forget_oldest()
         return True
 
-    def read(self, absentee: Absentee, names: Iterable[bytes]) -> tuple[list[Frames], int]:
+    def read(self, absentee: Absentee, names: Iterable[bytes]) -> tuple[list[Shared], int]:
         """Return the last messages of an absent client's topics, in order, and how many it has missed before them."""
-        found: list[tuple[int, int, Frames]] = []
+        found: list[tuple[int, int, Shared]] = []
         count = 0
         for name in names:
             topic = self._topics.get(name)
@@ -104,13 +106,13 @@ class Backlog:
             for _, message in zip(range(new), reversed(topic.messages), strict=False):
                 found.append(message)
         found.sort(reverse=True)  # by number, the last message first
-        taken: list[Frames] = []
+        taken: list[Shared] = []
         room = self._most_of_client
-        for _, size, frames in found:
+        for _, size, shared in found:
             room -= size
             if room < 0:
                 break
-            taken.append(frames)
+            taken.append(shared)
         taken.reverse()
         return taken, count - len(taken)
 

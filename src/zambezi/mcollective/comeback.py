@@ -14,7 +14,6 @@ from zambezi.mcollective.bounds import Counters
 from zambezi.mcollective.errors import ArchiveError, Malformed
 from zambezi.mcollective.events import ClientReturned
 from zambezi.mcollective.keeper import Keeper
-from zambezi.mcollective.messages import Frames
 from zambezi.mcollective.outbox import Outbox
 from zambezi.mcollective.outputs import Happened, Play, Send
 from zambezi.mcollective.register import Record, Register
@@ -22,6 +21,7 @@ from zambezi.mcollective.rules import Rules
 from zambezi.mcollective.session import Session, State
 from zambezi.mcollective.topics import Topics
 from zambezi.wire.text import quoted
+from zambezi.zmtp.frames import Shared
 
 # Of a TTL: a client that comes back has so much time to say CONNECT, before its session goes on without.
 PAUSE: Final = 0.02
@@ -63,8 +63,8 @@ class Comeback:
         self._unsubscribe_others(session, record, set(names))
         self._counters.missed += missed
         session.missed += missed
-        if held:
-            self._outbox.deliver([session], held if session.delimited else [frames[1:] for frames in held])
+        for message in held:
+            self._outbox.redeliver(session, message)
         kept = {name: max(record.position, record.topics[name]) for name in names if self._keeper.keeps(name)}
         for name in names:
             if name not in kept:
@@ -72,7 +72,7 @@ class Comeback:
         self.catch_up(session, kept)
         self._outbox.add(Happened(session, ClientReturned("", session.identity, session.user, record.ttl, len(names))))
 
-    def _read_backlog(self, record: Record, names: list[bytes]) -> tuple[list[Frames], int]:
+    def _read_backlog(self, record: Record, names: list[bytes]) -> tuple[list[Shared], int]:
         """Return the messages that came while a client was absent, and the number of those that had to go."""
         return self.register.backlog.read(record.absentee, names) if record.absentee is not None else ([], 0)
 
@@ -87,20 +87,20 @@ class Comeback:
             self._outbox.answer(session, messages.error(text, None, session.delimited), None)
 
     def connected(self, session: Session, now: float) -> None:
-        """Note that a client said CONNECT: it subscribes itself, and inherits what it missed before."""
-        session.heritage = self.register.find_heritage(session, now)
+        """Note that a client said CONNECT: it subscribes itself, and gets the kept messages that it missed."""
+        session.predecessor = self.register.find_predecessor(session, now)
         session.returning = None
-        if session.heritage is not None:
-            self.register.drop_backlog(session.heritage)
+        if session.predecessor is not None:
+            self.register.drop_backlog(session.predecessor)
 
-    def missed(self, session: Session, names: tuple[bytes, ...]) -> dict[bytes, int]:
-        """Return the kept topics among those of a SUB that the client had before, and the sequence that it has."""
-        record = session.heritage
+    def take_over(self, session: Session, names: tuple[bytes, ...]) -> dict[bytes, int]:
+        """Return the kept topics of a SUB that the client had before, each with the last sequence that it got."""
+        record = session.predecessor
         if record is None:
             return {}
-        found = self.register.inherit(record, names)
+        found = self.register.take_over(record, names)
         if not record.topics:
-            session.heritage = None
+            session.predecessor = None
         return {name: since for name, since in found.items() if self._keeper.keeps(name)}
 
     def catch_up(self, session: Session, missed: Mapping[bytes, int]) -> None:
@@ -110,7 +110,7 @@ class Comeback:
             try:
                 replay = self._keeper.replay(names, b"%d" % self._keeper.nearest(since))
             except (Malformed, ArchiveError):
-                for name in names:  # the archive is not the one that it was
+                for name in names:  # another archive than before
                     self._topics.join(session, name)
                 continue
             for name in names:

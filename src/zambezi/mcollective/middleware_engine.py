@@ -138,7 +138,7 @@ class Engine:
             del self.sessions[session]
             if session.present and (session.state is State.CONNECTED or session.topics or session.replays):
                 self._tell(session, ClientGone("", session.identity, session.user, reason))
-            self.register.lose(session)
+            self.register.connection_lost(session)
             self._clear(session)
             session.present = False
             self._settling.remove(session)
@@ -254,8 +254,8 @@ class Engine:
         if session.state is not State.NEW:
             session.state = State.ENDED
             session.present = False
-        session.returning = session.heritage = None
-        self.register.leave_to_heir(session, now)
+        session.returning = session.predecessor = None
+        self.register.disconnected(session, now)
         self._clear(session)
         self._confirm(session, command)
 
@@ -279,7 +279,7 @@ class Engine:
             except (Malformed, ArchiveError) as error:
                 raise Malformed(str(error), command.id) from error
         self._end_run()
-        missed = self._comeback.missed(session, names) if replay is None and session.heritage is not None else {}
+        missed = self._comeback.take_over(session, names) if replay is None and session.predecessor is not None else {}
         for name in names:
             if replay is not None:
                 self._topics.leave(session, name)

@@ -13,7 +13,7 @@ from zambezi.mcollective.bounds import Counters
 from zambezi.mcollective.messages import Frames
 from zambezi.mcollective.outputs import Deliver, Output, Play, Send
 from zambezi.mcollective.session import PendingAnswer, Session, Topic
-from zambezi.zmtp.frames import Shared
+from zambezi.zmtp.frames import Shared, parts_of
 
 
 class Outbox:
@@ -62,6 +62,16 @@ class Outbox:
             sessions = [session for session in sessions if session not in held]
         if sessions:
             self._deliveries.append(Deliver(sessions, shared, topic, sender, before))
+
+    def redeliver(self, session: Session, shared: Shared) -> None:
+        """Deliver a MESSAGE that waited for an absent client."""
+        if not session.delimited:
+            shared = Shared([parts_of(message)[1:] for message in shared.messages])
+        output = Deliver([session], shared)
+        if session.is_held:
+            self._hold(session, output, shared.size)
+        else:
+            self._deliveries.append(output)
 
     def answer(self, session: Session, frames: Frames, id: bytes | None) -> None:  # noqa: A002 - the header's own name
         """Answer a command, after the answers that are pending; without an ID it is no answer, but a message."""

@@ -28,7 +28,7 @@ from zambezi.mcollective.session import THREAD, Session
 from zambezi.mcollective.vigil import EXPIRY
 
 SLOTS: Final = 65_536  # the greatest number of records
-HEIR_TIME: Final = 10.0  # seconds after DISCONNECT in which the Ruby connector comes back under another identity
+RETURN_TIME: Final = 10.0  # seconds after DISCONNECT in which the Ruby connector comes back under another identity
 _OVERHEAD: Final = 100  # bytes of a record, and of each of its topics, beside their names
 
 
@@ -60,7 +60,7 @@ class Record:
         self.until = float("inf")  # an absent client is forgotten then; the others are connected
         self.absentee: Absentee | None = None  # in the backlog, as long as the client is absent and `resumable`
         self.resumable = True  # whether a client of the same identity goes on without CONNECT
-        self.size = _OVERHEAD + len(identity) + len(user)  # the memory and the room in the file that it takes, about
+        self.size = _OVERHEAD + len(identity) + len(user)  # about the bytes that it takes in memory and in the file
 
     @property
     def key(self) -> tuple[str, bytes]:
@@ -128,7 +128,7 @@ class Register:
     # Connected clients
 
     def begin(self, session: Session, ttl: float) -> None:
-        """Keep a session from now on: its client said CONNECT."""
+        """Begin to keep a session: its client said CONNECT."""
         record = session.record
         if record is None:
             if not session.identity or session.identity[:1] == b"\0":
@@ -179,22 +179,22 @@ class Register:
         if record is not None:
             self._remove(record)
 
-    def lose(self, session: Session) -> None:
+    def connection_lost(self, session: Session) -> None:
         """Keep a session whose connection ended, until its TTL is over."""
         record = session.record
         if record is not None and record.topics:
             session.record = None
-            self._miss(record, session.heard + EXPIRY * record.ttl)
+            self._add_absent(record, session.heard + EXPIRY * record.ttl)
         else:
             self.end(session)
 
-    def leave_to_heir(self, session: Session, now: float) -> None:
-        """End a session by DISCONNECT. The Ruby connector says it too before it comes back under another identity."""
+    def disconnected(self, session: Session, now: float) -> None:
+        """End a session by DISCONNECT, which the Ruby connector also says before it returns under another identity."""
         record = session.record
         if record is not None and record.topics and THREAD in record.identity:
             session.record = None
             record.resumable = False
-            self._miss(record, now + HEIR_TIME)
+            self._add_absent(record, now + RETURN_TIME)
             if self._store is not None:
                 self._store.add(record)
         else:
@@ -203,14 +203,14 @@ class Register:
     # Absent clients
 
     def restore(self, records: Iterable[Record]) -> None:
-        """Take the records of a file, in their order: all their clients are absent. The last one of a client counts."""
+        """Add the records of a file, in order. All clients are absent; the last record of a client counts."""
         for record in records:
             slot = self._free_slot()
             if slot is not None:
                 record.slot = slot
                 self.records[slot] = record
                 self.bytes += record.size
-                self._miss(record, record.until)
+                self._add_absent(record, record.until)
 
     def expire(self, now: float) -> None:
         """Forget the absent clients whose TTL is over."""
@@ -227,8 +227,8 @@ class Register:
             return None
         return record if record.resumable else None
 
-    def find_heritage(self, session: Session, now: float) -> Record | None:
-        """Return the record of an absent client that has come back, and said CONNECT."""
+    def find_predecessor(self, session: Session, now: float) -> Record | None:
+        """Return the record that a client left when it was absent, now that it has said CONNECT."""
         record = self._absent.get((session.user, session.identity))
         if record is None and THREAD in session.identity:
             record = self._processes.get((session.user, _process_of(session.identity)))
@@ -244,15 +244,15 @@ class Register:
             record.absentee = None
 
     def revive(self, record: Record, session: Session) -> None:
-        """Make the record of an absent client that of a session."""
-        self._found(record)
+        """Give the record of an absent client to its new session."""
+        self._remove_absent(record)
         record.until = float("inf")
         session.record = record
 
-    def inherit(self, record: Record, names: Iterable[bytes]) -> dict[bytes, int]:
-        """Return which of the topics an absent client had, and the sequence after which it has missed messages.
+    def take_over(self, record: Record, names: Iterable[bytes]) -> dict[bytes, int]:
+        """Remove topics from the record of an absent client, so that no other session takes them over.
 
-        The record loses these topics: no other session inherits them.
+        Return those that the record had, each with the sequence after which the client has missed messages.
         """
         found = {name: max(record.position, record.topics[name]) for name in names if name in record.topics}
         self._leave(record, found)
@@ -260,7 +260,7 @@ class Register:
             self._remove(record)
         return found
 
-    def _miss(self, record: Record, until: float) -> None:
+    def _add_absent(self, record: Record, until: float) -> None:
         before = self._absent.pop(record.key, None)
         if before is not None:
             self._remove(before)
@@ -272,11 +272,11 @@ class Register:
             self._processes[record.user, _process_of(record.identity)] = record
 
     def _make_room(self) -> None:
-        """Forget the clients that are absent for the longest time, if the register is full."""
+        """If the register is full, forget the clients that have been absent for the longest time."""
         while self._absent and (self.bytes >= self._bounds.register_bytes or len(self.records) >= SLOTS):
             self._remove(next(iter(self._absent.values())))
 
-    def _found(self, record: Record) -> None:
+    def _remove_absent(self, record: Record) -> None:
         self.drop_backlog(record)
         if self._absent.get(record.key) is record:
             del self._absent[record.key]
@@ -292,7 +292,7 @@ class Register:
                 self._store.unsubscribe(record, left)
 
     def _remove(self, record: Record) -> None:
-        self._found(record)
+        self._remove_absent(record)
         if self.records.pop(record.slot, None) is not None:
             self.bytes -= record.size
             self._free = min(self._free, record.slot)

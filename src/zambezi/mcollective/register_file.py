@@ -6,14 +6,15 @@ A directory has two files, whose names begin with the same number:
     N.positions  the position of each session, 8 bytes at its slot, in a mapping of memory
 
 Changes are few, and go to the log with one `write` for all changes of a turn. Positions change with every message of a
-kept topic, so they are stored into memory that the kernel shares with the file. Nothing is synced: a killed process
-loses nothing, and after a crash of the machine the clients have lost their connections for longer than their TTL.
+kept topic, so they are stored into mapped memory, which the kernel writes to the file. Nothing is synced: a killed
+process loses nothing, and after a crash of the machine the clients have lost their connections for longer than their
+TTL.
 
-When the log has grown to several times what it says, both files are written anew under the next number. The log gets
-its name last, by a rename, so that a reader finds either both old files or both new ones. The time of the log's last
-modification, which `touch` renews, says when the process was last alive.
+When the log has grown to several times the size of its records, both files are written again under the next number.
+The log gets its name last, by a rename, so that a reader finds either both old files or both new ones. The modification
+time of the log, which `touch` sets, says when the process was last alive.
 
-A file that cannot be read or written costs the sessions, never the service: the middleware logs it, and goes on.
+If a file cannot be read or written, the sessions are lost, and the service is not: the middleware logs it, and goes on.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final
 
-from zambezi.mcollective.register import HEIR_TIME, SLOTS, Record
+from zambezi.mcollective.register import RETURN_TIME, SLOTS, Record
 from zambezi.mcollective.vigil import EXPIRY
 from zambezi.wire.text import as_bytes, as_text
 
 _log: Final = logging.getLogger("zambezi.mcollective")
 _POSITION: Final = Struct("=Q")
-_SMALL: Final = 1 << 20  # bytes of a log that is not written anew
-_LARGEST: Final = 1 << 28  # bytes of a log that is read
+_SMALL: Final = 1 << 20  # bytes: a log below this size is not written again
+_LARGEST: Final = 1 << 28  # bytes: a larger log is not read
 
 
 class RegisterFile:
@@ -53,13 +54,13 @@ class RegisterFile:
         self._log = -1
         self._lock = -1
         self._size = 0
-        self._base = 0  # the size of the log when it was written anew
+        self._base = 0  # the size of the log after the last rewrite
         self._positions: mmap.mmap | None = None
 
     def open(self, now: float) -> list[Record]:
-        """Begin to use the directory; return the records of clients whose TTL is not over.
+        """Open the directory; return the records of clients whose TTL is not over.
 
-        `now` is the time of the event loop, from which on the rest of each TTL counts.
+        `now` is the time of the event loop: the rest of each TTL begins then.
         """
         records: list[Record] = []
         try:
@@ -83,13 +84,13 @@ class RegisterFile:
         if not numbers:
             return 0, []
         number = numbers[-1]
-        octets, changed = _read(self._path(number, "log"), _LARGEST)
+        content, changed = _read(self._path(number, "log"), _LARGEST)
         down = max(0.0, self._clock() - changed)
-        records = _parse(octets)
+        records = _parse(content)
         positions, _ = _read(self._path(number, "positions"), SLOTS * _POSITION.size)
         found = []
         for slot, record in records.items():
-            record.until = now + (EXPIRY * record.ttl if record.resumable else HEIR_TIME) - down
+            record.until = now + (EXPIRY * record.ttl if record.resumable else RETURN_TIME) - down
             if record.topics and record.until > now:
                 if (slot + 1) * _POSITION.size <= len(positions):
                     record.position = min(_POSITION.unpack_from(positions, slot * _POSITION.size)[0], (1 << 63) - 1)
@@ -130,10 +131,10 @@ class RegisterFile:
     def flush(self) -> None:
         """Write the changes since the last call."""
         if self._lines and self._log >= 0:
-            octets = _joined(self._lines)
+            content = _joined(self._lines)
             self._lines = []
             try:
-                self._size += os.write(self._log, octets)
+                self._size += os.write(self._log, content)
             except OSError as error:
                 self._fail(error.strerror or str(error))
 
@@ -153,13 +154,13 @@ class RegisterFile:
                 os.close(positions)
             for record in records:
                 self.add(record)
-            octets = _joined(self._lines)
+            content = _joined(self._lines)
             unfinished = self._path(number, "new")
             log = self._open(unfinished)
             if self._log >= 0:
                 os.close(self._log)
             self._log = log
-            if os.write(log, octets) != len(octets):
+            if os.write(log, content) != len(content):
                 raise OSError("the disk is full")
             unfinished.rename(self._path(number, "log"))
         except OSError as error:
@@ -167,7 +168,7 @@ class RegisterFile:
             return
         self._lines = []
         self._number = number
-        self._size = self._base = len(octets)
+        self._size = self._base = len(content)
         self._remove_others(number)
 
     def _open(self, path: Path) -> int:
@@ -196,7 +197,7 @@ class RegisterFile:
         self._lines = []
 
     def close(self) -> None:
-        """Write the rest, and close the files."""
+        """Write the last changes, and close the files."""
         self.flush()
         self.touch()
         for descriptor in (self._log, self._lock):
@@ -212,9 +213,9 @@ class RegisterFile:
 
 
 def _read(path: Path, most: int) -> tuple[bytes, float]:
-    """Return the content of a file, and when it was changed; nothing if it is too large or no regular file.
+    """Return the content of a file and its modification time; no content if it is too large or no regular file.
 
-    Opening it never waits, whatever it is.
+    Opening never blocks, not even for a FIFO.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -234,10 +235,10 @@ def _joined(lines: list[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _parse(octets: bytes) -> dict[int, Record]:
-    """Return the records in a log, by slot. What comes after a line that cannot be read, or is torn, is ignored."""
+def _parse(content: bytes) -> dict[int, Record]:
+    """Return the records in a log, by slot. Ignore a damaged line, all lines after it, and an unfinished last line."""
     records: dict[int, Record] = {}
-    for line in octets.split(b"\n")[:-1]:
+    for line in content.split(b"\n")[:-1]:
         try:
             _apply(json.loads(line), records)
         except (ValueError, TypeError, KeyError, RecursionError):

@@ -64,13 +64,13 @@ class Session:
         "heard",
         "held",
         "held_bytes",
-        "heritage",
         "identity",
         "missed",
         "open",
         "patience",
         "paused",
         "pending",
+        "predecessor",
         "present",
         "record",
         "replaying",
@@ -107,8 +107,10 @@ class Session:
         self.paused = False  # whether we do not read from it, because another client must read first
         self.patience = 0.0  # seconds that its connection stays open after it was forgotten
         self.record: Record | None = None  # in the register
-        self.returning: Record | None = None  # of the session that goes on unless the client says CONNECT
-        self.heritage: Record | None = None  # of its session before, after CONNECT
+        self.returning: Record | None = (
+            None  # after a new connection: of the session that goes on, unless the client says CONNECT
+        )
+        self.predecessor: Record | None = None  # after CONNECT: of the session that the client had before
         self.sequence = 0  # the last message of a kept topic that was queued for it
         self.pending: deque[PendingAnswer] = deque()
         self.settling = False  # whether it may subscribe to more topics at once, see `settling`

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from zambezi.spark.broker_backend import BrokerBackend
 from zambezi.spark.columns import Numbers
-from zambezi.spark.errors import ConnectionLost, NotRepeatable
+from zambezi.spark.errors import ConnectionLost, NotRepeatable, Refused
 from zambezi.spark.task_connection import TaskConnection
 from zambezi.zeps.messages import PUBLISHER
 
@@ -100,6 +100,12 @@ class _Target:
         connection = self._connection = self._backend.connect(self._stream)
         answer = connection.resume(self._task.publisher, self._epoch, self._published)
         if answer is not None:
+            if answer.refused:
+                raise Refused(
+                    f"stream {self._stream!a}: the broker has refused {answer.refused} rows of partition "
+                    f"{self._task.partition} of batch {self._task.batch} in an earlier attempt: they are not in the "
+                    "stream; look into the log of that attempt"
+                )
             if not self._epoch:
                 self._marked, self._mark = _MARK.unpack(answer.mark)
             self._epoch, self._published = answer.epoch, answer.count

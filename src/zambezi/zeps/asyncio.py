@@ -446,13 +446,13 @@ class Stream:
             return
         state = connection.state
         try:
-            if linger is None or linger > 0:
+            if (linger is None or linger > 0) and not connection.is_known_to_be_refused:
                 await self.flush(linger)
         except TimedOut:
             state = connection.state
         finally:
             await _close_connection(self._waiter, connection, 1.0 if connection.granted else 0)
-        if left := self._engine.counters.unconfirmed:
+        if (left := self._engine.counters.unconfirmed) and not connection.is_known_to_be_refused:
             raise TimedOut(unconfirmed_text(self.name, left, state))
 
     def __repr__(self) -> str:

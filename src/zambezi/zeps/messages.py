@@ -134,6 +134,7 @@ class ResumeOk(Zeps, id=14):
     count: int = field(number_8)
     marked: int = field(number_8)  # the count at the last mark
     mark: bytes = field(chunk)  # 16 bytes; zeros if there was none
+    refused: int = field(number_4)  # of the counted messages, how many are not in the stream
 
 
 class Mark(Zeps, id=15):

@@ -4,7 +4,8 @@ A client of libzmq that gets ERROR in the handshake never comes back (37/ZMTP, "
 before its key was allowed would be stranded for ever. So such a client gets no answer. But libzmq waits only a tenth of
 a second before it connects again, and each handshake costs a millisecond of cryptography. So this side keeps the
 connection, silent, and closes it after `STAY` seconds, or as soon as the rules change: then the peer comes back at
-once, and may get in. The number of such connections is bounded; above the bound the oldest is closed.
+once, and is admitted if its key is allowed now. The number of such connections is bounded; above the bound the oldest
+one is closed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from zambezi.zmtp.transport import Transport
 
 STAY: Final = 10.0  # seconds
-_SHARE: Final = 8  # they take one of so many parts of the descriptors, at most
+_SHARE: Final = 8  # refused peers take at most one eighth of the descriptors
 
 
 class Doorstep:
@@ -36,23 +37,23 @@ class Doorstep:
         return len(self._due)
 
     def add(self, sock: socket.socket) -> None:
-        """Keep the socket of a refused peer for a while, without a word."""
+        """Keep the socket of a refused peer open for `STAY` seconds, and send nothing."""
         reactor = self._transport.reactor
         most = min(self._transport.options.limits.half_open, max(1, descriptors.usable() // _SHARE))
         if len(self._due) >= most:
             self._close(next(iter(self._due)))
         due = self._due[sock] = reactor.time() + STAY
-        # The peer waits for our answer. If it sends anything, even the end of the connection, it is done with.
+        # The peer must wait for our answer. If it sends anything, or closes the connection, close our side too.
         reactor.add_reader(sock, lambda: self._close(sock))
         self._alarm.set(due)
 
     def clear(self) -> None:
-        """Close all of them: the rules have changed, or this side closes."""
+        """Close all sockets, because the rules have changed or this side closes."""
         for sock in list(self._due):
             self._close(sock)
 
     def close(self) -> None:
-        """Close all of them, and stop the timer."""
+        """Close all sockets, and stop the timer."""
         self.clear()
         self._alarm.end()
 

@@ -250,11 +250,14 @@ class Node:
         self._waiter.call(self._shell.add_seed, endpoint)
 
     async def require_peer(self, uuid: UUID, endpoint: str) -> None:
-        """Meet a node by its UUID and the endpoint of its mailbox; `Enter` comes when it has answered."""
+        """Meet a node by its UUID and the endpoint of its mailbox; `Enter` comes when it has answered.
+
+        If the node is lost, this node looks for it again every `expired` seconds, until `forget`.
+        """
         self._waiter.call(self._shell.require_peer, uuid, endpoint)
 
     async def forget(self, uuid: UUID) -> None:
-        """Forget the contact of a node that is gone: do not look for it, and tell nobody of it by gossip."""
+        """Forget the contact of a node that is gone: do not look for it, and do not name it in gossip."""
         self._waiter.call(self._shell.forget, uuid)
 
     def set_trace(self, on: bool) -> None:

@@ -8,17 +8,80 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Final
 
+from zambezi.zmtp.backoff import Backoff
+from zambezi.zmtp.connection import Limits
 from zambezi.zmtp.frames import Batch
 from zambezi.zmtp.options import Options
+from zambezi.zmtp.patterns import Router
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
 from zambezi.zmtp.security import Security
 from zambezi.zmtp.transport import Transport
 from zambezi.zre.contact import endpoint_of
 from zambezi.zre.dialect import Frames
+from zambezi.zre.options import SMALL, NodeOptions
+from zambezi.zre.security import NodeSecurity
 from zambezi.zre.stalls import Stalls
 from zambezi.zre.timing import Timing
+
+_HEADING: Final = 512  # bytes of a WHISPER or SHOUT before its content, with the name of a group, and of encryption
+
+
+class Mailbox(Router):
+    """The ROUTER to which all peers send, each on a connection with the identity of its node. (MBX-03)
+
+    It gives its own identity in the handshake: a node that has us as a seed then knows which node it found. A new
+    connection of a node replaces the one that it had, if `admits` says that it may have the identity.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        node: NodeOptions,
+        security: NodeSecurity,
+        chance: random.Random | None,
+        admits: Callable[[Peer, bytes], bool],
+    ) -> None:
+        size = node.max_message + _HEADING
+        options = Options(
+            identity=_identity_of(node.uuid.bytes),
+            security=security.server,
+            authenticator=security.authenticator,
+            receive_bound=node.bound,
+            limits=Limits(frame=size, message=size),
+        )
+        super().__init__(reactor, options, chance, handover=True, admits=admits)
+
+    def is_connected(self, key: bytes) -> bool:
+        """Return whether a peer is connected to the mailbox."""
+        return _identity_of(key) in self.peers
+
+    def source_of(self, key: bytes) -> str:
+        """Return the address from which a peer is connected; empty if it is not connected."""
+        peer = self.peers.get(_identity_of(key))
+        return peer.address if peer is not None else ""
+
+    def key_of(self, key: bytes) -> bytes:
+        """Return the public key that a peer has proved; empty if it is not connected."""
+        peer = self.peers.get(_identity_of(key))
+        return peer.key if peer is not None else b""
+
+    def has_unread(self, key: bytes) -> bool:
+        """Return whether messages of a peer wait in the mailbox."""
+        return any(peer.identity == _identity_of(key) for peer in self.inbox.peers)
+
+
+def dealer_options(node: NodeOptions) -> Options:
+    """Return the options of the DEALERs of a node."""
+    # A seed that was down for a while is met soon after it is back.
+    backoff = Backoff(longest=max(0.1, min(10.0, node.evasive)))
+    return Options(identity=_identity_of(node.uuid.bytes), send_bound=node.bound, limits=SMALL, backoff=backoff)
+
+
+def _identity_of(key: bytes) -> bytes:
+    return b"\x01" + key  # MBX-03
 
 
 class Dealers:

@@ -10,25 +10,23 @@ from uuid import UUID
 
 from zambezi.zmtp import endpoint as endpoints
 from zambezi.zmtp.alarm import Alarm
-from zambezi.zmtp.backoff import Backoff
-from zambezi.zmtp.connection import Limits
 from zambezi.zmtp.errors import EndpointError
 from zambezi.zmtp.frames import Batch
 from zambezi.zmtp.options import Options
-from zambezi.zmtp.patterns import Router
 from zambezi.zmtp.peer import Peer
-from zambezi.zmtp.reactor import Reactor, Timer
+from zambezi.zmtp.reactor import Reactor
 from zambezi.zmtp.transport import Transport
-from zambezi.zre import bounds, log, outputs
+from zambezi.zre import bounds, log
 from zambezi.zre.bell import Bell
 from zambezi.zre.contact import endpoint_of, key_of, with_key
 from zambezi.zre.counters import Refusals
+from zambezi.zre.ending import Ending
 from zambezi.zre.engine import Engine
+from zambezi.zre.errands import Errands
 from zambezi.zre.errors import NodeStopped, ZreError
-from zambezi.zre.events import Enter, Event, Exit
-from zambezi.zre.farewell import Farewell
+from zambezi.zre.events import Event
 from zambezi.zre.hub import Hub
-from zambezi.zre.mailbox import Dealers
+from zambezi.zre.mailbox import Dealers, Mailbox, dealer_options
 from zambezi.zre.options import SMALL, NodeOptions
 from zambezi.zre.peer_info import PeerInfo, info_of
 from zambezi.zre.reach import Reach
@@ -42,7 +40,6 @@ from zambezi.zre.unread import EVENTS_WAITING, Unread
 from zambezi.zre.whereabouts import Whereabouts
 
 _log: Final = logging.getLogger("zambezi.zre")
-_HEADING: Final = 512  # bytes of a WHISPER or SHOUT before its content, with the name of a group, and of encryption
 
 
 class NodeShell:
@@ -56,17 +53,9 @@ class NodeShell:
         self.on_stopped: Callable[[], object] = lambda: None
         self.on_room: Callable[[], object] = lambda: None  # for messages that wait for room
         self.on_moved: list[Callable[[], object]] = []
-        self.stopping = False  # the program can do nothing more
-        self._closing = False  # and nothing more is read from the network
-        self._end = 0.0  # when the node is stopped at the latest
-        self._farewell: Farewell | None = None
-        self._patience: Timer | None = None
-        self._satisfied: set[bytes] = set()  # the peers that have read our last messages
         self.stopped = False
         self._bell: Bell | None = None
-        self._trace: Trace | None = None
         self._alarm = Alarm(reactor, self._tick)
-        self._goodbyes: list[bytes] = []
         # The seeds by their endpoints as sockets write them.
         self._seeds = {str(endpoints.parse(endpoint_of(seed))): seed for seed in options.seeds}
         self.security = security = NodeSecurity(options.keys, options.node_keys, options.allowed)
@@ -75,21 +64,8 @@ class NodeShell:
         self._whereabouts = whereabouts = Whereabouts(reactor, options, self._datagram)
         self.endpoint_for = whereabouts.endpoint_for
         self.service_endpoint = whereabouts.service_endpoint
-        identity = b"\x01" + options.uuid.bytes  # MBX-03
-        # The mailbox gives its identity in the handshake: a node that has us as a seed then knows which node it found.
-        size = options.max_message + _HEADING
-        mailbox = Options(
-            identity=identity,
-            security=security.server,
-            authenticator=security.authenticator,
-            receive_bound=options.bound,
-            limits=Limits(frame=size, message=size),
-        )
-        self._router = Router(reactor, mailbox, chance, handover=True, admits=self._admits)
-        # A seed that was down for a while is met soon after it is back.
-        backoff = Backoff(longest=max(0.1, min(10.0, options.evasive)))
-        dealer = Options(identity=identity, send_bound=options.bound, limits=SMALL, backoff=backoff)
-        self._dealers = Dealers(reactor, dealer, security.client, chance)
+        self._mailbox = Mailbox(reactor, options, security, chance, self._admits)
+        self._dealers = Dealers(reactor, dealer_options(options), security.client, chance)
         self._reach = Reach(
             memory=options.network is not None,
             scope=lambda: whereabouts.scope,
@@ -107,9 +83,9 @@ class NodeShell:
             if options.log
             else None
         )
-        sockets = (self._router, self._dealers, self._reporter)
+        sockets = (self._mailbox, self._dealers, self._reporter)
         self._transports: list[Transport] = [socket.transport for socket in sockets if socket is not None]
-        self._router.on_readable = self._mail
+        self._mailbox.on_readable = self._mail
         self._dealers.on_room = self._has_room_again
         self._dealers.on_lost = lambda key: reactor.call_soon(self._connection_lost, key)
         self._dealers.on_reached = lambda key, identity: reactor.call_soon(self._mailbox_reached, key, identity)
@@ -122,13 +98,13 @@ class NodeShell:
             name,
             self.endpoint_for,
             mailbox_at=options.network.mailbox_at if options.network else None,
-            source_of=self._source_of,
-            connects_to_us=lambda key: b"\x01" + key in self._router.peers,
-            has_unread=self._has_unread,
+            source_of=self._mailbox.source_of,
+            connects_to_us=self._mailbox.is_connected,
+            has_unread=lambda key: self.events.held_back or self._mailbox.has_unread(key),
             reach=self._reach,
             is_connected=self._dealers.is_connected,
             public_key=security.public_key,
-            key_of=self._key_of if security.has_node_keys else None,
+            key_of=self._mailbox.key_of if security.has_node_keys else None,
             proves=self._proves if security.is_encrypted else None,
             headers=options.headers,
             groups=[*options.groups, *options.contest],
@@ -142,6 +118,8 @@ class NodeShell:
             # Pyre, which does not know Zyre's commands, finds others by beacons alone.
             all_elect=options.all_elect or (options.uses_zgossip and not options.sends_beacons),
         )
+        self._errands = Errands(self.engine, self._dealers, whereabouts.broadcast, self.events, self._reporter)
+        self._ending = Ending(reactor, self.engine, self._dealers, self._close)
         self.set_trace(options.trace)
         self._dealers.stalls = Stalls(self.engine.timing)
         self._sender = Sender(self.engine, options, self._dealers.has_room)
@@ -152,7 +130,7 @@ class NodeShell:
                 "the public key of %s begins with a zero byte: Zyre nodes ignore beacons with such a key; make another",
                 name,
             )
-        self._hub = self._make_hub(chance) if options.uses_zgossip else None
+        self._hub = self._errands.hub = self._make_hub(chance) if options.uses_zgossip else None
 
     def _make_hub(self, chance: random.Random | None) -> Hub:
         """Return the connections by zgossip, which are not open yet."""
@@ -192,7 +170,7 @@ class NodeShell:
             return
         now = self.reactor.time()
         try:
-            port = self._whereabouts.open(self._router, now)
+            port = self._whereabouts.open(self._mailbox, now)
             if self._hub is not None:
                 self._hub.open(self.options.gossip_bind, self.options.gossip_connect, self._contact())
         except (ZreError, EndpointError):
@@ -226,45 +204,27 @@ class NodeShell:
         """
         if self.stopping:
             return
-        self.stopping = True
-        if self._bell is not None:
-            self._bell.ring()  # the program learns that the node is stopped
-        linger = self.options.linger if linger is None else linger
-        self._end = self.reactor.time() + linger
-        if linger > 0 and self.endpoint:
-            self._farewell = self.engine.farewell(self._dealers.is_lost)
-            # If some peers do not read, a part of the time is left for the goodbye to the others.
-            self._patience = self.reactor.call_at(self._end - linger / 5, self._say_goodbye)
+        wanted = self.options.linger if linger is None else linger
+        self._ending.begin(wanted if self.endpoint else 0)
+        self._ring()
+        if not self._ending.closing:
             self._pump()
-        else:
-            self._say_goodbye()
-
-    def _say_goodbye(self) -> None:
-        if self._closing:
-            return
-        self._closing = True
-        if self._patience is not None:
-            self._patience.cancel()
-        # Do not wait for a peer that never answered our HELLO, or that has read everything and closed its mailbox.
-        self._satisfied = {peer.key for peer in self.engine.peers.values() if not peer.pings}
-        for peer in self.engine.peers.values():
-            if not peer.ready or (peer.key in self._satisfied and not self._dealers.is_connected(peer.key)):
-                self._dealers.shut(peer.key)
-        # The engine forgets its peers now, while the sockets close and their queues drain. The goodbye must come last,
-        # because a peer ignores everything after it. A beacon overtakes the queues, so it waits until they are empty.
-        for output in self._stopped_engine():
-            if isinstance(output, outputs.Broadcast):
-                self._goodbyes.append(output.octets)
-            elif isinstance(output, outputs.Send):
-                self._dealers.send(output.peer, output.frames)
-        self._close(max(self._end - self.reactor.time(), 0.0))
 
     def crash(self) -> None:
         """End like a killed process: without a goodbye, and with the queues lost. For simulations."""
         if not self.stopping:
-            self.stopping = self._closing = True
-            self._stopped_engine()
-            self._close(0)
+            self._ending.crash()
+            self._ring()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the end of the node has begun, so that the program can do nothing more."""
+        return self._ending.begun
+
+    def _ring(self) -> None:
+        """Wake a program that polls the node: there are events, or the node is stopped."""
+        if self._bell is not None:
+            self._bell.ring()
 
     def _close(self, linger: float) -> None:
         self._alarm.end()
@@ -273,16 +233,10 @@ class NodeShell:
         for transport in self._transports:
             transport.close(linger)
 
-    def _stopped_engine(self) -> list[outputs.Output]:
-        if self._bell is not None:
-            self._bell.ring()  # the program learns that the node is stopped
-        self.engine.stop()
-        return self.engine.take()
-
     def _closed(self) -> None:
         if self.stopping and not self.stopped and all(transport.closed for transport in self._transports):
             self.stopped = True
-            for goodbye in self._goodbyes:
+            for goodbye in self._ending.goodbyes:
                 self._whereabouts.broadcast(goodbye)
             self._whereabouts.close()
             self.on_stopped()
@@ -366,20 +320,20 @@ class NodeShell:
         self.change(self.engine.add_seed, contact)
 
     def require_peer(self, uuid: UUID, contact: str) -> None:
-        """Meet a node that the program knows by other means."""
+        """Meet a node that the program knows by other means, again and again if it is lost."""
         self.security.client(contact)
         endpoints.parse(endpoint_of(contact))
-        self.change(self.engine.discover, uuid, contact)
+        self.change(self.engine.rendezvous.require, uuid, contact)
 
     def forget(self, uuid: UUID) -> None:
         """Forget the contact of a node that is gone."""
-        self.engine.rendezvous.gossip.lost.forget(uuid.bytes)
+        self.engine.rendezvous.forget(uuid)
         if self._hub is not None:
             self._hub.tuples.forget(uuid)
 
     def set_trace(self, on: bool) -> None:
         """Begin or end the trace."""
-        self._trace = Trace(self.engine.profile.name, self.engine.peers) if on else None
+        self._errands.trace = Trace(self.engine.profile.name, self.engine.peers) if on else None
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while events wait, and when the node has stopped."""
@@ -420,10 +374,10 @@ class NodeShell:
     def _mail(self) -> None:
         """Receive the messages in the mailbox, as long as there is room for events."""
         now = self.reactor.time()
-        while not self._closing:
+        while not self._ending.closing:
             if self.events.hold_back() and not self.stopping:
                 break
-            batch = self._router.try_recv_batch()
+            batch = self._mailbox.try_recv_batch()
             if batch is None:
                 break
             self._receive(batch, now)
@@ -437,20 +391,20 @@ class NodeShell:
         receive = self.engine.receive
         self.events.note(batch.octets)
         for message in batch:
-            if self._trace is not None:
-                self._trace.received(batch.sender, message)
+            if self._errands.trace is not None:
+                self._errands.trace.received(batch.sender, message)
             receive(batch.sender, message, now)
         self._pump()
 
     def _datagram(self, octets: bytes, address: str) -> None:
-        if not self._closing:
-            if self._trace is not None:
-                self._trace.received_beacon(octets, address)
+        if not self._ending.closing:
+            if self._errands.trace is not None:
+                self._errands.trace.received_beacon(octets, address)
             self.engine.receive_beacon(octets, address, self.reactor.time())
             self._pump()
 
     def _tick(self) -> None:
-        if not self._closing:
+        if not self._ending.closing:
             now = self.reactor.time()
             try:
                 if now >= self._whereabouts.next_look:
@@ -469,7 +423,7 @@ class NodeShell:
         if chosen is None:
             return
         before = self.engine.endpoints_told()
-        if self._whereabouts.move(self._router, chosen):
+        if self._whereabouts.move(self._mailbox, chosen):
             self.engine.move(self._whereabouts.port, before, now)
             if self._hub is not None:
                 self._hub.publish(self._contact())
@@ -485,40 +439,27 @@ class NodeShell:
             self.engine.meetings.end_refused()
 
     def _reached(self, peer: Peer) -> None:
-        if peer.endpoint in self._seeds and not self._closing:
+        if peer.endpoint in self._seeds and not self._ending.closing:
             self.engine.rendezvous.reached(self._seeds[peer.endpoint], peer.identity, peer.address)
             self._pump()
 
     def _connection_lost(self, key: bytes) -> None:
-        if key in self._satisfied:
-            self._dealers.give_up(key)
-        elif not self._closing:
+        if self._ending.closing:
+            self._ending.lost(key)
+        else:
             if not self.stopping:  # a PING would wait for a connection that will not come
                 self.engine.connection_lost(key, self.reactor.time())
             self._pump()
 
     def _mailbox_reached(self, key: bytes, identity: bytes) -> None:
-        if not self._closing:
+        if not self._ending.closing:
             self.engine.reached(key, identity, self.reactor.time())
             self._pump()
 
     def _locate_service(self, peer: UUID, endpoint: str) -> str:
         """Return the contact to connect to for a service that a peer named; empty if it is refused."""
-        key = self._key_of(peer.bytes) if self.security.has_node_keys else b""
-        return self._reach.locate(with_key(endpoint, key), self._source_of(peer.bytes))
-
-    def _source_of(self, key: bytes) -> str:
-        peer = self._router.peers.get(b"\x01" + key)
-        return peer.address if peer is not None else ""
-
-    def _has_unread(self, key: bytes) -> bool:
-        """Return whether messages of a peer wait in our mailbox, or can wait because the node reads nothing now."""
-        return self.events.held_back or any(peer.identity[1:] == key for peer in self._router.inbox.peers)
-
-    def _key_of(self, key: bytes) -> bytes:
-        """Return the public key that a peer has proved to our mailbox; empty if it is not connected."""
-        peer = self._router.peers.get(b"\x01" + key)
-        return peer.key if peer is not None else b""
+        key = self._mailbox.key_of(peer.bytes) if self.security.has_node_keys else b""
+        return self._reach.locate(with_key(endpoint, key), self._mailbox.source_of(peer.bytes))
 
     def _admits(self, connection: Peer, identity: bytes) -> bool:
         """Return whether a connection may speak for a peer: it must have the key that the peer had in its HELLO."""
@@ -530,56 +471,22 @@ class NodeShell:
     def _proves(self, key: bytes) -> bool:
         """Return whether our encrypted connection to a peer has reached that peer."""
         if self.security.has_node_keys:
-            return bool(self._key_of(key)) and self._dealers.proved_key(key) == self._key_of(key)
+            return bool(self._mailbox.key_of(key)) and self._dealers.proved_key(key) == self._mailbox.key_of(key)
         return self._dealers.reached(key)
 
     def _pump(self) -> None:
         """Do what the engine says."""
-        happened = closed = False
-        dealers, trace = self._dealers, self._trace
-        while batch := self.engine.take():
-            for output in batch:
-                if trace is not None:
-                    trace.done(output)
-                if isinstance(output, outputs.Send):
-                    if not dealers.send(output.peer, output.frames):
-                        self.engine.unresponsive(output.peer)
-                elif isinstance(output, Event):
-                    if self.stopping:
-                        continue  # the program reads no more
-                    self.events.append(output)
-                    if self._hub is not None:
-                        self._note_for_hub(self._hub, output)
-                    if self._reporter is not None:
-                        self._reporter.note(output)
-                    happened = True
-                elif isinstance(output, outputs.Broadcast):
-                    self._whereabouts.broadcast(output.octets)
-                elif isinstance(output, outputs.Connect):
-                    try:
-                        dealers.open(output.peer, output.endpoint)
-                    except EndpointError:
-                        self.engine.unreachable(output.peer)
-                elif isinstance(output, outputs.Adopt):
-                    dealers.adopt(output.seed, output.peer)
-                else:
-                    dealers.shut(output.peer)
-                    closed = True
-        self._alarm.set(min(self.engine.deadline, self._whereabouts.next_look, dealers.stalls.deadline))
+        stopping = self._ending.begun
+        happened, closed = self._errands.run(stopping)
+        self._alarm.set(min(self.engine.deadline, self._whereabouts.next_look, self._dealers.stalls.deadline))
         if happened:
             if self._bell is not None:
                 self._bell.ring()
             self.on_event()
-        if self._farewell is not None and self._farewell.is_over:
-            self._say_goodbye()
+        if stopping:
+            self._ending.go_on()
         if closed:
             self.on_room()  # nothing waits any more for peers that are gone
-
-    def _note_for_hub(self, hub: Hub, event: Event) -> None:
-        if isinstance(event, Enter):
-            hub.entered(event.peer)
-        elif isinstance(event, Exit):
-            hub.ended(event.peer)
 
     def _report(self, what: log.What, peer: UUID | None, text: str) -> None:
         if self._reporter is not None:

@@ -21,7 +21,7 @@ class Profile:
 
     def __init__(self, uuid: UUID, name: str, headers: Mapping[str, str], groups: Iterable[str]) -> None:
         self.name = _checked("the name of a node", name) or uuid.hex[:6]
-        self.headers = {_checked("the name of a header", key): value for key, value in headers.items()}
+        self.headers = {_checked_header(key): value for key, value in headers.items()}
         self.groups = {_checked("the name of a group", group) for group in groups}
         _check_bounds(self.headers, self.groups)
         self.status = len(self.groups) & 0xFF
@@ -68,7 +68,7 @@ class Profile:
             return False
         headers = {name: kept for name, kept in self.headers.items() if name != key}
         if value is not None:
-            headers[_checked("the name of a header", key)] = value
+            headers[_checked_header(key)] = value
         _check_bounds(headers, self.groups)
         self.headers = headers
         self._hellos.clear()
@@ -103,6 +103,12 @@ def _check_bounds(headers: Mapping[str, str], groups: Collection[str]) -> None:
             f"the headers and groups of a node can have at most {bounds.HELLO - _OTHER_FIELDS} bytes in its HELLO, "
             f"not {size}"
         )
+
+
+def _checked_header(name: str) -> str:
+    if not name:
+        raise ZreError("a header needs a name, such as X-ROLE")
+    return _checked("the name of a header", name)
 
 
 def _checked(subject: str, text: str) -> str:

@@ -1,8 +1,8 @@
 """Rendezvous: how a node finds its peers where there are no beacons. It is an extension of ours, carried by ZRE.
 
 `seeds` are the mailboxes to begin with, and `gossip` spreads the news of the others. Both are repeated in rounds: in
-each of them the node greets the seeds that are not its peers, looks for peers that it lost, and tells one of the peers
-that ask for gossip of all others. A node that needs none of these has no rounds.
+each of them the node greets the seeds and meets the required nodes that are not its peers, looks for peers that it
+lost, and tells one of the peers that ask for gossip of all others. A node that needs none of these has no rounds.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Rendezvous:
         self.seeds = Seeds()
         self.gossip = Gossip(peers, asks)
         self.deadline = NEVER  # of the next round
+        self._required: dict[UUID, str] = {}  # the contacts of nodes that the program requires
         self._us = us
         self._dialect = dialect
         self._peers = peers
@@ -62,8 +63,9 @@ class Rendezvous:
         self.deadline = NEVER
 
     def clear(self) -> None:
-        """Forget all seeds, and which peers ask."""
+        """Forget all seeds and required nodes, and which peers ask."""
         self.seeds.clear()
+        self._required.clear()
         self.gossip.clear()
 
     # Seeds
@@ -123,6 +125,19 @@ class Rendezvous:
         peer.sent, peer.waiting = greeting.sent, greeting.waiting
         return peer
 
+    # Required nodes
+
+    def require(self, uuid: UUID, contact: str, now: float) -> None:
+        """Meet a node that the program knows by other means, now and whenever it is not a peer."""
+        self._required[uuid] = contact
+        self._expect_round(now)
+        self._discover(uuid, contact, now)
+
+    def forget(self, uuid: UUID) -> None:
+        """Look no more for a node that the program required, or that was lost."""
+        self._required.pop(uuid, None)
+        self.gossip.lost.forget(uuid.bytes)
+
     # Gossip
 
     def introduce(self, newcomer: Peer, now: float) -> None:
@@ -151,11 +166,13 @@ class Rendezvous:
         """Do the work of a round, if one is due."""
         if now < self.deadline:
             return
-        needed = self.gossip.asks or self.seeds or self.gossip.has_askers
+        needed = self.gossip.asks or self.seeds or self._required or self.gossip.has_askers
         self.deadline = now + self._timing.expired if needed else NEVER
         for seed in self.seeds:
             if seed.greeting is not None or not (seed.key in self._peers or seed.key == self._us):
                 self._greet_seed(seed, now)
+        for uuid, contact in self._required.items():
+            self._discover(uuid, contact, now)
         for entry in self.gossip.lost.next_round():
             self._discover(UUID(bytes=entry.key), entry.endpoint, now)
         for telling in self.gossip.tell_next_asker():

@@ -7,7 +7,7 @@ ANN = b"ann-------------"
 
 
 def answer(count: int, epoch: int = 1) -> ResumeOk:
-    return ResumeOk(epoch, count, 0, bytes(16))
+    return ResumeOk(epoch, count, 0, bytes(16), 0)
 
 
 def test_a_new_publisher_asks_for_the_next_epoch() -> None:

@@ -58,17 +58,18 @@ def sizes_of(stem: str) -> list[int]:
 
 
 def test_the_format_of_a_record() -> None:
-    octets = pack(Count(ANN, 2, 3, 1, b"m" * 16), 7, 9, 1_700_000_000)
-    assert len(octets) == RECORD == 76
+    octets = pack(Count(ANN, 2, 3, 1, b"m" * 16, 5), 7, 9, 1_700_000_000)
+    assert len(octets) == RECORD == 80
     assert octets[:16].hex(" ", 8) == "0000000000000007 0000000000000009"
     assert octets[16:32] == ANN
     assert octets[32:52].hex(" ", 4) == "00000002 00000000 00000003 00000000 00000001"
     assert octets[52:68] == b"m" * 16
-    assert int.from_bytes(octets[68:72]) == 1_700_000_000
-    assert int.from_bytes(octets[72:]) == crc32(octets[:72])
+    assert int.from_bytes(octets[68:72]) == 5
+    assert int.from_bytes(octets[72:76]) == 1_700_000_000
+    assert int.from_bytes(octets[76:]) == crc32(octets[:76])
     record = unpack(b"x" + octets, 1)
     assert record is not None
-    assert record.state == Count(ANN, 2, 3, 1, b"m" * 16)
+    assert record.state == Count(ANN, 2, 3, 1, b"m" * 16, 5)
     assert record.covers(7, 9)
     assert not record.covers(7, 10)
 
@@ -135,11 +136,16 @@ def test_a_segment_ends_when_it_has_many_counts(tmp_path: Path, monkeypatch: pyt
         append(journal, ANN)
         for epoch in range(100, 200):
             journal.append_counts([Count(ANN, epoch, 1)], 1.0)
+        assert len(journal.segments) == 1, "it has few batches: a new segment would be a waste"
+        assert all(isinstance(one, Checked) for one in verify(journal))
+        monkeypatch.setattr("zambezi.zeps.journal.journal._BATCHES", 1)
+        for epoch in range(200, 300):
+            journal.append_counts([Count(ANN, epoch, 1)], 1.0)
         assert len(journal.segments) == 2
         for path in tmp_path.glob(f"*/*{COUNTS}"):
             assert path.stat().st_size < 30 * RECORD
     with Store(tmp_path) as store:
-        assert store.open("a").counts.get(ANN) == Count(ANN, 199, 1)
+        assert store.open("a").counts.get(ANN) == Count(ANN, 299, 1)
 
 
 PUBLISHERS = st.lists(st.lists(st.sampled_from([ANN, BEN]), min_size=1, max_size=4), min_size=1, max_size=12)

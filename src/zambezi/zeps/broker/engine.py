@@ -32,6 +32,7 @@ from zambezi.zeps.matchers import Matchers
 _log: Final = logging.getLogger("zambezi.zeps")
 
 STREAMS_PER_TURN: Final = 500  # streams that get their periodic work in one turn of the loop: about a millisecond
+PUBLISHERS: Final = 1_000_000  # of all streams, whose messages are counted: about 260 MB
 UNREAD: Final = 30  # ticks that a client may leave its answers unread, while its messages wait
 
 Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete"]
@@ -371,7 +372,15 @@ class Engine:
             self.unread[session] = ticks + 1
             if ticks >= UNREAD:
                 session.give_up()
+        self._forget_publishers()
         self._maintain_some(list(self._streams.values()), self._shell.clock())
+
+    def _forget_publishers(self) -> None:
+        """Forget publishers of the stream that has most of them, if all streams together have too many."""
+        counts = [stream.journal.counts for stream in self._streams.values()]
+        over = sum(map(len, counts)) - PUBLISHERS
+        if over > 0:
+            max(counts, key=len).forget(over)
 
     def _maintain_some(self, streams: list[BrokerStream], now: float) -> None:
         """Do the periodic work of some streams now, and of the rest after clients have had their turn."""

@@ -22,7 +22,7 @@ from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.journal.counts import Count, Counts
 from zambezi.zeps.messages import PUBLISHER
 
-_HIGHEST: Final = 0xFFFFFFFF  # the highest epoch
+_HIGHEST: Final = 0xFFFFFFFF  # the highest epoch, and number of refused messages
 
 
 class Superseded(ZepsError):
@@ -43,18 +43,22 @@ class Holder(Protocol):
 class Publisher:
     """A publisher that a session holds, or that has messages which are not in the journal yet."""
 
-    __slots__ = ("count", "epoch", "has_messages", "holder", "id", "is_known", "mark", "marked")
+    __slots__ = ("count", "epoch", "has_messages", "holder", "id", "mark", "marked", "refused")
 
-    def __init__(self, state: Count, is_known: bool = True) -> None:
-        self.id, self.epoch, self.count, self.marked, self.mark = state
+    def __init__(self, state: Count) -> None:
+        self.id, self.epoch, self.count, self.marked, self.mark, self.refused = state
         self.holder: Holder | None = None
         self.has_messages = False  # whether some of its messages are not in the journal yet
-        self.is_known = is_known  # whether the stream knows it: not that of a client that may not publish
 
     @property
     def state(self) -> Count:
         """Its state, for the journal."""
-        return Count(self.id, self.epoch, self.count, self.marked, self.mark)
+        return Count(self.id, self.epoch, self.count, self.marked, self.mark, self.refused)
+
+    def count_refused(self) -> None:
+        """Count a message that is refused: the client counts it, too. The journal knows it with the next message."""
+        self.count += 1
+        self.refused = min(self.refused + 1, _HIGHEST)
 
     def set_mark(self, mark: bytes) -> None:
         """Keep a mark at the present count."""

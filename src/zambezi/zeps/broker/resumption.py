@@ -12,7 +12,7 @@ from zambezi.wire import WireError
 from zambezi.zeps.broker.publishers import Holder, Publisher, name_of
 from zambezi.zeps.broker.stream import BrokerStream, Waiter
 from zambezi.zeps.errors import BrokerError
-from zambezi.zeps.journal.counts import NO_PUBLISHER, Count
+from zambezi.zeps.journal.counts import NO_PUBLISHER
 from zambezi.zeps.layout import PUBLISH
 from zambezi.zeps.messages import MARK, MOST, PUBLISHER, Mark, Resume, ResumeOk
 from zambezi.zmtp.frames import Oversize
@@ -40,7 +40,7 @@ class Resumption:
     def __init__(self, session: ResumingSession, publisher: Publisher) -> None:
         self._session = session
         state = publisher.state
-        self._answer = ResumeOk(state.epoch, state.count, state.marked, state.mark).encode()[0]
+        self._answer = ResumeOk(state.epoch, state.count, state.marked, state.mark, state.refused).encode()[0]
 
     def confirm(self, barriers: int) -> None:
         self._session.send_resumed(self._answer)
@@ -49,12 +49,10 @@ class Resumption:
         self._session.refuse(reason)
 
 
-def resume(session: ResumingSession, stream: BrokerStream, message: Resume, may_publish: bool) -> None:
+def resume(session: ResumingSession, stream: BrokerStream, message: Resume) -> None:
     """Make a session the holder of the publisher that it asks for, and answer when that is safe.
 
-    A client that may not publish holds a publisher that nobody else sees: each of its messages gets its INVALID, and
-    nothing of it is written. Raises `BrokerError` if RESUME is not valid, and `Superseded` if the publisher has a
-    higher epoch.
+    Raises `BrokerError` if RESUME is not valid, and `Superseded` if the publisher has a higher epoch.
     """
     if len(message.publisher) != PUBLISHER or message.publisher == NO_PUBLISHER:
         raise BrokerError(f"the id of a publisher has {PUBLISHER} bytes, and not all of them are zero")
@@ -64,10 +62,7 @@ def resume(session: ResumingSession, stream: BrokerStream, message: Resume, may_
         session.refuse(stream.stop_reason)
         return
     name = name_of(message.publisher, session.user)
-    if may_publish:
-        publisher = stream.publishers.resume(name, message.epoch, message.confirmed, session, stream.clock())
-    else:
-        publisher = Publisher(Count(name, message.epoch or 1, message.confirmed), is_known=False)
+    publisher = stream.publishers.resume(name, message.epoch, message.confirmed, session, stream.clock())
     session.publisher = publisher
     session.resumption = Resumption(session, publisher)
     stream.confirm_when_safe(session.resumption)
@@ -88,9 +83,9 @@ def is_publish(frame: bytes) -> bool:
 
 
 def count_refused(session: ResumingSession) -> None:
-    """Count a PUBLISH that is refused: the client counts it, too. The journal knows it with the next message."""
+    """Count a PUBLISH that is refused."""
     if session.publisher is not None:
-        session.publisher.count += 1
+        session.publisher.count_refused()
 
 
 def count_lost(session: ResumingSession, frame: bytes) -> None:

@@ -342,14 +342,14 @@ class Session:
         self._send_invalid("forbidden", forbidden(self._user_name, self.stream_name, own))
 
     def _resume(self, message: Resume) -> None:
-        """Become the holder of a publisher, even if its messages are not allowed: each of them gets its INVALID."""
-        if self.stream is None:
+        """Become the holder of a publisher. A client that may not publish must leave nothing in the journal."""
+        if self.stream is None or not self._may_publish:
             self._reject_publish(message)
         elif self.publisher is not None or self.published:
             self._send_invalid("misplaced", "RESUME is not allowed here: it comes once, and before the first PUBLISH")
         else:
             try:
-                resume(self, self.stream, message, self._may_publish)
+                resume(self, self.stream, message)
             except Superseded as error:
                 self._fence(error.epoch)
             except BrokerError as error:
@@ -490,9 +490,6 @@ class Session:
             return
         allows = self._engine.allows
         self._may_publish = self.stream is not None and allows(self, "publish", self.stream.name)
-        if self._may_publish and self.publisher is not None and not self.publisher.is_known:
-            self._detach_deaf()  # its messages would be in the stream without a count
-            return
         about = self.stream.name if self.stream is not None else self.stream_name.removeprefix(INDEX)
         reads = self.delivery.subscriptions > 0 or (self._reads_report and about != self.stream_name)
         if reads and not allows(self, "subscribe", about):

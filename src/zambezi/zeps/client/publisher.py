@@ -478,6 +478,11 @@ class Publisher:
         return not oldest or oldest[0].number > barrier.number
 
     @property
+    def has_raised_refusal(self) -> bool:
+        """Whether the program was told of a refusal."""
+        return self._refusals_raised > 0
+
+    @property
     def unconfirmed(self) -> int:
         """The number of messages that are not confirmed."""
         kept: Iterable[Parcel] = (*self._sent, *self._waiting)

@@ -198,6 +198,11 @@ class PublisherConnection(BrokerConnection):
         self.suspend()
 
     @property
+    def is_known_to_be_refused(self) -> bool:
+        """Whether the broker refuses RESUME, and the program was told."""
+        return bool(self._resume_failure) and self.engine.has_raised_refusal
+
+    @property
     def found(self) -> int | None:
         """The number of messages that the stream had of this publisher at the first RESUME; None before the answer."""
         if self._resume_failure:
@@ -256,8 +261,8 @@ class PublisherConnection(BrokerConnection):
     def _note_refused_access(self, reason: str) -> None:
         """Note that the broker has refused ATTACH or RESUME, and ask again later.
 
-        After ATTACH is refused, calls raise. After RESUME is refused, because the stream is stopped, programs go on to
-        publish: the messages wait, and `flush` raises.
+        After ATTACH is refused, calls raise. After RESUME is refused, because the stream is stopped or the client may
+        not publish, programs go on to publish: the messages wait, and `flush` raises.
         """
         if self._resuming:
             self._resume_failure = reason

@@ -33,7 +33,7 @@ MARK: Final = 16  # bytes of a mark
 NO_MARK: Final = bytes(MARK)
 NO_PUBLISHER: Final = bytes(PUBLISHER)
 
-_BODY: Final = Struct(f">QQ{PUBLISHER}sIQQ{MARK}sI")
+_BODY: Final = Struct(f">QQ{PUBLISHER}sIQQ{MARK}sII")
 _CHECK: Final = Struct(">I")
 RECORD: Final = _BODY.size + _CHECK.size
 _CHUNK: Final = 256  # records that are read at once
@@ -52,6 +52,7 @@ class Count(NamedTuple):
     count: int  # type: ignore[assignment]  # of messages; it hides `tuple.count`, which has no use here
     marked: int = 0  # the count at the publisher's last mark
     mark: bytes = NO_MARK
+    refused: int = 0  # of the messages, how many the broker has refused: they count, and are not in the stream
 
 
 class Record(NamedTuple):
@@ -64,12 +65,13 @@ class Record(NamedTuple):
     count: int  # type: ignore[assignment]
     marked: int
     mark: bytes
+    refused: int
     seconds: int
 
     @property
     def state(self) -> Count:
         """The count without its place."""
-        return Count(self.publisher, self.epoch, self.count, self.marked, self.mark)
+        return Count(self.publisher, self.epoch, self.count, self.marked, self.mark, self.refused)
 
     def covers(self, first: int, last: int) -> bool:
         """Return whether a range of sequences is in the batch of the record."""
@@ -120,8 +122,13 @@ class Counts:
             known[publisher] = record
         over = len(known) - self.limit
         if over > 0:
-            silent = [publisher for publisher in islice(known, over + _PROTECTED) if publisher not in self.protected]
-            self._forget(silent[:over] or list(islice(known, over)))
+            self.forget(over)
+
+    def forget(self, count: int) -> None:
+        """Forget the publishers that were silent for longest, connected ones last."""
+        known = self._records
+        silent = [publisher for publisher in islice(known, count + _PROTECTED) if publisher not in self.protected]
+        self._forget(silent[:count] or list(islice(known, count)))
 
     def forget_before(self, seconds: float) -> None:
         """Forget the publishers that have been silent since a time."""

@@ -50,6 +50,7 @@ from zambezi.zeps.journal.trim import copy_end
 _IDLE: Final = 10  # consecutive syncs without new messages, after which the mark is removed
 _MICRO: Final = 1_000_000
 _COUNTS: Final = 16 << 20  # bytes of counts after the snapshot, after which a new segment begins
+_BATCHES: Final = 4096  # entries of a segment with fewer of which counts are replaced in place
 _FULL: Final = EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -127,8 +128,10 @@ class Journal(JournalReading):
                     f"stream {self.name!a}: {block!r} cannot follow sequence {self.last}: sequences are consecutive"
                 )
             try:
-                if segment.entries and (segment.size + length > self.policy.segment or _has_many_counts(segment)):
+                if segment.entries and segment.size + length > self.policy.segment:
                     segment = self._rotate()
+                elif _has_many_counts(segment):
+                    segment = self._compact_counts(segment)
                 files = self._file_cache.files(segment, os.O_RDWR)
                 time = max(int(now * _MICRO), self.last_time)
                 index = pack_entries(block, segment.size, time, self.policy.batch, len(counts))
@@ -154,13 +157,9 @@ class Journal(JournalReading):
             segment = self._writable_segment(True)
             records = [pack_count(count, self.last + 1, self.last, int(now)) for count in counts]
             try:
-                files = self._file_cache.files(segment, os.O_RDWR)
                 if _has_many_counts(segment):
-                    if segment.entries:
-                        segment = self._rotate()
-                        files = self._file_cache.files(segment, os.O_RDWR)
-                    else:
-                        segment.replace_counts(files, self.counts.snapshot(segment.first))
+                    segment = self._compact_counts(segment)
+                files = self._file_cache.files(segment, os.O_RDWR)
                 segment.write(files, b"", b"", b"".join(records))
             except PartialWrite as error:
                 self._stop(str(error))
@@ -189,6 +188,18 @@ class Journal(JournalReading):
         self._unsynced[segment.first] = segment
         self._names_unsynced = True
         self.segments = [*self.segments, segment]
+        return segment
+
+    def _compact_counts(self, segment: Segment) -> Segment:
+        """Begin a new segment, or replace the counts of one with few batches, and return the active segment.
+
+        A new segment for a few messages would let programs that only resume fill the disk, whatever retention says.
+        """
+        if segment.entries >= _BATCHES:
+            return self._rotate()
+        files = self._file_cache.files(segment, os.O_RDWR)
+        segment.replace_counts(files, self.counts.snapshot(self.last + 1))
+        segment.uncount(files, segment.first)
         return segment
 
     # The disk
