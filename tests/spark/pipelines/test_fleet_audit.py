@@ -197,6 +197,33 @@ def test_requests_with_a_filter_or_without_replies_are_not_judged(spark: SparkSe
     }
 
 
+def test_a_node_is_not_expected_to_read_the_other_format(spark: SparkSession) -> None:
+    """Ruby's nodes and Zambezi's on one middleware: a request reaches all nodes, and some cannot read it."""
+    late = RUBY[::-1]
+    sent = [
+        ruby(0, "discovery", "psk request", "admin.example.net"),
+        ruby(1, "reply admin 17", "psk reply", "node1.example.net"),
+        ruby(1, "reply admin 17", "psk reply", "node2.example.net"),
+        ask(2, "1", "discovery"),
+        answer(3, "1", "web1"),
+        answer(3, "1", "node2.example.net"),  # it has both programs
+        ask(30, "2", "discovery"),
+        ask(30, "3", node="node1.example.net"),
+        ask(30, "4", node="never.seen"),
+        ruby(31, "rpcutil", "psk request", "admin.example.net", late),
+        ruby(31, "nodes web1", "ssl yaml filtered", "admin.example.net", "e" * len(RUBY)),
+        fleet("last", b"", 60),
+    ]
+    found = {one.name: one.frame for one in audit.reports(reduced(spark, sent), SETTINGS)}
+    assert set(table(found["fleet-silences"], "id", "node")) == {
+        ("2", "web1"),
+        ("2", "node2.example.net"),
+        ("4", "never.seen"),
+        (late, "node1.example.net"),
+        (late, "node2.example.net"),
+    }
+
+
 def test_no_bytes_end_the_job(spark: SparkSession) -> None:
     """Bytes of an attacker in topics, headers, keys, content, and in the places of all of them."""
     bytes_of_an_attacker = [

@@ -8,7 +8,8 @@ job, whatever bytes it has.
 A node is silent if it should have answered a request, and its reply has not come within the patience. A node should
 have answered if the request named it. It also should have answered a request to all nodes with an agent, if it is known
 to have the agent: it answered for the agent before, or listed it in a ping. A node that never sent a message cannot be
-missed. Requests of Ruby programs that want no reply or select nodes by a filter are not judged: the audit does not know
+missed. A node that has answered Ruby programs only is not expected to read Zambezi's JSON, nor the other way round.
+Requests of Ruby programs that want no reply or select nodes by a filter are not judged: the audit does not know
 the classes and facts of nodes. All this needs replies in the journal: `journal = ["*"]` in the configuration of the
 middleware.
 """
@@ -37,7 +38,7 @@ _CONTENT: Final = (
     "status string, error string, took double, result string"
 )
 _REPLY_TOPIC: Final = r"^(\S+ reply) .*$"
-_OF_REQUESTS: Final = ("caller", "sender", "agent", "action", "filter", "wants_reply")
+_OF_REQUESTS: Final = ("caller", "sender", "agent", "action", "filter", "wants_reply", "is_ruby")
 _OUTCOMES: Final = {"ok": "ok", "errors": "error", "refused": "refused"}
 _NODE_TOPIC: Final = r"^\S+ nodes (.+)$"
 
@@ -125,6 +126,7 @@ def requests(table: DataFrame) -> DataFrame:
     """Return each request once: a request that names several nodes is sent to each of them."""
     return (
         table.where("kind = 'request'")
+        .withColumn("is_ruby", _is_ruby())
         .groupBy("id")
         .agg(
             sql.min("timestamp").alias("time"),
@@ -132,6 +134,11 @@ def requests(table: DataFrame) -> DataFrame:
             sql.array_sort(sql.collect_set("asked")).alias("asked"),
         )
     )
+
+
+def _is_ruby() -> Column:
+    """Return whether a message is one of Ruby programs: Marshal or YAML, which they both read."""
+    return sql.col("format") != "json"
 
 
 def answers(table: DataFrame, asked: DataFrame) -> DataFrame:
@@ -160,6 +167,14 @@ def roster(replied: DataFrame) -> DataFrame:
     return every.groupBy("node", "agent").agg(sql.min("known").alias("known"))
 
 
+def _can_read(should: DataFrame, table: DataFrame) -> DataFrame:
+    """Keep the nodes that have sent replies of the kind of the request, and those that never sent any."""
+    replies = table.where("kind = 'reply'").select("node", _is_ruby().alias("_is_ruby"))
+    spoken = replies.groupBy("node").agg(sql.collect_set("_is_ruby").alias("_spoken"))
+    can = sql.col("_spoken").isNull() | sql.array_contains("_spoken", sql.col("is_ruby"))
+    return should.join(spoken, "node", "left").where(can).select("id", "node")
+
+
 def judged(table: DataFrame, asked: DataFrame, replied: DataFrame, settings: Settings) -> DataFrame:
     """Return which nodes should have answered each request, and which did, for requests older than the patience."""
     # A fleet without requests journals nothing: after the newest message, it was silent up to the time of reading.
@@ -168,17 +183,18 @@ def judged(table: DataFrame, asked: DataFrame, replied: DataFrame, settings: Set
     is_over = seconds_between(sql.col("time"), sql.col("_newest")) >= settings.patience
     is_clear = sql.coalesce("wants_reply", sql.lit(True)) & ((sql.size("asked") > 0) | sql.col("filter").isNull())
     old = asked.crossJoin(newest).where(is_over & is_clear).drop("_newest")
-    by_name = old.where(sql.size("asked") > 0).select("id", sql.explode("asked").alias("node"))
+    by_name = old.where(sql.size("asked") > 0).select("id", sql.explode("asked").alias("node"), "is_ruby")
     # A node that was not known before the request may not have existed.
     by_agent = (
         old.where(sql.size("asked") == 0)
         .join(roster(replied), "agent")
         .where(sql.col("known") <= sql.col("time"))
-        .select("id", "node")
+        .select("id", "node", "is_ruby")
     )
+    should = _can_read(by_name.unionByName(by_agent), table).distinct()
     answered = replied.select("id", "node", sql.lit(True).alias("answered"))
-    should = by_name.unionByName(by_agent).distinct().join(answered, ["id", "node"], "full")
-    return old.join(should, "id").withColumn("answered", sql.coalesce("answered", sql.lit(False)))
+    judgement = should.join(answered, ["id", "node"], "full")
+    return old.join(judgement, "id").withColumn("answered", sql.coalesce("answered", sql.lit(False)))
 
 
 def calls(asked: DataFrame, replied: DataFrame, judgement: DataFrame) -> DataFrame:
