@@ -65,6 +65,7 @@ def type_in(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
 def test_published_messages_are_received(
     served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    began = datetime.now(UTC)
     at = ("--endpoint", served.endpoint)
     run(capsys, "pub", "prices", "EURUSD", "1.08", *at)
     type_in(monkeypatch, b"one\ntwo\n\xff\n")
@@ -85,10 +86,15 @@ def test_published_messages_are_received(
     ]
     assert seen("--since", "10m", "--pattern", "glob:?", "--format", "raw") == ["first", "second"]
     assert seen("--since", "4", "--count", "1", "--format", "hex") == [b"first".hex()]
-    assert [json.loads(line) for line in seen("--since", "2", "--pattern", "tick", "--format", "json")] == [
+    found = [json.loads(line) for line in seen("--since", "2", "--pattern", "tick", "--format", "json")]
+    times = [datetime.fromisoformat(one.pop("time")) for one in found]
+    assert found == [
         {"stream": "prices", "sequence": 3, "key": "tick", "body": "two"},
         {"stream": "prices", "sequence": 4, "key": "tick", "body_hex": "ff"},
     ]
+    assert began <= times[0] <= times[1] <= datetime.now(UTC)
+    reserved = run(capsys, "sub", "$streams", "--since", "earliest", "--count", "1", "--format", "json", *at)
+    assert json.loads(reserved)["time"] is None
     table = run(capsys, "stream", "list", *at)
     assert "prices" in table
     assert " 6 " in table

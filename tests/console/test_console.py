@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
@@ -79,6 +80,7 @@ async def test_metrics_are_in_the_format_of_prometheus(tmp_path: Path) -> None:
 
 @in_loop
 async def test_a_tail_replays_and_follows(tmp_path: Path) -> None:
+    began = datetime.now(UTC)
     async with shown(tmp_path) as (server, browser):
         await publish(server, 2)
         async with browser.get("/api/tail?stream=prices&since=earliest&pattern=exact:tick") as tail:
@@ -89,7 +91,10 @@ async def test_a_tail_replays_and_follows(tmp_path: Path) -> None:
                 found: dict[str, object] = json.loads(line[6:])
                 return found
 
-            assert [await next_message(), await next_message()] == [
+            found = [await next_message(), await next_message()]
+            times = [datetime.fromisoformat(str(one.pop("time"))) for one in found]
+            assert began <= times[0] <= times[1] <= datetime.now(UTC)
+            assert found == [
                 {"sequence": 1, "key": "tick", "body": "0", "size": 1, "shown": 1},
                 {"sequence": 2, "key": "tick", "body": "1", "size": 1, "shown": 1},
             ]

@@ -214,6 +214,7 @@ def test_a_tail_follows_a_stream_and_shows_bodies_as_text(page: Page) -> None:
     first = page.locator("#tail-table tbody tr").first
     expect(first).to_contain_text("<b>reading 2</b>\\x07")
     expect(first).to_contain_text("sensor-2")
+    expect(first.locator("td").nth(1)).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}$"))
     expect(page.locator("#tail-table")).not_to_contain_text("sensor-1")
     page.click("#tail-go")
     expect(page.locator("#tail-go")).to_have_text("Follow")

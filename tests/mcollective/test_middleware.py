@@ -417,9 +417,9 @@ async def test_a_message_that_is_too_large_ends_its_connection_and_no_other() ->
 async def test_heartbeats_and_expiry_by_the_clock() -> None:
     async with Middleware(linger=0, bounds=Bounds(patience=0.0)) as middleware:
         raw = await Raw.join(middleware.bind("tcp://127.0.0.1:*"), b"sleepy")
-        await raw.ask(E, b"CONNECT", b"ID", b"1", b"TTL", b"200")
+        await raw.ask(E, b"CONNECT", b"ID", b"1", b"TTL", b"600")
         assert await raw.recv() == [E, b"NOOP"]
-        assert "TTL is 0.2 s" in (await next_of(middleware, ClientGone)).reason
+        assert "TTL is 0.6 s" in (await next_of(middleware, ClientGone)).reason
         (answer,) = [await raw.ask(E, b"NOOP")]
         assert answer[1] == b"ERROR"
         assert answer[-2:] == [b"X-EXPECTED", b"CONNECT"]

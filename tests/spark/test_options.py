@@ -60,6 +60,7 @@ GOOD: list[tuple[str, str, Any]] = [
     ("secretKey", "keys/me.key", "keys/me.key"),
     ("timeout", "2.5s", 2.5),
     ("publisher", "export", "export"),
+    ("failOnRefusal", "false", False),
 ]
 
 BAD = [
@@ -100,6 +101,7 @@ BAD = [
     ("secretKey", ""),
     ("timeout", "60 years"),
     ("publisher", ""),
+    ("failOnRefusal", "maybe"),
 ]
 
 
@@ -118,7 +120,7 @@ def other_options(name: str) -> dict[str, str]:
         given["stream"] = "s"
     if name == "secretKey":
         given["serverKey"] = KEYS.public_z85
-    if name == "publisher":
+    if name in ("publisher", "failOnRefusal"):
         given["stream"] = "s"
     return given
 

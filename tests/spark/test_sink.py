@@ -280,6 +280,10 @@ def test_a_row_that_the_broker_refuses_fails_every_attempt(tmp_path: Path) -> No
             with pytest.raises(Refused):
                 once(bound, batches(rows))
         assert content(bound) == [*numbered(5), *numbered(4, 7)]
+        once(bound, batches(rows), failOnRefusal="false")
+        assert content(bound) == [*numbered(5), *numbered(4, 7)]
+        once(bound, batches(rows), Task("job", 8, 0), failOnRefusal="false")
+        assert content(bound) == [*numbered(5), *numbered(4, 7)] * 2
 
 
 def test_a_broker_that_does_not_count_gets_rows_at_least_once(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:

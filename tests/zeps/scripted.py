@@ -14,7 +14,6 @@ from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.messages import (
     EXTENSIONS,
-    ONCE,
     Attach,
     AttachOk,
     Credit,
@@ -34,11 +33,13 @@ T = TypeVar("T", bound=Zeps)
 class Scripted:
     """A ROUTER. By itself it only describes the stream `s` to clients that ask `$streams`, if it `describes` at all.
 
-    With `once` it says that it has this extension of the protocol.
+    `extensions` are those of the protocol that it says to have.
     """
 
-    def __init__(self, *, last: int = 0, incarnation: str = "one", describes: bool = True, once: bool = False) -> None:
-        self._router = Router(on_full="block", properties={EXTENSIONS: ONCE.encode()} if once else {})
+    def __init__(
+        self, *, last: int = 0, incarnation: str = "one", describes: bool = True, extensions: str = ""
+    ) -> None:
+        self._router = Router(on_full="block", properties={EXTENSIONS: extensions.encode()} if extensions else {})
         self.endpoint = self._router.bind("tcp://127.0.0.1:*")
         self.last = last
         self.incarnation = incarnation

@@ -36,6 +36,7 @@ from zambezi.zeps.messages import (
     Zeps,
 )
 from zambezi.zmtp.frames import encode
+from zambezi.zmtp.source import Framed
 
 if TYPE_CHECKING:
     import pytest
@@ -231,7 +232,7 @@ class Client:
         if not self._blocked:
             self.stage.call_soon(self._flush_soon)
 
-    def offer(self, messages: Block) -> bool:
+    def offer(self, messages: Framed) -> bool:
         if self._blocked or self.gone:
             return False
         if self._unsent or self._outbox:
@@ -262,8 +263,9 @@ class Client:
                     if more is None:
                         return
                     block = more.read() if isinstance(more, Span) else more
-                    assert block.credit == sum(map(len, block.bodies))
-                    assert block.count == len(block.bodies) > 0
+                    if isinstance(block, Block):
+                        assert block.credit == sum(map(len, block.bodies))
+                        assert block.count == len(block.bodies) > 0
                     assert not self._unsent, "it was asked for more while it was asked for more"
                     self._unsent = block.octets
             unsent, self._unsent = self._unsent, b""

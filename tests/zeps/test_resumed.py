@@ -107,7 +107,7 @@ async def test_an_empty_name_is_an_error(connect: Connect, tmp_path: Path) -> No
 @both_faces
 @in_loop
 async def test_resumed_waits_for_the_broker_up_to_its_timeout(connect: Connect) -> None:
-    async with Scripted(once=True) as broker, connect(broker.endpoint) as client:
+    async with Scripted(extensions="once") as broker, connect(broker.endpoint) as client:
         with pytest.raises(TimedOut, match="did not tell"):
             await client.stream("s", publisher=NAME).resumed(0.01)
 
@@ -175,7 +175,7 @@ async def test_messages_that_a_fenced_program_has_buffered_are_not_published(con
 @both_faces
 @in_loop
 async def test_a_call_that_waits_for_room_is_told_of_the_fence(connect: Connect, tmp_path: Path) -> None:
-    async with Scripted(once=True) as broker:
+    async with Scripted(extensions="once") as broker:
         client = connect(broker.endpoint)
         stream = client.stream("s", bound=100, publisher=NAME)
         waiting = asyncio.ensure_future(stream.publish_many([("k", bytes(90))] * 3))
@@ -216,7 +216,7 @@ async def test_a_broker_without_the_extension_gets_plain_messages(connect: Conne
 @in_loop
 async def test_a_refused_attach_is_tried_again(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publisher_connection, "RETRY_INTERVAL", 0.01)
-    async with Scripted(once=True) as broker, connect(broker.endpoint) as client:
+    async with Scripted(extensions="once") as broker, connect(broker.endpoint) as client:
         stream = client.stream("s", publisher=NAME)
         resuming = asyncio.ensure_future(stream.resumed(PATIENCE))
         who, _ = await broker.expect(Attach)
@@ -239,7 +239,7 @@ async def test_a_refused_resume_is_tried_again_and_messages_wait(
 ) -> None:
     """A stream whose disk has failed refuses RESUME, until an operator has repaired it."""
     monkeypatch.setattr(publisher_connection, "RETRY_INTERVAL", 0.01)
-    async with Scripted(once=True) as broker, connect(broker.endpoint) as client:
+    async with Scripted(extensions="once") as broker, connect(broker.endpoint) as client:
         stream = client.stream("s", publisher=NAME)
         await stream.publish("k", b"1")
         who = await broker.attached()
@@ -263,7 +263,7 @@ async def test_a_refused_resume_is_tried_again_and_messages_wait(
 @both_faces
 @in_loop
 async def test_only_the_messages_that_the_broker_does_not_have_are_sent_again(connect: Connect) -> None:
-    async with Scripted(once=True) as broker, connect(broker.endpoint, backoff=QUICK) as client:
+    async with Scripted(extensions="once") as broker, connect(broker.endpoint, backoff=QUICK) as client:
         stream = client.stream("s")
         await stream.publish_many([("k", b"%d" % number) for number in range(5)])
         who = await broker.attached()

@@ -101,6 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
                 arguments.pattern,
                 since=arguments.since,
                 until=arguments.until,
+                times=arguments.format == "json" and not arguments.multicast,
                 multicast=arguments.multicast,
                 interface=arguments.interface,
             ) as subscription:
@@ -143,7 +144,8 @@ def json_body(body: bytes) -> dict[str, str]:
 
 
 def _json(message: Message) -> None:
-    head = {"stream": message.stream, "sequence": message.sequence, "key": printable(message.key)}
+    time = message.time.isoformat(timespec="microseconds") if message.time is not None else None
+    head = {"stream": message.stream, "sequence": message.sequence, "time": time, "key": printable(message.key)}
     say(json.dumps({**head, **json_body(message.body)}))
 
 

@@ -194,7 +194,8 @@ class Console:
             return
         try:
             async with Client.connect(endpoint) as client:
-                async for message in client.stream(stream).subscribe(pattern, since=since, window=TAIL_WINDOW):
+                messages = client.stream(stream).subscribe(pattern, since=since, window=TAIL_WINDOW, times=True)
+                async for message in messages:
                     yield _shown(message)
         except ZambeziError as error:
             yield _error(str(error))
@@ -246,8 +247,10 @@ def _error(text: str) -> bytes:
 
 def _shown(message: Message) -> bytes:
     """Return a message as the page gets it."""
+    assert message.time is not None
     shown: dict[str, Any] = {
         "sequence": message.sequence,
+        "time": message.time.isoformat(timespec="microseconds"),
         "key": message.key,
         "body": message.body[:TAIL_BODY].decode("utf-8", "backslashreplace"),
         "size": len(message.body),

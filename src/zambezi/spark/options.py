@@ -321,6 +321,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "how long to try to reach a broker that is down or unreachable",
     ),
     Option(
+        "failOnRefusal",
+        frozenset({SINK}),
+        _boolean,
+        _BOOLEAN,
+        True,
+        "true",
+        "fail if the broker refuses a row, in every attempt; false: log a warning, and publish the others",
+    ),
+    Option(
         "publisher",
         frozenset({SINK}),
         _text,

@@ -64,7 +64,7 @@ class BaseWriter:
         """Publish the rows of one task."""
         freeze_imported_objects()
         backend = self.open_backend()
-        publisher = TaskPublisher(backend, task)
+        publisher = TaskPublisher(backend, task, self.options["failOnRefusal"])
         rows = 0
         try:
             for batch in batches:

@@ -12,6 +12,7 @@ and makes a new connection.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import time
@@ -49,6 +50,8 @@ from zambezi.zmtp.errors import ProtocolError
 from zambezi.zmtp.frames import COMMAND, Batch, encode_command
 from zambezi.zmtp.security import Security
 
+_log: Final = logging.getLogger("zambezi.spark")
+
 Z = TypeVar("Z", bound=Zeps)
 
 BUFFER: Final = 2 << 20
@@ -69,6 +72,7 @@ class TaskConnection:
         self._consumed = 0  # bytes at the beginning of the buffer that were returned to the caller
         self._decrypted: deque[bytes] = deque()  # messages of an encrypted connection
         self._answers: list[bytes] = []  # messages of the broker other than DELIVER
+        self.tolerates_refusals = False  # whether a refused message is only logged
         self._counts = False  # whether the broker counts the messages of publishers
         self._sock = self._connect(endpoint)
         try:
@@ -178,6 +182,9 @@ class TaskConnection:
             message = Zeps.decode(self._answers.pop(0))
             if isinstance(message, kind):
                 return message
+            if isinstance(message, Invalid) and self.tolerates_refusals and kind is PingOk:
+                _log.warning("%s: a row was refused: %s", self._name, message.reason)
+                continue
             if isinstance(message, Invalid):
                 raise Refused(f"{self._name}: {message.reason}")
             if isinstance(message, Fenced):

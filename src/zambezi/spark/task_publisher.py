@@ -69,8 +69,9 @@ class _Rows(NamedTuple):
 class _Target:
     """A stream to which a task publishes."""
 
-    def __init__(self, backend: BrokerBackend, stream: str, task: Task) -> None:
+    def __init__(self, backend: BrokerBackend, stream: str, task: Task, fails_on_refusal: bool) -> None:
         self._backend = backend
+        self._fails_on_refusal = fails_on_refusal
         self._stream = stream
         self._task = task
         self._epoch = 0
@@ -98,13 +99,14 @@ class _Target:
         """Connect, and find out how many rows the stream has."""
         self.close()
         connection = self._connection = self._backend.connect(self._stream)
+        connection.tolerates_refusals = not self._fails_on_refusal
         answer = connection.resume(self._task.publisher, self._epoch, self._published)
         if answer is not None:
-            if answer.refused:
+            if answer.refused and not connection.tolerates_refusals:
                 raise Refused(
                     f"stream {self._stream!a}: the broker has refused {answer.refused} rows of partition "
                     f"{self._task.partition} of batch {self._task.batch} in an earlier attempt: they are not in the "
-                    "stream; look into the log of that attempt"
+                    "stream. The log of that attempt says why; failOnRefusal=false goes on without them"
                 )
             if not self._epoch:
                 self._marked, self._mark = _MARK.unpack(answer.mark)
@@ -197,9 +199,10 @@ class _Target:
 class TaskPublisher:
     """The publisher of one attempt of a task, for all streams to which its rows go."""
 
-    def __init__(self, backend: BrokerBackend, task: Task) -> None:
+    def __init__(self, backend: BrokerBackend, task: Task, fails_on_refusal: bool = True) -> None:
         self._backend = backend
         self._task = task
+        self._fails_on_refusal = fails_on_refusal
         self._targets: dict[str, _Target] = {}
 
     @property
@@ -212,7 +215,7 @@ class TaskPublisher:
         for stream, octets, starts in encoded:
             target = self._targets.get(stream)
             if target is None:
-                target = self._targets[stream] = _Target(self._backend, stream, self._task)
+                target = self._targets[stream] = _Target(self._backend, stream, self._task, self._fails_on_refusal)
             target.publish(octets, starts)
         if sum(target.unconfirmed_size for target in self._targets.values()) >= MAX_UNCONFIRMED:
             for target in self._targets.values():

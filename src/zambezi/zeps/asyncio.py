@@ -43,6 +43,7 @@ from zambezi.zeps.client.arguments import (
     check_not_reserved,
     check_pattern,
     check_stream_name,
+    check_times,
     end_of,
     locator,
     publisher_id,
@@ -395,6 +396,7 @@ class Stream:
         since: Since = "latest",
         until: Until = None,
         window: int | None = None,
+        times: bool = False,
         multicast: bool | str = False,
         interface: str | None = None,
     ) -> Subscription:
@@ -404,6 +406,9 @@ class Stream:
         (that long ago). `until` is where to end: a sequence (included), a `datetime` (before it), or "now" (after the
         messages that exist now). `window` bounds the bytes that are received and not read yet.
 
+        With `times=True` each message has its `time`: when the broker appended it to the journal, in UTC. Messages of
+        reserved streams have none, and multicast groups do not carry it.
+
         With `multicast=True` live messages come from the stream's group, if it has one, and the broker sends only
         missing ones; `interface` names the network. A text, `"udp://239.77.1.1:5680"`, is the group itself.
 
@@ -412,7 +417,12 @@ class Stream:
         """
         client = self._client
         engine = Subscriber(
-            self.name, check_pattern(pattern), start_of(since), end_of(until), window or client._options.window
+            self.name,
+            check_pattern(pattern),
+            start_of(since),
+            end_of(until),
+            window or client._options.window,
+            check_times(times, self.name, multicast),
         )
         options = MulticastOptions.from_arguments(multicast, interface)
         waiter = Waiter(timed_out=TimedOut)

@@ -15,6 +15,11 @@ The extension "once" (docs/protocol.md). A client uses it if the broker lists it
     C:MARK                         keeps a few bytes of the publisher with its count
     S:FENCED                       says that the publisher has a newer epoch, on another connection
 
+The extension "times":
+
+    C:TIMES                        asks for the times of messages
+    S:TIMES                        tells the times of the DELIVER messages that follow, up to the next TIMES
+
 `zambezi.zeps.block` encodes and decodes many DELIVER and PUBLISH messages at once, without these classes.
 """
 
@@ -37,6 +42,7 @@ REASON: Final = 255  # bytes of the reason of an INVALID
 
 EXTENSIONS: Final = "X-ZEPS-Extensions"  # the property of READY in which a broker lists its extensions
 ONCE: Final = "once"
+TIMES: Final = "times"
 ADMIN: Final = "admin"
 PUBLISHER: Final = 16  # bytes of a publisher's id
 MARK: Final = 16  # bytes of a mark
@@ -141,6 +147,12 @@ class Fenced(Zeps, id=16):
     """Server takes the publisher away from the client: it has a newer epoch now."""
 
     epoch: int = field(number_4)
+
+
+class Times(Zeps, id=17):
+    """Client asks for the times of messages, or server tells them. `zambezi.zeps.times` packs and unpacks them."""
+
+    times: bytes = field(chunk)  # pairs of a sequence and a time, of 8 bytes each; from a client, none
 
 
 def extensions_of(properties: Mapping[str, bytes]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The errands of a node: what its engine says is done, on its sockets, its beacons and the events of its program."""
+"""The errands of a node: it does what its engine says, with its sockets and beacons, and queues events."""
 
 from __future__ import annotations
 

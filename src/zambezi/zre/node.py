@@ -476,12 +476,15 @@ class NodeShell:
 
     def _pump(self) -> None:
         """Do what the engine says."""
-        happened, closed = self._errands.run(self.stopping)
+        stopping = self._ending.begun
+        happened, closed = self._errands.run(stopping)
         self._alarm.set(min(self.engine.deadline, self._whereabouts.next_look, self._dealers.stalls.deadline))
         if happened:
-            self._ring()
+            if self._bell is not None:
+                self._bell.ring()
             self.on_event()
-        self._ending.go_on()
+        if stopping:
+            self._ending.go_on()
         if closed:
             self.on_room()  # nothing waits any more for peers that are gone
 

@@ -257,7 +257,7 @@ class Node:
         self._waiter.call(self._shell.require_peer, uuid, endpoint)
 
     def forget(self, uuid: UUID) -> None:
-        """Forget the contact of a node that is gone: do not look for it, and tell nobody of it by gossip."""
+        """Forget the contact of a node that is gone: do not look for it, and do not name it in gossip."""
         self._waiter.call(self._shell.forget, uuid)
 
     def set_trace(self, on: bool) -> None:

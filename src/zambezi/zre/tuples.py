@@ -1,4 +1,4 @@
-"""The tuples of zgossip, without I/O: who tells whom of which node. `take` returns what to do.
+"""The tuples of zgossip, without I/O: which links are told of which nodes. `take` returns what to do.
 
 A node is a hub, a client of hubs, or both, with one table of tuples, like Zyre's. It tells every tuple that is new to
 it to all its hubs and clients. A *link* is a connection, with a hub or with a client.

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
-from zambezi.zeps.block import Block
 from zambezi.zeps.broker import cursor as cursors
-from zambezi.zeps.broker.cursor import Cursor
+from zambezi.zeps.broker.cursor import Cursor, Outgoing
 from zambezi.zeps.broker.turns import keys_in_slice
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.filters import Filter
@@ -456,7 +455,7 @@ class Tries:
                 tries.now += 1
             return call(self, key)
 
-        def pulled(self: Cursor) -> Block | Span | None:
+        def pulled(self: Cursor) -> Outgoing | None:
             tries.now = 0
             more = pull(self)
             tries.most = max(tries.most, tries.now)

@@ -1,6 +1,7 @@
 """zambezi.zeps.broker.stream: blocks, barriers, a disk that is full, and one that fails."""
 
 import errno
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.journal.segment import Files
 from zambezi.zeps.matchers import KeyTest
 from zambezi.zeps.messages import LATEST, TIME, Detach, DetachOk, Ping, Publish, Subscribe
+from zambezi.zmtp.source import Framed
 
 
 @pytest.fixture
@@ -425,13 +427,13 @@ def test_where_subscriptions_start(stage: Stage) -> None:
 
 def test_subscribers_with_the_same_patterns_share_the_selected_messages(stage: Stage) -> None:
     clients = [stage.client("prices", credit=PLENTY) for _ in range(4)]
-    taken: list[Block] = []
+    taken: list[Framed] = []
 
     def spy(client: Client) -> None:
         connection = client.connection
         offer = connection.offer
 
-        def noted(messages: Block) -> bool:
+        def noted(messages: Framed) -> bool:
             taken.append(messages)
             return offer(messages)
 
@@ -446,6 +448,7 @@ def test_subscribers_with_the_same_patterns_share_the_selected_messages(stage: S
     stage.client("prices").publish_many(["a", "b", "c"])
     assert len(taken) == 4
     assert len({id(block) for block in taken}) == 1
+    assert isinstance(taken[0], Block)
     assert taken[0].keys == [b"a", b"b"]
 
 
@@ -574,3 +577,24 @@ def test_a_barrier_is_never_answered_too_early_and_always_in_the_end(
         assert stream.journal.last == sum(published)
         assert not stream._barriers
         stage.close()
+
+
+@pytest.mark.spec("ZEP-10")
+@pytest.mark.parametrize("pattern", ["", "glob:*"])
+def test_messages_of_a_connection_that_is_found_broken_do_not_overtake_those_that_are_handed_out(
+    stage: Stage, pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, other = stage.client("prices", credit=PLENTY), stage.client("prices", credit=PLENTY)
+    for client in (lost, other):
+        client.follow(pattern)
+    publisher = stage.client("prices")
+    publisher.publish("first")
+    moments = itertools.count(stage.now + 1)  # time passes while the block is handed out
+    monkeypatch.setattr(stage.stream("prices"), "clock", lambda: float(next(moments)))
+    lost.pause()
+    lost.session._deferred = [Publish("late", b"").encode()[0]]
+    lost.broken = True
+    publisher.publish("second")
+    stage.run()
+    other.read()
+    assert list(zip(other.sequences, other.keys, strict=True)) == [(1, "first"), (2, "second"), (3, "late")]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from zambezi.zeps.client.batch import Message, MessageBatch, check_deliveries, lower_bound
+from zambezi.zeps.directory import microseconds_of
 from zambezi.zeps.layout import sequence_of
 from zambezi.zeps.messages import Deliver
 
@@ -105,3 +109,19 @@ def test_messages_sort_by_their_sequences() -> None:
     frames = frames_of([Message(sequence, "k", b"", "s") for sequence in (1, 255, 256, 1 << 40)])
     assert [frame < lower_bound(256) for frame in frames] == [True, True, False, False]
     assert [sequence_of(frame) for frame in frames] == [1, 255, 256, 1 << 40]
+
+
+def test_a_batch_with_times_passes_them_on() -> None:
+    frames = frames_of([Message(sequence, "k", b"", "s") for sequence in (1, 2, 5)])
+    batch = MessageBatch("s", frames, 0, array("Q", (1, 1, 1_700_000_000_000_000)))
+    first, last = datetime(1970, 1, 1, 0, 0, 0, 1, UTC), datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    assert batch.times() == [message.time for message in batch] == [first, first, last]
+    assert batch[-1] == Message(5, "k", b"", "s", last)
+    assert [(message.sequence, message.time) for message in batch[1:]] == [(2, first), (5, last)]
+
+
+def test_more_times_than_are_remembered_are_right() -> None:
+    times = range(1 << 40, (1 << 40) + 10_000)
+    frames = frames_of([Message(sequence, "k", b"", "s") for sequence in range(1, 10_001)])
+    found = MessageBatch("s", frames, 0, array("Q", times)).times()
+    assert [microseconds_of(time) for time in found if time is not None] == list(times)

@@ -14,7 +14,8 @@ from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.errors import BrokerError, Incarnation
-from zambezi.zeps.messages import Deliver, Subscribe
+from zambezi.zeps.messages import AttachOk, Deliver, Subscribe, Times
+from zambezi.zeps.times import encode_times
 
 
 async def later_moment() -> datetime:
@@ -135,3 +136,72 @@ async def test_a_broker_that_does_not_describe_its_streams_is_enough() -> None:
         with pytest.raises(BrokerError, match="by a sequence"):
             await reading
         hearing.cancel()
+
+
+# Times
+
+
+@pytest.mark.parametrize("extensions", ["", "once", "once, timesheets"])
+@in_loop
+async def test_a_broker_that_does_not_tell_times_is_a_clear_error(extensions: str) -> None:
+    async with Scripted(extensions=extensions) as broker, Client.connect(broker.endpoint) as client:
+        reading = asyncio.create_task(client.stream("s").subscribe(times=True).recv(PATIENCE))
+        await broker.attached()
+        hearing = asyncio.create_task(broker.recv())
+        with pytest.raises(BrokerError, match="does not tell the times of messages: subscribe without times"):
+            await reading
+        hearing.cancel()
+
+
+@in_loop
+async def test_times_are_asked_for_on_every_connection() -> None:
+    async with (
+        Scripted(describes=False, extensions="times, once") as broker,
+        Client.connect(broker.endpoint, backoff=QUICK) as client,
+    ):
+        subscription = client.stream("s").subscribe(times=True)
+        for number in (7, 8):
+            who = await broker.attached()
+            _, request = await broker.recv()
+            assert request == Times(b"")
+            await broker.expect(Subscribe, who)
+            moment = datetime(2026, 1, 31, 12, 0, 0, number, UTC)
+            await broker.say(who, encode_times([(number, int(moment.timestamp()) * 1_000_000 + number)]))
+            await broker.say(who, Deliver(number, "k", b""))
+            message = await subscription.recv(PATIENCE)
+            assert (message.sequence, message.time) == (number, moment)
+            broker.cut()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [Deliver(7, "k", b"")],
+        [Times(b""), Deliver(7, "k", b"")],
+        [Times(bytes(17))],
+        [encode_times([(8, 1)]), Deliver(7, "k", b"")],
+        [encode_times([(8, 1), (8, 2)])],
+    ],
+)
+@in_loop
+async def test_a_broker_that_tells_no_valid_times_is_left_and_tried_again(wrong: list[Times | Deliver | bytes]) -> None:
+    async with Scripted(extensions="times") as broker, Client.connect(broker.endpoint, backoff=QUICK) as client:
+        subscription = client.stream("s").subscribe(times=True)
+        who, _ = await broker.subscribed()
+        await broker.say(who, *wrong)
+        who, _ = await broker.subscribed()
+        await broker.say(who, encode_times([(1, 1 << 63)]), Deliver(9, "k", b""))  # a clock that is wrong by millennia
+        assert (await subscription.recv(PATIENCE)).time == datetime.max.replace(tzinfo=UTC)
+        assert subscription.counters.malformed == 1
+        assert subscription.counters.received == 1
+
+
+@in_loop
+async def test_times_that_were_not_asked_for_are_ignored() -> None:
+    async with Scripted(extensions="times") as broker, Client.connect(broker.endpoint) as client:
+        subscription = client.stream("s").subscribe()
+        who, _ = await broker.subscribed()
+        await broker.say(who, AttachOk(), encode_times([(1, 1)]), Times(b"x"), Deliver(9, "k", b""))
+        message = await subscription.recv(PATIENCE)
+        assert (message.sequence, message.time) == (9, None)
+        assert subscription.counters.malformed == 0

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.zeps.journal.streams import block, consistent, directory, kill
-from zambezi.zeps.errors import JournalFull
 from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.counts import (
     COUNTS,
@@ -29,6 +28,7 @@ from zambezi.zeps.journal.counts import (
 )
 from zambezi.zeps.journal.identity import MARK
 from zambezi.zeps.journal.restore import restore
+from zambezi.zeps.journal.segment import Segment
 from zambezi.zeps.journal.verify import Checked, Damage, Unfinished, verify
 
 ANN, BEN = b"ann-------------", b"ben-------------"
@@ -126,26 +126,41 @@ def test_a_snapshot_begins_each_segment(tmp_path: Path) -> None:
 
 
 def test_a_segment_ends_when_it_has_many_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zambezi.zeps.journal.journal._COUNTS", 20 * RECORD)
+    monkeypatch.setattr("zambezi.zeps.journal.segment.COUNTS_MOST", 20 * RECORD)
     with Store(tmp_path, policy=Policy(sync="never")) as store:
         journal = store.open("a")
-        for epoch in range(100):
-            journal.append_counts([Count(ANN, epoch, 0)], 1.0)
-        assert len(journal.segments) == 1, "a segment without messages cannot end"
-        assert Path(journal.segments[0].path + COUNTS).stat().st_size < 30 * RECORD
-        append(journal, ANN)
-        for epoch in range(100, 200):
-            journal.append_counts([Count(ANN, epoch, 1)], 1.0)
-        assert len(journal.segments) == 1, "it has few batches: a new segment would be a waste"
-        assert all(isinstance(one, Checked) for one in verify(journal))
-        monkeypatch.setattr("zambezi.zeps.journal.journal._BATCHES", 1)
-        for epoch in range(200, 300):
-            journal.append_counts([Count(ANN, epoch, 1)], 1.0)
-        assert len(journal.segments) == 2
-        for path in tmp_path.glob(f"*/*{COUNTS}"):
-            assert path.stat().st_size < 30 * RECORD
+        for _ in range(50):
+            append(journal, ANN)
+        assert len(journal.segments) == 3
+
+
+def test_epochs_alone_begin_no_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that syncs replaces them by a snapshot. Records that come meanwhile stay."""
+    monkeypatch.setattr("zambezi.zeps.journal.segment.COUNTS_MOST", 20 * RECORD)
     with Store(tmp_path) as store:
-        assert store.open("a").counts.get(ANN) == Count(ANN, 299, 1)
+        journal = store.open("a")
+        append(journal, ANN, BEN)
+        for epoch in range(2, 100):
+            journal.append_counts([Count(ANN, epoch, 1)], 1.0)
+            journal.sync()
+        assert Path(journal.segments[0].path + COUNTS).stat().st_size < 30 * RECORD
+        write = Segment.write_fresh_counts
+
+        def slow(segment: Segment, snapshot: bytes) -> Path:
+            append(journal, BEN)
+            return write(segment, snapshot)
+
+        for epoch in range(100, 121):
+            journal.append_counts([Count(ANN, epoch, 1)], 1.0)
+        monkeypatch.setattr(Segment, "write_fresh_counts", slow)
+        journal.sync()
+        assert len(journal.segments) == 1
+        assert all(isinstance(one, Checked) for one in verify(journal))
+    with Store(tmp_path) as store:
+        journal = store.open("a")
+        assert journal.problems == []
+        assert journal.counts.get(ANN) == Count(ANN, 120, 1)
+        assert journal.counts.get(BEN) == Count(BEN, 1, 2)
 
 
 PUBLISHERS = st.lists(st.lists(st.sampled_from([ANN, BEN]), min_size=1, max_size=4), min_size=1, max_size=12)
@@ -303,23 +318,50 @@ def test_counts_that_are_written_during_a_sync_are_not_synced(tmp_path: Path, mo
         assert journal.synced == journal.last
 
 
-def test_counts_survive_a_failure_while_they_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zambezi.zeps.journal.journal._COUNTS", 20 * RECORD)
+def test_counts_survive_a_failure_while_they_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("zambezi.zeps.journal.segment.COUNTS_MOST", 20 * RECORD)
     store = Store(tmp_path, policy=POLICY)
     journal = store.open("a")
-    for epoch in range(1, 22):
-        journal.append_counts([Count(ANN, epoch, 0)], 1.0)
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("zambezi.zeps.journal.segment.replace_file", fail)
-        with pytest.raises(JournalFull):
-            journal.append_counts([Count(ANN, 99, 0)], 1.0)
+        patch.setattr("zambezi.zeps.journal.segment.write_small", fail)
+        for epoch in range(1, 30):
+            journal.append_counts([Count(ANN, epoch, 0)], 1.0)
+            journal.sync()
+    assert "could not be replaced by a snapshot" in caplog.text
     kill(store)
     with Store(tmp_path, policy=POLICY) as store:
-        assert store.open("a").counts.get(ANN) == Count(ANN, 21, 0)
+        assert store.open("a").counts.get(ANN) == Count(ANN, 29, 0)
+
+
+def test_a_cut_tells_the_mark_what_the_disk_has(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        for _ in range(10):
+            append(store.open("a"), ANN)
+        store.open("a").sync()
+    with Store(tmp_path) as store:
+        journal = store.open("a")
+        append(journal, ANN)
+        assert (tmp_path / "a" / MARK).read_text().split()[1] == "10"
+        journal.truncate(5)
+        assert (tmp_path / "a" / MARK).read_text().split()[1] == "5"
+
+
+def test_lost_counts_are_found_behind_messages_of_plain_clients(tmp_path: Path) -> None:
+    file = filled(tmp_path)
+    with Store(tmp_path) as store:
+        journal = store.open("a")
+        journal.append(block(31, [b"plain"]), 1.0)
+    halve(file)
+    with Store(tmp_path) as store:
+        journal = store.open("a")
+        assert any("was missing or damaged" in problem for problem in journal.problems)
+        assert all(isinstance(one, Checked) for one in verify(journal))
 
 
 def filled(path: Path) -> Path:

@@ -273,8 +273,8 @@ function drawTailForm() {
 }
 
 function drawTail() {
-  draw($("tail-table"), ["sequence#", "key", "body"], tailRows.map((one) => ({
-    cells: [number(one.sequence), escaped(one.key), [...escaped(one.body), one.size > one.shown ? element("span", { class: "faint" }, ` … ${size(one.size)}`) : ""]], classes: ["", "mono", "mono wrap"] })),
+  draw($("tail-table"), ["sequence#", "time", "key", "body"], tailRows.map((one) => ({
+    cells: [number(one.sequence), one.time.replace("T", " ").slice(0, 23), escaped(one.key), [...escaped(one.body), one.size > one.shown ? element("span", { class: "faint" }, ` … ${size(one.size)}`) : ""]], classes: ["", "mono", "mono", "mono wrap"] })),
     tail ? "waiting for messages" : "choose a stream and press Follow");
   if (tail) $("tail-scroll").scrollTop = $("tail-scroll").scrollHeight;
 }

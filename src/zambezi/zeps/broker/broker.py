@@ -23,14 +23,13 @@ from os import PathLike
 from types import TracebackType
 from typing import Final, Self, Unpack
 
-from zambezi.zeps.block import Block
 from zambezi.zeps.broker.engine import BrokerArguments, BrokerCounters, BrokerOptions, Engine
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.stream import WAITING, BrokerStream
 from zambezi.zeps.errors import BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.scrub import RATE, Scrub
-from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE
+from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, TIMES
 from zambezi.zeps.multicast.feed import FeedCounters
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.sender import GroupSender
@@ -42,7 +41,7 @@ from zambezi.zmtp.options import Bound, Options
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import AsyncioReactor, Timer
 from zambezi.zmtp.security import Null, Security
-from zambezi.zmtp.source import Stored
+from zambezi.zmtp.source import Framed, Stored
 from zambezi.zmtp.transport import Counters as SocketCounters
 from zambezi.zmtp.transport import Transport
 
@@ -113,7 +112,7 @@ class Broker:
                     frame=limits.message, message=limits.message, skip=True, connections=limits.connections
                 ),
                 heartbeat=heartbeat,
-                properties={EXTENSIONS: f"{ONCE}, {ADMIN}".encode()},
+                properties={EXTENSIONS: f"{ONCE}, {ADMIN}, {TIMES}".encode()},
             ),
             slack=SLACK,
         )
@@ -370,7 +369,7 @@ class _SessionSource:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def pull(self) -> Block | Stored | None:
+    def pull(self) -> Framed | Stored | None:
         """Return the next messages for the client, or None."""
         more = self._session.pull()
         if isinstance(more, Span):

@@ -32,11 +32,13 @@ from zambezi.zeps.broker.turns import SLICE, keys_in_slice
 from zambezi.zeps.errors import OutOfRange
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.journal import Reader, Span
+from zambezi.zmtp.source import Framed
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.stream import Audience, BrokerStream
 
 Gear: TypeAlias = Literal["live", "history", "idle"]
+Outgoing: TypeAlias = Framed | Span  # messages for a client, in memory or in the journal
 
 WHOLE: Final = 1 << 20  # bytes of the journal that go out at once, if nothing is filtered
 FILTERED: Final = 1 << 17  # bytes of the journal that are filtered at once
@@ -46,7 +48,7 @@ SCANS: Final = 2  # how many times the filter may find nothing before other clie
 class Outlet(Protocol):
     """The connection to a subscriber, as its cursor sees it."""
 
-    def offer(self, messages: Block) -> bool:
+    def offer(self, messages: Framed) -> bool:
         """Send messages now, or return False; then the connection calls `pull` when it has room."""
 
     def wake(self) -> None:
@@ -209,7 +211,7 @@ class Cursor:
 
     # Low gear
 
-    def pull(self) -> Block | Span | None:
+    def pull(self) -> Outgoing | None:
         """Return the next messages that the credit pays for; None if there is nothing to send now."""
         if self.live or self._warming or self._in_line or not self.selections:
             return None

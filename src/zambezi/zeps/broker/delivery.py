@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from zambezi.zeps.block import Block
-from zambezi.zeps.broker.cursor import Cursor, Outlet
+from zambezi.zeps.broker.cursor import Cursor, Outgoing, Outlet
 from zambezi.zeps.broker.reports import Report
 from zambezi.zeps.broker.stream import BrokerStream, where_to_start
+from zambezi.zeps.broker.timed_cursor import TimedCursor
 from zambezi.zeps.errors import OutOfRange
 from zambezi.zeps.filters import Filter
-from zambezi.zeps.journal import Span
+from zambezi.zeps.messages import Times
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Engine
@@ -29,11 +29,23 @@ class Delivery:
         self.stream: BrokerStream | None = None
         self.cursor: Cursor | None = None
         self.report: Report | None = None  # of a reserved stream
+        self._cursor_class: type[Cursor] = Cursor
 
     @property
     def subscriptions(self) -> int:
         """The number of subscriptions to the stream."""
         return len(self.cursor.selections) if self.cursor is not None else 0
+
+    def add_times(self, request: Times) -> str:
+        """Tell the times of all messages, from the first one on; return the reason if that is not possible."""
+        if request.times:
+            return "only servers send times: the list of a client is empty"
+        if self.stream is None:
+            return "the messages of a reserved stream have no times"
+        if self.cursor is not None:
+            return "TIMES is not allowed here: it comes before the first SUBSCRIBE and CREDIT"
+        self._cursor_class = TimedCursor
+        return ""
 
     def subscribe_report(self, pattern: str, latest: int) -> None:
         """Add a subscription to the report."""
@@ -60,7 +72,7 @@ class Delivery:
     def _existing_cursor(self) -> Cursor:
         if self.cursor is None:
             assert self.stream is not None
-            self.cursor = Cursor(self.stream, self._outlet, self._on_fell_behind)
+            self.cursor = self._cursor_class(self.stream, self._outlet, self._on_fell_behind)
         return self.cursor
 
     def add_credit(self, credit: int) -> None:
@@ -71,7 +83,7 @@ class Delivery:
             cursor = self._existing_cursor()
             cursor.add_credit(min(credit, _MOST_CREDIT - cursor.credit))
 
-    def pull(self) -> Block | Span | None:
+    def pull(self) -> Outgoing | None:
         """Return the next messages for the client, or None."""
         if self.cursor is not None:
             return self.cursor.pull()

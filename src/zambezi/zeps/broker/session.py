@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from zambezi.wire import WireError
-from zambezi.zeps.block import Block, end_of_publishes
+from zambezi.zeps.block import end_of_publishes
 from zambezi.zeps.broker.administration import Desk
 from zambezi.zeps.broker.client_connection import MULTIPART, Connection, Multipart
-from zambezi.zeps.broker.cursor import Cursor
+from zambezi.zeps.broker.cursor import Cursor, Outgoing
 from zambezi.zeps.broker.delivery import Delivery, fell_behind_reason
 from zambezi.zeps.broker.publishers import Publisher, Superseded
 from zambezi.zeps.broker.resumption import count_lost, count_refused, is_publish, resume, set_mark
@@ -24,7 +24,6 @@ from zambezi.zeps.broker.stream import BrokerStream, Waiter
 from zambezi.zeps.broker.turns import INLINE, SUBSCRIBE
 from zambezi.zeps.directory import INDEX, ORDERS
 from zambezi.zeps.errors import BrokerError, JournalError, ZepsError
-from zambezi.zeps.journal import Span
 from zambezi.zeps.messages import (
     Attach,
     AttachOk,
@@ -39,6 +38,7 @@ from zambezi.zeps.messages import (
     Resume,
     Subscribe,
     SubscribeOk,
+    Times,
     Zeps,
     invalid,
 )
@@ -324,6 +324,10 @@ class Session:
         self.delivery.subscribe(message.pattern, message.latest)
         self._send(_SUBSCRIBE_OK)  # last, because it may close the session; the messages follow later in any case
 
+    def _times(self, message: Times) -> None:
+        if problem := self.delivery.add_times(message):
+            self._send_invalid("misplaced", problem)
+
     def _credit(self, message: Credit) -> None:
         if self._desk is None:
             self.delivery.add_credit(message.credit)
@@ -465,13 +469,14 @@ class Session:
 
     # Messages to the client
 
-    def pull(self) -> Block | Span | None:
+    def pull(self) -> Outgoing | None:
         """Return the next messages for the client, or None."""
         try:
             return self.delivery.pull()
         except (JournalError, OSError) as error:
             self.delivery.stop()
-            self._report_unreadable(error)
+            self._send_invalid("unreadable", f"the journal cannot be read here: {error}")
+            self.detach()  # the client may connect again after a repair
             return None
 
     def report_changes(self) -> None:
@@ -498,11 +503,6 @@ class Session:
         self.delivery.stop()  # before INVALID is sent, as a send can call `pull`
         self._send_invalid("behind", fell_behind_reason(wanted, oldest))
         return False
-
-    def _report_unreadable(self, error: Exception) -> None:
-        """Detach a client that wants to read where the journal is damaged. It may connect again after a repair."""
-        self._send_invalid("unreadable", f"the journal cannot be read here: {error}")
-        self.detach()
 
     # The end
 
@@ -576,6 +576,8 @@ class Session:
         (SessionState.OPEN, Detach): _detach,
         (SessionState.OPEN, Resume): _resume,
         (SessionState.OPEN, Mark): _mark,
+        (SessionState.OPEN, Times): _times,
+        (SessionState.LEAVING, Times): _ignore,
         (SessionState.LEAVING, Resume): _ignore,
         (SessionState.LEAVING, Mark): _mark,
         (SessionState.DISMISSED, Detach): _detach,

@@ -1,11 +1,11 @@
 """The states of a session, and the commands that each state accepts.
 
-    state      ATTACH    SUBSCRIBE  CREDIT  PUBLISH  PING     PING-OK  DETACH     DETACH-OK  RESUME   MARK
-    new        -> open   invalid    invalid invalid  invalid  -        -> closed  invalid    invalid  invalid
+    state      ATTACH    SUBSCRIBE  CREDIT  PUBLISH  PING     PING-OK  DETACH     DETACH-OK  RESUME   MARK     TIMES
+    new        -> open   invalid    invalid invalid  invalid  -        -> closed  invalid    invalid  invalid  invalid
     attaching  everything waits until the stream is created
-    open       invalid   yes        yes     yes      barrier  -        -> closed  invalid    once     yes
-    leaving    invalid   -          -       yes      barrier  -        -> closed  -> closed  -        yes
-    dismissed  -         -          -       -        -        -        -> closed  -> closed  -        -
+    open       invalid   yes        yes     yes      barrier  -        -> closed  invalid    once     yes      first
+    leaving    invalid   -          -       yes      barrier  -        -> closed  -> closed  -        yes      -
+    dismissed  -         -          -       -        -        -        -> closed  -> closed  -        -        -
     parting    everything is ignored: the client has sent DETACH, and PINGs before it are not answered yet
     closed     everything is ignored
 

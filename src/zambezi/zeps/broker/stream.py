@@ -132,6 +132,9 @@ class BrokerStream:
         self._pending: list[bytes] = []  # PUBLISH messages that are not in the journal yet
         self._pending_bytes = 0
         self._scheduled = False  # whether a flush will run in this turn of the loop
+        # Whether a block is being handed out. A connection that is found broken then may have published messages: their
+        # block must not overtake this one.
+        self._handing_out = False
         self._blocked = False  # whether appends must wait: the disk is full, or the journal is being woken
         self._appended_at = 0.0
         self._rate_measured = (clock(), 0)  # when the rate was last measured, and `published` at that time
@@ -155,7 +158,9 @@ class BrokerStream:
         if publisher.publisher is not None:
             self.publishers.note(publisher.publisher, len(frames))
         if not self._blocked:
-            if self._pending_bytes >= BLOCK or (not self._scheduled and self.clock() - self._appended_at > QUIET):
+            if not self._handing_out and (
+                self._pending_bytes >= BLOCK or (not self._scheduled and self.clock() - self._appended_at > QUIET)
+            ):
                 self.flush()
             elif not self._scheduled:
                 self._scheduled = True
@@ -169,7 +174,7 @@ class BrokerStream:
 
     def flush(self) -> None:
         """Append the pending messages to the journal, and hand them out. Does nothing while appends must wait."""
-        if self._has_unwritten and not self._blocked:
+        if self._has_unwritten and not self._blocked and not self._handing_out:
             self._append_pending()
 
     @property
@@ -358,6 +363,13 @@ class BrokerStream:
     # Handing out
 
     def _hand_out(self, block: Block) -> None:
+        self._handing_out = True
+        try:
+            self._send_to_all(block)
+        finally:
+            self._handing_out = False
+
+    def _send_to_all(self, block: Block) -> None:
         """Send a block that was appended to the group and to the live cursors, and wake the cursors that wait."""
         if self.multicast is not None:
             self.multicast.send(block)

@@ -146,6 +146,13 @@ def check_stream_name(name: object) -> str:
     return name
 
 
+def check_times(times: object, stream: str, multicast: bool | str) -> bool:
+    """Return whether the broker must tell the times of messages, or raise `ZepsError` if it cannot."""
+    if times and multicast:
+        raise ZepsError("multicast groups do not carry the times of messages: choose times or multicast, not both")
+    return bool(times) and not stream.startswith("$")
+
+
 def check_pattern(pattern: object) -> str:
     """Return a pattern, or raise `ZepsError` if it cannot be sent."""
     if not isinstance(pattern, str):

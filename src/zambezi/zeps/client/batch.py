@@ -7,17 +7,22 @@ length: then all bodies are the same slice of their frames.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from itertools import repeat
 from operator import itemgetter
 from typing import Final, NamedTuple, overload
 
 from zambezi.wire.text import as_text
+from zambezi.zeps.directory import datetime_of, microseconds_of
 from zambezi.zeps.layout import BODY_LENGTH, DELIVER, DELIVER_LEAST, SEQUENCE, SEQUENCE_AT, key_of, sequence_of
 from zambezi.zeps.layout import DELIVER_KEY as KEY
 
 _KEYS_KNOWN: Final = 4096
+_TIMES_KNOWN: Final = 4096
+_LATEST: Final = microseconds_of(datetime.max.replace(tzinfo=UTC))  # for a broker whose clock is wrong by millennia
 _LAST_SEQUENCE: Final = (1 << 64) - 1
 _AFTER_ALL: Final = DELIVER[:-1] + bytes((DELIVER[-1] + 1,))  # sorts after every DELIVER message
 
@@ -28,12 +33,16 @@ class Message(NamedTuple):
     >>> message = Message(7, "sensor.1", b"21.5", "readings")
     >>> message.key, message.body
     ('sensor.1', b'21.5')
+
+    `time` is the time when the broker appended the message to the journal, in UTC; None unless the subscription has
+    asked for times.
     """
 
     sequence: int
     key: str
     body: bytes
     stream: str
+    time: datetime | None = None
 
 
 _message: Final = partial(tuple.__new__, Message)
@@ -52,6 +61,19 @@ class _Texts(dict[bytes, str]):
 _texts: Final = _Texts()
 
 
+class _Moments(dict[int, datetime]):
+    """A cache of times as `datetime`: the messages of a batch in the journal share one."""
+
+    def __missing__(self, microseconds: int) -> datetime:
+        if len(self) >= _TIMES_KNOWN:
+            self.clear()
+        moment = self[microseconds] = datetime_of(min(microseconds, _LATEST))
+        return moment
+
+
+_moments: Final = _Moments()
+
+
 class MessageBatch(Sequence[Message]):
     """Messages that came together, in order.
 
@@ -59,16 +81,20 @@ class MessageBatch(Sequence[Message]):
     >>> batch.first, batch.keys(), batch.bodies()
     (5, ['k'], [b'hi'])
     >>> list(batch)
-    [Message(sequence=5, key='k', body=b'hi', stream='readings')]
+    [Message(sequence=5, key='k', body=b'hi', stream='readings', time=None)]
     """
 
-    __slots__ = ("_body_at", "frames", "stream")
+    __slots__ = ("_body_at", "_times", "frames", "stream")
 
-    def __init__(self, stream: str, frames: list[bytes], body_at: int = 0) -> None:
-        """Make a batch of valid DELIVER messages; `body_at` is the result of `check_deliveries` for them."""
+    def __init__(self, stream: str, frames: list[bytes], body_at: int = 0, times: array[int] | None = None) -> None:
+        """Make a batch of valid DELIVER messages; `body_at` is the result of `check_deliveries` for them.
+
+        `times` are the times of the messages in microseconds since 1970, if they are known.
+        """
         self.stream = stream
         self.frames = frames
         self._body_at = body_at
+        self._times = times
 
     @property
     def first(self) -> int:
@@ -103,21 +129,21 @@ class MessageBatch(Sequence[Message]):
 
     def sequences(self) -> list[int]:
         """Return the sequence of every message. With a pattern, they have gaps."""
-        return list(self._sequences())
+        return list(sequences_of(self.frames))
 
-    def _sequences(self) -> Sequence[int]:
-        first, last = self.first, self.last
-        if last - first == len(self.frames) - 1:
-            return range(first, last + 1)
-        unpack = SEQUENCE.unpack_from
-        return [unpack(frame, SEQUENCE_AT)[0] for frame in self.frames]
+    def times(self) -> list[datetime | None]:
+        """Return the time of every message, in UTC; None for each if the subscription has not asked for times."""
+        return list(self._moments()) if self._times is not None else [None] * len(self.frames)
+
+    def _moments(self) -> Iterable[datetime | None]:
+        return map(_moments.__getitem__, self._times) if self._times is not None else repeat(None)
 
     def __len__(self) -> int:
         return len(self.frames)
 
     def __iter__(self) -> Iterator[Message]:
         keys = map(_texts.__getitem__, self.raw_keys())
-        return map(_message, zip(self._sequences(), keys, self.bodies(), repeat(self.stream)))
+        return map(_message, zip(sequences_of(self.frames), keys, self.bodies(), repeat(self.stream), self._moments()))
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -125,8 +151,10 @@ class MessageBatch(Sequence[Message]):
     def __getitem__(self, index: slice) -> MessageBatch: ...
     def __getitem__(self, index: int | slice) -> Message | MessageBatch:
         if isinstance(index, slice):
-            return MessageBatch(self.stream, self.frames[index], self._body_at)
-        return next(iter(MessageBatch(self.stream, [self.frames[index]])))
+            times = self._times[index] if self._times is not None else None
+            return MessageBatch(self.stream, self.frames[index], self._body_at, times)
+        time = array("Q", (self._times[index],)) if self._times is not None else None
+        return next(iter(MessageBatch(self.stream, [self.frames[index]], times=time)))
 
     def __repr__(self) -> str:
         span = f", {self.first} to {self.last}" if self.frames else ""
@@ -136,6 +164,15 @@ class MessageBatch(Sequence[Message]):
 def lower_bound(sequence: int) -> bytes:
     """Return bytes that sort after every DELIVER message of a lower sequence, and before one of this sequence."""
     return DELIVER + SEQUENCE.pack(sequence) if sequence <= _LAST_SEQUENCE else _AFTER_ALL
+
+
+def sequences_of(frames: list[bytes]) -> Sequence[int]:
+    """Return the sequences of DELIVER messages that are in order. Without gaps, they are a range."""
+    first, last = sequence_of(frames[0]), sequence_of(frames[-1])
+    if last - first == len(frames) - 1:
+        return range(first, last + 1)
+    unpack = SEQUENCE.unpack_from
+    return [unpack(frame, SEQUENCE_AT)[0] for frame in frames]
 
 
 def check_deliveries(frames: list[bytes]) -> int | None:

@@ -33,6 +33,7 @@ from zambezi.zeps.messages import (
     PingOk,
     ResumeOk,
     SubscribeOk,
+    Times,
     Zeps,
     extensions_of,
 )
@@ -264,6 +265,8 @@ class BrokerConnection:
             self.ping_answered()
         elif isinstance(message, SubscribeOk):
             self.subscription_confirmed()
+        elif isinstance(message, Times):
+            self.times_received(message.times)
         elif isinstance(message, Ping):
             self.send(_PING_OK)  # ZEP-06
         elif isinstance(message, Detach):
@@ -348,6 +351,9 @@ class BrokerConnection:
 
     def subscription_confirmed(self) -> None:
         """Handle SUBSCRIBE-OK."""
+
+    def times_received(self, octets: bytes) -> None:
+        """Handle TIMES: the times of the DELIVER messages that follow."""
 
     def ping_answered(self) -> None:
         """Handle PING-OK."""

@@ -25,16 +25,18 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from zambezi.zeps.client.batch import MessageBatch, lower_bound
+from zambezi.zeps.client.batch import MessageBatch, lower_bound, sequences_of
 from zambezi.zeps.directory import StreamInfo
 from zambezi.zeps.errors import BrokerError, Incarnation, ZepsError
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.layout import key_of, sequence_of
 from zambezi.zeps.matchers import Matchers
-from zambezi.zeps.messages import EARLIEST, LATEST, TIME, Credit, Subscribe
+from zambezi.zeps.messages import EARLIEST, LATEST, TIME, Credit, Subscribe, Times
 from zambezi.zeps.multicast.reception import ReceptionCounters
+from zambezi.zeps.times import TimeTable
 
 WINDOW: Final = 4 << 20
+_TIMES: Final = Times(b"").encode()[0]
 _SHARE: Final = 4  # credit is given when one part in so many of the window is free
 
 
@@ -65,6 +67,7 @@ class Subscriber:
         "_pattern",
         "_since",
         "_stream",
+        "_times",
         "_unread",
         "_unused_credit",
         "_window",
@@ -74,10 +77,17 @@ class Subscriber:
         "incarnation",
         "position",
         "until",
+        "wants_times",
     )
 
     def __init__(
-        self, stream: str, pattern: str = "", since: int = LATEST, until: int | None = None, window: int = WINDOW
+        self,
+        stream: str,
+        pattern: str = "",
+        since: int = LATEST,
+        until: int | None = None,
+        window: int = WINDOW,
+        times: bool = False,
     ) -> None:
         if window < 1:
             raise ZepsError(f"window must be a number of bytes above zero, not {window}")
@@ -101,6 +111,8 @@ class Subscriber:
         self._end_matches = Matchers().parse(pattern) if pattern and until is not None else None
         self._filter: Filter | None = None  # the pattern, if we apply it here
         self._everything_after = LATEST  # the sequence after which the broker does not apply the pattern
+        self.wants_times = times
+        self._times: TimeTable | None = None  # the times of the messages that come next on this connection
 
     # Where to begin
 
@@ -149,11 +161,13 @@ class Subscriber:
         self._check_end(info)
 
     def subscribe_messages(self) -> list[bytes]:
-        """Return the messages that begin the subscription: SUBSCRIBE and CREDIT. (ZEP-02, ZEP-03)"""
+        """Return the messages that begin the subscription: TIMES, SUBSCRIBE and CREDIT. (ZEP-02, ZEP-03)"""
         self._unused_credit = 0
+        self._times = None
         self._end_marked = False
         latest = self.position if self.position is not None else self._since
-        found = [*Subscribe(self._pattern, latest).encode(), *self._subscribe_everything(), *self.mark_end()]
+        found = [_TIMES] if self.wants_times else []
+        found += [*Subscribe(self._pattern, latest).encode(), *self._subscribe_everything(), *self.mark_end()]
         credit = self.next_credit()
         return found if credit is None else [*found, credit]
 
@@ -194,6 +208,15 @@ class Subscriber:
 
     # Receiving
 
+    def learn_times(self, octets: bytes) -> None:
+        """Learn the times of the messages that come next; raise `ZepsError` if the bytes are not valid."""
+        if self.wants_times:
+            self._times = TimeTable.parse(octets)
+
+    def lacks_time_of(self, deliver: bytes) -> bool:
+        """Return whether times are wanted, and the broker has not told that of a message which has come."""
+        return self.wants_times and (self._times is None or sequence_of(deliver) < self._times.first)
+
     def accept_from_broker(self, frames: list[bytes], body_at: int) -> None:
         """Accept DELIVER messages of the broker; `body_at` is the result of `check_deliveries`."""
         octets = sum(map(len, frames))
@@ -233,7 +256,8 @@ class Subscriber:
             octets = sum(map(len, frames))
         self.counters.received += len(frames)
         self._unread += octets
-        self._batches.append((MessageBatch(self._stream, frames, body_at), octets))
+        times = self._times.times_of(sequences_of(frames)) if self._times is not None else None
+        self._batches.append((MessageBatch(self._stream, frames, body_at, times), octets))
 
     def _cut_at_end(self, frames: list[bytes], end: int) -> list[bytes]:
         self.position = end

@@ -32,7 +32,7 @@ from zambezi.zeps.client.questions import Probe, Question
 from zambezi.zeps.client.subscriber import Subscriber
 from zambezi.zeps.directory import STREAMS, StreamInfo, read_streams
 from zambezi.zeps.errors import BrokerError, ZepsError
-from zambezi.zeps.messages import TIME
+from zambezi.zeps.messages import TIME, TIMES
 from zambezi.zeps.multicast.group_subscription import GroupSubscription, MulticastOptions
 from zambezi.zeps.multicast.reception import Phase
 from zambezi.zmtp.reactor import Reactor, Timer
@@ -165,6 +165,11 @@ class SubscriberConnection(BrokerConnection):
         self._subscribe()
 
     def _subscribe(self) -> None:
+        if self.engine.wants_times and self._peer is not None and not self.extends(TIMES):
+            problem = f"the broker at {self._endpoint} does not tell the times of messages: subscribe without times"
+            self.engine.fail(BrokerError(problem))
+            self._close_if_over()
+            return
         for message in self.engine.subscribe_messages():
             self.send(message)
         self._subscribed = True
@@ -237,12 +242,21 @@ class SubscriberConnection(BrokerConnection):
 
     def messages_received(self, frames: list[bytes], body_at: int) -> None:
         engine = self.engine
+        if engine.lacks_time_of(frames[0]):
+            self.malformed("DELIVER messages without their time")
+            return
         repeated = engine.counters.repeated
         engine.accept_from_broker(frames, body_at)
         if self._multicast is not None:
             self._update_group(len(frames) - (engine.counters.repeated - repeated))
         self.on_change()
         self._close_if_over()
+
+    def times_received(self, octets: bytes) -> None:
+        try:
+            self.engine.learn_times(octets)
+        except ZepsError as error:
+            self.malformed(str(error))
 
     # The group
 

@@ -211,12 +211,13 @@ class Recount:
         self.size = 0  # bytes of the last file that count
         self.block = (0, 0)  # the first and last sequence of the last batch with records
         self.publishers = 0  # how many records it has
+        self.epochs = 0  # bytes of records without messages in the last file
         self.damaged = 0  # records that do not have their CRC
         self.torn: int | None = None  # the first sequence of a batch with records that is not whole
 
     def read(self, path: str, last: int) -> None:
         """Read a file: its records of batches up to the sequence `last` count."""
-        self.snapshot = self.size = 0
+        self.snapshot = self.size = self.epochs = 0
         for offset, record, octets in read_places(path):
             if record is None:
                 self.damaged += 1
@@ -236,6 +237,8 @@ class Recount:
             self.publishers += 1
         elif record.first <= record.last:
             self.block, self.publishers = batch, 1
+        else:
+            self.epochs += RECORD
 
 
 def has_snapshot(path: str) -> bool:

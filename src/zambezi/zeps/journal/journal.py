@@ -25,6 +25,7 @@ Facts that shape this module:
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -47,10 +48,10 @@ from zambezi.zeps.journal.recovery import recover
 from zambezi.zeps.journal.segment import LOG, PartialWrite, Segment
 from zambezi.zeps.journal.trim import copy_end
 
+_log: Final = logging.getLogger("zambezi.zeps")
+
 _IDLE: Final = 10  # consecutive syncs without new messages, after which the mark is removed
 _MICRO: Final = 1_000_000
-_COUNTS: Final = 16 << 20  # bytes of counts after the snapshot, after which a new segment begins
-_BATCHES: Final = 4096  # entries of a segment with fewer of which counts are replaced in place
 _FULL: Final = EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -128,10 +129,8 @@ class Journal(JournalReading):
                     f"stream {self.name!a}: {block!r} cannot follow sequence {self.last}: sequences are consecutive"
                 )
             try:
-                if segment.entries and segment.size + length > self.policy.segment:
+                if segment.entries and (segment.size + length > self.policy.segment or segment.has_many_counts):
                     segment = self._rotate()
-                elif _has_many_counts(segment):
-                    segment = self._compact_counts(segment)
                 files = self._file_cache.files(segment, os.O_RDWR)
                 time = max(int(now * _MICRO), self.last_time)
                 index = pack_entries(block, segment.size, time, self.policy.batch, len(counts))
@@ -157,8 +156,6 @@ class Journal(JournalReading):
             segment = self._writable_segment(True)
             records = [pack_count(count, self.last + 1, self.last, int(now)) for count in counts]
             try:
-                if _has_many_counts(segment):
-                    segment = self._compact_counts(segment)
                 files = self._file_cache.files(segment, os.O_RDWR)
                 segment.write(files, b"", b"", b"".join(records))
             except PartialWrite as error:
@@ -167,6 +164,7 @@ class Journal(JournalReading):
             except OSError as error:
                 raise self._write_error(error) from error
             segment.count_bytes += len(records) * RECORD
+            segment.epoch_bytes += len(records) * RECORD
             self.counts.note(records)
             self._idle = 0
             # The disk does not have all that belongs to the last message, whatever a sync is doing now.
@@ -190,18 +188,6 @@ class Journal(JournalReading):
         self.segments = [*self.segments, segment]
         return segment
 
-    def _compact_counts(self, segment: Segment) -> Segment:
-        """Begin a new segment, or replace the counts of one with few batches, and return the active segment.
-
-        A new segment for a few messages would let programs that only resume fill the disk, whatever retention says.
-        """
-        if segment.entries >= _BATCHES:
-            return self._rotate()
-        files = self._file_cache.files(segment, os.O_RDWR)
-        segment.replace_counts(files, self.counts.snapshot(self.last + 1))
-        segment.uncount(files, segment.first)
-        return segment
-
     # The disk
 
     @property
@@ -215,7 +201,32 @@ class Journal(JournalReading):
         A failed sync stops the stream: a later success would prove nothing.
         """
         with self._syncing:
-            return self._sync()
+            last = self._sync()
+            self._replace_epochs()
+            return last
+
+    def _replace_epochs(self) -> None:
+        """Replace the counts of the active segment by a snapshot, if programs that only resume have filled the file.
+
+        The file is written without the lock. The entries go first: an entry without counts is right in any case.
+        """
+        with self._lock:
+            segment = self._active
+            if segment is None or self.failed or not segment.has_many_epochs:
+                return
+            entries, begin = segment.entries, segment.count_bytes
+            snapshot = self.counts.snapshot(self.last + 1)
+        try:
+            files = self._files_of(segment)
+            segment.uncount(files, segment.first, entries)
+            os.fdatasync(files.index)
+            fresh = segment.write_fresh_counts(snapshot)
+            with self._lock:
+                if segment is self._active:
+                    segment.take_fresh_counts(files, fresh, len(snapshot), begin)
+            identities.sync_directory(self.directory)
+        except (OSError, JournalError) as error:
+            _log.warning("the counts of stream %a could not be replaced by a snapshot: %s", self.name, error)
 
     def _sync(self) -> int:
         with self._lock:
@@ -382,6 +393,8 @@ class Journal(JournalReading):
                 # Before and after: a process that reads in between must not take the stream for the old or the new one.
                 self._change_incarnation()
                 self._cut_after(last)
+                if self._is_marked:
+                    identities.write_mark(self.directory, self.synced)  # the one before says too much
                 self._change_incarnation()
             except (OSError, JournalError) as error:
                 self._stop(f"it could not be cut after sequence {last}: {error}")
@@ -446,8 +459,3 @@ class Journal(JournalReading):
 
     def __repr__(self) -> str:
         return f"<Journal {self.name!a}, {self.first} to {self.last}>"
-
-
-def _has_many_counts(segment: Segment) -> bool:
-    """Return whether the counts of a segment are much longer than its snapshot: recovery reads all of them."""
-    return segment.count_bytes - segment.snapshot_bytes > max(_COUNTS, segment.snapshot_bytes)

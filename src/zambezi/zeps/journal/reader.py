@@ -152,6 +152,18 @@ class Reader:
             span = self._span(segment, window, number, wanted, octets, credit)
         return span
 
+    def times(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Return the times of messages that `peek` has just returned: pairs of a sequence, and the time from it on."""
+        window = self._window
+        assert window is not None
+        number = bisect_right(window.firsts, first) - 1
+        found = [(first, window.time(number))]
+        for later in range(number + 1, bisect_right(window.firsts, last)):
+            time = window.time(later)
+            if time != found[-1][1]:
+                found.append((window.firsts[later], time))
+        return found
+
     def _go_to_segment(self, wanted: int) -> tuple[IndexWindow, int] | None:
         """Load the window of a sequence, or of the next one that exists; return it with that sequence."""
         journal = self._journal

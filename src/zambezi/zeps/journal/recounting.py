@@ -15,10 +15,13 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import Counter
+from typing import Final
 
 from zambezi.zeps.journal.counts import COUNTS, Counts, Recount, has_snapshot, read_places
-from zambezi.zeps.journal.entry import HIGHEST, IndexEntry, unpack
+from zambezi.zeps.journal.entry import HIGHEST, SIZE, IndexEntry, unpack
 from zambezi.zeps.journal.segment import Files, Segment
+
+_CHUNK: Final = 4096  # entries that are read at once
 
 
 class Recounting:
@@ -70,22 +73,34 @@ class Recounting:
         if not is_whole or self._is_uncounted(found):
             has_counts = any(entry.publishers for entry in active.read_all_entries(files))
             active.replace_counts(files, self._counts.snapshot(active.last + 1))
-            active.uncount(files, active.first)
             self.is_changed = True
             return [_damage(active)] if has_counts or found.damaged else []
-        active.count_bytes, active.snapshot_bytes = found.size, found.snapshot
+        active.count_bytes, active.snapshot_bytes, active.epoch_bytes = found.size, found.snapshot, found.epochs
         if os.fstat(files.counts).st_size != found.size:
             os.ftruncate(files.counts, found.size)
             self.is_changed = True
         return []
 
     def _is_uncounted(self, found: Recount) -> bool:
-        """Return whether the last batch has fewer records than its entry says."""
-        entry = self._entry_at(self._active.last)
-        if entry is None or not entry.publishers:
+        """Return whether the last batch with counts has fewer records than its entry says."""
+        entry = self._last_counted()
+        if entry is None:
             return False
-        first, last = found.block
-        return not (first <= entry.first and entry.last <= last) or found.publishers < entry.publishers
+        first, last = found.block  # it can be later than the entry: the index did not have it before the repair
+        return last < entry.last or (first <= entry.first and found.publishers < entry.publishers)
+
+    def _last_counted(self) -> IndexEntry | None:
+        """Return the last entry that says that its batch has counts."""
+        stop = self._active.entries
+        while stop:
+            start = max(0, stop - _CHUNK)
+            octets = self._files.read_entries(start, stop - start)
+            for position in range(len(octets) - SIZE, -1, -SIZE):
+                entry = unpack(octets, position)
+                if entry is not None and entry.publishers:
+                    return entry
+            stop = start
+        return None
 
     def _read(self, counts: Counts) -> Recount:
         """Read the files from the last one with a whole snapshot on. Usually that is the file of the last segment."""

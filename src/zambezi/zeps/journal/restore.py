@@ -78,7 +78,6 @@ def _restore_segment(journal: Journal, segment: Segment, following: Segment, sou
     if any(SegmentCheck(segment, 0, is_parsed=False).check_counts(files)):
         is_changed = True
         segment.replace_counts(files, Counts(0).snapshot(segment.first))
-        segment.uncount(files, segment.first)
         yield f"{name}{COUNTS}: created again, without the counts of this segment; later segments have their own"
     end = 0
     for entry in _entries(files):

@@ -21,8 +21,8 @@ from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.counts import COUNTS, Counts, Recount
 from zambezi.zeps.journal.entry import HIGHEST, SIZE, Cuts, IndexEntry, IndexWindow, count_before, unpack
-from zambezi.zeps.journal.files import open_file
-from zambezi.zeps.journal.identity import replace_file
+from zambezi.zeps.journal.files import open_file, write_small
+from zambezi.zeps.journal.identity import sync_directory
 from zambezi.zeps.layout import LONG, frame_header
 
 LOG: Final = ".log"
@@ -33,6 +33,7 @@ _TIME: Final = 16  # and that of the time
 _TAIL: Final = 64  # entries that are read at once, from the end
 _TAILS: Final = 64  # how many times
 _CHUNK: Final = 4096  # entries that are read at once, of all
+COUNTS_MOST: Final = 16 << 20  # bytes of counts after the snapshot, if the snapshot is not longer
 _opening: Final = threading.Lock()  # so that two threads do not open the same file of counts
 
 
@@ -139,13 +140,25 @@ class Files:
 class Segment:
     """The facts about a segment that need no open files. Their size does not depend on the number of batches."""
 
-    __slots__ = ("count_bytes", "entries", "first", "first_time", "last", "last_time", "path", "size", "snapshot_bytes")
+    __slots__ = (
+        "count_bytes",
+        "entries",
+        "epoch_bytes",
+        "first",
+        "first_time",
+        "last",
+        "last_time",
+        "path",
+        "size",
+        "snapshot_bytes",
+    )
 
     def __init__(self, directory: str, first: int) -> None:
         self.first = first
         self.path = f"{directory}/{stem_of(first)}"  # without the suffix
         self.count_bytes = 0  # of the file of counts
         self.snapshot_bytes = 0  # of these, the beginning
+        self.epoch_bytes = 0  # of these, records without messages
         self.reset()
 
     def create(self, snapshot: bytes | None = None) -> Files:
@@ -164,11 +177,46 @@ class Segment:
             raise
         return files
 
-    def replace_counts(self, files: Files, snapshot: bytes) -> None:
-        """Replace the counts by a snapshot: after a crash there are the old ones or the new ones. Blocks."""
-        replace_file(Path(self.path + COUNTS), snapshot)
+    @property
+    def has_many_counts(self) -> bool:
+        """Whether the counts are so long that a new segment must begin: recovery reads all of them."""
+        room = max(COUNTS_MOST, self.snapshot_bytes)
+        records = self.count_bytes - self.snapshot_bytes
+        return records - self.epoch_bytes > room or records > 4 * room
+
+    @property
+    def has_many_epochs(self) -> bool:
+        """Whether most of the counts are records without messages, and they must be replaced by a snapshot."""
+        return self.epoch_bytes > max(COUNTS_MOST, self.snapshot_bytes)
+
+    def write_fresh_counts(self, snapshot: bytes) -> Path:
+        """Write a file that is to replace the counts, sync it to the disk, and return its path."""
+        fresh = Path(self.path + COUNTS).with_name(f".{Path(self.path).name}{COUNTS}.new")
+        write_small(fresh, snapshot, sync=True)
+        return fresh
+
+    def take_fresh_counts(self, files: Files, fresh: Path, snapshot: int, begin: int) -> None:
+        """Replace the counts by a fresh file; records after the byte `begin` of the old one are added to it."""
+        added = os.pread(files.counts, self.count_bytes - begin, begin)
+        if added:
+            descriptor = open_file(fresh, os.O_WRONLY)
+            try:
+                write_all(descriptor, added, snapshot)
+            finally:
+                os.close(descriptor)
+        fresh.rename(self.path + COUNTS)
         files.reopen_counts()
-        self.snapshot_bytes = self.count_bytes = len(snapshot)
+        self.snapshot_bytes, self.count_bytes, self.epoch_bytes = snapshot, snapshot + len(added), 0
+
+    def replace_counts(self, files: Files, snapshot: bytes) -> None:
+        """Replace the counts by a snapshot, and let no entry have counts. Blocks.
+
+        The entries go first: an entry without counts is right in any case.
+        """
+        self.uncount(files, self.first, self.entries)
+        os.fdatasync(files.index)
+        self.take_fresh_counts(files, self.write_fresh_counts(snapshot), len(snapshot), self.count_bytes)
+        sync_directory(Path(self.path).parent)
 
     def remove(self) -> None:
         """Remove its files. The log goes first: recovery knows the others without a log as a removal in progress."""
@@ -314,17 +362,17 @@ class Segment:
         found = Recount(Counts(counts.limit))
         found.read(self.path, self.last)
         if found.torn is not None:
-            self.uncount(files, found.torn)
+            self.uncount(files, found.torn, self.entries)
         moved = counts.move_to(self.last)
         os.ftruncate(files.counts, found.size)
         write_all(files.counts, moved, found.size)
         self.count_bytes, self.snapshot_bytes = found.size + len(moved), found.snapshot
 
-    def uncount(self, files: Files, first: int) -> None:
-        """Let the entries from a sequence on say that they have no counts."""
-        number = max(0, self.locate(files, first)) if self.entries else 0
-        while number < self.entries:
-            octets = files.read_entries(number, min(_CHUNK, self.entries - number))
+    def uncount(self, files: Files, first: int, stop: int) -> None:
+        """Let the entries from a sequence on, before the entry `stop`, say that they have no counts."""
+        number = max(0, self.locate(files, first)) if stop else 0
+        while number < stop:
+            octets = files.read_entries(number, min(_CHUNK, stop - number))
             entries = [unpack(octets, position) for position in range(0, len(octets), SIZE)]
             changed = [entry._replace(publishers=0).pack() for entry in entries if entry is not None]
             if len(changed) < len(entries) or not entries:
