@@ -1,6 +1,7 @@
 """zambezi.zeps.block: many messages at once give the same as the grammar for each one."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from zambezi.wire import WireError
 from zambezi.zeps import layout
 from zambezi.zeps.block import Block, Place, deliver, end_of_publishes, message_at, starts_and_keys, walk_messages
 from zambezi.zeps.layout import frame_header
-from zambezi.zeps.messages import Deliver, Publish, Zeps
+from zambezi.zeps.messages import Deliver, Mark, Publish, Zeps
 from zambezi.zmtp.frames import encode
 
 # Bodies and keys that look like headers, signatures and lengths.
@@ -172,6 +173,37 @@ def test_end_of_publishes_agrees_with_the_grammar(
 def test_end_of_publishes_for_any_bytes(frames: list[bytes]) -> None:
     wanted = next((i for i, frame in enumerate(frames) if not by_grammar(frame)), len(frames))
     assert end_of_publishes(frames) == wanted
+
+
+class Looks(list[bytes]):
+    """Frames that count how often parts of them are taken."""
+
+    def __init__(self, frames: list[bytes]) -> None:
+        super().__init__(frames)
+        self.frames = self.parts = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        if isinstance(place, slice):
+            self.parts += 1
+            self.frames += len(found)
+        return found
+
+
+def test_another_message_between_publishes_does_not_make_the_broker_look_at_each_one() -> None:
+    publish = Publish("key", b"body").encode()[0]
+    frames = Looks([publish] * 5000 + [Mark(bytes(16)).encode()[0]] + [publish] * 5000)
+    assert end_of_publishes(frames) == 5000
+    assert end_of_publishes(frames, 5001) == 10001
+    assert frames.parts < 50
+    assert frames.frames < 30_000
+
+
+def test_many_other_messages_between_publishes_cost_no_more_than_they_are() -> None:
+    frames = Looks([Publish("key", b"body").encode()[0], Mark(bytes(16)).encode()[0]] * 1000)
+    for start in range(0, 2000, 2):
+        assert end_of_publishes(frames, start) == start + 1
+    assert frames.frames < 10_000
 
 
 @settings(max_examples=300)

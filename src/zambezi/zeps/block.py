@@ -119,10 +119,17 @@ def end_of_publishes(frames: Sequence[bytes], start: int = 0) -> int:
     count = len(frames)
     if not start and _are_publishes(frames):
         return count
-    for index in range(start, count):
-        if not _are_publishes(frames[index : index + 1]):
-            return index
-    return count
+    # Larger and larger parts are checked at once, and the part that is not valid is halved. So the work grows with the
+    # number of PUBLISH messages before the other message, however many of the others a client sends between them.
+    size = 1
+    while start < count and _are_publishes(frames[start : start + size]):
+        start += size
+        size *= 2
+    while start < count and size > 1:
+        size //= 2
+        if _are_publishes(frames[start : start + size]):
+            start += size
+    return min(start, count)
 
 
 def _are_publishes(frames: Sequence[bytes]) -> bool:
