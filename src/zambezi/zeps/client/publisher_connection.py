@@ -49,8 +49,8 @@ class PublisherConnection(BrokerConnection):
         super().check_open()
         if self.fenced_by:
             raise Fenced(
-                f"another program publishes to {self.stream!r} as this publisher, with epoch {self.fenced_by}; this one "
-                f"has {self.engine.position.epoch}, and the broker takes no further message of it. Messages that were "
+                f"another program publishes to {self.stream!r} as this publisher, with epoch {self.fenced_by}; this "
+                f"one has {self.engine.position.epoch}, and the broker takes no further message of it. Messages that were "
                 "not confirmed may or may not be in the stream"
             )
         if self.failure:
