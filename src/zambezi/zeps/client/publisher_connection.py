@@ -50,8 +50,8 @@ class PublisherConnection(BrokerConnection):
         if self.fenced_by:
             raise Fenced(
                 f"another program publishes to {self.stream!r} as this publisher, with epoch {self.fenced_by}; this "
-                f"one has {self.engine.position.epoch}, and the broker takes no further message of it. Messages that were "
-                "not confirmed may or may not be in the stream"
+                f"one has {self.engine.position.epoch}, and the broker takes no further message of it. Messages that "
+                "were not confirmed may or may not be in the stream"
             )
         if self.failure:
             raise BrokerError(f"the broker refuses access to the stream {self.stream!r}: {self.failure}")
