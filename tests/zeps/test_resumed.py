@@ -100,7 +100,7 @@ async def test_messages_that_the_broker_refuses_count(connect: Connect, tmp_path
 @in_loop
 async def test_an_empty_name_is_an_error(connect: Connect, tmp_path: Path) -> None:
     async with Broker(tmp_path) as broker, connect(broker.bind(TCP)) as client:
-        with pytest.raises(ZepsError, match="must not be empty"):
+        with pytest.raises(ZepsError, match="must be text, and not empty"):
             client.stream("s", publisher="")
 
 

@@ -35,3 +35,14 @@ def test_a_peer_expires_by_the_times_that_hold_now() -> None:
     mesh.advance(4.5)
     assert [event.reason for event in ann.told(events.Exit)] == ["silent for 4 s"]  # type: ignore[attr-defined]
     assert ann.engine.deadline <= mesh.now + 0.5  # the next beacon
+
+
+def test_lost_seeds_are_looked_for_by_the_times_that_hold_now() -> None:
+    mesh = Mesh()
+    ann = mesh.add(1)
+    ann.engine.set_timing(1.0, 2.0, 4.0, mesh.now)
+    assert ann.engine.rendezvous.deadline > mesh.now + 30, "it has no seeds"
+    ann.engine.set_timing(1.0, 5.0, 30.0, mesh.now)
+    ann.engine.add_seed("tcp://127.0.0.1:1", mesh.now)
+    ann.engine.set_timing(1.0, 2.0, 4.0, mesh.now)
+    assert ann.engine.rendezvous.deadline == mesh.now + 4

@@ -350,6 +350,8 @@ class Engine:
         self.timing.set(interval, evasive, expired)
         if self._next_beacon != NEVER:
             self._next_beacon = min(self._next_beacon, now + interval)
+        if self.rendezvous.deadline != NEVER:
+            self.rendezvous.deadline = min(self.rendezvous.deadline, now + expired)
         for peer in self.peers.values():
             self.meetings.schedule(peer, now)
 

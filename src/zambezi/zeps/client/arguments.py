@@ -76,12 +76,12 @@ class StreamSettings(TypedDict, total=False):
     keep_publishers: float | None  # seconds of silence, after which a publisher is forgotten
 
 
-def publisher_id(name: str | None) -> bytes:
+def publisher_id(name: object) -> bytes:
     """Return the id of the publisher with that name; a random one without a name."""
     if name is None:
         return os.urandom(PUBLISHER)
-    if not name:
-        raise ZepsError("the name of a publisher must not be empty")
+    if not isinstance(name, str) or not name:
+        raise ZepsError(f"the name of a publisher must be text, and not empty; not {name!r}")
     return blake2b(name.encode("utf-8", "surrogateescape"), digest_size=PUBLISHER, person=b"zeps publisher").digest()
 
 

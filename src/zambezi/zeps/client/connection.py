@@ -179,10 +179,15 @@ class BrokerConnection:
         if self.granted:
             return f"attached to {self.stream!r} at {self._endpoint}"
         if self._suspended:
-            return f"listening to the multicast group of {self.stream!r}"
+            return self.suspended_state
         if self._peer is not None:
             return f"connected to {self._endpoint}, which has not confirmed {self.stream!r} yet"
         return f"not connected to {self._endpoint or 'a broker'}: {self.problem}"
+
+    @property
+    def suspended_state(self) -> str:
+        """The state of a connection that is not wanted now."""
+        return f"listening to the multicast group of {self.stream!r}"
 
     # Calls from the transport
 

@@ -49,8 +49,9 @@ class PublisherConnection(BrokerConnection):
         super().check_open()
         if self.fenced_by:
             raise Fenced(
-                f"another program has published to {self.stream!r} as this publisher since: it has epoch "
-                f"{self.fenced_by}, this one has {self.engine.position.epoch}; what was not confirmed is not published"
+                f"another program publishes to {self.stream!r} as this publisher, with epoch {self.fenced_by}; this "
+                f"one has {self.engine.position.epoch}, and the broker takes no further message of it. Messages that "
+                "were not confirmed may or may not be in the stream"
             )
         if self.failure:
             raise BrokerError(f"the broker refuses access to the stream {self.stream!r}: {self.failure}")
@@ -196,6 +197,12 @@ class PublisherConnection(BrokerConnection):
         self.engine.posting = False
         _log.error("another program publishes to %s as this publisher, with epoch %d", self.stream, epoch)
         self.suspend()
+
+    @property
+    def suspended_state(self) -> str:
+        if self.fenced_by:
+            return "fenced by another program that publishes as the same publisher"
+        return f"not connected: an operator took {self.stream!r} away, and nothing was published since"
 
     @property
     def is_known_to_be_refused(self) -> bool:
