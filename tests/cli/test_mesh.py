@@ -298,7 +298,7 @@ def test_a_command_finds_nodes_by_a_hub_with_keys_of_nodes(tmp_path: Path) -> No
         assert any(isinstance(event, Whisper) and event.data == b"hello" for event in (hub.recv(1) for _ in range(2)))
         status, _, errors = run("mesh", "whisper", "hub", "hello", "--gossip-connect", hub.gossip_endpoint, *ours)
         assert status
-        assert "write ENDPOINT|KEY" in errors
+        assert "|KEY'" in errors
         status, _, errors = run("mesh", "whisper", "hub", "hello", "--gossip-connect", contact, *ours[:2])
         assert "allowed" in errors
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -192,8 +193,16 @@ def test_a_hub_that_does_not_answer_is_named(here: list[str]) -> None:
     assert errors.endswith("the mesh has no other peers; tcp://127.0.0.1:1 did not answer as a hub of zgossip\n")
 
 
+@pytest.fixture
+def heeding_hangups() -> Iterator[None]:
+    """Let commands heed SIGHUP, also if the tests run under `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_a_command_with_a_goodbye(number: signal.Signals, here: list[str]) -> None:
+def test_a_signal_ends_a_command_with_a_goodbye(number: signal.Signals, here: list[str], heeding_hangups: None) -> None:
     with node(here, "bob", "CHAT") as bob:
         for command, status in (("watch", 0), ("chat", 128 + number)):
             with Running("mesh", command, "--name", command, *here) as running:
