@@ -203,7 +203,7 @@ async def test_sockets_exchange_messages_through_the_poller(monkeypatch: pytest.
     large = bytes(5_000_000)  # more than the kernel takes at once
     async with Router() as hub:
         endpoint = hub.bind("tcp://127.0.0.1:*")
-        clients = [Dealer(identity=b"%d" % number) for number in range(30)]
+        clients = [Dealer(identity=b"%d" % number) for number in range(8)]
         for client in clients:
             client.connect(endpoint)
             await client.send(large)
