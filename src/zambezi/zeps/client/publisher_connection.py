@@ -259,6 +259,10 @@ class PublisherConnection(BrokerConnection):
             self._note_refused_access(reason)
             return
         self._was_refused = True
+        if not self.engine.unconfirmed_bytes:
+            # It is not about a message: an operator takes the stream away.
+            _log.info("the broker detaches from %s: %s", self.stream, reason)
+            return
         level = logging.DEBUG if self.engine.counters.refused else logging.WARNING
         _log.log(level, "the broker refused a message that was published to %s: %s", self.stream, reason)
         self.engine.note_refusal(reason)
