@@ -113,7 +113,7 @@ def test_an_attack_is_measured() -> None:
 def test_connections_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     monkeypatch.setattr(connections, "ROUNDS", 1)
-    result = connections.busy(20, 0.2)
+    result = connections.busy(20, 1.5)
     assert (result.accepted, result.problems) == (20, [])
     assert result.confirmed > 0
     assert "20 busy" in connections.report([result])
