@@ -27,11 +27,12 @@ _CHUNK: Final = 4096  # entries that are read at once
 class Recounting:
     """The recovery of the counts of one stream, whose last segment is open for writing."""
 
-    def __init__(self, segments: list[Segment], files: Files, counts: Counts) -> None:
+    def __init__(self, segments: list[Segment], files: Files, counts: Counts, *, is_counted: bool) -> None:
         self._segments = segments
         self._active = segments[-1]
         self._files = files
         self._counts = counts
+        self._is_counted = is_counted  # whether publishers of the stream count their messages
         self.is_changed = False  # whether a file was changed
 
     def cut_uncounted(self, promised: int, synced: int) -> list[str]:
@@ -90,8 +91,8 @@ class Recounting:
         return last < entry.last or (first <= entry.first and found.publishers < entry.publishers)
 
     def _last_counted(self) -> IndexEntry | None:
-        """Return the last entry that says that its batch has counts."""
-        stop = self._active.entries
+        """Return the last entry that says that its batch has counts. In a stream without counts, none is read."""
+        stop = self._active.entries if self._is_counted else 0
         while stop:
             start = max(0, stop - _CHUNK)
             octets = self._files.read_entries(start, stop - start)

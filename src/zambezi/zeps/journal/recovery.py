@@ -93,8 +93,9 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
         problems.append(f"{active.path}{LOG} ended early: sequences {lost} are lost")
     is_changed = apply_repair(files, diagnosis, cut_log=True)
     active.read_extent(files)
-    recounting = Recounting(segments, files, counts)
-    if mark is not None and is_doubtful and has_index and is_counted(directory):
+    counted = is_counted(directory)
+    recounting = Recounting(segments, files, counts, is_counted=counted)
+    if mark is not None and is_doubtful and has_index and counted:
         problems += recounting.cut_uncounted(diagnosis.last_promised, mark.synced)
     problems += recounting.recount()
     is_changed |= recounting.is_changed
