@@ -21,7 +21,7 @@ from zambezi.cli.errors import OptionsError
 from zambezi.cli.quantity import count, start
 from zambezi.cli.stream_tables import size
 from zambezi.cli.sub import json_body
-from zambezi.cli.terminal import Console, description_column, say, table_console
+from zambezi.cli.terminal import Console, confirm, description_column, say, table_console
 from zambezi.wire.text import as_bytes, printable
 from zambezi.zeps.block import Block
 from zambezi.zeps.directory import datetime_of, microseconds_of
@@ -551,15 +551,10 @@ def run_truncate(arguments: argparse.Namespace) -> int:
             say(f"{name} already ends with sequence {after}: nothing to do")
             return 0
         if journal.first - 1 <= after < journal.last and not arguments.yes:
-            _ask(f"remove {_messages(doomed)} of {name}, {after + 1} to {journal.last}, permanently?")
+            confirm(
+                f"remove {_messages(doomed)} of {name}, {after + 1} to {journal.last}, permanently?",
+                JournalError("nothing was removed"),
+            )
         journal.truncate(after)
         say(f"{name}: {_messages(doomed)} removed; it ends with sequence {after}, incarnation {journal.incarnation}")
     return 0
-
-
-def _ask(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise OptionsError(f"{question} standard input is not a terminal, so nobody can answer; use --yes")
-    print(f"{question} (yes or no) ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise JournalError("nothing was removed")

@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import difflib
 import json
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,7 @@ from zambezi.cli.client import add_client_options, client_of
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.quantity import octets, seconds, start
 from zambezi.cli.stream_tables import client_table, size, stream_table
-from zambezi.cli.terminal import Console, say
+from zambezi.cli.terminal import Console, confirm, say
 from zambezi.wire.text import printable
 from zambezi.zeps.directory import StreamInfo
 from zambezi.zeps.errors import BrokerError
@@ -264,10 +263,5 @@ def run_copy(arguments: argparse.Namespace) -> int:
 
 
 def _ask(arguments: argparse.Namespace, question: str) -> None:
-    if arguments.yes:
-        return
-    if not sys.stdin.isatty():
-        raise OptionsError(f"{question} standard input is not a terminal, so nobody can answer; use --yes")
-    print(f"{question} (yes or no) ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise BrokerError("nothing was changed")
+    if not arguments.yes:
+        confirm(question, BrokerError("nothing was changed"))

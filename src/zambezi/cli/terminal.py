@@ -9,6 +9,7 @@ from typing import Any, Final
 from rich import console
 from rich.progress import TextColumn
 
+from zambezi.cli.errors import OptionsError
 from zambezi.wire.text import printable
 
 WIDE: Final = 240  # columns of output that is not a terminal, so that tables are not folded
@@ -51,3 +52,12 @@ def say(text: str) -> None:
     with _output:
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
         sys.stdout.flush()
+
+
+def confirm(question: str, refusal: Exception) -> None:
+    """Ask a person for permission, and raise `refusal` without it; raise `OptionsError` if nobody can answer."""
+    if not sys.stdin.isatty():
+        raise OptionsError(f"{question} standard input is not a terminal, so nobody can answer; use --yes")
+    print(f"{question} (yes or no) ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise refusal

@@ -35,7 +35,7 @@ from zambezi.zeps.journal.store import Fill
 from zambezi.zeps.journal.stored_policy import changed, write_changes
 
 if TYPE_CHECKING:
-    from zambezi.zeps.broker.engine import Action, Engine
+    from zambezi.zeps.broker.engine import Action, Done, Engine
     from zambezi.zeps.broker.session import Session
     from zambezi.zeps.broker.stream import BrokerStream
     from zambezi.zeps.journal import Journal
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("zambezi.zeps")
 
 WAITING: Final = 1000  # orders of one connection that can wait
-
-Done = Callable[[ZepsError | None], object]
 
 
 class Desk:

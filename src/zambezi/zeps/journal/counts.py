@@ -26,10 +26,9 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from zambezi.zeps.journal.files import open_file
+from zambezi.zeps.messages import MARK, PUBLISHER
 
 COUNTS: Final = ".cnt"
-PUBLISHER: Final = 16  # bytes of a publisher's id
-MARK: Final = 16  # bytes of a mark
 NO_MARK: Final = bytes(MARK)
 NO_PUBLISHER: Final = bytes(PUBLISHER)
 

@@ -119,9 +119,7 @@ class SegmentCheck:
         """Check every entry and its batch, and yield a result for each."""
         entries = self.segment.entries
         number = 0
-        self._place = next(self._places, None)
-        if self._place is None or self._place.record is None or self._place.record.publisher != NO_PUBLISHER:
-            yield Damage(self.segment.path + COUNTS, 0, "it does not begin with a head")
+        yield from self._check_head()
         while number < entries and (octets := files.read_entries(number, min(_ENTRIES, entries - number))):
             for position in range(0, len(octets), SIZE):
                 entry = unpack(octets, position)
@@ -139,11 +137,14 @@ class SegmentCheck:
                 self._pass(entry)
             number += len(octets) // SIZE
 
-    def check_counts(self, files: Files) -> Iterator[Damage]:
-        """Check only the counts, with the entries of the index as they are."""
+    def _check_head(self) -> Iterator[Damage]:
         self._place = next(self._places, None)
         if self._place is None or self._place.record is None or self._place.record.publisher != NO_PUBLISHER:
             yield Damage(self.segment.path + COUNTS, 0, "it does not begin with a head")
+
+    def check_counts(self, files: Files) -> Iterator[Damage]:
+        """Check only the counts, with the entries of the index as they are."""
+        yield from self._check_head()
         for entry in self.segment.read_all_entries(files):
             yield from self._check_counts(entry)
 
