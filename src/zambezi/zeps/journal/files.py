@@ -53,6 +53,11 @@ def open_file(path: str | Path, flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
+def fresh_path(path: str | Path) -> Path:
+    """Return the name that a file has until the disk has all of it, and it gets its own name."""
+    return Path(path).with_name(f".{Path(path).name}.new")
+
+
 def read_small(path: Path) -> bytes:
     """Return the content of a small file. Raise `ValueError` if it is larger than such a file can be."""
     descriptor = open_file(path)

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from uuid import UUID, uuid4
 
 from zambezi.zeps.errors import JournalError
-from zambezi.zeps.journal.files import read_small, write_small
+from zambezi.zeps.journal.files import fresh_path, read_small, write_small
 
 FORMAT: Final = 2
 STREAM: Final = "stream.json"
@@ -82,7 +82,7 @@ def write_identity(directory: Path, identity: Identity) -> None:
 
 def replace_file(path: Path, octets: bytes) -> None:
     """Replace the content of a file: after a crash it has the old content or the new one."""
-    fresh = path.with_name(f".{path.name}.new")
+    fresh = fresh_path(path)
     write_small(fresh, octets, sync=True)
     fresh.rename(path)
     sync_directory(path.parent)

@@ -16,11 +16,11 @@ from pathlib import Path
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.counts import COUNTS, Counts
 from zambezi.zeps.journal.entry import SIZE, IndexEntry, unpack
-from zambezi.zeps.journal.files import open_file
+from zambezi.zeps.journal.files import fresh_path, open_file
 from zambezi.zeps.journal.identity import sync_directory
 from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.repair import apply_repair, examine_segment
-from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, write_all
+from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, write_all, write_pieces
 from zambezi.zeps.journal.verify import SegmentCheck, crc_of
 
 _CHUNK = 4096  # entries that are read at once
@@ -141,16 +141,10 @@ def _copy_batch(files: Files, source: Files, entry: IndexEntry) -> None:
 
 def _copy_file(source: Path, target: Path) -> None:
     """Copy a file, which gets its name when the disk has all of it."""
-    fresh = target.with_name(f".{target.name}.new")
+    fresh = fresh_path(target)
     reading = open_file(source)
     try:
-        writing = open_file(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            while octets := os.read(reading, _PIECE):
-                write_all(writing, octets, os.fstat(writing).st_size)
-            os.fsync(writing)
-        finally:
-            os.close(writing)
+        write_pieces(fresh, iter(partial(os.read, reading, _PIECE), b""))
     finally:
         os.close(reading)
     fresh.rename(target)

@@ -12,7 +12,7 @@ import errno
 import os
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -21,7 +21,7 @@ from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.counts import COUNTS, Counts, Recount
 from zambezi.zeps.journal.entry import HIGHEST, SIZE, Cuts, IndexEntry, IndexWindow, count_before, unpack
-from zambezi.zeps.journal.files import open_file, write_small
+from zambezi.zeps.journal.files import fresh_path, open_file, write_small
 from zambezi.zeps.journal.identity import sync_directory
 from zambezi.zeps.layout import LONG, frame_header
 
@@ -70,6 +70,19 @@ def write_all(descriptor: int, octets: bytes, offset: int) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         view = view[written:]
         offset += written
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file piece by piece, and sync it to the disk."""
+    descriptor = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        offset = 0
+        for octets in pieces:
+            write_all(descriptor, octets, offset)
+            offset += len(octets)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class PartialWrite(Exception):
@@ -191,7 +204,7 @@ class Segment:
 
     def write_fresh_counts(self, snapshot: bytes) -> Path:
         """Write a file that is to replace the counts, sync it to the disk, and return its path."""
-        fresh = Path(self.path + COUNTS).with_name(f".{Path(self.path).name}{COUNTS}.new")
+        fresh = fresh_path(self.path + COUNTS)
         write_small(fresh, snapshot, sync=True)
         return fresh
 

@@ -8,7 +8,6 @@ next one begins inside the old one: recovery knows that as a trim in progress, a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -16,9 +15,9 @@ from zlib import crc32
 
 from zambezi.zeps.journal.counts import COUNTS, NO_PUBLISHER, Counts, Recount, read_places
 from zambezi.zeps.journal.entry import SIZE, IndexEntry, unpack
-from zambezi.zeps.journal.files import open_file
+from zambezi.zeps.journal.files import fresh_path
 from zambezi.zeps.journal.identity import sync_directory
-from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, write_all
+from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, write_pieces
 
 _PIECE: Final = 1 << 20
 _CHUNK: Final = 1024  # entries that are read at once
@@ -34,11 +33,11 @@ def copy_end(segment: Segment, first: int, limit: int) -> Segment:
     skipped = segment.read_cuts(files, entry).starts[first - entry.first]
     begin = entry.offset + skipped
     new = Segment(str(Path(segment.path).parent), first)
-    _write_file(new.path + COUNTS, _counts_from(segment, first, limit))
-    _write_file(new.path + INDEX, _index_from(segment, files, number, first))
-    _write_file(new.path + LOG, _log_from(segment, files, begin))
+    write_pieces(fresh_path(new.path + COUNTS), _counts_from(segment, first, limit))
+    write_pieces(fresh_path(new.path + INDEX), _index_from(segment, files, number, first))
+    write_pieces(fresh_path(new.path + LOG), _log_from(segment, files, begin))
     for suffix in (COUNTS, INDEX, LOG):
-        Path(_fresh(new.path + suffix)).rename(new.path + suffix)
+        fresh_path(new.path + suffix).rename(new.path + suffix)
     sync_directory(Path(new.path).parent)
     new.read_extent(Files(new.path))
     return new
@@ -90,20 +89,3 @@ def _log_from(segment: Segment, files: Files, begin: int) -> Iterator[bytes]:
             raise segment.damage_error(segment.entries - 1)
         yield octets
         begin += len(octets)
-
-
-def _fresh(path: str) -> str:
-    return str(Path(path).with_name(f".{Path(path).name}.new"))
-
-
-def _write_file(path: str, pieces: Iterator[bytes]) -> None:
-    """Write a file that has not got its name yet, and sync it to the disk."""
-    descriptor = open_file(_fresh(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        offset = 0
-        for octets in pieces:
-            write_all(descriptor, octets, offset)
-            offset += len(octets)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
