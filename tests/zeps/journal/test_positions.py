@@ -160,10 +160,9 @@ def test_old_records_are_removed_while_others_are_written(tmp_path: Path, monkey
     monkeypatch.setattr(positions, "COMPACT", 500)
     found = opened(tmp_path)
     found.write([WORKERS])
-    number = 0
-    while not found.is_mostly_old:
-        number += 1
-        found.write([BILLING._replace(position=number)])
+    number = 20
+    for position in range(number + 1):
+        found.write([BILLING._replace(position=position)])
     sync = os.fsync
 
     def write_meanwhile(descriptor: int) -> None:
@@ -178,8 +177,8 @@ def test_old_records_are_removed_while_others_are_written(tmp_path: Path, monkey
     assert (tmp_path / FILE).stat().st_size == sum(one.size for one in found._states.values())
     found.write([BILLING])
     assert states(opened(tmp_path)) == expected | {BILLING.key: 41}
-    assert not found.is_mostly_old
-    found.compact()  # does nothing
+    found.compact()  # does nothing: the file is small again
+    assert states(opened(tmp_path)) == expected | {BILLING.key: 41}
 
 
 def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +186,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     found.write([BILLING])
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda descriptor, octets, offset: write(descriptor, octets[:5], offset))
-    with pytest.raises(JournalFull, match="no space left|No space left"):
+    with pytest.raises(JournalFull, match="No space left"):
         found.write([BILLING._replace(position=50), WORKERS])
     with pytest.raises(JournalFull):
         found.remove([BILLING.key])
