@@ -97,6 +97,7 @@ _SETTINGS: dict[str, tuple[Callable[[str], Any], str, str]] = {
     "sync": (_sync, "WHEN", "sync the disk before each confirmation (always), every second (interval), or never"),
     "segment": (octets, "SIZE", "the size of each journal file"),
     "publishers": (int, "N", "the most publishers whose messages are counted"),
+    "readers": (int, "N", "the most named readers"),
     "keep_publishers": (seconds, "TIME", "forget a publisher that was silent for this time"),
 }
 

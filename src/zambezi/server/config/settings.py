@@ -60,6 +60,7 @@ class JournalConfig:
         bounds=_MANY,
     )
     keep_publishers: float = _note("forget a publisher that was silent for this time", 7 * 86400.0, "seconds", _LONG)
+    readers: int = _note("the maximum number of named readers of a stream; others are refused", 10_000, bounds=_MANY)
     multicast: str = _note("the multicast group of live messages, such as udp://239.77.1.1:5680", "")
 
 

@@ -9,10 +9,12 @@ a JSON object:
     truncate   stream, after            the messages after a sequence are removed; the stream has a new incarnation
     delete     stream                   the stream is removed, with everything that belongs to it
     copy       stream, to               a new stream with the messages that a stream has now
+    set_reader      stream, reader, latest    another position of a named reader, or a new one
+    remove_reader   stream, reader            the reader is removed
 
 The broker executes the orders of a connection one after another, and answers INVALID to one that fails. PING-OK
 follows when all orders before the PING are executed. `[[rules]]` decide: `create` for a new stream, `edit` for its
-settings, `delete` for everything that removes messages.
+settings and its named readers, `delete` for everything that removes messages.
 
 A stream whose messages are cut off or removed loses its clients first. They are told why, with INVALID and DETACH.
 """
@@ -27,21 +29,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from zambezi.wire.text import printable
+from zambezi.zeps.broker.stream import BrokerStream, where_to_start
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.journal.copying import copy_messages
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.policy import Policy
+from zambezi.zeps.journal.positions import READER, Position
 from zambezi.zeps.journal.store import Fill
 from zambezi.zeps.journal.stored_policy import changed, write_changes
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Action, Done, Engine
     from zambezi.zeps.broker.session import Session
-    from zambezi.zeps.broker.stream import BrokerStream
     from zambezi.zeps.journal import Journal
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
+_MICRO: Final = 1_000_000
 WAITING: Final = 1000  # orders of one connection that can wait
 
 
@@ -62,7 +66,7 @@ class Desk:
     def order(self, key: str, body: bytes) -> None:
         """Execute an order, after those before it."""
         if len(self._orders) >= WAITING:
-            self._session.reject_order(f"{WAITING} orders of this connection wait already")
+            self._session.reject("order", f"{WAITING} orders of this connection wait already")
             return
         self._orders.append((key, body))
         self._execute_next()
@@ -79,7 +83,7 @@ class Desk:
     def _finish(self, error: ZepsError | None) -> None:
         self._is_busy = False
         if error is not None:
-            self._session.reject_order(str(error))
+            self._session.reject("order", str(error))
         self._execute_next()
         if self.is_idle:
             self._session.confirm_orders()
@@ -166,6 +170,24 @@ class _Order:
 
         self._make(target, stream.journal.settings, done, partial(copy_messages, stream.journal))
 
+    def _set_reader(self, done: Done) -> None:
+        stream, name = self._stream("edit"), self._text("reader")
+        stream.flush()
+        position, due = where_to_start(stream.journal, self._number("latest"))
+        if due:
+            raise BrokerError("a reader cannot begin in the future: give a time that has passed")
+        stream.readers.set(Position(READER, name, position, time=int(stream.clock() * _MICRO)))
+        self._finish_reader(stream, name, f"set to {position}", done)
+
+    def _remove_reader(self, done: Done) -> None:
+        stream, name = self._stream("edit"), self._text("reader")
+        stream.readers.remove(name)
+        self._finish_reader(stream, name, "removed", done)
+
+    def _finish_reader(self, stream: BrokerStream, name: str, what: str, done: Done) -> None:
+        told = partial(self._tell, f"changed: its reader {printable(name)} was {what}", stream.name, done)
+        stream.readers.when_safe(_Refusal(done), partial(told, None))
+
     def _first_at(self, journal: Journal) -> int:
         """Return the first sequence at or after the time of the order, in microseconds since 1970."""
         return journal.before(self._number("before_time")) + 1
@@ -211,6 +233,16 @@ class _Order:
         done(error)
 
 
+class _Refusal:
+    """An order that waits for the disk."""
+
+    def __init__(self, done: Done) -> None:
+        self._done = done
+
+    def refuse(self, reason: str) -> None:
+        self._done(BrokerError(reason))
+
+
 _ORDERS: Final[Mapping[str, Callable[[_Order, Done], None]]] = {
     "create": _Order._create,
     "edit": _Order._edit,
@@ -218,4 +250,6 @@ _ORDERS: Final[Mapping[str, Callable[[_Order, Done], None]]] = {
     "truncate": _Order._truncate,
     "delete": _Order._delete,
     "copy": _Order._copy,
+    "set_reader": _Order._set_reader,
+    "remove_reader": _Order._remove_reader,
 }

@@ -355,6 +355,7 @@ class Journal(JournalReading):
         with self._lock:
             oldest = self.segments[0]
             self.segments = [*instead, *self.segments[1:]]
+            self.generation += bool(instead)  # readers must leave the segment although they want messages of it
             self._recount()
         try:
             oldest.remove()

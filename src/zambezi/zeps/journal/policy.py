@@ -32,11 +32,12 @@ class Policy:
     keep_seconds: float | None = None  # the age at which segments are removed, whole
     publishers: int = 100_000  # whose counts are kept; then the one that was silent for longest is forgotten
     keep_publishers: float = 7 * 24 * 3600.0  # seconds of silence, after which a publisher is forgotten
+    readers: int = 10_000  # named readers of the stream; further ones are refused
 
     def __post_init__(self) -> None:
         if self.sync not in ("always", "interval", "never"):
             raise JournalError(f"sync is {self.sync!r}: it must be always, interval or never")
-        for name in ("interval", "segment", "batch", "publishers", "keep_publishers"):
+        for name in ("interval", "segment", "batch", "publishers", "keep_publishers", "readers"):
             value = getattr(self, name)
             if not value > 0:
                 raise JournalError(f"{name} is {value!r}: it must be more than 0")

@@ -18,7 +18,9 @@ from zambezi.zeps.journal.identity import replace_file
 from zambezi.zeps.journal.policy import Policy
 
 FILE: Final = "policy.json"
-_SETTINGS: Final = frozenset({"sync", "segment", "keep_bytes", "keep_seconds", "publishers", "keep_publishers"})
+_SETTINGS: Final = frozenset(
+    {"sync", "segment", "keep_bytes", "keep_seconds", "publishers", "keep_publishers", "readers"}
+)
 
 
 def changed(policy: Policy, changes: Mapping[str, object]) -> Policy:
