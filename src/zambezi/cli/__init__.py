@@ -14,7 +14,23 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from zambezi import __version__
-from zambezi.cli import config, fleet, journal, keygen, log, mesh, peer, pipeline, pub, serve, stream, sub, top, topics
+from zambezi.cli import (
+    config,
+    fleet,
+    journal,
+    keygen,
+    log,
+    mesh,
+    mirror,
+    peer,
+    pipeline,
+    pub,
+    serve,
+    stream,
+    sub,
+    top,
+    topics,
+)
 from zambezi.cli.signals import Terminated, ending_in_good_order
 from zambezi.errors import ZambeziError
 from zambezi.server.errors import ConfigError
@@ -29,7 +45,23 @@ FAILURE: Final = 1
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 
-_SUBCOMMANDS: Final = (serve, config, top, pub, sub, stream, journal, pipeline, fleet, topics, mesh, log, peer, keygen)
+_SUBCOMMANDS: Final = (
+    serve,
+    config,
+    top,
+    pub,
+    sub,
+    stream,
+    mirror,
+    journal,
+    pipeline,
+    fleet,
+    topics,
+    mesh,
+    log,
+    peer,
+    keygen,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
