@@ -54,6 +54,8 @@ async def following(mirror: Mirror) -> AsyncIterator[Mirror]:
         try:
             yield mirror
         finally:
+            if task.done():
+                task.result()  # the error of the mirror explains that of the test
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
