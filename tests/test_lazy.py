@@ -22,7 +22,9 @@ def test_a_package_has_the_names_that_it_exports_and_no_others(name: str) -> Non
 
 
 def run(program: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=PATIENCE)
+    return subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=PATIENCE
+    )
 
 
 def test_a_command_imports_its_own_modules_only() -> None:
