@@ -383,8 +383,6 @@ class Session:
     def _mark(self, message: Mark) -> None:
         try:
             set_mark(self, message)
-            if self.stream is not None and self.publisher is not None:
-                self.stream.publishers.note_mark(self.publisher)
         except BrokerError as error:
             self._send_invalid("resume", str(error))
 
