@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -438,7 +439,7 @@ def test_a_client_without_names_notices_nothing(stage: Stage) -> None:
 # Orders and the list
 
 
-def order(stage: Stage, key: str, user: str = "", **content: object) -> list[str]:
+def order(stage: Stage, key: str, user: str = "", **content: Any) -> list[str]:
     """Give an order, and return the reasons why it failed."""
     client = stage.client("$admin", user=user)
     client.send(Publish(key, json.dumps(content).encode()), Ping())
@@ -478,7 +479,7 @@ def test_an_operator_sets_and_removes_readers(stage: Stage) -> None:
         ({"reader": "r", "latest": -1}, "'latest'"),
     ],
 )
-def test_orders_that_are_not_valid_are_refused(stage: Stage, content: dict[str, object], reason: str) -> None:
+def test_orders_that_are_not_valid_are_refused(stage: Stage, content: dict[str, Any], reason: str) -> None:
     assert reason in order(stage, "set_reader", stream="s", **content)[0]
     assert len(stage.stream("s").readers) == 0
 
@@ -492,15 +493,16 @@ def test_orders_about_readers_need_the_right_to_edit(tmp_path: Path) -> None:
         assert order(stage, "remove_reader", "root", stream="s", reader="billing") == []
 
 
-def test_an_order_waits_for_the_disk_if_the_stream_does(tmp_path: Path) -> None:
-    with Stage(tmp_path, policy=Policy(sync="always")) as stage:
-        stage.client("s").send(*TEN)
-        admin = stage.client("$admin")
-        admin.send(Publish("set_reader", b'{"stream": "s", "reader": "r", "latest": 3}'), Ping())
-        assert admin.confirmed == 0
-        stage.write_back()
-        admin.read()
-        assert admin.confirmed == 1
+def test_an_order_waits_for_the_disk(stage: Stage) -> None:
+    admin = stage.client("$admin")
+    stage.slow = True
+    admin.send(Publish("set_reader", b'{"stream": "s", "reader": "r", "latest": 3}'), Ping())
+    assert admin.confirmed == 0
+    stage.let_disk_work()
+    admin.read()
+    assert admin.confirmed == 1
+    positions = stage.stream("s").journal.positions
+    assert positions.synced == positions.written
 
 
 def test_the_list_of_readers(stage: Stage) -> None:
