@@ -43,6 +43,7 @@ from zambezi.zeps.journal.entry import SIZE, pack_entries
 from zambezi.zeps.journal.file_cache import FileCache
 from zambezi.zeps.journal.files import EXHAUSTED
 from zambezi.zeps.journal.policy import Policy
+from zambezi.zeps.journal.positions import Positions
 from zambezi.zeps.journal.reading import JournalReading, why
 from zambezi.zeps.journal.recovery import recover
 from zambezi.zeps.journal.segment import LOG, PartialWrite, Segment
@@ -60,6 +61,7 @@ class Journal(JournalReading):
 
     synced: int  # the last sequence that the disk is known to have
     counts: Counts  # how many messages of each publisher the stream has
+    positions: Positions  # how far named readers have come; a journal that is only read has none
     settings: dict[str, object]  # of this stream alone, given by a client
     may_block: bool  # whether `append` may wait for the disk to wake an idle stream; if not, it raises `Asleep`
 
@@ -197,8 +199,10 @@ class Journal(JournalReading):
 
     @property
     def is_dirty(self) -> bool:
-        """Whether `sync` still has work: messages to sync, or a mark to remove when the stream is idle."""
-        return self._is_marked and not self.failed
+        """Whether `sync` still has work: messages or positions to sync, or a mark to remove when the stream is idle."""
+        if self.failed or not self._write:
+            return False
+        return self._is_marked or self.positions.written > self.positions.synced
 
     def sync(self) -> int:
         """Sync all messages appended so far to the disk, and return the last sequence of them. Blocks.
@@ -208,7 +212,17 @@ class Journal(JournalReading):
         with self._syncing:
             last = self._sync()
             self._replace_epochs()
+            self._sync_positions()
             return last
+
+    def _sync_positions(self) -> None:
+        try:
+            self.positions.sync()
+        except OSError as error:
+            with self._lock:
+                if error.errno not in EXHAUSTED:
+                    self._stop(f"the disk does not have the positions of readers: {why(error)}")
+            raise JournalError(f"stream {self.name!a} could not be synced to the disk: {why(error)}") from error
 
     def _replace_epochs(self) -> None:
         """Replace the counts of the active segment by a snapshot, if programs that only resume have filled the file.
@@ -410,6 +424,8 @@ class Journal(JournalReading):
                 # Before and after: a process that reads in between must not take the stream for the old or the new one.
                 self._change_incarnation()
                 self._cut_after(last)
+                self.positions.cut_after(last)
+                self.positions.save()
                 if self._is_marked:
                     identities.write_mark(self.directory, self.synced)  # the one before says too much
                 self._change_incarnation()
@@ -446,6 +462,8 @@ class Journal(JournalReading):
         finally:
             self._is_open = False
             self._active = None
+            if self._write:
+                self.positions.close()
             for segment in self.segments:
                 self._file_cache.drop(segment)
 
@@ -468,6 +486,8 @@ class Journal(JournalReading):
         self.segments = recovered.segments
         self._active = recovered.segments[-1]
         self._recount()
+        self.positions = Positions(self.directory, self.last, self._file_cache.with_descriptors)
+        self.problems = [*self.problems, *self.positions.problems]
 
     def _change_incarnation(self) -> None:
         identity = self._identity.renewed()

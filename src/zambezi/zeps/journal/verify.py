@@ -1,4 +1,5 @@
 """Verification of a stream: does every batch have its CRC, does each follow from the one before, are its counts there?
+The positions of readers are checked, too.
 
 It changes nothing, and a broker may be writing at the same time: it checks the batches that were indexed when it began.
 """
@@ -17,6 +18,7 @@ from zambezi.zeps.errors import JournalError, OutOfRange
 from zambezi.zeps.journal.counts import COUNTS, NO_PUBLISHER, RECORD, Place, Record, read_places
 from zambezi.zeps.journal.entry import LARGEST_BATCH, SIZE, IndexEntry, unpack
 from zambezi.zeps.journal.journal import Journal
+from zambezi.zeps.journal.positions import FILE, read_positions
 from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment
 
 _PIECE: Final = 1 << 20  # bytes of the log that are read at once
@@ -79,6 +81,21 @@ def verify(journal: Journal) -> Iterator[Checked | Damage | Unfinished]:
         yield from check.check_tail(files, is_last)
         time = check.time
         expected = segment.last + 1
+    yield from _check_positions(journal)
+
+
+def _check_positions(journal: Journal) -> Iterator[Damage | Unfinished]:
+    """Check the positions of readers."""
+    path = journal.directory / FILE
+    try:
+        found = read_positions(journal.directory)
+    except OSError as error:
+        yield Damage(str(path), 0, f"it cannot be read: {error.strerror or error}")
+        return
+    for offset, length in found.damaged:
+        yield Damage(str(path), offset, f"{length} bytes are not a record of a position")
+    if found.torn:
+        yield Unfinished(str(path), found.end, found.torn)
 
 
 def crc_of(files: Files, entry: IndexEntry) -> int:
