@@ -32,7 +32,7 @@ def test_by_default_all_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keep", "segment"), [(None, 256 << 20), (100 << 30, 256 << 20), (8 << 20, 1 << 20), (1000, 64 << 10), (0, 64 << 10)]
+    ("keep", "segment"), [(None, 256 << 20), (100 << 30, 256 << 20), (8 << 20, 1 << 20), (1000, 1 << 16), (0, 1 << 16)]
 )
 def test_what_is_kept_decides_the_size_of_segments(keep: int | None, segment: int) -> None:
     assert Policy(keep_bytes=keep).segment_bytes == segment

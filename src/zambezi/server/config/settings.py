@@ -53,7 +53,7 @@ class JournalConfig:
     keep_bytes: int | None = _note(
         "keep this size of messages, such as 10G, and remove older ones; unset: never", None, "octets", _LARGE
     )
-    segment: int = _note("the largest size of a journal file; retention removes whole files", 256 << 20, "octets", _LARGE)
+    segment: int = _note("the largest size of a journal file; retention removes files", 256 << 20, "octets", _LARGE)
     publishers: int = _note(
         "the maximum number of publishers whose messages are counted; above it, the most silent one is forgotten",
         100_000,

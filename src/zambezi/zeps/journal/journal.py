@@ -331,8 +331,8 @@ class Journal(JournalReading):
     def retain(self, now: float) -> int:
         """Remove old segments as the policy says, and return the number of messages removed.
 
-        So many of the newest messages stay that they have `keep_bytes` at least. The active segment is never removed. A reader that is in a removed segment can go on: the files disappear when
-        the last reader has closed them.
+        The messages that stay have `keep_bytes` at least. The active segment is never removed. A reader that is in a
+        removed segment can go on: the files disappear when the last reader has closed them.
         """
         policy = self.policy
         self.counts.limit = policy.publishers
