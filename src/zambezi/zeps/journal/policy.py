@@ -14,6 +14,11 @@ PARTS: Final = 8  # segments into which the messages to keep are divided: retent
 LEAST_BYTES: Final = 64 * KIB  # of a segment whose size follows from `keep_bytes`
 LEAST_SECONDS: Final = 5.0  # of a segment whose time follows from `keep_seconds`
 
+# The least and the greatest value that operators can give, in a configuration or by an order.
+SIZES: Final = (64 * KIB, 1 << 50)  # bytes
+AGES: Final = (1, 100 * 366 * 86400)  # seconds
+COUNTS: Final = (1, 10_000_000)  # publishers
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
