@@ -50,6 +50,8 @@ class StreamInfo:
     keep_bytes: int | None = None  # bytes that are kept; None: all
     keep_seconds: float | None = None  # the age at which messages are removed; None: never
     publishers: int = 0  # whose messages the broker counts
+    max_publishers: int = 0  # the most publishers that it counts
+    keep_publishers: float = 0.0  # seconds of silence, after which it forgets a publisher
     subscribers: int = 0
     attached: int = 0
     rate: float = 0.0  # messages published per second, recently
