@@ -51,6 +51,8 @@ class StreamInfo:
     keep_bytes: int | None = None  # bytes that are kept; None: all
     keep_seconds: float | None = None  # the age at which messages are removed; None: never
     publishers: int = 0  # whose messages the broker counts
+    max_publishers: int = 0  # the most publishers that it counts
+    keep_publishers: float = 0.0  # seconds of silence, after which it forgets a publisher
     readers: int = 0  # named readers
     reader_lag: int = 0  # of the named reader that is furthest behind
     subscribers: int = 0

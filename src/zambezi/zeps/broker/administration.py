@@ -35,7 +35,7 @@ from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.positions import READER, Position
 from zambezi.zeps.journal.store import Fill
-from zambezi.zeps.journal.stored_policy import changed
+from zambezi.zeps.journal.stored_policy import changed, merged
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Action, Done, Engine
@@ -94,9 +94,9 @@ class _Order:
         action(self, done)
 
     def _create(self, done: Done) -> None:
-        name, settings = self._text("stream"), self._settings()
+        settings = merged({}, self._settings())
         changed(Policy(), settings)
-        self._make(name, settings, done)
+        self._make(self._text("stream"), settings, done)
 
     def _make(self, name: str, settings: Mapping[str, object], done: Done, fill: Fill | None = None) -> None:
         directory_of(name)
@@ -173,7 +173,7 @@ class _Order:
         name = self._text("stream")
         stream = self._engine.find(name)
         if stream is None:
-            raise BrokerError(f"there is no stream {name}")
+            raise self._engine.absence(name)
         self._check(action, name)
         if action == "delete" and name in self._engine.options.own:
             raise BrokerError(f"{name} is a stream of the server itself")

@@ -140,6 +140,8 @@ class Engine:
         self.turns = Turns(shell.call_soon)
         self.has_most_readers = False  # whether no named readers are added any more
         self.on_empty: Callable[[], object] = lambda: None
+        self.on_open: Callable[[BrokerStream], object] = lambda _: None  # called with each stream that is opened
+        self.on_taken: Callable[[BrokerStream], object] = lambda _: None  # called with a stream that is cut or deleted
         self.reports = Reports(self)
         self.store = store
         self._shell = shell
@@ -214,6 +216,7 @@ class Engine:
                 wake=shell.wake_journal,
                 clock=shell.clock,
             )
+            self.on_open(stream)
         return stream
 
     def request_stream(self, session: Session, name: str) -> BrokerStream | None:
@@ -270,6 +273,7 @@ class Engine:
         name = stream.name
         del self._streams[name]
         self._making[name] = []
+        self.on_taken(stream)
         stream.stop(reason)
         for session in [one for one in self.sessions if one.stream is stream]:
             session.lose_stream(reason)
@@ -294,6 +298,16 @@ class Engine:
     def is_configured(self, name: str) -> bool:
         """Return whether the settings of a stream are in the configuration of the broker."""
         return name in self._policies
+
+    def absence(self, name: str) -> BrokerError:
+        """Return the error for a stream that `find` does not find."""
+        if name in self._making:
+            return BrokerError(f"stream {name} is being created, cut or deleted at this moment: try again")
+        try:
+            self._refuse_unusable(name)
+        except BrokerError as error:
+            return error
+        return BrokerError(f"there is no stream {name}")
 
     def _refuse_unusable(self, name: str) -> None:
         if name in self.unusable:
