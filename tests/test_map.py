@@ -57,6 +57,7 @@ ELSEWHERE = {
     "zeps/journal/recounting.py": "zeps/journal/test_counts.py",
     "zeps/journal/reading.py": "zeps/journal/test_journal.py",
     "zeps/journal/stored_policy.py": "zeps/broker/test_administration.py",
+    "zeps/store/checking.py": "cli/test_store.py",
     "zeps/store/commands.py": "zeps/store/test_runner.py",
     "zeps/store/ending.py": "zeps/store/test_takeover.py",
     "zmtp/async_waiter.py": "zmtp/test_waiters.py",

@@ -40,6 +40,7 @@ SUBCOMMANDS: Final = (
     "stream",
     "mirror",
     "journal",
+    "store",
     "pipeline",
     "fleet",
     "topics",

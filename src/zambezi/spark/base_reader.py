@@ -22,6 +22,7 @@ from zambezi.spark.garbage import freeze_imported_objects
 from zambezi.spark.journal_backend import JournalBackend
 from zambezi.spark.options import EARLIEST, LATEST, Options, SequenceOption
 from zambezi.spark.plan import StreamPartition, driver_cores, split_into_partitions, uniform_size_index
+from zambezi.spark.store_backend import StoreBackend, is_store
 from zambezi.wire.text import as_bytes
 from zambezi.zeps.matchers import Matchers
 
@@ -35,7 +36,9 @@ _SMALL_RANGE: Final = 2000  # messages; a range of this size is not worth a requ
 
 
 def open_backend(options: Options) -> Backend:
-    """Open the data directory or the connection to the broker that the options name."""
+    """Open the data directory, the object store or the connection to the broker that the options name."""
+    if options["path"] is not None and is_store(options["path"]):
+        return StoreBackend(options["path"], options["storeOptions"] or {}, verify=options["verify"])
     if options["path"] is not None:
         return JournalBackend(options["path"], verify=options["verify"])
     return BrokerBackend(

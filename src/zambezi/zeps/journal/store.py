@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeAlias
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.file_cache import FileCache
@@ -170,30 +170,48 @@ class Store:
         self._journals[name] = journal
         return journal
 
-    def make(self, name: str, settings: Mapping[str, object] | None = None, fill: Fill | None = None) -> None:
+    def make(
+        self,
+        name: str,
+        settings: Mapping[str, object] | None = None,
+        fill: Fill | None = None,
+        *,
+        first: int = 1,
+        incarnation: UUID | None = None,
+    ) -> None:
         """Create a stream on the disk, with its own settings, unless it exists. Blocks; any thread may call it.
 
-        It is empty, or `fill` appends messages before the stream gets its name.
+        It is empty, or `fill` appends messages before the stream gets its name. A stream that is restored begins with
+        the sequence `first`, and has the incarnation that it had.
         """
         directory = self.path / directory_of(name)
         try:
             with self._making:
                 if not directory.is_dir():
                     self._file_cache.with_descriptors(
-                        partial(self._make_directory, name, directory, settings or {}, fill)
+                        partial(
+                            self._make_directory,
+                            Identity(name, incarnation or uuid4()),
+                            directory,
+                            settings or {},
+                            fill,
+                            first,
+                        )
                     )
         except OSError as error:
             raise JournalError(f"stream {name!a} cannot be created: {directory}: {error.strerror or error}") from error
 
-    def _make_directory(self, name: str, directory: Path, settings: Mapping[str, object], fill: Fill | None) -> None:
+    def _make_directory(
+        self, identity: Identity, directory: Path, settings: Mapping[str, object], fill: Fill | None, first: int
+    ) -> None:
         """Create the directory of a stream: after a crash it exists complete, or not at all."""
         fresh = self.path / f"{_NEW}{uuid4().hex}"
         make_directory(fresh)
         try:
-            Segment(str(fresh), 1).create()
+            Segment(str(fresh), first).create()
             if settings:
                 write_changes(fresh, settings)
-            write_identity(fresh, Identity(name, uuid4()))
+            write_identity(fresh, identity)
             if fill is not None:
                 journal = Journal(fresh, changed(self.policy, settings), self._file_cache, write=True)
                 try:

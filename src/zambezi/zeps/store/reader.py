@@ -55,12 +55,13 @@ class LogReader:
         self._view = View((), ())
         self._footers: dict[int, Footer] = {}  # of chunks in the tail
         self._opened: _Opened | None = None
+        self._tail_first = 1  # the first sequence of the tail
 
     @property
     def first(self) -> int:
         """The first sequence that exists; one more than `last` if there is none."""
         readable = self._view.readable
-        return readable[0].name.first if readable else 1
+        return readable[0].name.first if readable else self._tail_first
 
     @property
     def size(self) -> int:
@@ -87,7 +88,7 @@ class LogReader:
         known = dict(view.tail)
         self._footers = {number: one for number, one in self._footers.items() if known.get(number) == one.size}
         is_known = yield from self._read_last_footers(view)
-        if not is_known:
+        if not is_known or not (yield from self._read_first_footer(view)):
             return None
         self._view = view
         return view
@@ -121,6 +122,16 @@ class LogReader:
                 return False
             incarnation = unpack_footer(octets, key).incarnation
         self._note_end(name.last, name.last_time, incarnation, is_deleted)
+        return True
+
+    def _read_first_footer(self, view: View) -> Procedure[bool]:
+        """Find the first sequence of a log without segments; return False if an object is missing."""
+        data = [chunk for chunk in view.tail if not chunk.is_fence]
+        if view.newest is None and data:
+            footers = yield from self._read_footers(data[:1])
+            if footers is None:
+                return False
+            self._tail_first = footers[0].first
         return True
 
     def _note_end(self, last: int, last_time: int, incarnation: bytes, is_deleted: bool) -> None:
