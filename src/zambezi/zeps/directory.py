@@ -15,6 +15,7 @@ STREAMS: Final = "$streams"
 CLIENTS: Final = "$clients"
 ORDERS: Final = "$admin"
 INDEX: Final = "$index/"
+RANGES: Final = "$ranges"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from zambezi.zeps.broker.cursor import Cursor, Outgoing, Outlet
+from zambezi.zeps.broker.ranges import Ranges
 from zambezi.zeps.broker.reports import Report
 from zambezi.zeps.broker.stream import BrokerStream, where_to_start
 from zambezi.zeps.broker.timed_cursor import TimedCursor
@@ -28,7 +29,7 @@ class Delivery:
         self._on_fell_behind = on_fell_behind
         self.stream: BrokerStream | None = None
         self.cursor: Cursor | None = None
-        self.report: Report | None = None  # of a reserved stream
+        self.report: Report | Ranges | None = None  # of a reserved stream
         self._cursor_class: type[Cursor] = Cursor
 
     @property

@@ -282,6 +282,10 @@ class Engine:
         """Do something that waits for the disk, then call back with None or with the error."""
         self._shell.work(action, callback)
 
+    def warm(self, span: Span, callback: Callable[[], object]) -> None:
+        """Load a part of a journal into the page cache, then call back."""
+        self._shell.warm(span, callback)
+
     @property
     def default_policy(self) -> Policy:
         """The storage policy of streams that have no settings of their own."""

@@ -3,6 +3,7 @@
     $streams          a message for each stream: the key is the stream's name, the body is JSON
     $clients          a message for each connection: the key is its number, the body is JSON
     $index/<stream>   the index of a stream's journal: the key is the stream's name, the body is many index entries
+    $ranges           answers to requests: see `zambezi.zeps.broker.ranges`; the rest of this page is not about it
 
 A SUBSCRIBE returns the current content, and PING-OK follows when all of it has gone out. After that the broker sends
 the changes, about once a second: a message again for each row that has changed, and an empty body for a row that is
@@ -20,9 +21,11 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
 from zambezi.wire.text import as_bytes
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
+from zambezi.zeps.broker.ranges import Ranges
 from zambezi.zeps.broker.turns import SLICE, Turns, keys_in_slice
-from zambezi.zeps.directory import CLIENTS, INDEX, STREAMS
+from zambezi.zeps.directory import CLIENTS, INDEX, RANGES, STREAMS
 from zambezi.zeps.filters import Filter
+from zambezi.zeps.journal.entry import SIZE, unpack
 from zambezi.zeps.messages import Publish
 
 if TYPE_CHECKING:
@@ -142,8 +145,14 @@ class SharedRows(Generic[T]):
     not encoded again.
     """
 
-    def __init__(self, things: Callable[[], list[tuple[str, T]]], describe: Callable[[T], dict[str, object]]) -> None:
+    def __init__(
+        self,
+        things: Callable[[], list[tuple[str, T]]],
+        find: Callable[[str], T | None],
+        describe: Callable[[T], dict[str, object]],
+    ) -> None:
         self._things = things
+        self._find = find
         self._describe = describe
         self._snapshot = Snapshot({}, {})
         self._described: dict[str, dict[str, object]] = {}  # the rows of the snapshot before they were encoded
@@ -154,7 +163,13 @@ class SharedRows(Generic[T]):
         self._stale = True
 
     def current_rows(self, wanted: Filter) -> Iterator[Row | None]:
-        """Yield the current rows whose keys match."""
+        """Yield the current rows whose keys match. One row is looked up, however many there are."""
+        only = wanted.only_key
+        if only is not None:
+            thing = self._find(only)
+            if thing is not None:
+                yield only, _json(self._describe(thing))
+            return
         for found in _matching(self._things(), wanted):
             yield (found[0], _json(self._describe(found[1]))) if found is not None else None
 
@@ -228,18 +243,24 @@ class Reports:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._streams = SharedRows(lambda: [(stream.name, stream) for stream in engine.streams], describe_stream)
+        self._streams = SharedRows(
+            lambda: [(stream.name, stream) for stream in engine.streams], engine.find, describe_stream
+        )
         self._clients = SharedRows(
-            lambda: [(str(session.number), session) for session in engine.sessions], describe_session
+            lambda: [(str(session.number), session) for session in engine.sessions],
+            lambda number: next((session for session in engine.sessions if str(session.number) == number), None),
+            describe_session,
         )
 
-    def open_report(self, name: str, outlet: Outlet) -> Report | None:
+    def open_report(self, name: str, session: Session, outlet: Outlet) -> Report | Ranges | None:
         """Return a report on the reserved stream of that name, or None if there is none."""
         turns = self._engine.turns
         if name == STREAMS:
             return Report(_RowReader(self._streams), outlet, turns)
         if name == CLIENTS:
             return Report(_RowReader(self._clients), outlet, turns)
+        if name == RANGES:
+            return Ranges(self._engine, session, outlet)
         if name.startswith(INDEX):
             stream = self._engine.find(name.removeprefix(INDEX))
             return Report(_IndexPages(stream), outlet, turns) if stream is not None else None
@@ -265,9 +286,11 @@ class _IndexPages:
         return self.changed_rows()
 
     def changed_rows(self) -> Iterator[Row]:
-        while self._is_wanted and (entries := self._stream.journal.entries(self._after, PAGE)):
-            self._after = entries[-1].last
-            yield self._stream.name, b"".join([entry.pack() for entry in entries])
+        while self._is_wanted and (page := self._stream.journal.index_page(self._after, PAGE)):
+            last = unpack(page, len(page) - SIZE)
+            assert last is not None  # `index_page` has checked it
+            self._after = last.last
+            yield self._stream.name, page
 
 
 def describe_stream(stream: BrokerStream) -> dict[str, object]:

@@ -18,6 +18,7 @@ from zambezi.zeps.broker.client_connection import MULTIPART, Connection, Multipa
 from zambezi.zeps.broker.cursor import Cursor, Outgoing
 from zambezi.zeps.broker.delivery import Delivery, fell_behind_reason
 from zambezi.zeps.broker.publishers import Publisher, Superseded
+from zambezi.zeps.broker.ranges import Ranges
 from zambezi.zeps.broker.resumption import count_lost, count_refused, is_publish, resume, set_mark
 from zambezi.zeps.broker.session_state import SessionState, forbidden, misplaced
 from zambezi.zeps.broker.stream import BrokerStream, Waiter
@@ -245,7 +246,7 @@ class Session:
         if about != name and not engine.allows(self, "subscribe", about):
             self._send_invalid("forbidden", f"{self._user_name} may not subscribe to the stream {about}")
             return
-        report = engine.reports.open_report(name, self._connection)
+        report = engine.reports.open_report(name, self, self._connection)
         if report is None:
             self._send_invalid("attach", f"there is no reserved stream {name}, or no stream that it could describe")
             return
@@ -333,9 +334,12 @@ class Session:
             self.delivery.add_credit(message.credit)
 
     def _reject_publish(self, message: Publish | Resume) -> None:
-        """Execute an order, or answer INVALID to a valid PUBLISH, or a RESUME, that is not allowed."""
+        """Execute an order or a request, or answer INVALID to a valid PUBLISH, or a RESUME, that is not allowed."""
         if self._desk is not None and isinstance(message, Publish):
             self._desk.order(message.key, message.body)
+            return
+        if isinstance(self.delivery.report, Ranges) and isinstance(message, Publish):
+            self.delivery.report.request(message.key, message.body)
             return
         count_refused(self)
         own = self.stream_name in self._engine.options.own
