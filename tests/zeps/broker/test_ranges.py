@@ -170,9 +170,7 @@ def test_streams_that_do_not_exist_or_are_others(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_stream_that_is_deleted_while_it_is_read(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, again: bool
-) -> None:
+def test_a_stream_that_is_deleted_while_it_is_read(stage: Stage, monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
     monkeypatch.setattr(ranges, "WHOLE", 200)
     fill(stage)
     client = ask(stage, request("read", stream="prices"), credit=1)
@@ -281,9 +279,7 @@ def test_a_list_of_few_of_many_streams_lets_others_have_their_turn(
 
 def cut(stage: Stage, **fields: object) -> tuple[list[tuple[int, int]], dict[str, Any]]:
     client = ask(stage, request("cut", stream="prices", **fields))
-    points = [
-        point for message in client.delivered if message.key == "points" for point in read_points(message.body)
-    ]
+    points = [point for message in client.delivered if message.key == "points" for point in read_points(message.body)]
     assert client.delivered[0].key == "states"
     [end] = ends(client)
     return points, end
