@@ -1,0 +1,603 @@
+"""A group of shared readers: each message of a stream goes to one member. No I/O, and time is an argument.
+
+    slots       each key belongs to one of 1024 slots, and each slot to one member (`slots`)
+    frontier    the messages up to here were read once for all members, and divided among them
+    queue       the messages of a member that were read and not delivered yet: it had no room for them
+    in flight   delivered to a member, and not acknowledged
+    returned    given back: by the member, because it has left, or because its time was over. They go out first
+    lagging     slots with a frontier of their own, before that of the group
+
+The messages are read once, when a member has room and an empty queue. All queues together are bounded: if they are
+full, the member with the longest one is left behind. Its queue is dropped, and its slots lag: they are read again, by a
+reader of their own, whenever that member has room. So a slow member costs no memory, and keeps no other member waiting.
+When a slot that lags has reached the frontier of the group, it lags no more.
+
+A slot that moves to another member while messages of it are in flight is closed until they are acknowledged or given
+back. It lags meanwhile. So the messages of a key are never at two members, and their order holds.
+
+The time of a member runs from the moment when a message becomes the oldest that it has not acknowledged. If that one is
+not acknowledged in time, the member is late: it gives it back, with all others that it has had for as long. A late
+member has no slots while other members can take them; it gets slots again when it acknowledges something, or after a
+while.
+
+What survives the broker is a `GroupState`, and the changes since then (`take_changes`). `group_state` says what they
+are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from zambezi.zeps.block import Block
+from zambezi.zeps.broker.group_log import GroupLog
+from zambezi.zeps.broker.group_member import (
+    LaneReader,
+    Member,
+    Portion,
+    Share,
+    Source,
+    join_blocks,
+    sequences_of,
+    share_of,
+)
+from zambezi.zeps.broker.group_state import Delivered, GroupState
+from zambezi.zeps.broker.returned import Returned
+from zambezi.zeps.broker.slots import MASK, SLOTS, Slots, slots_of
+from zambezi.zeps.errors import OutOfRange
+
+WINDOW: Final = 1 << 20  # bytes of all queues of a group together
+IN_FLIGHT: Final = 65_536  # messages that all members together have in flight
+WAITING: Final = 65_536  # messages that were given back and wait, before no new ones are delivered
+SCANS: Final = 4  # blocks that are read for one member before other clients get their turn
+RETURNED: Final = 64  # messages that are delivered again at once
+_STRIKES: Final = (
+    6  # a member that is late again and again gets its slots back after up to 2 ** (this - 1) times its time
+)
+_SHIFT: Final = SLOTS.bit_length() - 1
+_UNKNOWN: Final = -1
+NEVER: Final = float("inf")
+
+
+class SharedGroup:
+    """The members of a group, and what they have done."""
+
+    def __init__(self, name: str, state: GroupState, source: Source, *, window: int = WINDOW) -> None:
+        self.name = name
+        self.options = state.options
+        self.window = window
+        self.most = IN_FLIGHT  # messages that one member can have in flight
+        self.members: dict[Member, None] = {}
+        self.unknown = 0  # acknowledgements of messages that the member did not have
+        self.missed = 0  # messages that were removed from the stream before they were done
+        self.redelivered = 0
+        self.letters = state.letters
+        self.on_timer: Callable[[float], object] = lambda _: None  # told a time at which `expire` must be called
+        self.on_dying: Callable[[], object] = lambda: None  # told that `dying` has messages
+        self._source = source
+        self._slots: Slots[Member] = Slots()
+        self._main = source.reader(state.frontier)
+        self._lagging = state.lagging
+        self._closed: dict[int, int] = {}  # slots that have moved: the messages that are in flight at other members
+        self._hungry: dict[Member, None] = {}  # members that had room when there was nothing for them
+        self._returned = Returned()
+        self._deliveries: dict[int, int] = {}  # of messages in flight, if there were several
+        self.dying: dict[int, Delivered] = {}  # messages that have reached the limit
+        self._log = GroupLog(state)
+        self._queued = 0
+        self._in_flight = 0
+        self._timer = NEVER
+        for sequence, what in state.unacknowledged.items():
+            self._take_over(sequence, what)
+
+    def _take_over(self, sequence: int, what: Delivered) -> None:
+        """Remember a message that was delivered in an earlier life of the broker.
+
+        If it is after the frontier, it is delivered in its turn: before it come messages of its key whose delivery was
+        not written.
+        """
+        if sequence <= self._lagging.get(what.slot, self._main.position):
+            self._return(sequence, what, None, 0.0, 0.0)
+        elif self.options.limit and what.deliveries >= self.options.limit:
+            self._log.skip.add(sequence)
+            self._return(sequence, what, None, 0.0, 0.0)
+        else:
+            self._log.past[sequence] = what
+
+    # Members
+
+    def join(self, label: str, most: int, wake: Callable[[], object]) -> Member:
+        """Add a member, and give it its share of the slots."""
+        member = Member(self, label, max(1, most), wake)
+        self.members[member] = None
+        self._divide_room()
+        self._enter(member)
+        return member
+
+    def _divide_room(self) -> None:
+        """Bound what all members together have in flight."""
+        self.most = max(1, IN_FLIGHT // max(1, len(self.members)))
+
+    def leave(self, member: Member, now: float) -> None:
+        """Remove a member. The messages that it has are given back."""
+        if member not in self.members:
+            return
+        del self.members[member]
+        self._divide_room()
+        self._hungry.pop(member, None)
+        self._exit(member)
+        self._returned.forget_holder(member)
+        self._give_back(member, list(member.in_flight), now)
+        if not len(self._slots):
+            for other in self.members:
+                self._enter(other)
+        self.wake_all()
+
+    def _enter(self, member: Member) -> None:
+        """Give a member slots."""
+        if member in self._slots:
+            return
+        for other in self.members:
+            if other.queue or other.behind is not None:
+                self._leave_behind(other)
+        moved = self._slots.join(member)
+        self._close_slots(moved)
+        member.late_until = 0.0
+        self.wake_all()
+
+    def _exit(self, member: Member) -> None:
+        """Take the slots of a member away."""
+        self._leave_behind(member)
+        self._close_slots(self._slots.leave(member))
+
+    def _close_slots(self, moved: list[int]) -> None:
+        """Close slots that have moved to another member, as long as messages of them are in flight."""
+        if not moved:
+            return
+        wanted = set(moved)
+        for slot in moved:
+            self._lagging.setdefault(slot, self._main.position)
+            self._closed.pop(slot, None)
+        for member in self.members:
+            for value in member.in_flight.values():
+                if (slot := value & MASK) in wanted and self._slots.owner[slot] is not member:
+                    self._closed[slot] = self._closed.get(slot, 0) + 1
+
+    def _leave_behind(self, member: Member) -> None:
+        """Drop what a member has not been delivered yet: its slots lag."""
+        self._settle(member)
+        if member.queue:
+            self._lagging |= member.frontiers_of_queue()
+            self._queued -= member.queued
+            member.queue.clear()
+
+    def _settle(self, member: Member) -> None:
+        """Drop the messages of slots that lag. They are read again."""
+        share, member.behind = member.behind, None
+        if share is not None:
+            self._advance_slots(member.behind_slots, share.before if share.left else member.behind_until)
+
+    def _advance_slots(self, slots: Iterable[int], reached: int) -> None:
+        lagging = self._lagging
+        for slot in slots:
+            if slot in lagging and lagging[slot] < reached:
+                lagging[slot] = reached
+
+    def wake_all(self) -> None:
+        """Let all members that have room ask for messages."""
+        for member in tuple(self._hungry):
+            member.wake()
+
+    def add_credit(self, member: Member, octets: int) -> None:
+        """Allow so many bytes more for a member."""
+        member.credit += octets
+        if member.credit > 0:
+            member.wake()
+
+    # Messages out
+
+    def on_append(self, block: Block) -> None:
+        """Divide a block that was just appended, if all messages before it are divided and a member waits for it."""
+        if self._hungry and self._main.position == block.first - 1 and self._queued < self.window:
+            self._catch_up()
+            self._main.position = block.last
+            self._divide(block)
+        else:
+            self.wake_all()
+
+    def pull(self, member: Member, now: float) -> Portion | None:
+        """Return the next messages for a member, and count them as delivered; None if there are none, or no room."""
+        if not member.has_room or member not in self.members:
+            return None
+        found = self._pull_returned(member, now) if self._returned.has_due else None
+        if len(self._returned) + len(self.dying) < WAITING:
+            if found is None and self._lagging:
+                found = self._pull_behind(member, now)
+            if found is None:
+                found = self._pull_main(member, now)
+        if found is None:
+            self._hungry[member] = None
+        else:
+            self._hungry.pop(member, None)
+        return found
+
+    def _pull_main(self, member: Member, now: float) -> Portion | None:
+        for _ in range(SCANS):
+            if member.queue:
+                break
+            if member not in self._slots or not self._read_main():
+                return None
+        else:
+            member.wake()  # nothing of what was read is for this member; other clients wait for their turn
+            return None
+        share = member.queue[0]
+        before = share.octets
+        found = self._deliver(member, share, now)
+        if not share.left:
+            member.queue.popleft()
+            self._queued -= before
+        return found
+
+    def _read_main(self) -> bool:
+        """Read the next messages for all members; return False if there are none now."""
+        if self._queued >= self.window:
+            self._leave_behind(max(self.members, key=lambda one: one.queued))
+        self._catch_up()
+        block = self._read(self._main)
+        if block is None:
+            return False
+        self._divide(block)
+        return True
+
+    def _catch_up(self) -> None:
+        """Let slots that have reached the frontier lag no more."""
+        if self._lagging:
+            end, closed = self._main.position, self._closed
+            self._lagging = {slot: at for slot, at in self._lagging.items() if at < end or slot in closed}
+
+    def _read(self, lane: LaneReader) -> Block | None:
+        try:
+            return lane.read()
+        except OutOfRange as error:
+            self.missed += max(0, error.oldest - 1 - lane.position)
+            lane.position = error.oldest - 1
+            return lane.read()
+
+    def _divide(self, block: Block) -> None:
+        """Put the messages of a block into the queues of the members."""
+        sequences = sequences_of(block)
+        slots = slots_of(block, sequences)
+        indices = self._wanted(block, sequences)
+        lagging, owner = self._lagging, self._slots.owner
+        shares: defaultdict[Member | None, list[int]] = defaultdict(list)
+        if lagging:
+            indices = [index for index in indices if slots[index] not in lagging]
+        for index in indices:
+            shares[owner[slots[index]]].append(index)
+        for member, mine in shares.items():
+            if member is not None:
+                share = share_of(block, sequences, slots, mine)
+                self._queued += share.octets
+                member.queue.append(share)
+                if member.has_room:
+                    member.wake()
+
+    def _wanted(self, block: Block, sequences: Sequence[int]) -> Iterable[int]:
+        """Return the indices of the messages that the group wants, and that are not done."""
+        indices: Iterable[int] = range(block.count)
+        if self.options.pattern:
+            wants = self._source.wants
+            indices = [index for index, key in enumerate(block.keys) if wants(key)]
+        skip = self._log.skip
+        if skip:
+            indices = [index for index in indices if sequences[index] not in skip]
+        return indices
+
+    def _pull_behind(self, member: Member, now: float) -> Portion | None:
+        """Return messages of slots that lag."""
+        for _ in range(SCANS):
+            if member.behind is None and not self._read_behind(member):
+                return None
+            if member.behind is not None:
+                break
+        else:
+            member.wake()
+            return None
+        share = member.behind
+        found = self._deliver(member, share, now)
+        if not share.left:
+            self._settle(member)
+        return found
+
+    def _read_behind(self, member: Member) -> bool:
+        """Read messages for the slots of a member that lag; return False if there are none now."""
+        end = self._main.position
+        lagging = self._lagging
+        mine = [slot for slot in self._slots.of(member) if slot in lagging and slot not in self._closed]
+        mine = [slot for slot in mine if lagging[slot] < end]
+        if not mine:
+            member.lane = None
+            return False
+        before = min(lagging[slot] for slot in mine)
+        if member.lane is None:
+            member.lane = self._source.reader(before)
+        elif member.lane.position != before:
+            member.lane.position = before
+        block = self._read(member.lane)
+        if block is None:
+            return False
+        sequences = sequences_of(block)
+        slots = slots_of(block, sequences)
+        reached = min(block.last, end)
+        ready = {slot: lagging[slot] for slot in mine}
+        indices = [
+            index
+            for index in self._wanted(block, sequences)
+            if ready.get(slots[index], end) < sequences[index] <= reached
+        ]
+        if indices:
+            member.behind = share_of(block, sequences, slots, indices)
+            member.behind_slots = mine
+            member.behind_until = reached
+        else:
+            self._advance_slots(mine, reached)
+        return True
+
+    def _pull_returned(self, member: Member, now: float) -> Portion | None:
+        """Return messages that were given back: the oldest first."""
+        returned = self._returned
+        owner = self._slots.owner
+        slots = [slot for slot in returned.due_slots() if owner[slot] is member and slot not in self._closed]
+        wanted = returned.due_in(slots)
+        blocks: list[Block] = []
+        deliveries = []
+        in_order = bool(wanted) and wanted[0] > member.last_sent
+        for sequence in wanted:
+            if len(blocks) >= RETURNED or not member.has_room:
+                break
+            try:
+                block = self._source.message(sequence)
+            except OutOfRange:
+                returned.take(sequence)
+                self._log.note_done([sequence])
+                self.missed += 1
+                continue
+            if block is None:
+                break
+            what = returned.take(sequence)
+            assert what is not None
+            if what.deliveries:
+                deliveries.append((sequence, what.deliveries + 1))
+                self._deliveries[sequence] = what.deliveries + 1
+            blocks.append(block)
+            self._note_delivered(member, [sequence], [what.slot], block.credit, now)
+        if not blocks:
+            return None
+        self.redelivered += len(blocks)
+        return Portion(join_blocks(blocks), deliveries, in_order)
+
+    def _deliver(self, member: Member, share: Share, now: float) -> Portion:
+        """Deliver as many messages of a share as the member can take."""
+        count = member.affordable(share)
+        start, stop = share.at, share.at + count
+        block = share.block if count == len(share.sequences) else share.block.select(range(start, stop))
+        sequences = share.sequences if count == len(share.sequences) else share.sequences[start:stop]
+        in_order = sequences[0] > member.last_sent
+        share.at = stop
+        self._note_delivered(member, sequences, share.slots[start:stop], block.credit, now)
+        deliveries = self._log.recall(sequences)
+        self._deliveries.update(deliveries)
+        return Portion(block, deliveries, in_order)
+
+    def _note_delivered(self, member: Member, sequences: list[int], slots: list[int], credit: int, now: float) -> None:
+        if not member.in_flight:
+            member.head, member.head_since = sequences[0], now
+            self._set_timer(now + self.options.wait / 1000)
+        stamp = int(now * 1000) << _SHIFT
+        member.in_flight.update(zip(sequences, [stamp | slot for slot in slots], strict=True))
+        member.credit -= credit
+        member.delivered += len(sequences)
+        member.last_sent = sequences[-1]
+        self._in_flight += len(sequences)
+
+    # Messages back
+
+    def acknowledge(self, member: Member, sequences: Sequence[int], now: float) -> None:
+        """Note that a member has done with messages. Sequences that it does not have are counted, and ignored."""
+        pop = member.in_flight.pop
+        values = [pop(sequence, _UNKNOWN) for sequence in sequences]
+        if _UNKNOWN in values:
+            known = [sequence for sequence, value in zip(sequences, values, strict=True) if value != _UNKNOWN]
+            values = [value for value in values if value != _UNKNOWN]
+            late = self._acknowledge_late(member, set(sequences).difference(known))
+            self.unknown += len(sequences) - len(known) - len(late)
+            self._log.note_done(late)
+            sequences = known
+        self._log.note_done(sequences)
+        self._in_flight -= len(sequences)
+        member.acknowledged += len(sequences)
+        if self._deliveries:
+            for sequence in sequences:
+                self._deliveries.pop(sequence, None)
+        if self._closed:
+            self._open_slots([value & MASK for value in values])
+        self._note_progress(member, now)
+
+    def _acknowledge_late(self, member: Member, sequences: set[int]) -> list[int]:
+        """Accept acknowledgements of messages that were given back, and are not delivered to another member yet."""
+        found = [sequence for sequence in sequences if self._returned.is_from(sequence, member)]
+        for sequence in found:
+            self._returned.take(sequence)
+        return found
+
+    def give_back(
+        self, member: Member, sequences: Sequence[int], now: float, *, delay: float = 0.0, seen: bool = True
+    ) -> None:
+        """Take messages back from a member, which does not count as a delivery if the program has not `seen` them."""
+        known = [sequence for sequence in sequences if sequence in member.in_flight]
+        self.unknown += len(sequences) - len(known)
+        self._give_back(member, known, now, delay, seen)
+        self._note_progress(member, now)
+
+    def _give_back(
+        self, member: Member, sequences: list[int], now: float, delay: float = 0.0, seen: bool = True
+    ) -> None:
+        slots = []
+        for sequence in sequences:
+            value = member.in_flight.pop(sequence, _UNKNOWN)
+            if value == _UNKNOWN:
+                continue  # named twice
+            slot = value & MASK
+            slots.append(slot)
+            self._in_flight -= 1
+            count = self._deliveries.pop(sequence, 1)
+            what = Delivered(slot, count if seen else count - 1)
+            self._log.note_given_back(sequence, what)
+            self._return(sequence, what, member if member in self.members else None, now, delay)
+        if self._closed:
+            self._open_slots(slots)
+
+    def _return(self, sequence: int, what: Delivered, holder: Member | None, now: float, delay: float) -> None:
+        if self.options.limit and what.deliveries >= self.options.limit:
+            self.dying[sequence] = what
+            self.on_dying()
+            return
+        self._returned.add(sequence, what, holder, now + delay if delay > 0 else 0.0)
+        if delay > 0:
+            self._set_timer(now + delay)
+            return
+        owner = self._slots.owner[what.slot]
+        if owner is not None and owner.has_room:
+            owner.wake()
+
+    def _open_slots(self, slots: Iterable[int]) -> None:
+        """Open closed slots when the last of their messages in flight has come back."""
+        for slot in slots:
+            left = self._closed.get(slot)
+            if left is None:
+                continue
+            if left > 1:
+                self._closed[slot] = left - 1
+                continue
+            del self._closed[slot]
+            owner = self._slots.owner[slot]
+            if owner is not None:
+                owner.wake()
+
+    def _note_progress(self, member: Member, now: float) -> None:
+        """Note that a member has answered: its time begins again with the next message, and it is not late."""
+        if member.strikes and member in self.members:
+            member.strikes = 0
+            if member not in self._slots:
+                self._enter(member)
+        self._note_head(member, now)
+        if member.has_room:
+            member.wake()
+
+    def _note_head(self, member: Member, now: float) -> None:
+        head = next(iter(member.in_flight), 0)
+        if head != member.head:
+            member.head, member.head_since = head, now
+
+    # Dead letters
+
+    def bury(self, sequences: Iterable[int]) -> None:
+        """Note that messages are in the stream of dead letters, or passed over."""
+        for sequence in sequences:
+            if self.dying.pop(sequence, None) is not None:
+                self._log.note_done([sequence])
+                self.letters += 1
+        self.wake_all()
+
+    # Time
+
+    def _set_timer(self, time: float) -> None:
+        if time < self._timer:
+            self._timer = time
+            self.on_timer(time)
+
+    def next_timer(self) -> float:
+        """Return the time at which `expire` must be called next."""
+        wait = self.options.wait / 1000
+        times = [member.head_since + wait for member in self.members if member.in_flight]
+        times += [member.late_until for member in self.members if member.late_until]
+        return min([*times, self._returned.next_time or NEVER])
+
+    def expire(self, now: float) -> None:
+        """Give back what is not acknowledged in time, and let messages and members come back that had to wait."""
+        wait = self.options.wait / 1000
+        for member in tuple(self.members):
+            if member.in_flight and member.head_since + wait <= now:
+                self._expire_member(member, now, wait)
+            elif member.late_until and member.late_until <= now:
+                self._enter(member)
+        if self._returned.let_due(now):
+            self.wake_all()
+        self._timer = NEVER
+        following = self.next_timer()
+        if following < NEVER:
+            self._set_timer(following)
+
+    def _expire_member(self, member: Member, now: float, wait: float) -> None:
+        oldest = int((now - wait) * 1000) << _SHIFT | MASK
+        expired = [one for one, value in member.in_flight.items() if value <= oldest or one == member.head]
+        member.strikes = min(_STRIKES, member.strikes + 1)
+        if len(self._slots) > 1 and member in self._slots:
+            self._exit(member)
+            member.late_until = now + wait * 2 ** (member.strikes - 1)
+        self._give_back(member, expired, now)
+        self._note_head(member, now)
+        self.wake_all()
+
+    # The state that survives
+
+    @property
+    def in_flight(self) -> int:
+        """The number of messages in flight."""
+        return self._in_flight
+
+    @property
+    def returned(self) -> int:
+        """The number of messages that were given back, and wait for their next delivery."""
+        return len(self._returned)
+
+    @property
+    def position(self) -> int:
+        """The sequence up to which all messages are done."""
+        return self.state().position
+
+    def state(self) -> GroupState:
+        """Return the state of the group."""
+        lagging = dict(self._lagging)
+        unacknowledged = self._returned.items() | self.dying | self._log.past
+        for member in self.members:
+            if member.behind is not None:
+                before = member.behind.before if member.behind.left else member.behind_until
+                for slot in member.behind_slots:
+                    lagging[slot] = max(lagging.get(slot, 0), before)
+            lagging |= member.frontiers_of_queue()
+            count = self._deliveries.get
+            for sequence, value in member.in_flight.items():
+                unacknowledged[sequence] = Delivered(value & MASK, count(sequence, 1))
+        done = self._log.done_after(min([self._main.position, *lagging.values()]))
+        return GroupState(self.options, self._main.position, lagging, unacknowledged, done, self.letters)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether `take_changes` has something to return."""
+        return self._log.has_changes
+
+    def take_changes(self) -> tuple[bool, bytes]:
+        """Return what has changed since the last call, as bytes; and whether it is a snapshot, and all before is old.
+
+        The bytes are empty if nothing has changed.
+        """
+        if not self._log.needs_snapshot:
+            return False, self._log.take()
+        self._log.begin_snapshot()
+        return True, self.state().snapshot()
+
+    def request_snapshot(self) -> None:
+        """Make the next change a snapshot."""
+        self._log.request_snapshot()
