@@ -26,31 +26,20 @@ are.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from zambezi.zeps.block import Block
-from zambezi.zeps.broker.group_log import GroupLog
-from zambezi.zeps.broker.group_member import (
-    LaneReader,
-    Member,
-    Portion,
-    Share,
-    Source,
-    join_blocks,
-    sequences_of,
-    share_of,
-)
+from zambezi.zeps.broker.group_member import Member, Portion, Share, Source, join_blocks
+from zambezi.zeps.broker.group_reading import GroupReading
 from zambezi.zeps.broker.group_state import Delivered, GroupState
 from zambezi.zeps.broker.returned import Returned
-from zambezi.zeps.broker.slots import MASK, SLOTS, Slots, slots_of
+from zambezi.zeps.broker.slots import MASK, SLOTS
 from zambezi.zeps.errors import OutOfRange
 
 WINDOW: Final = 1 << 20  # bytes of all queues of a group together
 IN_FLIGHT: Final = 65_536  # messages that all members together have in flight
 WAITING: Final = 65_536  # messages that were given back and wait, before no new ones are delivered
-SCANS: Final = 4  # blocks that are read for one member before other clients get their turn
 RETURNED: Final = 64  # messages that are delivered again at once
 _STRIKES: Final = (
     6  # a member that is late again and again gets its slots back after up to 2 ** (this - 1) times its time
@@ -60,32 +49,22 @@ _UNKNOWN: Final = -1
 NEVER: Final = float("inf")
 
 
-class SharedGroup:
+class SharedGroup(GroupReading):
     """The members of a group, and what they have done."""
 
     def __init__(self, name: str, state: GroupState, source: Source, *, window: int = WINDOW) -> None:
+        super().__init__(state, source, window)
         self.name = name
-        self.options = state.options
-        self.window = window
         self.most = IN_FLIGHT  # messages that one member can have in flight
-        self.members: dict[Member, None] = {}
         self.unknown = 0  # acknowledgements of messages that the member did not have
-        self.missed = 0  # messages that were removed from the stream before they were done
         self.redelivered = 0
         self.letters = state.letters
         self.on_timer: Callable[[float], object] = lambda _: None  # told a time at which `expire` must be called
         self.on_dying: Callable[[], object] = lambda: None  # told that `dying` has messages
-        self._source = source
-        self._slots: Slots[Member] = Slots()
-        self._main = source.reader(state.frontier)
-        self._lagging = state.lagging
-        self._closed: dict[int, int] = {}  # slots that have moved: the messages that are in flight at other members
         self._hungry: dict[Member, None] = {}  # members that had room when there was nothing for them
         self._returned = Returned()
         self._deliveries: dict[int, int] = {}  # of messages in flight, if there were several
         self.dying: dict[int, Delivered] = {}  # messages that have reached the limit
-        self._log = GroupLog(state)
-        self._queued = 0
         self._in_flight = 0
         self._timer = NEVER
         for sequence, what in state.unacknowledged.items():
@@ -164,26 +143,6 @@ class SharedGroup:
                 if (slot := value & MASK) in wanted and self._slots.owner[slot] is not member:
                     self._closed[slot] = self._closed.get(slot, 0) + 1
 
-    def _leave_behind(self, member: Member) -> None:
-        """Drop what a member has not been delivered yet: its slots lag."""
-        self._settle(member)
-        if member.queue:
-            self._lagging |= member.frontiers_of_queue()
-            self._queued -= member.queued
-            member.queue.clear()
-
-    def _settle(self, member: Member) -> None:
-        """Drop the messages of slots that lag. They are read again."""
-        share, member.behind = member.behind, None
-        if share is not None:
-            self._advance_slots(member.behind_slots, share.before if share.left else member.behind_until)
-
-    def _advance_slots(self, slots: Iterable[int], reached: int) -> None:
-        lagging = self._lagging
-        for slot in slots:
-            if slot in lagging and lagging[slot] < reached:
-                lagging[slot] = reached
-
     def wake_all(self) -> None:
         """Let all members that have room ask for messages."""
         for member in tuple(self._hungry):
@@ -212,137 +171,15 @@ class SharedGroup:
             return None
         found = self._pull_returned(member, now) if self._returned.has_due else None
         if len(self._returned) + len(self.dying) < WAITING:
-            if found is None and self._lagging:
-                found = self._pull_behind(member, now)
-            if found is None:
-                found = self._pull_main(member, now)
+            share = self._next_share(member) if found is None else None
+            if share is not None:
+                found = self._deliver(member, share, now)
+                self._pass(member, share)
         if found is None:
             self._hungry[member] = None
         else:
             self._hungry.pop(member, None)
         return found
-
-    def _pull_main(self, member: Member, now: float) -> Portion | None:
-        for _ in range(SCANS):
-            if member.queue:
-                break
-            if member not in self._slots or not self._read_main():
-                return None
-        else:
-            member.wake()  # nothing of what was read is for this member; other clients wait for their turn
-            return None
-        share = member.queue[0]
-        before = share.octets
-        found = self._deliver(member, share, now)
-        if not share.left:
-            member.queue.popleft()
-            self._queued -= before
-        return found
-
-    def _read_main(self) -> bool:
-        """Read the next messages for all members; return False if there are none now."""
-        if self._queued >= self.window:
-            self._leave_behind(max(self.members, key=lambda one: one.queued))
-        self._catch_up()
-        block = self._read(self._main)
-        if block is None:
-            return False
-        self._divide(block)
-        return True
-
-    def _catch_up(self) -> None:
-        """Let slots that have reached the frontier lag no more."""
-        if self._lagging:
-            end, closed = self._main.position, self._closed
-            self._lagging = {slot: at for slot, at in self._lagging.items() if at < end or slot in closed}
-
-    def _read(self, lane: LaneReader) -> Block | None:
-        try:
-            return lane.read()
-        except OutOfRange as error:
-            self.missed += max(0, error.oldest - 1 - lane.position)
-            lane.position = error.oldest - 1
-            return lane.read()
-
-    def _divide(self, block: Block) -> None:
-        """Put the messages of a block into the queues of the members."""
-        sequences = sequences_of(block)
-        slots = slots_of(block, sequences)
-        indices = self._wanted(block, sequences)
-        lagging, owner = self._lagging, self._slots.owner
-        shares: defaultdict[Member | None, list[int]] = defaultdict(list)
-        if lagging:
-            indices = [index for index in indices if slots[index] not in lagging]
-        for index in indices:
-            shares[owner[slots[index]]].append(index)
-        for member, mine in shares.items():
-            if member is not None:
-                share = share_of(block, sequences, slots, mine)
-                self._queued += share.octets
-                member.queue.append(share)
-                if member.has_room:
-                    member.wake()
-
-    def _wanted(self, block: Block, sequences: Sequence[int]) -> Iterable[int]:
-        """Return the indices of the messages that the group wants, and that are not done."""
-        indices: Iterable[int] = range(block.count)
-        if self.options.pattern:
-            wants = self._source.wants
-            indices = [index for index, key in enumerate(block.keys) if wants(key)]
-        skip = self._log.skip
-        if skip:
-            indices = [index for index in indices if sequences[index] not in skip]
-        return indices
-
-    def _pull_behind(self, member: Member, now: float) -> Portion | None:
-        """Return messages of slots that lag."""
-        for _ in range(SCANS):
-            if member.behind is None and not self._read_behind(member):
-                return None
-            if member.behind is not None:
-                break
-        else:
-            member.wake()
-            return None
-        share = member.behind
-        found = self._deliver(member, share, now)
-        if not share.left:
-            self._settle(member)
-        return found
-
-    def _read_behind(self, member: Member) -> bool:
-        """Read messages for the slots of a member that lag; return False if there are none now."""
-        end = self._main.position
-        lagging = self._lagging
-        mine = [slot for slot in self._slots.of(member) if slot in lagging and slot not in self._closed]
-        mine = [slot for slot in mine if lagging[slot] < end]
-        if not mine:
-            member.lane = None
-            return False
-        before = min(lagging[slot] for slot in mine)
-        if member.lane is None:
-            member.lane = self._source.reader(before)
-        elif member.lane.position != before:
-            member.lane.position = before
-        block = self._read(member.lane)
-        if block is None:
-            return False
-        sequences = sequences_of(block)
-        slots = slots_of(block, sequences)
-        reached = min(block.last, end)
-        ready = {slot: lagging[slot] for slot in mine}
-        indices = [
-            index
-            for index in self._wanted(block, sequences)
-            if ready.get(slots[index], end) < sequences[index] <= reached
-        ]
-        if indices:
-            member.behind = share_of(block, sequences, slots, indices)
-            member.behind_slots = mine
-            member.behind_until = reached
-        else:
-            self._advance_slots(mine, reached)
-        return True
 
     def _pull_returned(self, member: Member, now: float) -> Portion | None:
         """Return messages that were given back: the oldest first."""
@@ -439,6 +276,18 @@ class SharedGroup:
         self.unknown += len(sequences) - len(known)
         self._give_back(member, known, now, delay, seen)
         self._note_progress(member, now)
+
+    def keep(self, member: Member, sequences: Iterable[int], now: float) -> None:
+        """Let the time of messages begin again: the member still works on them."""
+        stamp = int(now * 1000) << _SHIFT
+        for sequence in sequences:
+            value = member.in_flight.get(sequence)
+            if value is None:
+                self.unknown += 1
+                continue
+            member.in_flight[sequence] = stamp | value & MASK
+            if sequence == member.head:
+                member.head_since = now
 
     def _give_back(
         self, member: Member, sequences: list[int], now: float, delay: float = 0.0, seen: bool = True

@@ -16,14 +16,14 @@ with the lag of the group, nor with the number of messages that other members ha
 from __future__ import annotations
 
 import json
-import sys
-from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
+from zambezi.zeps.broker.slots import SLOTS
 from zambezi.zeps.errors import ZepsError
+from zambezi.zeps.sequences import BadSequences, pack_sequences, unpack_sequences
 
 WAIT: Final = 30_000  # milliseconds that a member has to acknowledge a message
 
@@ -119,26 +119,19 @@ def dying_part(letters: int, sequences: Iterable[int]) -> bytes:
     return _part(b"D", _NUMBER.pack(letters) + pack_sequences(sequences))
 
 
-def pack_sequences(sequences: Iterable[int]) -> bytes:
-    """Return sequences as bytes, eight for each."""
-    found = array("Q", sequences)
-    if sys.byteorder == "little":
-        found.byteswap()
-    return found.tobytes()
-
-
-def unpack_sequences(octets: bytes) -> array[int]:
-    """Return the sequences in bytes; raise `BadState` if their number is odd."""
-    if len(octets) % 8:
-        raise BadState(f"{len(octets)} bytes are no list of sequences of 8 bytes")
-    found = array("Q", octets)
-    if sys.byteorder == "little":
-        found.byteswap()
-    return found
-
-
 def read_state(octets: bytes) -> GroupState:
     """Return the state that a snapshot and the parts after it describe; raise `BadState` if they are not valid."""
+    try:
+        state = _read(octets)
+    except BadSequences as error:
+        raise BadState(str(error)) from None
+    slots = [*state.lagging, *[what.slot for what in state.unacknowledged.values()]]
+    if any(slot >= SLOTS for slot in slots):
+        raise BadState(f"there is no slot {max(slots)}")
+    return state
+
+
+def _read(octets: bytes) -> GroupState:
     parts = _parts(octets)
     kind, content = next(parts, (b"", b""))
     if kind != b"S":
