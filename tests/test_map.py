@@ -52,6 +52,7 @@ ELSEWHERE = {
     "spark/pipelines/results.py": "spark/pipelines/test_running.py",
     "spark/sessions.py": "spark/test_queries.py",
     "spark/task_publisher.py": "spark/test_sink.py",
+    "zeps/mirror/sync.py": "zeps/mirror/test_asyncio.py",
     "zeps/journal/copying.py": "zeps/broker/test_administration.py",
     "zeps/journal/recounting.py": "zeps/journal/test_counts.py",
     "zeps/journal/reading.py": "zeps/journal/test_journal.py",

@@ -113,9 +113,10 @@ class Stage:
             assert turn < 1_000_000, "the callbacks never end"
             self._soon.popleft()()
 
-    def let_disk_work(self) -> None:
-        """Let the slow disk create and wake the streams that were asked for."""
-        while self._jobs:
+    def let_disk_work(self, jobs: int = 1000) -> None:
+        """Let the slow disk do the jobs that were asked for: create and wake streams, and execute orders."""
+        while self._jobs and jobs:
+            jobs -= 1
             self._jobs.popleft()()
         self.run()
 
@@ -283,6 +284,11 @@ class Client:
         self._unsent = octets[len(taken) :]
         if self._unsent:
             self._blocked = True
+
+    @property
+    def paused(self) -> bool:
+        """Whether the broker does not read from the connection."""
+        return self._held
 
     @property
     def queue_length(self) -> int:

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from tests.zeps.journal.streams import append, consistent, held
-from zambezi.zeps.errors import JournalError
+from zambezi.zeps.errors import JournalError, JournalFull
 from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.identity import STREAM, read_identity
 from zambezi.zeps.journal.segment import Files
@@ -129,6 +129,47 @@ def test_a_stream_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch
                 store.open("a")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["lock"]
         assert store.open("a").last == 0
+
+
+def test_a_stream_that_cannot_be_filled_leaves_no_open_file(tmp_path: Path) -> None:
+    """The disk would not get the room of a removed file back."""
+
+    def fill(journal: Journal) -> None:
+        append(journal, b"x")
+        raise JournalFull("no room")
+
+    with Store(tmp_path) as store:
+        with pytest.raises(JournalFull):
+            store.make("copy", fill=fill)
+        links = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
+        assert [link for link in links if link.startswith(str(tmp_path))] == [str(tmp_path / "lock")]
+        assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def test_a_deletion_waits_for_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a sync may not change the files of a new stream that has the same name."""
+    syncing, go_on = threading.Event(), threading.Event()
+    sync = Files.sync
+
+    def slow_sync(files: Files, counts: bool = True) -> None:
+        syncing.set()
+        assert go_on.wait(10)
+        sync(files, counts)
+
+    with Store(tmp_path) as store:
+        journal = store.open("a")
+        append(journal, b"x")
+        monkeypatch.setattr(Files, "sync", slow_sync)
+        syncer, deleter = threading.Thread(target=journal.sync), threading.Thread(target=store.delete, args=["a"])
+        syncer.start()
+        assert syncing.wait(10)
+        deleter.start()
+        deleter.join(0.05)
+        assert deleter.is_alive()
+        go_on.set()
+        syncer.join(10)
+        deleter.join(10)
+        assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
 def test_the_identity_on_disk(tmp_path: Path) -> None:

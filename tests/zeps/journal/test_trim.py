@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from tests.zeps.journal.streams import append, block, consistent, directory, kil
 from zambezi.zeps.errors import OutOfRange
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.journal.counts import Count
+from zambezi.zeps.journal.segment import Segment
+from zambezi.zeps.journal.trim import copy_end
 from zambezi.zeps.journal.verify import Checked, verify
 
 ANN = b"ann-------------"
@@ -79,3 +82,20 @@ def test_a_stream_cannot_begin_after_its_end(tmp_path: Path) -> None:
         assert consistent(store.open("a")) == {}
         append(store.open("a"), b"next")
         assert list(consistent(store.open("a"))) == [37]
+
+
+def test_retention_waits_until_a_trim_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both remove the oldest segment. Retention runs on another thread, while the trim copies the end of it."""
+
+    def retain_and_copy(segment: Segment, first: int, limit: int) -> Segment:
+        assert journal.retain(1e9) == 0
+        return copy_end(segment, first, limit)
+
+    monkeypatch.setattr("zambezi.zeps.journal.journal.copy_end", retain_and_copy)
+    with Store(tmp_path, policy=POLICY) as store:
+        before = fill(store)
+        journal = store.open("a")
+        journal.policy = replace(POLICY, keep_bytes=900)
+        journal.trim(5)
+        assert consistent(journal) == {sequence: octets for sequence, octets in before.items() if sequence >= 5}
+        assert journal.retain(1e9) > 0

@@ -10,9 +10,9 @@ a JSON object:
     delete     stream                   the stream is removed, with everything that belongs to it
     copy       stream, to               a new stream with the messages that a stream has now
 
-The broker executes the orders of a connection one after another, and answers INVALID to one that fails. PING-OK
-follows when all orders before the PING are executed. `[[rules]]` decide: `create` for a new stream, `edit` for its
-settings, `delete` for everything that removes messages.
+The broker executes the orders of a connection one after another: the messages after an order wait until it is executed.
+So PING-OK confirms all orders before the PING. The answer to an order that fails is INVALID. `[[rules]]` decide:
+`create` for a new stream, `edit` for its settings, `delete` for everything that removes messages.
 
 A stream whose messages are cut off or removed loses its clients first. They are told why, with INVALID and DETACH.
 """
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -32,7 +31,7 @@ from zambezi.zeps.journal.copying import copy_messages
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.store import Fill
-from zambezi.zeps.journal.stored_policy import changed, write_changes
+from zambezi.zeps.journal.stored_policy import changed
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Action, Done, Engine
@@ -42,47 +41,29 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
-WAITING: Final = 1000  # orders of one connection that can wait
+LARGEST: Final = 64 * 1024  # bytes of an order: it is parsed on the thread of the event loop
 
 
 class Desk:
-    """The orders of one connection."""
+    """The orders of one connection: the next one is taken when the one before is executed."""
 
     def __init__(self, engine: Engine, session: Session) -> None:
         self._engine = engine
         self._session = session
-        self._orders: deque[tuple[str, bytes]] = deque()
-        self._is_busy = False
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether all orders are executed."""
-        return not self._is_busy and not self._orders
+        self.is_busy = False
 
     def order(self, key: str, body: bytes) -> None:
-        """Execute an order, after those before it."""
-        if len(self._orders) >= WAITING:
-            self._session.reject_order(f"{WAITING} orders of this connection wait already")
-            return
-        self._orders.append((key, body))
-        self._execute_next()
-
-    def _execute_next(self) -> None:
-        while self._orders and not self._is_busy:
-            self._is_busy = True
-            key, body = self._orders.popleft()
-            try:
-                _Order(self._engine, self._session, body).execute(key, self._finish)
-            except ZepsError as error:
-                self._finish(error)
+        """Begin to execute an order; the session's `end_order` follows, later. An order that fails at once is over."""
+        self.is_busy = True
+        try:
+            _Order(self._engine, self._session, body).execute(key, self._finish)
+        except ZepsError as error:
+            self.is_busy = False
+            self._session.reject_order(str(error))
 
     def _finish(self, error: ZepsError | None) -> None:
-        self._is_busy = False
-        if error is not None:
-            self._session.reject_order(str(error))
-        self._execute_next()
-        if self.is_idle:
-            self._session.confirm_orders()
+        self.is_busy = False
+        self._session.end_order("" if error is None else str(error))
 
 
 class _Order:
@@ -91,6 +72,8 @@ class _Order:
     def __init__(self, engine: Engine, session: Session, body: bytes) -> None:
         self._engine = engine
         self._session = session
+        if len(body) > LARGEST:
+            raise BrokerError(f"an order has at most {LARGEST} bytes, and this one has {len(body)}")
         try:
             content = json.loads(body)
         except (ValueError, RecursionError):
@@ -122,18 +105,10 @@ class _Order:
         stream = self._stream("edit")
         if self._engine.is_configured(stream.name):
             raise BrokerError(f"the settings of {stream.name} are in the server's configuration: change them there")
-        journal = stream.journal
-        given = {**journal.settings, **self._settings()}
-        settings = {name: value for name, value in given.items() if value is not None}
-        default = self._engine.default_policy
-        policy = changed(default, settings)
-
-        def applied(error: ZepsError | None) -> None:
-            if error is None:
-                journal.settings, journal.policy = settings, policy
-            self._tell("changed", stream.name, done, error)
-
-        self._engine.work(partial(write_changes, journal.directory, settings), applied)
+        self._engine.work(
+            partial(self._engine.store.edit, stream.name, self._settings()),
+            partial(self._tell, "changed", stream.name, done),
+        )
 
     def _trim(self, done: Done) -> None:
         stream = self._stream("delete")

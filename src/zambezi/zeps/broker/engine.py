@@ -268,7 +268,11 @@ class Engine:
         stream.stop(reason)
         for session in [one for one in self.sessions if one.stream is stream]:
             session.lose_stream(reason)
-        self.work(action, partial(self._on_stream_made if keep else self._on_stream_deleted, name, done=done))
+        self.work(action, partial(self._on_stream_cut if keep else self._on_stream_deleted, name, done=done))
+
+    def _on_stream_cut(self, name: str, problem: ZepsError | None, done: Done) -> None:
+        """Serve the stream again, as it is now: also if it could not be cut."""
+        self._on_stream_made(name, None, lambda unopened: done(problem or unopened))
 
     def _on_stream_deleted(self, name: str, problem: ZepsError | None, done: Done) -> None:
         sessions = self._making.pop(name)
@@ -281,11 +285,6 @@ class Engine:
     def work(self, action: Callable[[], object], callback: Done) -> None:
         """Do something that waits for the disk, then call back with None or with the error."""
         self._shell.work(action, callback)
-
-    @property
-    def default_policy(self) -> Policy:
-        """The storage policy of streams that have no settings of their own."""
-        return self.store.policy
 
     def is_configured(self, name: str) -> bool:
         """Return whether the settings of a stream are in the configuration of the broker."""

@@ -23,6 +23,7 @@ _MARK: Final = Mark(b"").encode()[0][:3]
 class ResumingSession(Holder, Protocol):
     """The session that has received RESUME."""
 
+    stream: BrokerStream | None
     publisher: Publisher | None
     resumption: Waiter | None
     user: str
@@ -75,6 +76,8 @@ def set_mark(session: ResumingSession, message: Mark) -> None:
     if len(message.mark) != MARK:
         raise BrokerError(f"a mark has {MARK} bytes")
     session.publisher.set_mark(message.mark)
+    if session.stream is not None:
+        session.stream.publishers.note_mark(session.publisher)
 
 
 def is_publish(frame: bytes) -> bool:

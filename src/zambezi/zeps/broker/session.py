@@ -113,11 +113,16 @@ class Session:
                     self._publish(list(frames[position:stop]) if position or stop < count else list(frames))
                     position = stop
                     continue
-            if self.state is SessionState.ATTACHING or self._backed_up:
+            if self._must_wait or self._backed_up:
                 return position
             self._handle(frames[position])
             position += 1
         return count
+
+    @property
+    def _must_wait(self) -> bool:
+        """Whether the next message must wait: until the stream is created, or an order is executed."""
+        return self.state is SessionState.ATTACHING or (self._desk is not None and self._desk.is_busy)
 
     @property
     def _backed_up(self) -> bool:
@@ -143,6 +148,8 @@ class Session:
             self._connection.pause()
         elif self._connection_lost:
             self._finish_lost()
+        elif self._must_wait:
+            self._connection.pause()
         elif self._deferred:
             self._connection.pause()
             if self._backed_up:
@@ -385,20 +392,21 @@ class Session:
             if self.delivery.report.complete:
                 self._confirm_all()
         elif self._desk is not None:
-            self.confirm_orders()
+            self._confirm_all()
         else:
             assert self.stream is not None
             self.stream.confirm_when_safe(self)
 
-    def confirm_orders(self) -> None:
-        """Answer all PINGs, if all orders are executed."""
-        if self._desk is not None and self._desk.is_idle and self._unanswered_pings:
-            self._confirm_all()
-
     def reject_order(self, reason: str) -> None:
         """Tell the client that an order has failed."""
+        self._send_invalid("order", reason)
+
+    def end_order(self, problem: str) -> None:
+        """Go on after an order: it is executed, or has failed."""
         if self.state is not SessionState.CLOSED:
-            self._send_invalid("order", reason)
+            if problem:
+                self.reject_order(problem)
+            self._handle_deferred()
 
     def _confirm_all(self) -> None:
         self.confirm(self._unanswered_pings)

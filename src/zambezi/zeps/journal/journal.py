@@ -75,6 +75,7 @@ class Journal(JournalReading):
         self._names_unsynced = False
         self._count_writes = 0  # how often counts were written without messages
         self._idle = 0
+        self._is_trimming = False  # then retention waits: both remove the oldest segment
         self._is_counted = identities.is_counted(directory)
         self._wants_counts = False  # whether `wake` must say first that publishers count their messages
         self.counts = Counts(policy.publishers)
@@ -342,7 +343,8 @@ class Journal(JournalReading):
             if not is_too_much and not is_too_old:
                 break
             try:
-                self._remove_oldest([])
+                if not self._remove_oldest():
+                    break
             except OSError as error:
                 problem = f"{oldest.path}{LOG} is too old, and cannot be removed: {why(error)}"
                 self.problems += [] if problem in self.problems else [problem]
@@ -350,9 +352,12 @@ class Journal(JournalReading):
             dropped += oldest.last - oldest.first + 1
         return dropped
 
-    def _remove_oldest(self, instead: list[Segment]) -> None:
-        """Remove the oldest segment, and put others into its place."""
+    def _remove_oldest(self, rest: list[Segment] | None = None) -> bool:
+        """Remove the oldest segment, and put its rest into its place, if it is trimmed. Return False during a trim."""
+        instead = rest or []
         with self._lock:
+            if self._is_trimming and rest is None:
+                return False
             oldest = self.segments[0]
             self.segments = [*instead, *self.segments[1:]]
             self._recount()
@@ -366,6 +371,7 @@ class Journal(JournalReading):
         with self._lock:
             self._unsynced.pop(oldest.first, None)
         self._file_cache.drop(oldest)
+        return True
 
     def trim(self, first: int) -> None:
         """Remove all messages before a sequence, by an operator's command. Blocks, but not readers and `append`."""
@@ -383,6 +389,7 @@ class Journal(JournalReading):
                         self._rotate()  # a segment that is being written is never changed
                 except OSError as error:
                     raise self._write_error(error) from error
+                self._is_trimming = True
             try:
                 while self.segments[0].first < first:
                     oldest = self.segments[0]
@@ -390,6 +397,8 @@ class Journal(JournalReading):
                     self._remove_oldest(rest)
             except OSError as error:
                 raise self._write_error(error) from error
+            finally:
+                self._is_trimming = False
 
     def truncate(self, last: int) -> None:
         """Remove all messages after a sequence, by an operator's command. The stream gets a new incarnation."""
@@ -451,8 +460,9 @@ class Journal(JournalReading):
                 self._file_cache.drop(segment)
 
     def abandon(self) -> None:
-        """Close the files without a sync: the stream is deleted."""
-        self._active = None
+        """Close the files without a sync: the stream is deleted. Waits for a sync that runs."""
+        with self._syncing:
+            self._active = None
         self.close()
 
     @property

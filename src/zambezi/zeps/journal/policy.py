@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.entry import LARGEST_BATCH
 
 KIB = 1024
 MIB = 1024 * KIB
+
+# The least and the greatest value that operators can give, in a configuration or by an order.
+SIZES: Final = (64 * KIB, 1 << 50)  # bytes
+AGES: Final = (1, 100 * 366 * 86400)  # seconds
+COUNTS: Final = (1, 10_000_000)  # publishers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.names import directory_of, name_of
 from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.segment import Segment, first_sequences
-from zambezi.zeps.journal.stored_policy import changed, read_changes, write_changes
+from zambezi.zeps.journal.stored_policy import changed, merged, read_changes, write_changes
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
@@ -196,8 +196,12 @@ class Store:
             write_identity(fresh, Identity(name, uuid4()))
             if fill is not None:
                 journal = Journal(fresh, changed(self.policy, settings), self._file_cache, write=True)
-                fill(journal)
-                journal.close()
+                try:
+                    fill(journal)
+                    journal.close()
+                except BaseException:
+                    journal.abandon()
+                    raise
             fresh.rename(directory)
             try:
                 sync_directory(self.path)
@@ -207,6 +211,14 @@ class Store:
         except (OSError, JournalError):
             shutil.rmtree(fresh, ignore_errors=True)
             raise
+
+    def edit(self, name: str, changes: Mapping[str, object]) -> None:
+        """Change the own settings of an open stream, by a client's order; None takes the default again. Blocks."""
+        journal = self._journals[name]
+        settings = merged(journal.settings, changes)
+        policy = changed(self.policy, settings)
+        write_changes(journal.directory, settings)
+        journal.settings, journal.policy = settings, policy
 
     def delete(self, name: str) -> None:
         """Delete a stream with all its messages. A new stream of the same name has another incarnation."""
