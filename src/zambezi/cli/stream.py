@@ -93,10 +93,11 @@ def _sync(text: str) -> str:
 
 _SETTINGS: dict[str, tuple[Callable[[str], Any], str, str]] = {
     "keep_seconds": (seconds, "TIME", "remove messages that are older, such as 7d"),
-    "keep_bytes": (octets, "SIZE", "remove the oldest messages above this size, such as 10G"),
+    "keep_bytes": (octets, "SIZE", "keep this size of messages, such as 10G, and remove older ones"),
     "sync": (_sync, "WHEN", "sync the disk before each confirmation (always), every second (interval), or never"),
-    "segment": (octets, "SIZE", "the size of each journal file"),
+    "segment": (octets, "SIZE", "the largest size of a journal file"),
     "publishers": (int, "N", "the most publishers whose messages are counted"),
+    "readers": (int, "N", "the most named readers"),
     "keep_publishers": (seconds, "TIME", "forget a publisher that was silent for this time"),
 }
 

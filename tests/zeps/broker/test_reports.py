@@ -49,6 +49,8 @@ def test_streams_tells_of_all_streams(stage: Stage) -> None:
         "keep_bytes": None,
         "keep_seconds": None,
         "publishers": 0,
+        "readers": 0,
+        "reader_lag": 0,
         "subscribers": 0,
         "attached": 1,
         "rate": 0.0,

@@ -9,10 +9,12 @@ a JSON object:
     truncate   stream, after            the messages after a sequence are removed; the stream has a new incarnation
     delete     stream                   the stream is removed, with everything that belongs to it
     copy       stream, to               a new stream with the messages that a stream has now
+    set_reader      stream, reader, latest    another position of a named reader, or a new one
+    remove_reader   stream, reader            the reader is removed
 
 The broker executes the orders of a connection one after another: the messages after an order wait until it is executed.
 So PING-OK confirms all orders before the PING. The answer to an order that fails is INVALID. `[[rules]]` decide:
-`create` for a new stream, `edit` for its settings, `delete` for everything that removes messages.
+`create` for a new stream, `edit` for its settings and named readers, `delete` for everything that removes messages.
 
 A stream whose messages are cut off or removed loses its clients first. They are told why, with INVALID and DETACH.
 """
@@ -26,21 +28,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from zambezi.wire.text import printable
+from zambezi.zeps.broker.stream import BrokerStream, where_to_start
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.journal.copying import copy_messages
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.policy import Policy
+from zambezi.zeps.journal.positions import READER, Position
 from zambezi.zeps.journal.store import Fill
 from zambezi.zeps.journal.stored_policy import changed
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Action, Done, Engine
     from zambezi.zeps.broker.session import Session
-    from zambezi.zeps.broker.stream import BrokerStream
     from zambezi.zeps.journal import Journal
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
+_MICRO: Final = 1_000_000
 LARGEST: Final = 64 * 1024  # bytes of an order: it is parsed on the thread of the event loop
 
 
@@ -59,7 +63,7 @@ class Desk:
             _Order(self._engine, self._session, body).execute(key, self._finish)
         except ZepsError as error:
             self.is_busy = False
-            self._session.reject_order(str(error))
+            self._session.reject("order", str(error))
 
     def _finish(self, error: ZepsError | None) -> None:
         self.is_busy = False
@@ -141,6 +145,24 @@ class _Order:
 
         self._make(target, stream.journal.settings, done, partial(copy_messages, stream.journal))
 
+    def _set_reader(self, done: Done) -> None:
+        stream, name = self._stream("edit"), self._text("reader")
+        stream.flush()
+        position, due = where_to_start(stream.journal, self._number("latest"))
+        if due:
+            raise BrokerError("a reader cannot begin in the future: give a time that has passed")
+        stream.readers.set(Position(READER, name, position, time=int(stream.clock() * _MICRO)))
+        self._finish_reader(stream, name, f"set to {position}", done)
+
+    def _remove_reader(self, done: Done) -> None:
+        stream, name = self._stream("edit"), self._text("reader")
+        stream.readers.remove(name)
+        self._finish_reader(stream, name, "removed", done)
+
+    def _finish_reader(self, stream: BrokerStream, name: str, what: str, done: Done) -> None:
+        told = partial(self._tell, f"changed: its reader {printable(name)} was {what}", stream.name, done)
+        self._engine.work(stream.journal.positions.sync, told)
+
     def _first_at(self, journal: Journal) -> int:
         """Return the first sequence at or after the time of the order, in microseconds since 1970."""
         return journal.before(self._number("before_time")) + 1
@@ -193,4 +215,6 @@ _ORDERS: Final[Mapping[str, Callable[[_Order, Done], None]]] = {
     "truncate": _Order._truncate,
     "delete": _Order._delete,
     "copy": _Order._copy,
+    "set_reader": _Order._set_reader,
+    "remove_reader": _Order._remove_reader,
 }

@@ -33,6 +33,7 @@ _log: Final = logging.getLogger("zambezi.zeps")
 
 STREAMS_PER_TURN: Final = 500  # streams that get their periodic work in one turn of the loop: about a millisecond
 PUBLISHERS: Final = 1_000_000  # of all streams, whose messages are counted: about 260 MB
+READERS: Final = 1_000_000  # named readers of all streams, above which no new ones are added: about 400 MB
 UNREAD: Final = 30  # ticks that a client may leave its answers unread, while its messages wait
 
 Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete"]
@@ -91,6 +92,8 @@ class BrokerCounters:
     published: int = 0  # messages
     fell_behind: int = 0  # subscriptions whose next message was removed by retention
     dismissed: int = 0  # publishers that were disconnected because too many messages waited for room on the disk
+    readers_refused: int = 0  # claims of a name that the limit refused
+    readers_taken: int = 0  # claims that were refused, and connections that were closed: another client has the name
     fenced: int = 0  # connections that were closed because their publisher has a newer epoch
     streams_refused: int = 0  # requests for a new stream that a limit refused
     unread: int = 0  # connections that were closed because the client did not read its answers
@@ -135,6 +138,7 @@ class Engine:
         self.report_readers: dict[Session, None] = {}  # sessions that read a reserved stream
         self.unread: dict[Session, int] = {}  # sessions whose clients must read answers first, and for how many ticks
         self.turns = Turns(shell.call_soon)
+        self.has_most_readers = False  # whether no named readers are added any more
         self.on_empty: Callable[[], object] = lambda: None
         self.reports = Reports(self)
         self.store = store
@@ -262,6 +266,7 @@ class Engine:
         stream.flush()
         if keep and stream.pending_bytes:
             raise BrokerError(f"messages of {stream.name} wait for the disk: {stream.held or 'try again'}")
+        stream.readers.close()
         name = stream.name
         del self._streams[name]
         self._making[name] = []
@@ -372,6 +377,7 @@ class Engine:
             if ticks >= UNREAD:
                 session.give_up()
         self._forget_publishers()
+        self.has_most_readers = sum(len(stream.readers) for stream in self._streams.values()) >= READERS
         self._maintain_some(list(self._streams.values()), self._shell.clock())
 
     def _forget_publishers(self) -> None:
@@ -407,6 +413,9 @@ class Engine:
             stream.synced_at = now
             self._shell.sync_journal(stream)
         journal.retain(now)
+        stream.readers.flush()
+        if stream.readers.needs_compaction:
+            self._shell.work(journal.positions.compact, _ignore_problem)
 
     def detach_all(self) -> None:
         """Append all pending messages, and send DETACH to all clients."""
@@ -421,3 +430,7 @@ class Engine:
         for stream in self._streams.values():
             stream.finish()
         self.store.close()
+
+
+def _ignore_problem(_: ZepsError | None) -> None:
+    """Do nothing: the file is as it was, and the next tick tries again."""

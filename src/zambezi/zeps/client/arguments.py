@@ -74,6 +74,7 @@ class StreamSettings(TypedDict, total=False):
     keep_seconds: float | None  # the age at which messages are removed
     publishers: int | None  # whose messages are counted, at most
     keep_publishers: float | None  # seconds of silence, after which a publisher is forgotten
+    readers: int | None  # named readers, at most
 
 
 def publisher_id(name: object) -> bytes:
