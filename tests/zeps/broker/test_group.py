@@ -53,6 +53,9 @@ class Tape:
     def wants(self, key: bytes) -> bool:
         return self.wanted(key)
 
+    def is_much_work(self, block: Block) -> bool:
+        return False
+
 
 class TapeReader:
     """A position in a tape."""
@@ -192,6 +195,8 @@ def test_a_message_that_the_program_has_not_seen_does_not_count() -> None:
     stage.pull(member)
     stage.give_back(member, 1, seen=False)
     assert not stage.group.dying
+    assert stage.pull(member) == []  # it is about to leave
+    stage.group.add_credit(member, 100)
     assert stage.deliveries(member) == {}
     assert list(member.in_flight) == [1]
 

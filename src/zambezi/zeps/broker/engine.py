@@ -110,6 +110,9 @@ class Shell(Protocol):
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
         """Load a part of a journal into the page cache, then call back."""
 
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> object:
+        """Call back after a time."""
+
     def sync_journal(self, stream: BrokerStream) -> None:
         """Sync a journal to the disk, then call `stream.confirm_barriers`."""
 
@@ -212,8 +215,11 @@ class Engine:
                 warm=shell.warm,
                 sync=shell.sync_journal,
                 wake=shell.wake_journal,
+                call_later=shell.call_later,
                 clock=shell.clock,
             )
+            stream.groups.find_stream = self.find
+            stream.groups.make_stream = self._make_for_letters
         return stream
 
     def request_stream(self, session: Session, name: str) -> BrokerStream | None:
@@ -255,6 +261,18 @@ class Engine:
                 self._making[name] = []
                 self.work(partial(self.store.make, name), partial(self._on_stream_made, name, done=self._log_problem))
 
+    def _make_for_letters(self, name: str) -> None:
+        self.make_missing([name])
+
+    def request_stream_for_letters(self, session: Session, name: str) -> None:
+        """Create a stream for dead letters, later; raise `BrokerError` if the session may not create it."""
+        self._refuse_unusable(name)
+        if name not in self._making:
+            if not self.options.create or not self.allows(session, "create", name):
+                raise BrokerError(f"there is no stream {name}, and {session.user or 'anybody'} may not create it")
+            self._count_new_stream(session, name)
+            self.make_missing([name])
+
     def _log_problem(self, problem: ZepsError | None) -> None:
         if problem is not None:
             _log.error("a stream of the configuration could not be created: %s", problem)
@@ -267,6 +285,7 @@ class Engine:
         if keep and stream.pending_bytes:
             raise BrokerError(f"messages of {stream.name} wait for the disk: {stream.held or 'try again'}")
         stream.readers.close()
+        stream.groups.close()
         name = stream.name
         del self._streams[name]
         self._making[name] = []
@@ -414,6 +433,7 @@ class Engine:
             self._shell.sync_journal(stream)
         journal.retain(now)
         stream.readers.flush()
+        stream.groups.tick()
         if stream.readers.needs_compaction:
             self._shell.work(journal.positions.compact, _ignore_problem)
 

@@ -158,7 +158,12 @@ class SharedGroup(GroupReading):
 
     def on_append(self, block: Block) -> None:
         """Divide a block that was just appended, if all messages before it are divided and a member waits for it."""
-        if self._hungry and self._main.position == block.first - 1 and self._queued < self.window:
+        if (
+            self._hungry
+            and self._main.position == block.first - 1
+            and self._queued < self.window
+            and not self._source.is_much_work(block)
+        ):
             self._catch_up()
             self._main.position = block.last
             self._divide(block)
@@ -271,7 +276,12 @@ class SharedGroup(GroupReading):
     def give_back(
         self, member: Member, sequences: Sequence[int], now: float, *, delay: float = 0.0, seen: bool = True
     ) -> None:
-        """Take messages back from a member, which does not count as a delivery if the program has not `seen` them."""
+        """Take messages back from a member.
+
+        If the program has not `seen` them, this delivery does not count; and the member leaves, so it has no credit.
+        """
+        if not seen:
+            member.credit = min(0, member.credit)
         known = [sequence for sequence in sequences if sequence in member.in_flight]
         self.unknown += len(sequences) - len(known)
         self._give_back(member, known, now, delay, seen)
@@ -418,7 +428,8 @@ class SharedGroup(GroupReading):
 
     def state(self) -> GroupState:
         """Return the state of the group."""
-        lagging = dict(self._lagging)
+        end = self._main.position
+        lagging = {slot: at for slot, at in self._lagging.items() if at < end}
         unacknowledged = self._returned.items() | self.dying | self._log.past
         for member in self.members:
             if member.behind is not None:

@@ -34,6 +34,9 @@ class Source(Protocol):
     def message(self, sequence: int) -> Block | None:
         """Return one message; None if it must be loaded first. Raises `OutOfRange` if it is not kept any more."""
 
+    def is_much_work(self, block: Block) -> bool:
+        """Return whether it takes long to find the wanted messages of a block."""
+
     def wants(self, key: bytes) -> bool:
         """Return whether the group wants messages with a key."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("zambezi.zeps")
 _MICRO: Final = 1_000_000
+_SHOWN: Final = 100  # members of a group that are described
 _WINDOWS: Final = 64 << 20  # bytes of the queues of all groups of a stream
 _LEAST_WINDOW: Final = 64 << 10
 _MOST_UNWRITTEN: Final = 1 << 20  # bytes of changes that are kept while the disk has no room
@@ -78,6 +79,7 @@ class Groups:
         self._evict: dict[Member, Callable[[], object]] = {}
         self._changed: dict[SharedGroup, None] = {}
         self._unwritten: dict[SharedGroup, _Changes] = {}  # changes for which there was no room
+        self._idle: dict[str, tuple[bytes, dict[str, object]]] = {}
         self._scheduled = False
         self.problem = ""  # why changes cannot be written now
         self.is_closed = False
@@ -86,6 +88,62 @@ class Groups:
 
     def __len__(self) -> int:
         return self._positions.count(GROUP)
+
+    # For operators
+
+    def describe(self) -> list[tuple[str, dict[str, object]]]:
+        """Return the names of all groups, in order, with what there is to say about each."""
+        self.flush()
+        return [(state.name, self._describe(state)) for state in self._positions.all(GROUP)]
+
+    def _describe(self, state: Position) -> dict[str, object]:
+        group = self._active.get(state.name)
+        position = group.position if group is not None else state.position
+        row: dict[str, object] = {
+            "reader": state.name,
+            "shared": True,
+            "position": position,
+            "lag": self._stream.readers.lag_of(position),
+            "time": state.time,
+        }
+        if group is None:
+            return row | self._describe_idle(state)
+        return row | describe_group(group) | {"problem": self._letterboxes[state.name].problem}
+
+    def _describe_idle(self, state: Position) -> dict[str, object]:
+        """Return what the file says about a group without members. It is read once for each change."""
+        known = self._idle.get(state.name)
+        if known is None or known[0] is not state.payload:
+            found = self._state_of(state.name)
+            assert found is not None
+            row = asdict(found.options) | {"returned": len(found.unacknowledged), "letters": found.letters}
+            known = self._idle[state.name] = state.payload, row
+        return known[1]
+
+    def set(self, name: str, position: int) -> None:
+        """Let a group without members begin again after a sequence. Raises `BrokerError` if it has members."""
+        state = self._idle_state(name)
+        fresh = GroupState(state.options, position, letters=state.letters)
+        now = int(self._stream.clock() * _MICRO)
+        last = self._stream.journal.last
+        self._positions.write([Position(GROUP, name, position, last, now, payload=fresh.snapshot())])
+
+    def remove(self, name: str) -> None:
+        """Remove a group without members. Raises `BrokerError` if it has members."""
+        self._idle_state(name)
+        self._idle.pop(name, None)
+        self._positions.remove([(GROUP, name)])
+
+    def _idle_state(self, name: str) -> GroupState:
+        group = self._active.get(name)
+        if group is not None and group.members:
+            raise BrokerError(f"the group {printable(name)} has {len(group.members)} members: stop them first")
+        if group is not None:
+            self._drop(group)
+        state = self._state_of(name)
+        if state is None:
+            raise BrokerError(f"the stream {printable(self._stream.name)} has no group {printable(name)}")
+        return state
 
     # Members
 
@@ -146,8 +204,12 @@ class Groups:
 
     def _open(self, name: str, wish: Wish, after: int) -> SharedGroup:
         """Load a group into memory, or begin a new one."""
-        if len(self) >= self._stream.journal.policy.groups and not self.exists(name):
-            raise BrokerError(f"the stream has {len(self)} groups of shared readers already, the limit")
+        limit = self._stream.journal.policy.readers
+        if len(self) >= limit and not self.exists(name):
+            raise BrokerError(
+                f"the stream has {limit} groups of shared readers already, the limit: {printable(name)} was not added; "
+                "remove others, or set readers in [zeps.journal]"
+            )
         state = self._state_of(name) or GroupState(wish.applied_to(GroupOptions(wish.pattern)), after)
         source = GroupSource(self._stream, state.options.pattern)
         group = self._active[name] = SharedGroup(name, state, source)
@@ -199,10 +261,14 @@ class Groups:
         group.request_snapshot()
         self._note_changed(group)
         self.flush()
-        if group in self._unwritten or self.is_closed:
-            return
+        if group not in self._unwritten and not self.is_closed:
+            self._drop(group)
+
+    def _drop(self, group: SharedGroup) -> None:
         del self._active[group.name]
         del self._letterboxes[group.name]
+        self._changed.pop(group, None)
+        self._unwritten.pop(group, None)
         self._share_windows()
 
     def _share_windows(self) -> None:
@@ -212,6 +278,11 @@ class Groups:
             group.window = window
 
     # Messages
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a group has members."""
+        return bool(self._active)
 
     def on_append(self, block: Block) -> None:
         """Hand a block to the groups that wait for it."""
@@ -303,6 +374,7 @@ class Groups:
             return
         waiting.clear()
         self.problem = ""
+        self._stream.readers.confirm()
 
     def _position(self, group: SharedGroup, changes: _Changes) -> Position:
         known = self._positions.get(GROUP, group.name)
@@ -322,3 +394,28 @@ class Groups:
             self._changed[group] = None
         self.flush()
         self.is_closed = True
+
+
+def describe_group(group: SharedGroup) -> dict[str, object]:
+    """Return what there is to say about a group that has members."""
+    members = list(group.members)
+    return {
+        **asdict(group.options),
+        "in_flight": group.in_flight,
+        "returned": group.returned,
+        "redelivered": group.redelivered,
+        "missed": group.missed,
+        "letters": group.letters,
+        "unknown": group.unknown,
+        "members": len(members),
+        "shares": [
+            {
+                "member": member.label,
+                "in_flight": len(member.in_flight),
+                "delivered": member.delivered,
+                "done": member.acknowledged,
+                "late": member.is_late,
+            }
+            for member in members[:_SHOWN]
+        ],
+    }
