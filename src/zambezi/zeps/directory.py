@@ -53,6 +53,7 @@ class StreamInfo:
     keep_bytes: int | None = None  # bytes that are kept; None: all
     keep_seconds: float | None = None  # the age at which messages are removed; None: never
     publishers: int = 0  # whose messages the broker counts
+    groups: int = 0  # of shared readers
     readers: int = 0  # named readers
     reader_lag: int = 0  # of the named reader that is furthest behind
     subscribers: int = 0

@@ -91,7 +91,7 @@ class SharedGroup(GroupReading):
         member = Member(self, label, max(1, most), wake)
         self.members[member] = None
         self._divide_room()
-        self._enter(member)
+        self._gain_slots(member)
         return member
 
     def _divide_room(self) -> None:
@@ -105,15 +105,15 @@ class SharedGroup(GroupReading):
         del self.members[member]
         self._divide_room()
         self._hungry.pop(member, None)
-        self._exit(member)
+        self._lose_slots(member)
         self._returned.forget_holder(member)
         self._give_back(member, list(member.in_flight), now)
         if not len(self._slots):
             for other in self.members:
-                self._enter(other)
+                self._gain_slots(other)
         self.wake_all()
 
-    def _enter(self, member: Member) -> None:
+    def _gain_slots(self, member: Member) -> None:
         """Give a member slots."""
         if member in self._slots:
             return
@@ -125,7 +125,7 @@ class SharedGroup(GroupReading):
         member.late_until = 0.0
         self.wake_all()
 
-    def _exit(self, member: Member) -> None:
+    def _lose_slots(self, member: Member) -> None:
         """Take the slots of a member away."""
         self._leave_behind(member)
         self._close_slots(self._slots.leave(member))
@@ -349,7 +349,7 @@ class SharedGroup(GroupReading):
         if member.strikes and member in self.members:
             member.strikes = 0
             if member not in self._slots:
-                self._enter(member)
+                self._gain_slots(member)
         self._note_head(member, now)
         if member.has_room:
             member.wake()
@@ -390,7 +390,7 @@ class SharedGroup(GroupReading):
             if member.in_flight and member.head_since + wait <= now:
                 self._expire_member(member, now, wait)
             elif member.late_until and member.late_until <= now:
-                self._enter(member)
+                self._gain_slots(member)
         if self._returned.let_due(now):
             self.wake_all()
         self._timer = NEVER
@@ -403,7 +403,7 @@ class SharedGroup(GroupReading):
         expired = [one for one, value in member.in_flight.items() if value <= oldest or one == member.head]
         member.strikes = min(_STRIKES, member.strikes + 1)
         if len(self._slots) > 1 and member in self._slots:
-            self._exit(member)
+            self._lose_slots(member)
             member.late_until = now + wait * 2 ** (member.strikes - 1)
         self._give_back(member, expired, now)
         self._note_head(member, now)
