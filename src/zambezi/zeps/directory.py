@@ -15,6 +15,8 @@ STREAMS: Final = "$streams"
 CLIENTS: Final = "$clients"
 ORDERS: Final = "$admin"
 INDEX: Final = "$index/"
+REQUESTS: Final = "$requests/"
+REPLIES: Final = "$replies/"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

@@ -44,6 +44,7 @@ EXTENSIONS: Final = "X-ZEPS-Extensions"  # the property of READY in which a brok
 ONCE: Final = "once"
 TIMES: Final = "times"
 ADMIN: Final = "admin"
+REQUESTS: Final = "requests"
 PUBLISHER: Final = 16  # bytes of a publisher's id
 MARK: Final = 16  # bytes of a mark
 MOST: Final = (1 << 62) - 1  # the highest count

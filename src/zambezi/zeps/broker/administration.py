@@ -26,6 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from zambezi.wire.text import printable
+from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.journal.copying import copy_messages
 from zambezi.zeps.journal.names import directory_of
@@ -44,7 +45,7 @@ _log: Final = logging.getLogger("zambezi.zeps")
 LARGEST: Final = 64 * 1024  # bytes of an order: it is parsed on the thread of the event loop
 
 
-class Desk:
+class OrderDesk(Desk):
     """The orders of one connection: the next one is taken when the one before is executed."""
 
     def __init__(self, engine: Engine, session: Session) -> None:

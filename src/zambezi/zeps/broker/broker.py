@@ -29,7 +29,7 @@ from zambezi.zeps.broker.stream import WAITING, BrokerStream
 from zambezi.zeps.errors import BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.scrub import RATE, Scrub
-from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, TIMES
+from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, REQUESTS, TIMES
 from zambezi.zeps.multicast.feed import FeedCounters
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.sender import GroupSender
@@ -112,7 +112,7 @@ class Broker:
                     frame=limits.message, message=limits.message, skip=True, connections=limits.connections
                 ),
                 heartbeat=heartbeat,
-                properties={EXTENSIONS: f"{ONCE}, {ADMIN}, {TIMES}".encode()},
+                properties={EXTENSIONS: f"{ONCE}, {ADMIN}, {TIMES}, {REQUESTS}".encode()},
             ),
             slack=SLACK,
         )

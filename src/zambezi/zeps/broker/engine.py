@@ -17,6 +17,7 @@ from typing import Final, Literal, Protocol, TypeAlias, TypedDict
 
 from zambezi.wire.text import printable
 from zambezi.zeps.broker.client_connection import Connection
+from zambezi.zeps.broker.exchange import Exchange
 from zambezi.zeps.broker.quota import Quota, site_of
 from zambezi.zeps.broker.reports import Reports
 from zambezi.zeps.broker.session import Session
@@ -35,7 +36,7 @@ STREAMS_PER_TURN: Final = 500  # streams that get their periodic work in one tur
 PUBLISHERS: Final = 1_000_000  # of all streams, whose messages are counted: about 260 MB
 UNREAD: Final = 30  # ticks that a client may leave its answers unread, while its messages wait
 
-Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete"]
+Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete", "serve"]
 Done: TypeAlias = Callable[[ZepsError | None], object]
 Allow: TypeAlias = Callable[[str, Action, str], bool]
 
@@ -94,6 +95,9 @@ class BrokerCounters:
     fenced: int = 0  # connections that were closed because their publisher has a newer epoch
     streams_refused: int = 0  # requests for a new stream that a limit refused
     unread: int = 0  # connections that were closed because the client did not read its answers
+    requests: int = 0  # that clients have sent
+    unserved: int = 0  # requests that no server wanted
+    unclaimed: int = 0  # replies whose client was gone, or did not read
     expelled: int = 0  # connections that were closed because the client sent too many messages that are not ZEPS
     invalid: Counter[str] = field(default_factory=Counter)  # INVALID answers, by kind
 
@@ -137,6 +141,7 @@ class Engine:
         self.turns = Turns(shell.call_soon)
         self.on_empty: Callable[[], object] = lambda: None
         self.reports = Reports(self)
+        self.exchange = Exchange(self, shell.clock)
         self.store = store
         self._shell = shell
         self._policies = dict(options.policies)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from zambezi.wire import WireError
 from zambezi.zeps.block import end_of_publishes
-from zambezi.zeps.broker.administration import Desk
+from zambezi.zeps.broker.administration import OrderDesk
 from zambezi.zeps.broker.client_connection import MULTIPART, Connection, Multipart
 from zambezi.zeps.broker.cursor import Cursor, Outgoing
 from zambezi.zeps.broker.delivery import Delivery, fell_behind_reason
+from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.broker.publishers import Publisher, Superseded
 from zambezi.zeps.broker.resumption import count_lost, count_refused, is_publish, resume, set_mark
 from zambezi.zeps.broker.session_state import SessionState, forbidden, misplaced
@@ -75,7 +76,7 @@ class Session:
         self.publisher: Publisher | None = None  # that it holds, after RESUME
         self.resumption: Waiter | None = None
         self.stream_name = ""
-        self._desk: Desk | None = None  # for the orders of a client that administers streams
+        self._desk: Desk | None = None  # for a client that gives orders, or sends requests or replies
         self._may_publish = False
         self._deferred: list[bytes] = []  # messages that wait: for the stream, for a turn, or until the client reads
         self._handling = False  # whether deferred messages are being handled now
@@ -244,8 +245,9 @@ class Session:
 
     def _attach_reserved(self, name: str) -> None:
         engine = self._engine
-        if name == ORDERS:
-            self._desk = Desk(engine, self)
+        desk = OrderDesk(engine, self) if name == ORDERS else engine.exchange.open(name, self, self._connection)
+        if desk is not None:
+            self._desk = desk
             self._confirm_attach(name)
             return
         about = name.removeprefix(INDEX)
@@ -301,15 +303,15 @@ class Session:
 
     def _subscribe(self, message: Subscribe) -> None:
         self._spent += SUBSCRIBE
-        if self._desk is not None:
-            self._send_invalid("subscribe", f"{ORDERS} takes orders: it has no messages")
-            return
         try:
-            if self._reads_report:
+            if self._desk is not None:
+                self._desk.subscribe(message.pattern)
+            elif self._reads_report:
                 self.delivery.subscribe_report(message.pattern, message.latest)
-                self._send(_SUBSCRIBE_OK)
             else:
                 self._subscribe_stream(message)
+                return
+            self._send(_SUBSCRIBE_OK)
         except (ZepsError, OSError) as error:
             self._send_invalid("subscribe", str(error))
 
@@ -336,8 +338,7 @@ class Session:
             self._send_invalid("misplaced", problem)
 
     def _credit(self, message: Credit) -> None:
-        if self._desk is None:
-            self.delivery.add_credit(message.credit)
+        (self.delivery if self._desk is None else self._desk).add_credit(message.credit)
 
     def _reject_publish(self, message: Publish | Resume) -> None:
         """Execute an order, or answer INVALID to a valid PUBLISH, or a RESUME, that is not allowed."""
@@ -480,7 +481,7 @@ class Session:
     def pull(self) -> Outgoing | None:
         """Return the next messages for the client, or None."""
         try:
-            return self.delivery.pull()
+            return self.delivery.pull() if self._desk is None else self._desk.pull()
         except (JournalError, OSError) as error:
             self.delivery.stop()
             self._send_invalid("unreadable", f"the journal cannot be read here: {error}")
@@ -547,6 +548,8 @@ class Session:
         self._may_publish = False
         self.delivery.close()
         self.delivery.report = None
+        if self._desk is not None:
+            self._desk.close()
         self._deferred = []
         self._engine.unread.pop(self, None)
         if self.stream is not None:
