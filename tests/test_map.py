@@ -52,6 +52,8 @@ ELSEWHERE = {
     "spark/pipelines/results.py": "spark/pipelines/test_running.py",
     "spark/sessions.py": "spark/test_queries.py",
     "spark/task_publisher.py": "spark/test_sink.py",
+    "zeps/requests/sync.py": "zeps/requests/test_asyncio.py",
+    "zeps/broker/desk.py": "zeps/broker/test_exchange.py",
     "zeps/mirror/sync.py": "zeps/mirror/test_asyncio.py",
     "zeps/journal/copying.py": "zeps/broker/test_administration.py",
     "zeps/journal/recounting.py": "zeps/journal/test_counts.py",

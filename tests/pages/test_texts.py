@@ -18,7 +18,7 @@ from zambezi.server import Config, config, keydir
 from zambezi.zeps.block import deliver
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.journal.counts import Count
-from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, TIMES, Publish, Zeps, extensions_of
+from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, REQUESTS, TIMES, Publish, Zeps, extensions_of
 from zambezi.zmtp import z85
 from zambezi.zmtp.keyring import Keyring
 from zambezi.zmtp.keys import KeyPair, write_pair
@@ -135,10 +135,10 @@ def check_protocol(text: str, _place: Path) -> None:
     assert found in (1, 4, 12)
 
 
-@TEXTS.at("docs/protocol.md", f"{EXTENSIONS}: {ONCE}, {ADMIN}, {TIMES}")
+@TEXTS.at("docs/protocol.md", f"{EXTENSIONS}: {ONCE}, {ADMIN}, {TIMES}, {REQUESTS}")
 def check_extensions(text: str, _place: Path) -> None:
     name, _, listed = text.strip().partition(": ")
-    assert extensions_of({name.lower(): listed.encode()}) == [ONCE, ADMIN, TIMES]
+    assert extensions_of({name.lower(): listed.encode()}) == [ONCE, ADMIN, TIMES, REQUESTS]
 
 
 @TEXTS.at("docs/security.md", "allowed/")

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from zambezi.wire.text import printable
+from zambezi.wire.text import as_text, printable
 from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.journal.copying import copy_messages
@@ -53,11 +53,11 @@ class OrderDesk(Desk):
         self._session = session
         self.is_busy = False
 
-    def order(self, key: str, body: bytes) -> None:
+    def order(self, key: bytes, body: bytes) -> None:
         """Begin to execute an order; the session's `end_order` follows, later. An order that fails at once is over."""
         self.is_busy = True
         try:
-            _Order(self._engine, self._session, body).execute(key, self._finish)
+            _Order(self._engine, self._session, body).execute(as_text(key), self._finish)
         except ZepsError as error:
             self.is_busy = False
             self._session.reject_order(str(error))

@@ -11,7 +11,7 @@ class Desk:
 
     is_busy = False  # whether the next message must wait
 
-    def order(self, key: str, body: bytes) -> None:
+    def order(self, key: bytes, body: bytes) -> None:
         """Handle a PUBLISH."""
         raise NotImplementedError
 

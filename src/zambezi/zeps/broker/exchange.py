@@ -20,15 +20,24 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from zambezi.wire.text import as_bytes
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.cursor import Outlet
 from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.directory import REPLIES, REQUESTS
 from zambezi.zeps.errors import BrokerError
 from zambezi.zeps.filters import PatternTable
-from zambezi.zeps.messages import Publish
-from zambezi.zeps.requests.envelope import ADDRESS, CLOCK, ERROR, ID, NOBODY, OK, TIME, Stored, read_asked
+from zambezi.zeps.requests.envelope import (
+    ADDRESS,
+    CLOCK,
+    ERROR,
+    ID,
+    NOBODY,
+    OK,
+    TIME,
+    Stored,
+    publish_frame,
+    read_asked,
+)
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Engine
@@ -50,12 +59,12 @@ class Inbox(Desk):
         self._sequence = 0
         self._credit = 0
 
-    def put(self, key: str, body: bytes) -> bool:
+    def put(self, key: bytes, body: bytes) -> bool:
         """Deliver a message now or later; return False if it does not fit."""
         if self._bytes >= INBOX:
             return False
         self._sequence += 1
-        block = deliver(Publish(key, body).encode(), self._sequence)
+        block = deliver([publish_frame(key, body)], self._sequence)
         if not self._waiting and self._credit > 0 and self._outlet.offer(block):
             self._credit -= block.credit
             return True
@@ -93,7 +102,7 @@ class RequestDesk(Inbox):
         self._used: BrokerStream | None = None  # the stream that may have paused the session
         exchange.inboxes[self.address] = self
 
-    def order(self, key: str, body: bytes) -> None:
+    def order(self, key: bytes, body: bytes) -> None:
         """Publish a request; or answer at once that no server listens, or why it cannot be published."""
         exchange, engine = self._exchange, self._exchange.engine
         asked = read_asked(body)
@@ -111,7 +120,8 @@ class RequestDesk(Inbox):
             self._answer(NOBODY, asked.id, "")
             return
         deadline = int(stream.clock() * 1_000_000) + asked.timeout * 1000 if asked.timeout else 0
-        frame = Publish(key, Stored(self.address, asked.id, deadline, asked.content).encode()).encode()[0]
+        stored = Stored(self.address, asked.id, deadline, asked.content)
+        frame = publish_frame(key, stored.encode())
         if len(frame) > engine.limits.message:
             self._answer(ERROR, asked.id, f"a request of {len(frame)} bytes is over the limit of the broker")
             return
@@ -119,7 +129,7 @@ class RequestDesk(Inbox):
         engine.counters.published += 1
         stream.publish([frame], self._session)
 
-    def _answer(self, status: str, number: bytes, text: str) -> None:
+    def _answer(self, status: bytes, number: bytes, text: str) -> None:
         self.put(status, number + text.encode(errors="replace"))
 
     def close(self) -> None:
@@ -138,7 +148,7 @@ class ReplyDesk(Inbox):
         self._stream = stream
         self._patterns: list[str] = []
 
-    def order(self, key: str, body: bytes) -> None:
+    def order(self, key: bytes, body: bytes) -> None:
         """Pass a reply on to its client."""
         engine = self._exchange.engine
         if key not in (OK, ERROR) or len(body) < ADDRESS + ID:
@@ -199,10 +209,10 @@ class Exchange:
         """Return the time of the broker, in microseconds since 1970."""
         return int(self._clock() * 1_000_000)
 
-    def has_server(self, stream: str, key: str) -> bool:
+    def has_server(self, stream: str, key: bytes) -> bool:
         """Return whether a server wants requests with a key."""
         found = self._servers.get(stream)
-        return found is not None and bool(found[0].find(as_bytes(key)))
+        return found is not None and bool(found[0].find(key))
 
     def add_server(self, stream: str, desk: ReplyDesk, patterns: list[str]) -> None:
         """Add a server with its patterns."""

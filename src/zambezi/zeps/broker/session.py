@@ -25,6 +25,7 @@ from zambezi.zeps.broker.stream import BrokerStream, Waiter
 from zambezi.zeps.broker.turns import INLINE, SUBSCRIBE
 from zambezi.zeps.directory import INDEX, ORDERS
 from zambezi.zeps.errors import BrokerError, JournalError, ZepsError
+from zambezi.zeps.layout import key_and_body
 from zambezi.zeps.messages import (
     Attach,
     AttachOk,
@@ -200,6 +201,9 @@ class Session:
         self.receive([MULTIPART])
 
     def _handle(self, frame: bytes) -> None:
+        if self._desk is not None and self.state is SessionState.OPEN and end_of_publishes((frame,)):
+            self._desk.order(*key_and_body(frame))
+            return
         try:
             message = Zeps.decode(frame)
         except WireError as error:
@@ -341,10 +345,7 @@ class Session:
         (self.delivery if self._desk is None else self._desk).add_credit(message.credit)
 
     def _reject_publish(self, message: Publish | Resume) -> None:
-        """Execute an order, or answer INVALID to a valid PUBLISH, or a RESUME, that is not allowed."""
-        if self._desk is not None and isinstance(message, Publish):
-            self._desk.order(message.key, message.body)
-            return
+        """Answer INVALID to a valid PUBLISH, or a RESUME, that is not allowed."""
         count_refused(self)
         own = self.stream_name in self._engine.options.own
         self._send_invalid("forbidden", forbidden(self._user_name, self.stream_name, own))
@@ -389,14 +390,10 @@ class Session:
 
     def _ping(self, message: Ping) -> None:
         self._unanswered_pings += 1
-        if self.delivery.report is not None:
-            if self.delivery.report.complete:
-                self._confirm_all()
-        elif self._desk is not None:
-            self._confirm_all()
-        else:
-            assert self.stream is not None
+        if self.stream is not None:
             self.stream.confirm_when_safe(self)
+        elif self.delivery.report is None or self.delivery.report.complete:
+            self._confirm_all()
 
     def reject_order(self, reason: str) -> None:
         """Tell the client that an order has failed."""

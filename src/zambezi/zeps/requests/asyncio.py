@@ -99,7 +99,7 @@ class Request:
         """Answer with an error: the client's `request` raises `RequestFailed` with the reason."""
         await self._answer(ERROR, reason.encode("utf-8", "surrogateescape"))
 
-    async def _answer(self, status: str, content: bytes) -> None:
+    async def _answer(self, status: bytes, content: bytes) -> None:
         if self._is_answered:
             raise ZepsError(f"the request {self.sequence} of {self.stream!r} was answered already")
         await self._serving._answer(self._message, self._stored, status, content)
@@ -158,7 +158,7 @@ class Serving:
         counters.received += 1
         return Request(self, message, stored)
 
-    async def _answer(self, message: Message, stored: Stored, status: str, content: bytes) -> None:
+    async def _answer(self, message: Message, stored: Stored, status: bytes, content: bytes) -> None:
         attempt = partial(self._connection.reply, stored, status, content)
         await self._waiter.until(attempt, None, "the reply had no room")
         if status == OK:

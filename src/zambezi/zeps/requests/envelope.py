@@ -19,14 +19,14 @@ there is none. The timeout is in milliseconds.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-Status: TypeAlias = Literal["ok", "error", "nobody"]
+from zambezi.zeps.layout import BODY_LENGTH, PUBLISH
 
-OK: Final = "ok"
-ERROR: Final = "error"
-NOBODY: Final = "nobody"  # no server listens
-TIME: Final = "time"  # the broker tells a server its clock
+OK: Final = b"ok"
+ERROR: Final = b"error"
+NOBODY: Final = b"nobody"  # no server listens
+TIME: Final = b"time"  # the broker tells a server its clock
 
 MAGIC: Final = b"ZRQ\x01"
 ADDRESS: Final = 16
@@ -61,6 +61,11 @@ class Stored(NamedTuple):
     def encode(self) -> bytes:
         """Return the body of the message."""
         return _STORED.pack(MAGIC, self.address, self.id, self.deadline) + self.content
+
+
+def publish_frame(key: bytes, body: bytes) -> bytes:
+    """Return a PUBLISH. It is several times as fast as the class in `messages`; the key has at most 255 bytes."""
+    return PUBLISH + bytes((len(key),)) + key + BODY_LENGTH.pack(len(body)) + body
 
 
 def read_asked(body: bytes) -> Asked | None:

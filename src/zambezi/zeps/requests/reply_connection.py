@@ -13,8 +13,8 @@ from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Loca
 from zambezi.zeps.client.subscriber import WINDOW
 from zambezi.zeps.directory import REPLIES as STREAM
 from zambezi.zeps.errors import BrokerError, ZepsError
-from zambezi.zeps.messages import LATEST, REQUESTS, Credit, Publish, Subscribe
-from zambezi.zeps.requests.envelope import CLOCK, TIME, Stored, encode_reply
+from zambezi.zeps.messages import LATEST, REQUESTS, Credit, Subscribe
+from zambezi.zeps.requests.envelope import CLOCK, TIME, Stored, encode_reply, publish_frame
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
 
@@ -50,13 +50,13 @@ class ReplyConnection(BrokerConnection):
         """Return whether the client of a request does not wait any more."""
         return bool(request.deadline) and self.reactor.time() * 1e6 + self._offset > request.deadline
 
-    def reply(self, request: Stored, status: str, content: bytes) -> bool | None:
+    def reply(self, request: Stored, status: bytes, content: bytes) -> bool | None:
         """Send a reply; return None if it must wait for room."""
         self.check()
         peer = self._peer
         if self.granted and peer is not None and peer.queued >= WINDOW:
             return None
-        message = Publish(status, encode_reply(request, content)).encode()[0]
+        message = publish_frame(status, encode_reply(request, content))
         if len(message) > self.options.largest:
             raise ZepsError(f"with {len(content)} bytes the reply exceeds the limit of {self.options.largest}")
         if self.granted:
@@ -90,7 +90,7 @@ class ReplyConnection(BrokerConnection):
 
     def messages_received(self, frames: list[bytes], body_at: int) -> None:
         batch = MessageBatch(self.stream, frames, body_at)
-        for key, body in zip(batch.keys(), batch.bodies(), strict=True):
+        for key, body in zip(batch.raw_keys(), batch.bodies(), strict=True):
             if key == TIME and len(body) == CLOCK.size:
                 self._offset = CLOCK.unpack(body)[0] - int(self.reactor.time() * 1e6)
 

@@ -13,11 +13,12 @@ from collections.abc import Callable
 
 from zambezi.zeps.client.batch import MessageBatch
 from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.publisher import encode_key
 from zambezi.zeps.client.subscriber import WINDOW
 from zambezi.zeps.directory import REQUESTS as STREAM
 from zambezi.zeps.errors import BrokerError, ClientClosed, NobodyServes, RequestFailed, ZepsError
-from zambezi.zeps.messages import LATEST, REQUESTS, Credit, Publish, Subscribe
-from zambezi.zeps.requests.envelope import ID, LONGEST, NOBODY, OK, Asked
+from zambezi.zeps.messages import LATEST, REQUESTS, Credit, Subscribe
+from zambezi.zeps.requests.envelope import ID, LONGEST, NOBODY, OK, Asked, publish_frame
 from zambezi.zmtp.reactor import Reactor
 
 
@@ -57,7 +58,7 @@ class RequestConnection(BrokerConnection):
         self.check_open()
         number = os.urandom(ID)
         milliseconds = 0 if timeout is None else min(LONGEST, max(1, int(timeout * 1000)))
-        message = Publish(key, Asked(number, milliseconds, body).encode()).encode()[0]
+        message = publish_frame(encode_key(key)[1:], Asked(number, milliseconds, body).encode())
         if len(message) > self.options.largest:
             raise ZepsError(f"with a body of {len(body)} bytes the request exceeds the limit of {self.options.largest}")
         pending = self._pending[number] = Pending(number, key, message, wake)
@@ -96,14 +97,14 @@ class RequestConnection(BrokerConnection):
 
     def messages_received(self, frames: list[bytes], body_at: int) -> None:
         batch = MessageBatch(self.stream, frames, body_at)
-        for status, body in zip(batch.keys(), batch.bodies(), strict=True):
+        for status, body in zip(batch.raw_keys(), batch.bodies(), strict=True):
             self._settle(status, body)
         self._used += batch.octets
         if self._used >= WINDOW // 4:
             self.send(Credit(self._used).encode()[0])
             self._used = 0
 
-    def _settle(self, status: str, body: bytes) -> None:
+    def _settle(self, status: bytes, body: bytes) -> None:
         pending = self._pending.pop(body[:ID], None)
         if pending is None:
             self.late += 1
