@@ -170,7 +170,7 @@ class Client:
         await self._order("create", timeout, stream=stream, settings=settings)
 
     async def edit(self, stream: str, *, timeout: float | None = None, **settings: Unpack[StreamSettings]) -> None:
-        """Change settings of a stream; None stands for the broker's default."""
+        """Change settings of a stream. A setting that is None becomes the broker's default again."""
         await self._order("edit", timeout, stream=stream, settings=settings)
 
     async def trim(self, stream: str, before: int | datetime, *, timeout: float | None = None) -> None:
@@ -193,7 +193,8 @@ class Client:
     async def _order(self, order: str, timeout: float | None, **content: object) -> None:
         waiter = Waiter(timed_out=TimedOut)
         question = Order(waiter.reactor, self._options, self._locate, order, content)
-        await self._answer(question, waiter, timeout, f"the broker did not {order} the stream")
+        problem = f"no answer to the order {order!r}, which the broker may still execute, arrived"
+        await self._answer(question, waiter, timeout, problem)
 
     async def _ask(self, about: str, after: int, timeout: float | None) -> list[bytes]:
         waiter = Waiter(timed_out=TimedOut)

@@ -1,4 +1,4 @@
-"""The content of a broker's reserved streams: its streams, its clients, and the index of a journal."""
+"""The content of a broker's reserved streams: its streams, its clients, named readers, and the index of a journal."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ ORDERS: Final = "$admin"
 INDEX: Final = "$index/"
 REQUESTS: Final = "$requests/"
 REPLIES: Final = "$replies/"
+READERS: Final = "$readers/"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -52,6 +53,10 @@ class StreamInfo:
     keep_bytes: int | None = None  # bytes that are kept; None: all
     keep_seconds: float | None = None  # the age at which messages are removed; None: never
     publishers: int = 0  # whose messages the broker counts
+    max_publishers: int = 0  # the most publishers that it counts
+    keep_publishers: float = 0.0  # seconds of silence, after which it forgets a publisher
+    readers: int = 0  # named readers
+    reader_lag: int = 0  # of the named reader that is furthest behind
     subscribers: int = 0
     attached: int = 0
     rate: float = 0.0  # messages published per second, recently
@@ -95,6 +100,28 @@ class ClientInfo:
     skipped: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderInfo:
+    """A named reader of a stream, as the broker describes it."""
+
+    reader: str
+    position: int = 0  # the last acknowledged sequence
+    lag: int = 0  # messages after it
+    time: int = 0  # of the last change, in microseconds since 1970
+    user: str = ""  # the user to whom the reader belongs; empty: all
+    holder: str = ""  # the client that reads under this name now; empty: none
+
+    @property
+    def changed_at(self) -> datetime:
+        """The time when the position has last changed."""
+        return datetime_of(self.time)
+
+
+def read_readers(bodies: Iterable[bytes]) -> list[ReaderInfo]:
+    """Parse the messages of `$readers/<stream>`."""
+    return [_read(ReaderInfo, body) for body in bodies if body]
+
+
 def read_streams(bodies: Iterable[bytes]) -> list[StreamInfo]:
     """Parse the messages of `$streams`."""
     return [_read(StreamInfo, body) for body in bodies if body]
@@ -133,6 +160,11 @@ def _read(kind: type[T], body: bytes) -> T:
         return kind(**known)
     except (ValueError, TypeError, RecursionError) as error:
         raise BrokerError(f"the broker sent a {kind.__name__} that cannot be parsed: {error}") from None
+
+
+def subject_of(name: str) -> str:
+    """Return the stream that a reserved stream is about; the name itself if it is about none."""
+    return name.removeprefix(INDEX).removeprefix(READERS)
 
 
 def datetime_of(microseconds: int) -> datetime:

@@ -30,6 +30,14 @@ class OutOfRange(JournalError):
         self.oldest = oldest
 
 
+class StoreError(ZepsError):
+    """The object store cannot be used."""
+
+
+class StoreDamaged(StoreError):
+    """An object in the store is missing, or has bytes that no broker writes."""
+
+
 class PatternError(ZepsError):
     """The pattern of a subscription cannot be parsed."""
 

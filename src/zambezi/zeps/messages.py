@@ -20,6 +20,12 @@ The extension "times":
     C:TIMES                        asks for the times of messages
     S:TIMES                        tells the times of the DELIVER messages that follow, up to the next TIMES
 
+The extension "positions":
+
+    C:CLAIM      S:CLAIM-OK        reads under a name, and asks for the position that the name has
+    C:ACK                          moves the position; PING-OK confirms it
+    S:TAKEN                        says that another client has the name
+
 `zambezi.zeps.block` encodes and decodes many DELIVER and PUBLISH messages at once, without these classes.
 """
 
@@ -28,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from zambezi.wire import Message, chunk, constant, field, number_2, number_4, number_8, string
+from zambezi.wire import Message, chunk, constant, field, number_1, number_2, number_4, number_8, string
 
 PROTOCOL: Final = "ZEPS"
 VERSION: Final = 1
@@ -44,9 +50,14 @@ EXTENSIONS: Final = "X-ZEPS-Extensions"  # the property of READY in which a brok
 ONCE: Final = "once"
 TIMES: Final = "times"
 ADMIN: Final = "admin"
+POSITIONS: Final = "positions"
 REQUESTS: Final = "requests"
 PUBLISHER: Final = 16  # bytes of a publisher's id
 MARK: Final = 16  # bytes of a mark
+OWNER: Final = 16  # bytes of the id of a client that claims a reader
+REFUSE: Final = 0  # the modes of CLAIM: not if another client has the name;
+TAKE: Final = 1  # also if another client has it;
+AGAIN: Final = 2  # only if no other client has had it since this one
 MOST: Final = (1 << 62) - 1  # the highest count
 
 
@@ -154,6 +165,34 @@ class Times(Zeps, id=17):
     """Client asks for the times of messages, or server tells them. `zambezi.zeps.times` packs and unpacks them."""
 
     times: bytes = field(chunk)  # pairs of a sequence and a time, of 8 bytes each; from a client, none
+
+
+class Claim(Zeps, id=18):
+    """Client reads under a name from now on."""
+
+    name: str = field(string)
+    owner: bytes = field(chunk)  # 16 bytes
+    latest: int = field(number_8)  # where a new reader begins, as in SUBSCRIBE
+    mode: int = field(number_1)  # REFUSE, TAKE or AGAIN
+
+
+class ClaimOk(Zeps, id=19):
+    """Server says where the reader stands: subscribe after `position`. All of it is as safe as PING-OK makes it."""
+
+    position: int = field(number_8)
+    missed: int = field(number_8)  # messages before it that are not acknowledged, and not kept any more
+
+
+class Ack(Zeps, id=20):
+    """Client acknowledges the message with a sequence, and all before it. PING-OK confirms it."""
+
+    sequence: int = field(number_8)
+
+
+class Taken(Zeps, id=21):
+    """Server tells a client that another one has the name, or has had it meanwhile."""
+
+    holder: str = field(string)  # the other client; empty if it is not known
 
 
 def extensions_of(properties: Mapping[str, bytes]) -> list[str]:

@@ -171,7 +171,7 @@ class Client:
         self._order("create", timeout, stream=stream, settings=settings)
 
     def edit(self, stream: str, *, timeout: float | None = None, **settings: Unpack[StreamSettings]) -> None:
-        """Change settings of a stream; None stands for the broker's default."""
+        """Change settings of a stream. A setting that is None becomes the broker's default again."""
         self._order("edit", timeout, stream=stream, settings=settings)
 
     def trim(self, stream: str, before: int | datetime, *, timeout: float | None = None) -> None:
@@ -194,7 +194,8 @@ class Client:
     def _order(self, order: str, timeout: float | None, **content: object) -> None:
         waiter = Waiter(timed_out=TimedOut)
         question = Order(waiter.reactor, self._options, self._locate, order, content)
-        self._answer(question, waiter, timeout, f"the broker did not {order} the stream")
+        problem = f"no answer to the order {order!r}, which the broker may still execute, arrived"
+        self._answer(question, waiter, timeout, problem)
 
     def _ask(self, about: str, after: int, timeout: float | None) -> list[bytes]:
         waiter = Waiter(timed_out=TimedOut)

@@ -146,6 +146,7 @@ def test_names_and_payloads_have_a_bound(tmp_path: Path) -> None:
     for wrong in (
         Position(READER, "", 1),
         Position(READER, "n" * 256, 1),
+        Position(READER, "\ud800", 1),
         Position(GROUP, "g", 1, payload=bytes(LARGEST_PAYLOAD + 1)),
     ):
         with pytest.raises(JournalError):

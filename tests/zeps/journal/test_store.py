@@ -249,7 +249,7 @@ def test_a_reader_that_is_too_late_gets_an_error(tmp_path: Path) -> None:
         with Store(tmp_path, write=False) as reading:
             copy = reading.open("a")
             copy._file_cache.clear()
-            journal.policy = Policy(segment=100, keep_bytes=250)
+            journal.policy = Policy(segment=100, keep_bytes=200)
             journal.retain(1.0)
             with pytest.raises(JournalError, match="sequence 1 is not kept any more, the oldest is 4"):
                 copy.reader(0).peek(1000)

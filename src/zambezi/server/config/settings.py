@@ -51,15 +51,16 @@ class JournalConfig:
     )
     keep: float | None = _note("remove messages older than this, such as 7d; unset: never", None, "seconds", AGES)
     keep_bytes: int | None = _note(
-        "remove the oldest messages above this size, such as 10G; unset: never", None, "octets", SIZES
+        "keep this size of messages, such as 10G, and remove older ones; unset: never", None, "octets", SIZES
     )
-    segment: int = _note("the size of each journal file; retention removes whole files", 256 << 20, "octets", SIZES)
+    segment: int = _note("the largest size of a journal file; retention removes files", 256 << 20, "octets", SIZES)
     publishers: int = _note(
         "the maximum number of publishers whose messages are counted; above it, the most silent one is forgotten",
         100_000,
         bounds=COUNTS,
     )
     keep_publishers: float = _note("forget a publisher that was silent for this time", 7 * 86400.0, "seconds", AGES)
+    readers: int = _note("the maximum number of named readers of a stream; others are refused", 10_000, bounds=COUNTS)
     multicast: str = _note("the multicast group of live messages, such as udp://239.77.1.1:5680", "")
 
 

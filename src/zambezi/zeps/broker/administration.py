@@ -9,10 +9,12 @@ a JSON object:
     truncate   stream, after            the messages after a sequence are removed; the stream has a new incarnation
     delete     stream                   the stream is removed, with everything that belongs to it
     copy       stream, to               a new stream with the messages that a stream has now
+    set_reader      stream, reader, latest    another position of a named reader, or a new one
+    remove_reader   stream, reader            the reader is removed
 
 The broker executes the orders of a connection one after another: the messages after an order wait until it is executed.
 So PING-OK confirms all orders before the PING. The answer to an order that fails is INVALID. `[[rules]]` decide:
-`create` for a new stream, `edit` for its settings, `delete` for everything that removes messages.
+`create` for a new stream, `edit` for its settings and named readers, `delete` for everything that removes messages.
 
 A stream whose messages are cut off or removed loses its clients first. They are told why, with INVALID and DETACH.
 """
@@ -27,21 +29,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from zambezi.wire.text import as_text, printable
 from zambezi.zeps.broker.desk import Desk
+from zambezi.zeps.broker.stream import BrokerStream, where_to_start
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.journal.copying import copy_messages
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.policy import Policy
+from zambezi.zeps.journal.positions import READER, Position
 from zambezi.zeps.journal.store import Fill
-from zambezi.zeps.journal.stored_policy import changed
+from zambezi.zeps.journal.stored_policy import changed, merged
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Action, Done, Engine
     from zambezi.zeps.broker.session import Session
-    from zambezi.zeps.broker.stream import BrokerStream
     from zambezi.zeps.journal import Journal
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
+_MICRO: Final = 1_000_000
 LARGEST: Final = 64 * 1024  # bytes of an order: it is parsed on the thread of the event loop
 
 
@@ -60,7 +64,7 @@ class OrderDesk(Desk):
             _Order(self._engine, self._session, body).execute(as_text(key), self._finish)
         except ZepsError as error:
             self.is_busy = False
-            self._session.reject_order(str(error))
+            self._session.reject("order", str(error))
 
     def _finish(self, error: ZepsError | None) -> None:
         self.is_busy = False
@@ -91,9 +95,9 @@ class _Order:
         action(self, done)
 
     def _create(self, done: Done) -> None:
-        name, settings = self._text("stream"), self._settings()
+        settings = merged({}, self._settings())
         changed(Policy(), settings)
-        self._make(name, settings, done)
+        self._make(self._text("stream"), settings, done)
 
     def _make(self, name: str, settings: Mapping[str, object], done: Done, fill: Fill | None = None) -> None:
         directory_of(name)
@@ -142,6 +146,24 @@ class _Order:
 
         self._make(target, stream.journal.settings, done, partial(copy_messages, stream.journal))
 
+    def _set_reader(self, done: Done) -> None:
+        stream, name = self._stream("edit"), self._text("reader")
+        stream.flush()
+        position, due = where_to_start(stream.journal, self._number("latest"))
+        if due:
+            raise BrokerError("a reader cannot begin in the future: give a time that has passed")
+        stream.readers.set(Position(READER, name, position, time=int(stream.clock() * _MICRO)))
+        self._finish_reader(stream, name, f"set to {position}", done)
+
+    def _remove_reader(self, done: Done) -> None:
+        stream, name = self._stream("edit"), self._text("reader")
+        stream.readers.remove(name)
+        self._finish_reader(stream, name, "removed", done)
+
+    def _finish_reader(self, stream: BrokerStream, name: str, what: str, done: Done) -> None:
+        told = partial(self._tell, f"changed: its reader {printable(name)} was {what}", stream.name, done)
+        self._engine.work(stream.journal.positions.sync, told)
+
     def _first_at(self, journal: Journal) -> int:
         """Return the first sequence at or after the time of the order, in microseconds since 1970."""
         return journal.before(self._number("before_time")) + 1
@@ -152,7 +174,7 @@ class _Order:
         name = self._text("stream")
         stream = self._engine.find(name)
         if stream is None:
-            raise BrokerError(f"there is no stream {name}")
+            raise self._engine.absence(name)
         self._check(action, name)
         if action == "delete" and name in self._engine.options.own:
             raise BrokerError(f"{name} is a stream of the server itself")
@@ -194,4 +216,6 @@ _ORDERS: Final[Mapping[str, Callable[[_Order, Done], None]]] = {
     "truncate": _Order._truncate,
     "delete": _Order._delete,
     "copy": _Order._copy,
+    "set_reader": _Order._set_reader,
+    "remove_reader": _Order._remove_reader,
 }

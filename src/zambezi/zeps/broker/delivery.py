@@ -30,6 +30,7 @@ class Delivery:
         self.cursor: Cursor | None = None
         self.report: Report | None = None  # of a reserved stream
         self._cursor_class: type[Cursor] = Cursor
+        self.goes_on_at_oldest = engine.options.behind == "oldest"  # if retention has removed the next message
 
     @property
     def subscriptions(self) -> int:
@@ -62,7 +63,7 @@ class Delivery:
         skipped = max(0, oldest - 1 - after)
         if skipped:
             engine.counters.fell_behind += 1
-            if engine.options.behind == "invalid":
+            if not self.goes_on_at_oldest:
                 raise OutOfRange(fell_behind_reason(after + 1, oldest), oldest)
             after = oldest - 1
         cursor = self._existing_cursor()

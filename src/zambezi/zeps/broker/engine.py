@@ -34,6 +34,7 @@ _log: Final = logging.getLogger("zambezi.zeps")
 
 STREAMS_PER_TURN: Final = 500  # streams that get their periodic work in one turn of the loop: about a millisecond
 PUBLISHERS: Final = 1_000_000  # of all streams, whose messages are counted: about 260 MB
+READERS: Final = 1_000_000  # named readers of all streams, above which no new ones are added: about 400 MB
 UNREAD: Final = 30  # ticks that a client may leave its answers unread, while its messages wait
 
 Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete", "serve"]
@@ -92,6 +93,8 @@ class BrokerCounters:
     published: int = 0  # messages
     fell_behind: int = 0  # subscriptions whose next message was removed by retention
     dismissed: int = 0  # publishers that were disconnected because too many messages waited for room on the disk
+    readers_refused: int = 0  # claims of a name that the limit refused
+    readers_taken: int = 0  # claims that were refused, and connections that were closed: another client has the name
     fenced: int = 0  # connections that were closed because their publisher has a newer epoch
     streams_refused: int = 0  # requests for a new stream that a limit refused
     unread: int = 0  # connections that were closed because the client did not read its answers
@@ -139,7 +142,10 @@ class Engine:
         self.report_readers: dict[Session, None] = {}  # sessions that read a reserved stream
         self.unread: dict[Session, int] = {}  # sessions whose clients must read answers first, and for how many ticks
         self.turns = Turns(shell.call_soon)
+        self.has_most_readers = False  # whether no named readers are added any more
         self.on_empty: Callable[[], object] = lambda: None
+        self.on_open: Callable[[BrokerStream], object] = lambda _: None  # called with each stream that is opened
+        self.on_taken: Callable[[BrokerStream], object] = lambda _: None  # called with a stream that is cut or deleted
         self.reports = Reports(self)
         self.exchange = Exchange(self, shell.clock)
         self.store = store
@@ -215,6 +221,7 @@ class Engine:
                 wake=shell.wake_journal,
                 clock=shell.clock,
             )
+            self.on_open(stream)
         return stream
 
     def request_stream(self, session: Session, name: str) -> BrokerStream | None:
@@ -267,9 +274,11 @@ class Engine:
         stream.flush()
         if keep and stream.pending_bytes:
             raise BrokerError(f"messages of {stream.name} wait for the disk: {stream.held or 'try again'}")
+        stream.readers.close()
         name = stream.name
         del self._streams[name]
         self._making[name] = []
+        self.on_taken(stream)
         stream.stop(reason)
         for session in [one for one in self.sessions if one.stream is stream]:
             session.lose_stream(reason)
@@ -294,6 +303,16 @@ class Engine:
     def is_configured(self, name: str) -> bool:
         """Return whether the settings of a stream are in the configuration of the broker."""
         return name in self._policies
+
+    def absence(self, name: str) -> BrokerError:
+        """Return the error for a stream that `find` does not find."""
+        if name in self._making:
+            return BrokerError(f"stream {name} is being created, cut or deleted at this moment: try again")
+        try:
+            self._refuse_unusable(name)
+        except BrokerError as error:
+            return error
+        return BrokerError(f"there is no stream {name}")
 
     def _refuse_unusable(self, name: str) -> None:
         if name in self.unusable:
@@ -377,6 +396,7 @@ class Engine:
             if ticks >= UNREAD:
                 session.give_up()
         self._forget_publishers()
+        self.has_most_readers = sum(len(stream.readers) for stream in self._streams.values()) >= READERS
         self._maintain_some(list(self._streams.values()), self._shell.clock())
 
     def _forget_publishers(self) -> None:
@@ -412,6 +432,9 @@ class Engine:
             stream.synced_at = now
             self._shell.sync_journal(stream)
         journal.retain(now)
+        stream.readers.flush()
+        if stream.readers.needs_compaction:
+            self._shell.work(journal.positions.compact, _ignore_problem)
 
     def detach_all(self) -> None:
         """Append all pending messages, and send DETACH to all clients."""
@@ -426,3 +449,7 @@ class Engine:
         for stream in self._streams.values():
             stream.finish()
         self.store.close()
+
+
+def _ignore_problem(_: ZepsError | None) -> None:
+    """Do nothing: the file is as it was, and the next tick tries again."""

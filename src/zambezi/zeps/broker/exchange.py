@@ -107,7 +107,7 @@ class RequestDesk(Inbox):
         exchange, engine = self._exchange, self._exchange.engine
         asked = read_asked(body)
         if asked is None:
-            self._session.reject_order("a request is too short: it begins with 12 bytes")
+            self._session.reject("order", "a request is too short: it begins with 12 bytes")
             return
         engine.counters.requests += 1
         if not engine.allows(self._session, "publish", self.stream):
@@ -152,10 +152,12 @@ class ReplyDesk(Inbox):
         """Pass a reply on to its client."""
         engine = self._exchange.engine
         if key not in (OK, ERROR) or len(body) < ADDRESS + ID:
-            self._session.reject_order("a reply has the key 'ok' or 'error', and begins with 24 bytes of its request")
+            self._session.reject(
+                "order", "a reply has the key 'ok' or 'error', and begins with 24 bytes of its request"
+            )
             return
         if not self._may_serve:
-            self._session.reject_order(self._forbidden)
+            self._session.reject("forbidden", self._forbidden)
             return
         inbox = self._exchange.inboxes.get(body[:ADDRESS])
         if inbox is None or inbox.stream != self._stream or not inbox.put(key, body[ADDRESS:]):

@@ -2,6 +2,7 @@
 
     $streams          a message for each stream: the key is the stream's name, the body is JSON
     $clients          a message for each connection: the key is its number, the body is JSON
+    $readers/<stream> a message for each named reader of a stream: the key is its name, the body is JSON
     $index/<stream>   the index of a stream's journal: the key is the stream's name, the body is many index entries
 
 A SUBSCRIBE returns the current content, and PING-OK follows when all of it has gone out. After that the broker sends
@@ -15,14 +16,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from zambezi.wire.text import as_bytes
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.turns import SLICE, Turns, keys_in_slice
-from zambezi.zeps.directory import CLIENTS, INDEX, STREAMS
+from zambezi.zeps.directory import CLIENTS, INDEX, READERS, STREAMS
 from zambezi.zeps.filters import Filter
+from zambezi.zeps.journal.positions import Position
 from zambezi.zeps.messages import Publish
 
 if TYPE_CHECKING:
@@ -232,6 +235,7 @@ class Reports:
         self._clients = SharedRows(
             lambda: [(str(session.number), session) for session in engine.sessions], describe_session
         )
+        self._readers: dict[BrokerStream, SharedRows[Position]] = {}
 
     def open_report(self, name: str, outlet: Outlet) -> Report | None:
         """Return a report on the reserved stream of that name, or None if there is none."""
@@ -240,15 +244,31 @@ class Reports:
             return Report(_RowReader(self._streams), outlet, turns)
         if name == CLIENTS:
             return Report(_RowReader(self._clients), outlet, turns)
+        if name.startswith(READERS):
+            stream = self._engine.find(name.removeprefix(READERS))
+            return Report(_RowReader(self._readers_of(stream)), outlet, turns) if stream is not None else None
         if name.startswith(INDEX):
             stream = self._engine.find(name.removeprefix(INDEX))
             return Report(_IndexPages(stream), outlet, turns) if stream is not None else None
         return None
 
+    def _readers_of(self, stream: BrokerStream) -> SharedRows[Position]:
+        """Return the rows of a stream's named readers; all clients that look at them share the rows."""
+        rows = self._readers.get(stream)
+        if rows is None:
+            rows = self._readers[stream] = SharedRows(
+                lambda: [(state.name, state) for state in stream.readers.all()], partial(describe_reader, stream)
+            )
+        return rows
+
     def invalidate(self) -> None:
         """Let the next reader see the changes of this tick."""
         self._streams.invalidate()
         self._clients.invalidate()
+        for stream, rows in tuple(self._readers.items()):
+            rows.invalidate()
+            if self._engine.find(stream.name) is not stream:
+                del self._readers[stream]
 
 
 class _IndexPages:
@@ -283,19 +303,35 @@ def describe_stream(stream: BrokerStream) -> dict[str, object]:
         "first_time": journal.first_time,
         "last_time": journal.last_time,
         "sync": journal.policy.sync,
-        "segment": journal.policy.segment,
+        "segment": journal.policy.segment_bytes,
         "keep_bytes": journal.policy.keep_bytes,
         "keep_seconds": journal.policy.keep_seconds,
         "publishers": len(journal.counts),
+        "max_publishers": journal.policy.publishers,
+        "keep_publishers": journal.policy.keep_publishers,
+        "readers": len(stream.readers),
+        "reader_lag": stream.readers.largest_lag,
         "subscribers": stream.subscribers,
         "attached": stream.attached,
         "rate": round(stream.rate, 1),
-        "held": stream.held or journal.failed,
+        "held": stream.held or journal.failed or stream.readers.problem,
         "multicast": multicast.group if multicast is not None else "",
     }
     if multicast is not None:
         row |= {"sealed": multicast.sealed, "feed": asdict(multicast.counters)}
     return row
+
+
+def describe_reader(stream: BrokerStream, state: Position) -> dict[str, object]:
+    """Return a row of `$readers/<stream>`."""
+    return {
+        "reader": state.name,
+        "position": state.position,
+        "lag": stream.readers.lag_of(state.position),
+        "time": state.time,
+        "user": state.user,
+        "holder": stream.readers.described_holder_of(state.name),
+    }
 
 
 def describe_session(session: Session) -> dict[str, object]:

@@ -23,6 +23,7 @@ from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.future_selections import FutureSelections
 from zambezi.zeps.broker.publishers import Publisher, Publishers
+from zambezi.zeps.broker.readers import Readers
 from zambezi.zeps.broker.turns import Turns, keys_in_slice
 from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
 from zambezi.zeps.filters import Filter, PatternTable
@@ -110,6 +111,7 @@ class BrokerStream:
         journal.may_block = False
         self.name = journal.name
         self.turns = turns
+        self.clock = clock
         self.warm = warm
         self.waiting_cursors: set[Cursor] = set()  # in low gear at the end: they are woken by the next append
         self.future_selections = FutureSelections()
@@ -121,11 +123,11 @@ class BrokerStream:
         self.rate = 0.0  # messages per second, recently
         self.attached = 0
         self.publishers = Publishers(journal.counts)
+        self.readers = Readers(self, call_soon)
         self._matchers = matchers
         self._call_soon = call_soon
         self._sync = sync
         self._wake = wake
-        self.clock = clock
         self._audiences: dict[frozenset[str], Audience] = {}
         self._everything: Audience | None = None  # the audience without a filter, which needs no table
         self._table: PatternTable[Audience] = PatternTable(matchers)
@@ -253,6 +255,7 @@ class BrokerStream:
         self.journal.may_block = True
         self.flush()
         self.retry()
+        self.readers.flush()
 
     # While appends must wait
 
@@ -298,7 +301,7 @@ class BrokerStream:
         refused: dict[Waiter, None] = dict.fromkeys(paused)
         for waiting in barriers.values():
             refused |= dict.fromkeys(waiting)
-        for waiter in refused:
+        for waiter in (*refused, *self.readers.take_waiters()):
             waiter.refuse(self.stop_reason)
         for publisher in paused:
             publisher.resume()  # so that its DETACH-OK is read
@@ -351,10 +354,16 @@ class BrokerStream:
                 waiter.confirm(count)
         if self._barriers and not self._has_unwritten:
             self._sync(self)
+        self.readers.confirm()
+
+    def ask_for_sync(self) -> None:
+        """Let another thread sync the journal. `confirm_barriers` follows."""
+        self._sync(self)
 
     def forget_publisher(self, publisher: PublishingSession) -> None:
         """Drop the barriers of a publisher that is disconnected. Its messages stay."""
         self._paused.pop(publisher, None)
+        self.readers.forget(publisher)
         for waiting in self._barriers.values():
             waiting.pop(publisher, None)
             if publisher.resumption is not None:

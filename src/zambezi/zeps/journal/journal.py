@@ -77,6 +77,7 @@ class Journal(JournalReading):
         self._idle = 0
         self._is_trimming = False  # then retention waits: both remove the oldest segment
         self._is_counted = identities.is_counted(directory)
+        self._counted_from = 0  # no segment before this sequence has a file of counts
         self._wants_counts = False  # whether `wake` must say first that publishers count their messages
         self.counts = Counts(policy.publishers)
         if write:
@@ -132,10 +133,14 @@ class Journal(JournalReading):
                     f"stream {self.name!a}: {block!r} cannot follow sequence {self.last}: sequences are consecutive"
                 )
             try:
-                if segment.entries and (segment.size + length > self.policy.segment or segment.has_many_counts):
+                time = max(int(now * _MICRO), self.last_time)
+                if segment.entries and (
+                    segment.size + length > self.policy.segment_bytes
+                    or time - segment.first_time > self.policy.segment_microseconds
+                    or segment.has_many_counts
+                ):
                     segment = self._rotate()
                 files = self._file_cache.files(segment, os.O_RDWR)
-                time = max(int(now * _MICRO), self.last_time)
                 index = pack_entries(block, segment.size, time, self.policy.batch, len(counts))
                 records = [pack_count(count, first, block.last, int(now)) for count in counts]
                 segment.write(files, octets, index, b"".join(records))
@@ -327,8 +332,8 @@ class Journal(JournalReading):
     def retain(self, now: float) -> int:
         """Remove old segments as the policy says, and return the number of messages removed.
 
-        The active segment is never removed. A reader that is in a removed segment can go on: the files disappear when
-        the last reader has closed them.
+        The messages that stay have `keep_bytes` at least. The active segment is never removed. A reader that is in a
+        removed segment can go on: the files disappear when the last reader has closed them.
         """
         policy = self.policy
         self.counts.limit = policy.publishers
@@ -338,7 +343,7 @@ class Journal(JournalReading):
         # An active segment without messages does not know the time of the last message: then the one before it stays.
         while self._active is not None and len(self.segments) > (1 if self.segments[-1].entries else 2):
             oldest = self.segments[0]
-            is_too_much = policy.keep_bytes is not None and self.octets > policy.keep_bytes
+            is_too_much = policy.keep_bytes is not None and self.octets - oldest.size >= policy.keep_bytes
             is_too_old = horizon is not None and oldest.last_time < horizon
             if not is_too_much and not is_too_old:
                 break
@@ -350,7 +355,19 @@ class Journal(JournalReading):
                 self.problems += [] if problem in self.problems else [problem]
                 break
             dropped += oldest.last - oldest.first + 1
+        self._drop_old_counts()
         return dropped
+
+    def _drop_old_counts(self) -> None:
+        """Remove the counts of old segments: the files of the last two have all counts, if the disk has them."""
+        if len(self.segments) < 3 or self.segments[-2].first <= self._counted_from:
+            return
+        *old, newer, _ = self.segments
+        if newer.first not in self._unsynced:
+            for segment in old:
+                if segment.first >= self._counted_from:
+                    segment.drop_counts()
+            self._counted_from = newer.first
 
     def _remove_oldest(self, rest: list[Segment] | None = None) -> bool:
         """Remove the oldest segment, and put its rest into its place, if it is trimmed. Return False during a trim."""
@@ -360,6 +377,7 @@ class Journal(JournalReading):
                 return False
             oldest = self.segments[0]
             self.segments = [*instead, *self.segments[1:]]
+            self.generation += bool(instead)  # readers must leave the segment although they want messages of it
             self._recount()
         try:
             oldest.remove()

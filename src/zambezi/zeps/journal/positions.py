@@ -95,7 +95,10 @@ class Position(NamedTuple):
 
     def pack(self, *, removed: bool = False) -> bytes:
         """Return the bytes of a record; `removed` says that the name is gone."""
-        name, user = as_bytes(self.name), as_bytes(self.user)
+        try:
+            name, user = as_bytes(self.name), as_bytes(self.user)
+        except UnicodeEncodeError:
+            raise JournalError(f"the name {self.name!a} cannot be encoded: it contains a lone surrogate") from None
         if not 0 < len(name) <= LONGEST_NAME or len(user) > LONGEST_NAME:
             raise JournalError(f"the name of a reader must have 1 to {LONGEST_NAME} bytes; this one has {len(name)}")
         if len(self.payload) > LARGEST_PAYLOAD:

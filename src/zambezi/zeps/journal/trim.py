@@ -33,10 +33,13 @@ def copy_end(segment: Segment, first: int, limit: int) -> Segment:
     skipped = segment.read_cuts(files, entry).starts[first - entry.first]
     begin = entry.offset + skipped
     new = Segment(str(Path(segment.path).parent), first)
-    write_pieces(fresh_path(new.path + COUNTS), _counts_from(segment, first, limit))
+    suffixes = [INDEX, LOG]
+    if Path(segment.path + COUNTS).exists():  # old segments have none
+        suffixes.insert(0, COUNTS)
+        write_pieces(fresh_path(new.path + COUNTS), _counts_from(segment, first, limit))
     write_pieces(fresh_path(new.path + INDEX), _index_from(segment, files, number, first))
     write_pieces(fresh_path(new.path + LOG), _log_from(segment, files, begin))
-    for suffix in (COUNTS, INDEX, LOG):
+    for suffix in suffixes:
         fresh_path(new.path + suffix).rename(new.path + suffix)
     sync_directory(Path(new.path).parent)
     new.read_extent(Files(new.path))

@@ -76,7 +76,7 @@ def verify(journal: Journal) -> Iterator[Checked | Damage | Unfinished]:
         except JournalError as problem:
             yield Damage(segment.path + LOG, 0, str(problem))
             continue
-        check = SegmentCheck(segment, time)
+        check = SegmentCheck(segment, time, is_last=is_last)
         yield from check.check_entries(files)
         yield from check.check_tail(files, is_last)
         time = check.time
@@ -116,12 +116,14 @@ def _size_of(path: str) -> int:
 class SegmentCheck:
     """The check of one segment, with the values that its next entry must have.
 
-    Records of counts are written before their batch, so a batch that is indexed has all of them. With `is_parsed` the
+    Records of counts are written before their batch, so a batch that is indexed has all of them. Only the last segment
+    must have a file of counts: those of old segments are removed. With `is_parsed` the
     messages of each batch are parsed, too. That finds mistakes of the program that wrote them.
     """
 
-    def __init__(self, segment: Segment, time: int, *, is_parsed: bool = True) -> None:
+    def __init__(self, segment: Segment, time: int, *, is_parsed: bool = True, is_last: bool = False) -> None:
         self.segment = segment
+        self._has_counts = is_last or Path(segment.path + COUNTS).exists()
         self._is_parsed = is_parsed
         self.first = segment.first
         self.offset = 0
@@ -155,6 +157,8 @@ class SegmentCheck:
             number += len(octets) // SIZE
 
     def _check_head(self) -> Iterator[Damage]:
+        if not self._has_counts:
+            return
         self._place = next(self._places, None)
         if self._place is None or self._place.record is None or self._place.record.publisher != NO_PUBLISHER:
             yield Damage(self.segment.path + COUNTS, 0, "it does not begin with a head")
@@ -167,6 +171,8 @@ class SegmentCheck:
 
     def _check_counts(self, entry: IndexEntry) -> Iterator[Damage]:
         """Check the records up to those of an entry, and that the entry has as many as it says."""
+        if not self._has_counts:
+            return
         yield from self._check_records(entry.last)
         self._open = [record for record in self._open if record.last >= entry.first]
         found = sum([record.covers(entry.first, entry.last) for record in self._open])
