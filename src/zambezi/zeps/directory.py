@@ -15,6 +15,8 @@ STREAMS: Final = "$streams"
 CLIENTS: Final = "$clients"
 ORDERS: Final = "$admin"
 INDEX: Final = "$index/"
+REQUESTS: Final = "$requests/"
+REPLIES: Final = "$replies/"
 READERS: Final = "$readers/"
 SHARED: Final = "shared:"  # before the name of a group, in the keys of `$readers/<stream>`
 
@@ -53,6 +55,8 @@ class StreamInfo:
     keep_bytes: int | None = None  # bytes that are kept; None: all
     keep_seconds: float | None = None  # the age at which messages are removed; None: never
     publishers: int = 0  # whose messages the broker counts
+    max_publishers: int = 0  # the most publishers that it counts
+    keep_publishers: float = 0.0  # seconds of silence, after which it forgets a publisher
     groups: int = 0  # of shared readers
     readers: int = 0  # named readers
     reader_lag: int = 0  # of the named reader that is furthest behind

@@ -59,6 +59,7 @@ ONCE: Final = "once"
 TIMES: Final = "times"
 ADMIN: Final = "admin"
 POSITIONS: Final = "positions"
+REQUESTS: Final = "requests"
 SHARED: Final = "shared"
 PUBLISHER: Final = 16  # bytes of a publisher's id
 MARK: Final = 16  # bytes of a mark

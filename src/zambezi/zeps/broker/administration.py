@@ -29,7 +29,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from zambezi.wire.text import printable
+from zambezi.wire.text import as_text, printable
+from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.broker.stream import BrokerStream, where_to_start
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.journal.copying import copy_messages
@@ -37,7 +38,7 @@ from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.positions import READER, Position
 from zambezi.zeps.journal.store import Fill
-from zambezi.zeps.journal.stored_policy import changed
+from zambezi.zeps.journal.stored_policy import changed, merged
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Action, Done, Engine
@@ -50,7 +51,7 @@ _MICRO: Final = 1_000_000
 LARGEST: Final = 64 * 1024  # bytes of an order: it is parsed on the thread of the event loop
 
 
-class Desk:
+class OrderDesk(Desk):
     """The orders of one connection: the next one is taken when the one before is executed."""
 
     def __init__(self, engine: Engine, session: Session) -> None:
@@ -58,11 +59,11 @@ class Desk:
         self._session = session
         self.is_busy = False
 
-    def order(self, key: str, body: bytes) -> None:
+    def order(self, key: bytes, body: bytes) -> None:
         """Begin to execute an order; the session's `end_order` follows, later. An order that fails at once is over."""
         self.is_busy = True
         try:
-            _Order(self._engine, self._session, body).execute(key, self._finish)
+            _Order(self._engine, self._session, body).execute(as_text(key), self._finish)
         except ZepsError as error:
             self.is_busy = False
             self._session.reject("order", str(error))
@@ -96,9 +97,9 @@ class _Order:
         action(self, done)
 
     def _create(self, done: Done) -> None:
-        name, settings = self._text("stream"), self._settings()
+        settings = merged({}, self._settings())
         changed(Policy(), settings)
-        self._make(name, settings, done)
+        self._make(self._text("stream"), settings, done)
 
     def _make(self, name: str, settings: Mapping[str, object], done: Done, fill: Fill | None = None) -> None:
         directory_of(name)
@@ -189,7 +190,7 @@ class _Order:
         name = self._text("stream")
         stream = self._engine.find(name)
         if stream is None:
-            raise BrokerError(f"there is no stream {name}")
+            raise self._engine.absence(name)
         self._check(action, name)
         if action == "delete" and name in self._engine.options.own:
             raise BrokerError(f"{name} is a stream of the server itself")

@@ -17,6 +17,7 @@ from typing import Final, Literal, Protocol, TypeAlias, TypedDict
 
 from zambezi.wire.text import printable
 from zambezi.zeps.broker.client_connection import Connection
+from zambezi.zeps.broker.exchange import Exchange
 from zambezi.zeps.broker.quota import Quota, site_of
 from zambezi.zeps.broker.reports import Reports
 from zambezi.zeps.broker.session import Session
@@ -36,7 +37,7 @@ PUBLISHERS: Final = 1_000_000  # of all streams, whose messages are counted: abo
 READERS: Final = 1_000_000  # named readers of all streams, above which no new ones are added: about 400 MB
 UNREAD: Final = 30  # ticks that a client may leave its answers unread, while its messages wait
 
-Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete"]
+Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete", "serve"]
 Done: TypeAlias = Callable[[ZepsError | None], object]
 Allow: TypeAlias = Callable[[str, Action, str], bool]
 
@@ -97,6 +98,9 @@ class BrokerCounters:
     fenced: int = 0  # connections that were closed because their publisher has a newer epoch
     streams_refused: int = 0  # requests for a new stream that a limit refused
     unread: int = 0  # connections that were closed because the client did not read its answers
+    requests: int = 0  # that clients have sent
+    unserved: int = 0  # requests that no server wanted
+    unclaimed: int = 0  # replies whose client was gone, or did not read
     expelled: int = 0  # connections that were closed because the client sent too many messages that are not ZEPS
     invalid: Counter[str] = field(default_factory=Counter)  # INVALID answers, by kind
 
@@ -143,7 +147,10 @@ class Engine:
         self.turns = Turns(shell.call_soon)
         self.has_most_readers = False  # whether no named readers are added any more
         self.on_empty: Callable[[], object] = lambda: None
+        self.on_open: Callable[[BrokerStream], object] = lambda _: None  # called with each stream that is opened
+        self.on_taken: Callable[[BrokerStream], object] = lambda _: None  # called with a stream that is cut or deleted
         self.reports = Reports(self)
+        self.exchange = Exchange(self, shell.clock)
         self.store = store
         self._shell = shell
         self._policies = dict(options.policies)
@@ -220,6 +227,7 @@ class Engine:
             )
             stream.groups.find_stream = self.find
             stream.groups.make_stream = self._make_for_letters
+            self.on_open(stream)
         return stream
 
     def request_stream(self, session: Session, name: str) -> BrokerStream | None:
@@ -289,6 +297,7 @@ class Engine:
         name = stream.name
         del self._streams[name]
         self._making[name] = []
+        self.on_taken(stream)
         stream.stop(reason)
         for session in [one for one in self.sessions if one.stream is stream]:
             session.lose_stream(reason)
@@ -313,6 +322,16 @@ class Engine:
     def is_configured(self, name: str) -> bool:
         """Return whether the settings of a stream are in the configuration of the broker."""
         return name in self._policies
+
+    def absence(self, name: str) -> BrokerError:
+        """Return the error for a stream that `find` does not find."""
+        if name in self._making:
+            return BrokerError(f"stream {name} is being created, cut or deleted at this moment: try again")
+        try:
+            self._refuse_unusable(name)
+        except BrokerError as error:
+            return error
+        return BrokerError(f"there is no stream {name}")
 
     def _refuse_unusable(self, name: str) -> None:
         if name in self.unusable:

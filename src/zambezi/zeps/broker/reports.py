@@ -311,6 +311,8 @@ def describe_stream(stream: BrokerStream) -> dict[str, object]:
         "keep_bytes": journal.policy.keep_bytes,
         "keep_seconds": journal.policy.keep_seconds,
         "publishers": len(journal.counts),
+        "max_publishers": journal.policy.publishers,
+        "keep_publishers": journal.policy.keep_publishers,
         "readers": len(stream.readers),
         "groups": len(stream.groups),
         "reader_lag": stream.readers.largest_lag,
