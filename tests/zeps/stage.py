@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -61,6 +62,8 @@ class Stage:
         self._soon: deque[Callable[[], object]] = deque()
         self.warming: deque[tuple[Span, Callable[[], object]]] = deque()
         self.syncing: dict[BrokerStream, None] = {}
+        self._later: list[tuple[float, int, Callable[[], object]]] = []
+        self._order = count()
         self.syncs = 0
         self.slow = False  # whether streams are created and woken only when the test calls `let_disk_work`
         self._jobs: deque[Callable[[], object]] = deque()
@@ -75,6 +78,9 @@ class Stage:
 
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
         self.warming.append((span, callback))
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> None:
+        heappush(self._later, (self.now + seconds, next(self._order), callback))
 
     def sync_journal(self, stream: BrokerStream) -> None:
         self.syncing[stream] = None
@@ -145,6 +151,15 @@ class Stage:
             else:
                 stream.confirm_barriers()
         self.run()
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, and call what was to be called later."""
+        until = self.now + seconds
+        while self._later and self._later[0][0] <= until:
+            self.now, _, callback = heappop(self._later)
+            callback()
+            self.run()
+        self.now = until
 
     def tick(self, seconds: float = 1.0) -> None:
         self.now += seconds

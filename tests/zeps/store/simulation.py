@@ -38,6 +38,7 @@ from zambezi.zeps.store.commands import (
     Failed,
     Get,
     List,
+    Names,
     Procedure,
     Put,
     Request,
@@ -99,7 +100,7 @@ class Store:
         self.objects: dict[str, tuple[bytes, float]] = {}
         self.accepted: list[tuple[str, bytes]] = []  # every object that was ever put
 
-    def execute(self, request: Put | Get | Delete) -> Answer:
+    def execute(self, request: Put | Get | Names | Delete) -> Answer:
         if isinstance(request, Put):
             if request.create and request.key in self.objects:
                 return EXISTS
@@ -112,6 +113,11 @@ class Store:
                 return MISSING
             stop = None if request.length is None else request.start + request.length
             return found[0][request.start : stop]
+        if isinstance(request, Names):
+            inside = [
+                key.removeprefix(request.prefix + "/") for key in self.objects if key.startswith(request.prefix + "/")
+            ]
+            return sorted({key.partition("/")[0] for key in inside if "/" in key})
         for key in request.keys:
             self.objects.pop(key, None)
         return DONE
@@ -148,7 +154,7 @@ class Network:
         if isinstance(request, Put) and self._happens(self.faults.repeated):
             self._clock.after(self._late(), lambda: self._store.execute(request))
 
-    def _execute(self, request: Put | Get | Delete, give: Callable[[Answer], object]) -> None:
+    def _execute(self, request: Put | Get | Names | Delete, give: Callable[[Answer], object]) -> None:
         found = self._store.execute(request)
         if not self._happens(self.faults.unanswered):
             self._clock.after(self._delay(), lambda: give(found))

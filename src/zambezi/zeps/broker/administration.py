@@ -11,6 +11,8 @@ a JSON object:
     copy       stream, to               a new stream with the messages that a stream has now
     set_reader      stream, reader, latest    another position of a named reader, or a new one
     remove_reader   stream, reader            the reader is removed
+    set_group       stream, group, latest     another position of a group of shared readers, which has no members
+    remove_group    stream, group             the group is removed; it has no members
 
 The broker executes the orders of a connection one after another: the messages after an order wait until it is executed.
 So PING-OK confirms all orders before the PING. The answer to an order that fails is INVALID. `[[rules]]` decide:
@@ -27,7 +29,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from zambezi.wire.text import printable
+from zambezi.wire.text import as_text, printable
+from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.broker.stream import BrokerStream, where_to_start
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.journal.copying import copy_messages
@@ -48,7 +51,7 @@ _MICRO: Final = 1_000_000
 LARGEST: Final = 64 * 1024  # bytes of an order: it is parsed on the thread of the event loop
 
 
-class Desk:
+class OrderDesk(Desk):
     """The orders of one connection: the next one is taken when the one before is executed."""
 
     def __init__(self, engine: Engine, session: Session) -> None:
@@ -56,11 +59,11 @@ class Desk:
         self._session = session
         self.is_busy = False
 
-    def order(self, key: str, body: bytes) -> None:
+    def order(self, key: bytes, body: bytes) -> None:
         """Begin to execute an order; the session's `end_order` follows, later. An order that fails at once is over."""
         self.is_busy = True
         try:
-            _Order(self._engine, self._session, body).execute(key, self._finish)
+            _Order(self._engine, self._session, body).execute(as_text(key), self._finish)
         except ZepsError as error:
             self.is_busy = False
             self._session.reject("order", str(error))
@@ -159,6 +162,20 @@ class _Order:
         stream.readers.remove(name)
         self._finish_reader(stream, name, "removed", done)
 
+    def _set_group(self, done: Done) -> None:
+        stream, name = self._stream("edit"), self._text("group")
+        stream.flush()
+        position, due = where_to_start(stream.journal, self._number("latest"))
+        if due:
+            raise BrokerError("a group cannot begin in the future: give a time that has passed")
+        stream.groups.set(name, position)
+        self._finish_reader(stream, name, f"set to {position}", done)
+
+    def _remove_group(self, done: Done) -> None:
+        stream, name = self._stream("edit"), self._text("group")
+        stream.groups.remove(name)
+        self._finish_reader(stream, name, "removed", done)
+
     def _finish_reader(self, stream: BrokerStream, name: str, what: str, done: Done) -> None:
         told = partial(self._tell, f"changed: its reader {printable(name)} was {what}", stream.name, done)
         self._engine.work(stream.journal.positions.sync, told)
@@ -217,4 +234,6 @@ _ORDERS: Final[Mapping[str, Callable[[_Order, Done], None]]] = {
     "copy": _Order._copy,
     "set_reader": _Order._set_reader,
     "remove_reader": _Order._remove_reader,
+    "set_group": _Order._set_group,
+    "remove_group": _Order._remove_group,
 }

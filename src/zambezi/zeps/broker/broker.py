@@ -29,7 +29,7 @@ from zambezi.zeps.broker.stream import WAITING, BrokerStream
 from zambezi.zeps.errors import BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.scrub import RATE, Scrub
-from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, POSITIONS, TIMES
+from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, POSITIONS, REQUESTS, SHARED, TIMES
 from zambezi.zeps.multicast.feed import FeedCounters
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.sender import GroupSender
@@ -113,7 +113,7 @@ class Broker:
                     frame=limits.message, message=limits.message, skip=True, connections=limits.connections
                 ),
                 heartbeat=heartbeat,
-                properties={EXTENSIONS: f"{ONCE}, {ADMIN}, {TIMES}, {POSITIONS}".encode()},
+                properties={EXTENSIONS: f"{ONCE}, {ADMIN}, {TIMES}, {POSITIONS}, {REQUESTS}, {SHARED}".encode()},
             ),
             slack=SLACK,
         )
@@ -265,6 +265,9 @@ class Broker:
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         self._loop.call_soon(callback)
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> object:
+        return self._loop.call_later(seconds, callback)
 
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
         def warmed(done: asyncio.Future[None]) -> None:

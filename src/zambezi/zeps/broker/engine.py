@@ -17,6 +17,7 @@ from typing import Final, Literal, Protocol, TypeAlias, TypedDict
 
 from zambezi.wire.text import printable
 from zambezi.zeps.broker.client_connection import Connection
+from zambezi.zeps.broker.exchange import Exchange
 from zambezi.zeps.broker.quota import Quota, site_of
 from zambezi.zeps.broker.reports import Reports
 from zambezi.zeps.broker.session import Session
@@ -36,7 +37,7 @@ PUBLISHERS: Final = 1_000_000  # of all streams, whose messages are counted: abo
 READERS: Final = 1_000_000  # named readers of all streams, above which no new ones are added: about 400 MB
 UNREAD: Final = 30  # ticks that a client may leave its answers unread, while its messages wait
 
-Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete"]
+Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete", "serve"]
 Done: TypeAlias = Callable[[ZepsError | None], object]
 Allow: TypeAlias = Callable[[str, Action, str], bool]
 
@@ -97,6 +98,9 @@ class BrokerCounters:
     fenced: int = 0  # connections that were closed because their publisher has a newer epoch
     streams_refused: int = 0  # requests for a new stream that a limit refused
     unread: int = 0  # connections that were closed because the client did not read its answers
+    requests: int = 0  # that clients have sent
+    unserved: int = 0  # requests that no server wanted
+    unclaimed: int = 0  # replies whose client was gone, or did not read
     expelled: int = 0  # connections that were closed because the client sent too many messages that are not ZEPS
     invalid: Counter[str] = field(default_factory=Counter)  # INVALID answers, by kind
 
@@ -109,6 +113,9 @@ class Shell(Protocol):
 
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
         """Load a part of a journal into the page cache, then call back."""
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> object:
+        """Call back after a time."""
 
     def sync_journal(self, stream: BrokerStream) -> None:
         """Sync a journal to the disk, then call `stream.confirm_barriers`."""
@@ -147,6 +154,7 @@ class Engine:
         self.on_open: Callable[[BrokerStream], object] = lambda _: None  # called with each stream that is opened
         self.on_taken: Callable[[BrokerStream], object] = lambda _: None  # called with a stream that is cut or deleted
         self.reports = Reports(self)
+        self.exchange = Exchange(self, shell.clock)
         self.store = store
         self._shell = shell
         self._policies = dict(options.policies)
@@ -218,8 +226,11 @@ class Engine:
                 warm=shell.warm,
                 sync=shell.sync_journal,
                 wake=shell.wake_journal,
+                call_later=shell.call_later,
                 clock=shell.clock,
             )
+            stream.groups.find_stream = self.find
+            stream.groups.make_stream = self._make_for_letters
             self.on_open(stream)
         return stream
 
@@ -263,6 +274,18 @@ class Engine:
                 self._making[name] = []
                 self.work(partial(self.store.make, name), partial(self._on_stream_made, name, done=self._log_problem))
 
+    def _make_for_letters(self, name: str) -> None:
+        self.make_missing([name])
+
+    def request_stream_for_letters(self, session: Session, name: str) -> None:
+        """Create a stream for dead letters, later; raise `BrokerError` if the session may not create it."""
+        self._refuse_unusable(name)
+        if name not in self._making:
+            if not self.options.create or not self.allows(session, "create", name):
+                raise BrokerError(f"there is no stream {name}, and {session.user or 'anybody'} may not create it")
+            self._count_new_stream(session, name)
+            self.make_missing([name])
+
     def _log_problem(self, problem: ZepsError | None) -> None:
         if problem is not None:
             _log.error("a stream of the configuration could not be created: %s", problem)
@@ -275,6 +298,7 @@ class Engine:
         if keep and stream.pending_bytes:
             raise BrokerError(f"messages of {stream.name} wait for the disk: {stream.held or 'try again'}")
         stream.readers.close()
+        stream.groups.close()
         name = stream.name
         del self._streams[name]
         self._making[name] = []
@@ -442,6 +466,7 @@ class Engine:
             self._shell.sync_journal(stream)
         journal.retain(now)
         stream.readers.flush()
+        stream.groups.tick()
         if stream.readers.needs_compaction:
             self._shell.work(journal.positions.compact, _ignore_problem)
 

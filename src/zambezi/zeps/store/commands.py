@@ -47,6 +47,13 @@ class List:
 
 
 @dataclass(frozen=True, slots=True)
+class Names:
+    """List the names directly under `prefix`, as directories. The answer is a list of `str`."""
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
     """Delete objects. The answer is `DONE`, also for keys that do not exist."""
 
@@ -94,9 +101,9 @@ class Failed(NamedTuple):
     reason: str
 
 
-Request: TypeAlias = Put | Get | List | Delete
+Request: TypeAlias = Put | Get | List | Names | Delete
 Command: TypeAlias = Request | Wait | Together
-Answer: TypeAlias = Outcome | Failed | bytes | Sequence[StoredObject]
+Answer: TypeAlias = Outcome | Failed | bytes | Sequence[StoredObject] | Sequence[str]
 T = TypeVar("T")
 Procedure: TypeAlias = Generator[Command, Any, T]
 
@@ -147,6 +154,12 @@ def get(key: str, start: int = 0, length: int | None = None) -> Procedure[bytes 
 def listing(prefix: str) -> Procedure[list[StoredObject]]:
     """Return the objects under a prefix, in the order of their keys."""
     answer: Sequence[StoredObject] = yield from ask(List(prefix))
+    return sorted(answer)
+
+
+def names(prefix: str) -> Procedure[list[str]]:
+    """Return the names directly under a prefix, in order."""
+    answer: Sequence[str] = yield from ask(Names(prefix))
     return sorted(answer)
 
 
