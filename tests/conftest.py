@@ -22,10 +22,19 @@ if TYPE_CHECKING:
 settings.register_profile("zambezi", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("zambezi")
 
+# Tests start hundreds of Python processes. Without cached bytecode each of them would compile every module that it
+# imports, which takes longer than most of these tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # A test run in the background may have been started with SIGINT ignored, and commands that tests interrupt would
 # inherit that.
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seeds", type=int, default=30, help="runs of the simulation of brokers and an object store")
 
 
 @pytest.fixture

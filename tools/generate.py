@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 SOURCE: Final = Path(__file__).parent.parent / "src" / "zambezi"
-PACKAGES: Final = ("zmtp", "p2p", "zre", "zeps", "mcollective")
+PACKAGES: Final = ("zmtp", "p2p", "zre", "zeps", "zeps/mirror", "zeps/requests", "mcollective")
 HEAD: Final = "# Generated from asyncio.py by `make generate`. Change that file, and generate this one anew.\n"
 
 _OTHER: Final = {"asyncio": "sync", "sync": "asyncio"}
@@ -35,7 +35,7 @@ SUBSTITUTIONS: Final[list[tuple[str, str | Callable[[re.Match[str]], str]]]] = [
     (r"^( +)for (\w+) in (\w+):\n +yield \2$", r"\1yield from \3"),
     # The waiter, and the names of the two modules.
     (r"\basync_waiter\b", "thread_waiter"),
-    (r"\bzambezi\.(\w+)\.(asyncio|sync)\b", lambda match: f"zambezi.{match[1]}.{_OTHER[match[2]]}"),
+    (r"\bzambezi\.([\w.]+)\.(asyncio|sync)\b", lambda match: f"zambezi.{match[1]}.{_OTHER[match[2]]}"),
     # Sentences that are true for one of the modules only.
     (r"\bfor asyncio\b", "for threads, in calls that block"),
     (r"Use it in the event loop that it was made in\.", "Any thread may use it at any time."),

@@ -6,11 +6,10 @@ turns bytes into values and back, `zambezi.zmtp` speaks ZeroMQ's wire protocol, 
 these two, and `zambezi.server` runs them together.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
-
 from zambezi.errors import ZambeziError
+from zambezi.lazy import exports
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from zambezi.p2p import PeerSocket
     from zambezi.zeps import Broker, Client
@@ -20,12 +19,4 @@ __version__ = "0.1.0"
 
 __all__ = ["Broker", "Client", "Node", "PeerSocket", "ZambeziError", "__version__"]
 
-# Imported on first use: a program that needs one of them does not wait for the import of the others.
-_HOMES: Final = {"Broker": "zeps", "Client": "zeps", "Node": "zre", "PeerSocket": "p2p"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'zambezi' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"zambezi.{_HOMES[name]}"), name)
-    return value
+__getattr__ = exports(__name__, {"Broker": "zeps", "Client": "zeps", "Node": "zre", "PeerSocket": "p2p"})

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-
-_INTERRUPTED = 130  # the status that a shell reports for a process that SIGINT ended
 
 
 def run() -> int:
-    """Run the command line of the process. Ctrl-C ends it in silence, also while its modules are imported."""
-    try:
-        from zambezi.cli import main  # noqa: PLC0415 - an import takes a while, and Ctrl-C can come in it
+    """Run the command line of the process. Ctrl-C ends it in silence, at any moment."""
+    # A command runs with Python's handler, so that it ends in good order (`cli.signals`). Before and after that, while
+    # modules are imported and while the interpreter ends, the kernel ends the process: Python would print a traceback.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from zambezi.cli import main  # noqa: PLC0415 - an import takes a while, and Ctrl-C can come in it
 
-        return main()
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+    return main()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ def parsers(
                 yield from parsers(inner, (*name, command))
 
 
-COMMANDS = dict(parsers(cli._parser()))
+COMMANDS = dict(parsers(cli.command_parser()))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

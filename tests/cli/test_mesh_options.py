@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import zambezi.__main__ as entry
 from tests.cli.mesh_processes import COMMAND, Running, free_port, run
 from tests.zmtp.waiting import PATIENCE
 from zambezi.zmtp.keys import KeyPair, write_pair
@@ -149,16 +147,6 @@ def test_ctrl_c_leaves_no_traceback(here: list[str]) -> None:
         whispering.see("BEACON")
         assert whispering.interrupt() == 130
         assert not [line for line in whispering.errors if "Traceback" in line]
-
-
-def test_ctrl_c_while_modules_are_imported_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Interrupted:
-        @property
-        def main(self) -> object:
-            raise KeyboardInterrupt
-
-    monkeypatch.setitem(sys.modules, "zambezi.cli", Interrupted())
-    assert entry.run() == 130
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.pages.blocks import ROOT
-from zambezi.cli import _parser
+from zambezi.cli import command_parser
 
 PATIENCE = 120.0
 # The packages that pages tell readers to install besides Zambezi.
@@ -47,7 +47,7 @@ def check_zambezi(arguments: list[str], *, partial: bool = False) -> None:
     """Parse a command of Zambezi. With `partial`, arguments may be missing: pages mention commands by their names."""
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-        _parser().parse_args(arguments)
+        command_parser().parse_args(arguments)
     problem = errors.getvalue()
     incomplete = "the following arguments are required" in problem
     assert not problem or (partial and incomplete), f"zambezi {shlex.join(arguments)}: {problem}"

@@ -1,8 +1,9 @@
 """The `zambezi` command.
 
-Each subcommand is a module with a function `add_parser(subparsers)`, which declares the arguments and sets `run`, a
-function that takes the parsed arguments and returns an exit status. A subcommand raises errors and does not print them:
-`main` prints each as one line on standard error.
+Each subcommand is a module of its name with a function `add_parser(subparsers)`, which declares the arguments and sets
+`run`, a function that takes the parsed arguments and returns an exit status. A subcommand raises errors and does not
+print them: `main` prints each as one line on standard error. Only the module of the command that is asked for is
+imported: a short command does not wait for the modules of the others.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import argparse
 import contextlib
 import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from zambezi import __version__
-from zambezi.cli import config, fleet, journal, keygen, log, mesh, peer, pipeline, pub, serve, stream, sub, top, topics
 from zambezi.cli.signals import Terminated, ending_in_good_order
 from zambezi.errors import ZambeziError
 from zambezi.server.errors import ConfigError
@@ -29,14 +30,30 @@ FAILURE: Final = 1
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 
-_SUBCOMMANDS: Final = (serve, config, top, pub, sub, stream, journal, pipeline, fleet, topics, mesh, log, peer, keygen)
+# In the order of the help.
+SUBCOMMANDS: Final = (
+    "serve",
+    "config",
+    "top",
+    "pub",
+    "sub",
+    "stream",
+    "mirror",
+    "journal",
+    "pipeline",
+    "fleet",
+    "topics",
+    "mesh",
+    "log",
+    "peer",
+    "keygen",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv`, or that of the process, and return its exit status."""
     try:
-        with ending_in_good_order():
-            status = _run(argv)
+        status = _run(argv)
         # Flush here, where the error of a closed pipe can still be handled.
         sys.stdout.flush()
     except BrokenPipeError:
@@ -62,9 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    parser = _parser()
+    words = sys.argv[1:] if argv is None else argv
+    parser = command_parser(_needed(words))
     try:
-        arguments = parser.parse_args(argv)
+        arguments = parser.parse_args(words)
     except SystemExit as stop:
         # argparse exits after --help and --version with 0, and after a usage error with 2.
         return stop.code if isinstance(stop.code, int) else SUCCESS
@@ -73,15 +91,28 @@ def _run(argv: Sequence[str] | None) -> int:
         # Not print_help, which hides a failed write.
         print(parser.format_help(), end="")
         return SUCCESS
-    return run(arguments)
+    with ending_in_good_order():
+        return run(arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _needed(words: Sequence[str]) -> Sequence[str]:
+    """Return the subcommands whose arguments are needed to parse these words."""
+    match words:
+        case [word, *_] if word in SUBCOMMANDS:
+            return [word]
+        case ["--version"]:
+            return []
+        case _:
+            return SUBCOMMANDS  # for the help, or for an error that lists them
+
+
+def command_parser(subcommands: Sequence[str] = SUBCOMMANDS) -> argparse.ArgumentParser:
+    """Return the parser of a command line that uses one of these subcommands."""
     parser = argparse.ArgumentParser(prog="zambezi", description="ZeroMQ messaging: peers, streams, commands.")
     parser.add_argument("--version", action="version", version=f"zambezi {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for subcommand in _SUBCOMMANDS:
-        subcommand.add_parser(subparsers)
+    for subcommand in subcommands:
+        import_module(f"zambezi.cli.{subcommand}").add_parser(subparsers)
     return parser
 
 

@@ -30,6 +30,7 @@ from zambezi.zeps.journal import Journal, Store
 from zambezi.zeps.journal.counts import Counts, Recount
 from zambezi.zeps.journal.extract import JournalMessage, batches, messages
 from zambezi.zeps.journal.identity import DamagedIdentity
+from zambezi.zeps.journal.positions import KINDS, Position, read_positions
 from zambezi.zeps.journal.restore import restore, restore_missing
 from zambezi.zeps.journal.verify import Checked, Damage, verify
 
@@ -129,8 +130,9 @@ def _messages(number: int) -> str:
 def _add_info(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "info",
-        help="list the streams: sequences, sizes, times, segments",
-        description="List the streams of a data directory. For the given streams, list their segments, too.",
+        help="list the streams: sequences, sizes, times, segments, readers",
+        description="List the streams of a data directory. For the given streams, list their segments and named "
+        "readers, too.",
     )
     parser.add_argument("streams", metavar="STREAM", nargs="*", help="the names of streams (default: all)")
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each stream")
@@ -151,6 +153,8 @@ def run_info(arguments: argparse.Namespace) -> int:
             console.print(_stream_table(journals, store.path))
             for journal in journals if arguments.streams else []:
                 console.print(_segment_table(journal))
+                if readers := _readers(journal):
+                    console.print(_reader_table(journal, readers))
         problems = [*store.problems, *[problem for journal in journals for problem in journal.problems]]
         for problem in problems:
             print(f"zambezi: {printable(problem)}", file=sys.stderr)
@@ -170,6 +174,10 @@ def _description(journal: Journal) -> dict[str, object]:
         "segments": [
             {"first": one.first, "last": one.last, "octets": one.size, "batches": one.entries}
             for one in journal.segments
+        ],
+        "readers": [
+            {"name": one.name, "kind": KINDS.get(one.kind, "unknown"), "position": one.position, "time": one.time}
+            for one in _readers(journal)
         ],
         "problems": journal.problems,
     }
@@ -216,6 +224,28 @@ def _publishers(journal: Journal) -> int:
     found = Recount(Counts(journal.policy.publishers))
     found.read(journal.segments[-1].path, journal.last)
     return len(found.counts)
+
+
+def _readers(journal: Journal) -> list[Position]:
+    """Return the positions of named readers and of groups."""
+    found = read_positions(journal.directory).states
+    return [found[key] for key in sorted(found)]
+
+
+def _reader_table(journal: Journal, readers: list[Position]) -> Table:
+    table = _table(
+        f"readers of {printable(journal.name)}",
+        ("reader", "left"),
+        ("kind", "left"),
+        ("position", "right"),
+        ("behind", "right"),
+        ("changed", "left"),
+    )
+    for one in readers:
+        behind = max(0, journal.last - max(one.position, journal.first - 1))
+        kind = KINDS.get(one.kind, "unknown")
+        table.add_row(printable(one.name), kind, str(one.position), f"{behind:,}", _time(one.time))
+    return table
 
 
 def _segment_table(journal: Journal) -> Table:

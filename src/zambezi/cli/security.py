@@ -26,9 +26,14 @@ def add_security_options(options: argparse._ArgumentGroup, server: str) -> None:
 
 def security_of(arguments: argparse.Namespace) -> Security:
     """Return the security of the client that the options describe: CURVE if they name the server's public key."""
-    if arguments.server_key is None:
-        if arguments.own_key is not None:
-            raise OptionsError("--key works only with --server-key: add --server-key FILE, the server's public key")
+    return curve(arguments.server_key, arguments.own_key)
+
+
+def curve(server_key: Path | None, own_key: Path | None, own: str = "--key", server: str = "--server-key") -> Security:
+    """Return CURVE with these key files, or no security without any; `own` and `server` name the options."""
+    if server_key is None:
+        if own_key is not None:
+            raise OptionsError(f"{own} works only with {server}: add {server} FILE, the server's public key")
         return Null()
-    keys = read_pair(arguments.own_key) if arguments.own_key is not None else KeyPair.generate()
-    return CurveClient(read_public(arguments.server_key), keys)
+    keys = read_pair(own_key) if own_key is not None else KeyPair.generate()
+    return CurveClient(read_public(server_key), keys)

@@ -89,7 +89,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--keep-bytes",
         metavar="SIZE",
         type=octets,
-        help="remove the oldest messages of a stream above this size (10G)",
+        help="keep this size of messages of each stream (10G), and remove older ones",
     )
     journal.add_argument("--keep", metavar="TIME", type=seconds, help="remove messages older than this (7d, 12h)")
     parser.set_defaults(run=run)

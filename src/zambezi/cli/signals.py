@@ -1,6 +1,6 @@
-"""SIGTERM and SIGHUP end a command in good order, like Ctrl-C: a node says goodbye, a client sends what is queued.
+"""Ctrl-C, SIGTERM and SIGHUP end a command in good order: a node says goodbye, a client sends what is queued.
 
-A service manager, `timeout` and a terminal that is closed send these signals. `zambezi serve` handles them itself.
+A service manager, `timeout` and a terminal that is closed send the last two. `zambezi serve` handles them itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 if TYPE_CHECKING:
     from types import FrameType
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminated(KeyboardInterrupt):
@@ -27,14 +27,17 @@ class Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def ending_in_good_order() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise `Terminated`, except those that are ignored already (`nohup`)."""
+    """Let SIGINT raise `KeyboardInterrupt`, and SIGTERM and SIGHUP `Terminated`.
+
+    Signals that are ignored already (`nohup`) or handled stay so.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number, handler in before.items():
         if handler is signal.SIG_DFL:
-            signal.signal(number, _end)
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else _end)
     try:
         yield
     finally:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from zambezi.server.config import Config
-from zambezi.server.server import Server
+from typing import TYPE_CHECKING
+
+from zambezi.lazy import exports
+
+if TYPE_CHECKING:
+    from zambezi.server.config import Config
+    from zambezi.server.server import Server
 
 __all__ = ["Config", "Server"]
+
+__getattr__ = exports(__name__, {"Config": "config", "Server": "server"})

@@ -335,4 +335,5 @@ def policy_of(journal: JournalConfig) -> Policy:
         keep_seconds=journal.keep,
         publishers=journal.publishers,
         keep_publishers=journal.keep_publishers,
+        readers=journal.readers,
     )

@@ -6,8 +6,9 @@ stores and serves the streams, on asyncio.
 
 from __future__ import annotations
 
-from zambezi.zeps.broker import Broker
-from zambezi.zeps.client.batch import Message, MessageBatch
+from typing import TYPE_CHECKING
+
+from zambezi.lazy import exports
 from zambezi.zeps.errors import (
     BrokerError,
     ClientClosed,
@@ -18,8 +19,12 @@ from zambezi.zeps.errors import (
     TimedOut,
     ZepsError,
 )
-from zambezi.zeps.journal import Policy
-from zambezi.zeps.sync import Client
+
+if TYPE_CHECKING:
+    from zambezi.zeps.broker import Broker
+    from zambezi.zeps.client.batch import Message, MessageBatch
+    from zambezi.zeps.journal import Policy
+    from zambezi.zeps.sync import Client
 
 __all__ = [
     "Broker",
@@ -36,3 +41,14 @@ __all__ = [
     "TimedOut",
     "ZepsError",
 ]
+
+__getattr__ = exports(
+    __name__,
+    {
+        "Broker": "broker",
+        "Client": "sync",
+        "Message": "client.batch",
+        "MessageBatch": "client.batch",
+        "Policy": "journal",
+    },
+)

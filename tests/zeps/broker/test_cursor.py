@@ -514,3 +514,14 @@ def test_several_heavy_subscriptions_from_different_points(stage: Stage) -> None
     client.read()
     assert sorted(client.sequences) == list(range(1, 701))
     assert len(client.sequences) == 700
+
+
+def test_a_reader_inside_a_segment_that_is_trimmed_goes_on_at_the_oldest_message(tmp_path: Path) -> None:
+    with Stage(tmp_path, behind="oldest") as stage:
+        stage.client("s").publish_many(["k"] * 10)
+        client = stage.client("s", credit=1)
+        client.subscribe()
+        assert client.sequences == [1]
+        stage.stream("s").journal.trim(8)
+        client.credit(1000)
+        assert client.sequences == [1, 8, 9, 10]

@@ -12,6 +12,7 @@ from zambezi.zeps.block import Block
 from zambezi.zeps.errors import Asleep, JournalError, OutOfRange
 from zambezi.zeps.journal import Journal, Policy, Store, identity
 from zambezi.zeps.journal.identity import FAILED, MARK, boot_id
+from zambezi.zeps.journal.verify import Checked, verify
 
 SMALL = Policy(segment=400, batch=100)
 
@@ -363,6 +364,48 @@ def test_retention_by_size(journal: Journal) -> None:
     assert journal.retain(100.0) == 0
 
 
+def test_retention_keeps_at_least_what_was_asked_for_and_little_more(store: Store) -> None:
+    policy = Policy(sync="never", keep_bytes=1 << 20)
+    journal = store.open("kept", policy)
+    for number in range(4000):
+        append(journal, b"x" * 1000, now=number)
+        if number % 50 == 0:
+            journal.retain(number)
+            assert min(journal.last * 1018, 1 << 20) <= journal.octets <= (1 << 20) * 9 / 8 + 51 * 1030
+    assert len(journal.segments) == 9
+    assert max(segment.size for segment in journal.segments) <= (1 << 20) // 8
+
+
+def test_a_slow_stream_begins_segments_by_time(store: Store) -> None:
+    """Otherwise the messages of a stream that never fills a segment would stay for ever."""
+    journal = store.open("slow", Policy(sync="never", keep_seconds=800.0))
+    for number in range(40):
+        append(journal, b"x", now=100.0 * number)
+        journal.retain(100.0 * number)
+    assert journal.first_time == (3900 - 800 - 100) * 1_000_000
+    assert len(journal.segments) <= 9
+
+
+def test_only_the_last_two_segments_have_counts(store: Store, journal: Journal) -> None:
+    for number in range(6):
+        append(journal, b"x" * 350, now=number)
+    journal.retain(6.0)
+    assert len(files(journal, ".cnt")) == 6  # the disk may not have the last ones
+    journal.sync()
+    journal.retain(6.0)
+    assert files(journal, ".cnt") == [f"{5:020d}.cnt", f"{6:020d}.cnt"]
+    append(journal, b"x" * 350, now=7)
+    journal.sync()
+    journal.retain(7.0)
+    assert files(journal, ".cnt") == [f"{6:020d}.cnt", f"{7:020d}.cnt"]
+    journal.truncate(2)
+    journal.close()
+    journal = store.open("prices")
+    assert (journal.last, journal.problems) == (2, [])
+    assert files(journal, ".cnt") == [f"{2:020d}.cnt"]
+    assert all(isinstance(one, Checked) for one in verify(journal))
+
+
 def test_retention_by_age(journal: Journal) -> None:
     for number in range(6):
         append(journal, b"x" * 350, now=number)
@@ -492,7 +535,7 @@ def test_where_a_batch_could_be_cut_is_forgotten_with_it(journal: Journal) -> No
 def test_no_cut_outside(last: int, journal: Journal) -> None:
     for number in range(5):
         append(journal, b"x" * 350, now=number)
-    journal.policy = Policy(segment=400, keep_bytes=1400)
+    journal.policy = Policy(segment=400, keep_bytes=1000)
     assert journal.retain(1.0) == 2
     before = journal.incarnation
     with pytest.raises(OutOfRange, match="has sequences 3 to 5") as raised:

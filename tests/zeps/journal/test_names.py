@@ -60,6 +60,11 @@ def test_a_stream_needs_a_name() -> None:
         directory_of("")
 
 
+def test_a_name_that_cannot_be_sent_is_refused() -> None:
+    with pytest.raises(JournalError, match="at most 255 bytes, and this one has 256"):
+        directory_of("\u00e9" * 128)
+
+
 def test_a_lone_surrogate_cannot_be_encoded() -> None:
     with pytest.raises(JournalError, match="lone surrogate"):
         directory_of("\ud800")

@@ -31,6 +31,19 @@ def test_by_default_all_is_kept() -> None:
     assert (policy.sync, policy.keep_bytes, policy.keep_seconds) == ("always", None, None)
 
 
+@pytest.mark.parametrize(
+    ("keep", "segment"), [(None, 256 << 20), (100 << 30, 256 << 20), (8 << 20, 1 << 20), (1000, 1 << 16), (0, 1 << 16)]
+)
+def test_what_is_kept_decides_the_size_of_segments(keep: int | None, segment: int) -> None:
+    assert Policy(keep_bytes=keep).segment_bytes == segment
+    assert Policy(keep_bytes=keep, segment=400).segment_bytes == 400
+
+
+@pytest.mark.parametrize(("keep", "seconds"), [(None, 2**63 // 10**6), (80.0, 10), (1.0, 5)])
+def test_what_is_kept_decides_the_time_of_segments(keep: float | None, seconds: int) -> None:
+    assert Policy(keep_seconds=keep).segment_microseconds // 10**6 == seconds
+
+
 def test_keeping_nothing_is_allowed() -> None:
     assert Policy(keep_bytes=0, keep_seconds=0.0).keep_bytes == 0
 

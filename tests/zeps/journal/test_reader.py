@@ -171,7 +171,7 @@ def test_behind_retention_the_error_names_the_oldest(journal: Journal) -> None:
         append(journal, b"x" * 350)
     reader = journal.reader(0)
     reader.skip(span_of(reader))
-    journal.policy = Policy(segment=400, keep_bytes=800)
+    journal.policy = Policy(segment=400, keep_bytes=700)
     journal.retain(1.0)
     with pytest.raises(OutOfRange, match="sequence 2 is not kept any more, the oldest is 4") as raised:
         reader.peek(1000)

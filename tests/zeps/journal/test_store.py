@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from tests.zeps.journal.streams import append, consistent, held
-from zambezi.zeps.errors import JournalError
+from zambezi.zeps.errors import JournalError, JournalFull
 from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.identity import STREAM, read_identity
 from zambezi.zeps.journal.segment import Files
@@ -131,6 +131,47 @@ def test_a_stream_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch
         assert store.open("a").last == 0
 
 
+def test_a_stream_that_cannot_be_filled_leaves_no_open_file(tmp_path: Path) -> None:
+    """The disk would not get the room of a removed file back."""
+
+    def fill(journal: Journal) -> None:
+        append(journal, b"x")
+        raise JournalFull("no room")
+
+    with Store(tmp_path) as store:
+        with pytest.raises(JournalFull):
+            store.make("copy", fill=fill)
+        links = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
+        assert [link for link in links if link.startswith(str(tmp_path))] == [str(tmp_path / "lock")]
+        assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def test_a_deletion_waits_for_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a sync may not change the files of a new stream that has the same name."""
+    syncing, go_on = threading.Event(), threading.Event()
+    sync = Files.sync
+
+    def slow_sync(files: Files, counts: bool = True) -> None:
+        syncing.set()
+        assert go_on.wait(10)
+        sync(files, counts)
+
+    with Store(tmp_path) as store:
+        journal = store.open("a")
+        append(journal, b"x")
+        monkeypatch.setattr(Files, "sync", slow_sync)
+        syncer, deleter = threading.Thread(target=journal.sync), threading.Thread(target=store.delete, args=["a"])
+        syncer.start()
+        assert syncing.wait(10)
+        deleter.start()
+        deleter.join(0.05)
+        assert deleter.is_alive()
+        go_on.set()
+        syncer.join(10)
+        deleter.join(10)
+        assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
 def test_the_identity_on_disk(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         journal = store.open("a b")
@@ -208,7 +249,7 @@ def test_a_reader_that_is_too_late_gets_an_error(tmp_path: Path) -> None:
         with Store(tmp_path, write=False) as reading:
             copy = reading.open("a")
             copy._file_cache.clear()
-            journal.policy = Policy(segment=100, keep_bytes=250)
+            journal.policy = Policy(segment=100, keep_bytes=200)
             journal.retain(1.0)
             with pytest.raises(JournalError, match="sequence 1 is not kept any more, the oldest is 4"):
                 copy.reader(0).peek(1000)

@@ -7,6 +7,13 @@ sizes and times.
 
 from __future__ import annotations
 
-from zambezi.server.config.settings import Config, ConsoleConfig, JournalConfig, Rule, parse, place, read, show
+from typing import TYPE_CHECKING
+
+from zambezi.lazy import exports
+
+if TYPE_CHECKING:
+    from zambezi.server.config.settings import Config, ConsoleConfig, JournalConfig, Rule, parse, place, read, show
 
 __all__ = ["Config", "ConsoleConfig", "JournalConfig", "Rule", "parse", "place", "read", "show"]
+
+__getattr__ = exports(__name__, dict.fromkeys(__all__, "settings"))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from zambezi.errors import ZambeziError
 from zambezi.server.config.lines import KeyPath
 from zambezi.zeps.errors import GroupError
+from zambezi.zeps.journal.names import LONGEST
 from zambezi.zeps.multicast.group import Group
 from zambezi.zmtp import endpoint
 from zambezi.zre.contact import endpoint_of, key_of
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 Mistake: TypeAlias = tuple[KeyPath, str]
 
-_LONGEST: Final = 255  # bytes of a stream's name
 _TOKEN: Final = 16  # characters of a token, at least
 _USUAL: Final = ("password", "secret", "token", "changeme", "zambezi", "console", "1234567", "abcdefg", "qwert")
 
@@ -139,8 +139,8 @@ def _streams(config: Config) -> Iterator[Mistake]:
 def _named(path: KeyPath, name: str) -> Iterator[Mistake]:
     if not name or name.startswith("$"):
         yield path, "the name of a stream must not be empty or begin with $"
-    elif len(os.fsencode(name)) > _LONGEST:
-        yield path, f"the name of a stream has at most {_LONGEST} bytes; choose a shorter one"
+    elif len(os.fsencode(name)) > LONGEST:
+        yield path, f"the name of a stream has at most {LONGEST} bytes; choose a shorter one"
 
 
 def _needs(config: Config) -> Iterator[Mistake]:

@@ -24,6 +24,7 @@ from zambezi.server.config.consistency import contradictions
 from zambezi.server.config.lines import KeyLines, KeyPath
 from zambezi.server.config.quantity import QuantityError, in_bytes, in_seconds, octets, seconds
 from zambezi.server.errors import ConfigError
+from zambezi.zeps.journal.policy import AGES, COUNTS, SIZES
 
 
 def _note(text: str, default: Any, kind: str = "", bounds: tuple[int, int] | None = None) -> Any:
@@ -34,10 +35,9 @@ def _note(text: str, default: Any, kind: str = "", bounds: tuple[int, int] | Non
     return field(default=default, metadata=metadata)
 
 
-# Bounds of counts, of bytes, and of seconds.
+# Bounds of counts, and of bytes.
 _MANY: Final = (1, 10_000_000)
 _LARGE: Final = (64 << 10, 1 << 50)
-_LONG: Final = (1, 100 * 366 * 86400)
 
 TOPICS_STREAM: Final = "mcollective"  # the stream that keeps the journalled topics of the middleware
 
@@ -49,17 +49,18 @@ class JournalConfig:
     sync: Literal["always", "interval", "never"] = _note(
         "fsync before each confirmation (always), every second (interval) or never", "always"
     )
-    keep: float | None = _note("remove messages older than this, such as 7d; unset: never", None, "seconds", _LONG)
+    keep: float | None = _note("remove messages older than this, such as 7d; unset: never", None, "seconds", AGES)
     keep_bytes: int | None = _note(
-        "remove the oldest messages above this size, such as 10G; unset: never", None, "octets", _LARGE
+        "keep this size of messages, such as 10G, and remove older ones; unset: never", None, "octets", SIZES
     )
-    segment: int = _note("the size of each journal file; retention removes whole files", 256 << 20, "octets", _LARGE)
+    segment: int = _note("the largest size of a journal file; retention removes files", 256 << 20, "octets", SIZES)
     publishers: int = _note(
         "the maximum number of publishers whose messages are counted; above it, the most silent one is forgotten",
         100_000,
-        bounds=_MANY,
+        bounds=COUNTS,
     )
-    keep_publishers: float = _note("forget a publisher that was silent for this time", 7 * 86400.0, "seconds", _LONG)
+    keep_publishers: float = _note("forget a publisher that was silent for this time", 7 * 86400.0, "seconds", AGES)
+    readers: int = _note("the maximum number of named readers of a stream; others are refused", 10_000, bounds=COUNTS)
     multicast: str = _note("the multicast group of live messages, such as udp://239.77.1.1:5680", "")
 
 
@@ -176,6 +177,7 @@ class Rule:
     keys: list[str] = _note("names of keys in allowed/ (glob patterns); * is every client", ["*"])
     publish: list[str] = _note("streams that they can publish to (glob patterns)", [])
     subscribe: list[str] = _note("streams that they can subscribe to", [])
+    serve: list[str] = _note("streams whose requests they can answer, besides subscribe", [])
     create: list[str] = _note("streams that they can create", [])
     edit: list[str] = _note("streams whose settings they can change", [])
     delete: list[str] = _note("streams that they can delete, truncate and trim", [])

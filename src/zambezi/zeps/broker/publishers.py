@@ -117,6 +117,10 @@ class Publishers:
         publisher.has_messages = True
         self.unwritten[publisher] = None
 
+    def note_mark(self, publisher: Publisher) -> None:
+        """Note a mark that waits for the journal: a PING, or the next message, brings it there."""
+        self.unwritten[publisher] = None
+
     def note_written(self) -> None:
         """Note that the journal has the state of all publishers."""
         written, self.unwritten = self.unwritten, {}

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from zambezi.wire.text import as_bytes
+from zambezi.wire.text import as_bytes, as_text
+from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.broker.turns import SLICE, keys_in_slice
 from zambezi.zeps.errors import BrokerError, OutOfRange, ZepsError
 from zambezi.zeps.filters import Filter
@@ -56,6 +57,7 @@ FILTERED: Final = 1 << 17  # bytes of the log that are filtered at once
 GATHERED: Final = 1 << 16  # bytes of small answers that go out together
 _STATES: Final = 200  # streams in an answer
 _REFUSED: Final = 1000  # streams that a pattern refuses in a row, before other clients get their turn
+_MOST_CREDIT: Final = 1 << 62
 _POINTS: Final = 50  # points that are searched at once, and are in an answer
 
 # A step: an answer, a part of a log that must be loaded into memory, or None if other clients get their turn.
@@ -81,7 +83,7 @@ class Answers:
         return [b"".join(answer.pieces(framed=False)) for answer in self._answers]
 
 
-class Ranges:
+class Ranges(Desk):
     """The requests of one connection, and the answers to them."""
 
     def __init__(self, engine: Engine, session: Session, outlet: Outlet) -> None:
@@ -92,43 +94,30 @@ class Ranges:
         self._waits = False  # for a turn, or for the disk
         self.credit = 0
         self.delivered = 0
-        self.on_complete: Callable[[], object] = lambda: None
 
-    @property
-    def complete(self) -> bool:
-        """Whether all requests are answered."""
-        return not self._requests
-
-    def request(self, key: str, body: bytes) -> None:
+    def order(self, key: bytes, body: bytes) -> None:
         """Answer a request, after those before it; or answer INVALID at once, if it is not a valid one."""
+        name = as_text(key)
         try:
             if len(self._requests) >= WAITING:
                 raise BrokerError(f"{WAITING} requests of this connection wait already")
-            make = _REQUESTS.get(key)
+            make = _REQUESTS.get(name)
             if make is None:
-                raise BrokerError(f"there is no request {key!a}: there are {', '.join(_REQUESTS)}")
+                raise BrokerError(f"there is no request {name!a}: there are {', '.join(_REQUESTS)}")
             self._requests.append(_steps(make(_Fields(body), self._engine, self._session)))
         except ZepsError as error:
-            self._session.reject_order(str(error))
+            self._session.reject("request", str(error))
         else:
             self._outlet.wake()
 
-    def subscribe(self, wanted: Filter, latest: int) -> None:
-        """Raise `BrokerError`: there is nothing to subscribe to."""
-        raise BrokerError("this stream takes requests: it has no messages to subscribe to")
-
-    def report_changes(self) -> None:
-        """Do nothing: there is nothing but answers to requests."""
-
     def add_credit(self, octets: int) -> None:
         """Allow so many bytes more. (ZEP-03)"""
-        self.credit += octets
+        self.credit = min(_MOST_CREDIT, self.credit + octets)
         self._outlet.wake()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Drop all requests."""
         self._requests.clear()
-        self.on_complete()
 
     def pull(self) -> Answers | None:
         """Return the next answers, or None if there are none or no credit."""
@@ -142,11 +131,7 @@ class Ranges:
                 self.credit -= len(answer)
                 room -= len(answer)
                 found.append(answer)
-        if found:
-            return Answers(found)
-        if not self._requests:
-            self.on_complete()
-        return None
+        return Answers(found) if found else None
 
     def _next(self) -> Answer | None:
         """Do one step; return its answer, if it has one."""

@@ -66,7 +66,7 @@ class StreamArguments(TypedDict, total=False):
 
 
 class StreamSettings(TypedDict, total=False):
-    """The settings of a stream that a client can give. In `edit`, None stands for the broker's default."""
+    """The settings of a stream that a client can give. None stands for the broker's default."""
 
     sync: Literal["always", "interval", "never"] | None
     segment: int | None  # bytes of a journal file
@@ -74,6 +74,7 @@ class StreamSettings(TypedDict, total=False):
     keep_seconds: float | None  # the age at which messages are removed
     publishers: int | None  # whose messages are counted, at most
     keep_publishers: float | None  # seconds of silence, after which a publisher is forgotten
+    readers: int | None  # named readers, at most
 
 
 def publisher_id(name: object) -> bytes:

@@ -43,6 +43,7 @@ from zambezi.zeps.journal.entry import SIZE, pack_entries
 from zambezi.zeps.journal.file_cache import FileCache
 from zambezi.zeps.journal.files import EXHAUSTED
 from zambezi.zeps.journal.policy import Policy
+from zambezi.zeps.journal.positions import Positions
 from zambezi.zeps.journal.reading import JournalReading, why
 from zambezi.zeps.journal.recovery import recover
 from zambezi.zeps.journal.segment import LOG, PartialWrite, Segment
@@ -60,6 +61,7 @@ class Journal(JournalReading):
 
     synced: int  # the last sequence that the disk is known to have
     counts: Counts  # how many messages of each publisher the stream has
+    positions: Positions  # how far named readers have come; a journal that is only read has none
     settings: dict[str, object]  # of this stream alone, given by a client
     may_block: bool  # whether `append` may wait for the disk to wake an idle stream; if not, it raises `Asleep`
 
@@ -73,7 +75,10 @@ class Journal(JournalReading):
         self._names_unsynced = False
         self._count_writes = 0  # how often counts were written without messages
         self._idle = 0
+        self._trimming = threading.Lock()  # held during a trim: retention and `truncate` change the same segments
+        self._is_abandoned = False
         self._is_counted = identities.is_counted(directory)
+        self._counted_from = 0  # no segment before this sequence has a file of counts
         self._wants_counts = False  # whether `wake` must say first that publishers count their messages
         self.counts = Counts(policy.publishers)
         if write:
@@ -129,10 +134,14 @@ class Journal(JournalReading):
                     f"stream {self.name!a}: {block!r} cannot follow sequence {self.last}: sequences are consecutive"
                 )
             try:
-                if segment.entries and (segment.size + length > self.policy.segment or segment.has_many_counts):
+                time = max(int(now * _MICRO), self.last_time)
+                if segment.entries and (
+                    segment.size + length > self.policy.segment_bytes
+                    or time - segment.first_time > self.policy.segment_microseconds
+                    or segment.has_many_counts
+                ):
                     segment = self._rotate()
                 files = self._file_cache.files(segment, os.O_RDWR)
-                time = max(int(now * _MICRO), self.last_time)
                 index = pack_entries(block, segment.size, time, self.policy.batch, len(counts))
                 records = [pack_count(count, first, block.last, int(now)) for count in counts]
                 segment.write(files, octets, index, b"".join(records))
@@ -192,8 +201,10 @@ class Journal(JournalReading):
 
     @property
     def is_dirty(self) -> bool:
-        """Whether `sync` still has work: messages to sync, or a mark to remove when the stream is idle."""
-        return self._is_marked and not self.failed
+        """Whether `sync` still has work: messages or positions to sync, or a mark to remove when the stream is idle."""
+        if self.failed or not self._write:
+            return False
+        return self._is_marked or self.positions.written > self.positions.synced
 
     def sync(self) -> int:
         """Sync all messages appended so far to the disk, and return the last sequence of them. Blocks.
@@ -203,7 +214,17 @@ class Journal(JournalReading):
         with self._syncing:
             last = self._sync()
             self._replace_epochs()
+            self._sync_positions()
             return last
+
+    def _sync_positions(self) -> None:
+        try:
+            self.positions.sync()
+        except OSError as error:
+            with self._lock:
+                if error.errno not in EXHAUSTED:
+                    self._stop(f"the disk does not have the positions of readers: {why(error)}")
+            raise JournalError(f"stream {self.name!a} could not be synced to the disk: {why(error)}") from error
 
     def _replace_epochs(self) -> None:
         """Replace the counts of the active segment by a snapshot, if programs that only resume have filled the file.
@@ -312,8 +333,8 @@ class Journal(JournalReading):
     def retain(self, now: float) -> int:
         """Remove old segments as the policy says, and return the number of messages removed.
 
-        The active segment is never removed. A reader that is in a removed segment can go on: the files disappear when
-        the last reader has closed them.
+        The messages that stay have `keep_bytes` at least. The active segment is never removed. A reader that is in a
+        removed segment can go on: the files disappear when the last reader has closed them.
         """
         policy = self.policy
         self.counts.limit = policy.publishers
@@ -323,24 +344,42 @@ class Journal(JournalReading):
         # An active segment without messages does not know the time of the last message: then the one before it stays.
         while self._active is not None and len(self.segments) > (1 if self.segments[-1].entries else 2):
             oldest = self.segments[0]
-            is_too_much = policy.keep_bytes is not None and self.octets > policy.keep_bytes
+            is_too_much = policy.keep_bytes is not None and self.octets - oldest.size >= policy.keep_bytes
             is_too_old = horizon is not None and oldest.last_time < horizon
             if not is_too_much and not is_too_old:
                 break
             try:
-                self._remove_oldest([])
+                if not self._remove_oldest():
+                    break
             except OSError as error:
                 problem = f"{oldest.path}{LOG} is too old, and cannot be removed: {why(error)}"
                 self.problems += [] if problem in self.problems else [problem]
                 break
             dropped += oldest.last - oldest.first + 1
+        if not self.is_trimming:
+            self._drop_old_counts()
         return dropped
 
-    def _remove_oldest(self, instead: list[Segment]) -> None:
-        """Remove the oldest segment, and put others into its place."""
+    def _drop_old_counts(self) -> None:
+        """Remove the counts of old segments: the files of the last two have all counts, if the disk has them."""
+        if len(self.segments) < 3 or self.segments[-2].first <= self._counted_from:
+            return
+        *old, newer, _ = self.segments
+        if newer.first not in self._unsynced:
+            for segment in old:
+                if segment.first >= self._counted_from:
+                    segment.drop_counts()
+            self._counted_from = newer.first
+
+    def _remove_oldest(self, rest: list[Segment] | None = None) -> bool:
+        """Remove the oldest segment, and put its rest into its place, if it is trimmed. Return False during a trim."""
+        instead = rest or []
         with self._lock:
+            if self.is_trimming and rest is None:
+                return False
             oldest = self.segments[0]
             self.segments = [*instead, *self.segments[1:]]
+            self.generation += bool(instead)  # readers must leave the segment although they want messages of it
             self._recount()
         try:
             oldest.remove()
@@ -352,10 +391,25 @@ class Journal(JournalReading):
         with self._lock:
             self._unsynced.pop(oldest.first, None)
         self._file_cache.drop(oldest)
+        return True
 
-    def trim(self, first: int) -> None:
-        """Remove all messages before a sequence, by an operator's command. Blocks, but not readers and `append`."""
-        with self._syncing:
+    @property
+    def is_trimming(self) -> bool:
+        """Whether `trim` is at work."""
+        return self._trimming.locked()
+
+    def trim(self, first: int, check: Callable[[], object] = lambda: None) -> None:
+        """Remove all messages before a sequence, by an operator's command. Blocks, but no other use of the journal.
+
+        It ends early if `check`, which is called now and then, raises an error.
+        """
+
+        def go_on() -> None:
+            check()
+            if self._is_abandoned:
+                raise JournalError(f"stream {self.name!a} was deleted while it was trimmed")
+
+        with self._trimming:
             with self._lock:
                 if self.failed or self._active is None:
                     raise self._unwritable_error()
@@ -371,14 +425,23 @@ class Journal(JournalReading):
                     raise self._write_error(error) from error
             try:
                 while self.segments[0].first < first:
+                    go_on()
                     oldest = self.segments[0]
-                    rest = [copy_end(oldest, first, self.counts.limit)] if oldest.last >= first else []
+                    rest = [copy_end(oldest, first, self.counts.limit, go_on)] if oldest.last >= first else []
                     self._remove_oldest(rest)
             except OSError as error:
                 raise self._write_error(error) from error
 
     def truncate(self, last: int) -> None:
         """Remove all messages after a sequence, by an operator's command. The stream gets a new incarnation."""
+        if not self._trimming.acquire(blocking=False):
+            raise JournalError(f"stream {self.name!a} is being trimmed: truncate it when that is done")
+        try:
+            self._truncate(last)
+        finally:
+            self._trimming.release()
+
+    def _truncate(self, last: int) -> None:
         with self._lock:
             if self.failed or self._active is None:
                 raise self._unwritable_error()
@@ -393,6 +456,8 @@ class Journal(JournalReading):
                 # Before and after: a process that reads in between must not take the stream for the old or the new one.
                 self._change_incarnation()
                 self._cut_after(last)
+                self.positions.cut_after(last)
+                self.positions.save()
                 if self._is_marked:
                     identities.write_mark(self.directory, self.synced)  # the one before says too much
                 self._change_incarnation()
@@ -429,13 +494,17 @@ class Journal(JournalReading):
         finally:
             self._is_open = False
             self._active = None
+            if self._write:
+                self.positions.close()
             for segment in self.segments:
                 self._file_cache.drop(segment)
 
     def abandon(self) -> None:
-        """Close the files without a sync: the stream is deleted."""
-        self._active = None
-        self.close()
+        """Close the files without a sync: the stream is deleted. Ends a trim, and waits for a sync that runs."""
+        self._is_abandoned = True
+        with self._trimming, self._syncing:
+            self._active = None
+            self.close()
 
     @property
     def is_open(self) -> bool:
@@ -451,6 +520,8 @@ class Journal(JournalReading):
         self.segments = recovered.segments
         self._active = recovered.segments[-1]
         self._recount()
+        self.positions = Positions(self.directory, self.last, self._file_cache.with_descriptors)
+        self.problems = [*self.problems, *self.positions.problems]
 
     def _change_incarnation(self) -> None:
         identity = self._identity.renewed()

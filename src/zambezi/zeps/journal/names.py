@@ -14,6 +14,7 @@ from urllib.parse import unquote_to_bytes
 from zambezi.wire.text import as_bytes, as_text
 from zambezi.zeps.errors import JournalError
 
+LONGEST: Final = 255  # bytes of a name: those of a string on the wire
 LIMIT: Final = 200
 _PREFIX: Final = 120
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
@@ -35,6 +36,8 @@ def directory_of(name: str) -> str:
         raise JournalError(f"stream {name!a}: the name cannot be encoded: it contains a lone surrogate") from None
     if not octets:
         raise JournalError("a stream needs a name; this one is empty")
+    if len(octets) > LONGEST:
+        raise JournalError(f"the name of a stream has at most {LONGEST} bytes, and this one has {len(octets)}")
     encoded = "".join([chr(octet) if octet in _PLAIN else f"%{octet:02X}" for octet in octets])
     if len(encoded) <= LIMIT:
         return encoded

@@ -19,7 +19,7 @@ from zlib import crc32
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError
-from zambezi.zeps.journal.counts import COUNTS, Counts, Recount
+from zambezi.zeps.journal.counts import COUNTS, Counts, Recount, has_snapshot
 from zambezi.zeps.journal.entry import HIGHEST, SIZE, Cuts, IndexEntry, IndexWindow, count_before, unpack
 from zambezi.zeps.journal.files import fresh_path, open_file, write_small
 from zambezi.zeps.journal.identity import sync_directory
@@ -236,6 +236,11 @@ class Segment:
         self.take_fresh_counts(files, self.write_fresh_counts(snapshot), len(snapshot), self.count_bytes)
         sync_directory(Path(self.path).parent)
 
+    def drop_counts(self) -> None:
+        """Remove the file of counts: later segments have all of them."""
+        with contextlib.suppress(OSError):  # a file that stays does no harm
+            Path(self.path + COUNTS).unlink()
+
     def remove(self) -> None:
         """Remove its files. The log goes first: recovery knows the others without a log as a removal in progress."""
         Path(self.path + LOG).unlink()
@@ -381,6 +386,10 @@ class Segment:
 
     def cut_counts(self, files: Files, counts: Counts) -> None:
         """Keep the counts of all publishers, whatever of their messages `cut_after` has removed."""
+        if not has_snapshot(self.path):  # it was an old segment
+            counts.move_to(self.last)
+            self.replace_counts(files, counts.snapshot(self.last + 1))
+            return
         found = Recount(Counts(counts.limit))
         found.read(self.path, self.last)
         if found.torn is not None:

@@ -15,22 +15,45 @@ from typing import Final
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.files import read_small
 from zambezi.zeps.journal.identity import replace_file
-from zambezi.zeps.journal.policy import Policy
+from zambezi.zeps.journal.policy import AGES, COUNTS, SIZES, Policy
 
 FILE: Final = "policy.json"
-_SETTINGS: Final = frozenset({"sync", "segment", "keep_bytes", "keep_seconds", "publishers", "keep_publishers"})
+# Whole numbers, and their bounds.
+_WHOLE: Final = {"segment": SIZES, "keep_bytes": SIZES, "publishers": COUNTS, "readers": COUNTS}
+_TIMES: Final = {"keep_seconds": AGES, "keep_publishers": AGES}
+_SETTINGS: Final = frozenset({"sync", *_WHOLE, *_TIMES})
 
 
 def changed(policy: Policy, changes: Mapping[str, object]) -> Policy:
     """Return a policy with other values; raise `JournalError` for a name or a value that is not allowed."""
+    _check_names(changes)
+    for name, value in changes.items():
+        if problem := _problem(name, value):
+            raise JournalError(f"{name} is {value!r:.40}: it must be {problem}")
+    return replace(policy, **changes)  # type: ignore[arg-type]
+
+
+def merged(settings: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
+    """Return settings with some changes. A change to None removes a setting."""
+    _check_names(changes)
+    return {name: value for name, value in {**settings, **changes}.items() if value is not None}
+
+
+def _check_names(changes: Mapping[str, object]) -> None:
     unknown = sorted(set(changes) - _SETTINGS)
     if unknown:
         raise JournalError(f"a stream has no setting {unknown[0]!a}: it has {', '.join(sorted(_SETTINGS))}")
-    for name, value in changes.items():
-        wanted = str if name == "sync" else int | float
-        if value is None or isinstance(value, bool) or not isinstance(value, wanted):
-            raise JournalError(f"{name} is {value!r:.40}: it must be {'text' if name == 'sync' else 'a number'}")
-    return replace(policy, **changes)  # type: ignore[arg-type]
+
+
+def _problem(name: str, value: object) -> str:
+    """Return what a value must be, if it is something else."""
+    if name == "sync":
+        return "" if isinstance(value, str) else "text"
+    least, most = (_WHOLE | _TIMES)[name]
+    wanted = int if name in _WHOLE else int | float
+    if isinstance(value, wanted) and not isinstance(value, bool) and least <= value <= most:
+        return ""
+    return f"a {'whole ' if name in _WHOLE else ''}number from {least} to {most}"
 
 
 def read_changes(directory: Path) -> dict[str, object]:

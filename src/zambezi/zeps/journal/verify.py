@@ -1,4 +1,5 @@
 """Verification of a stream: does every batch have its CRC, does each follow from the one before, are its counts there?
+The positions of readers are checked, too.
 
 It changes nothing, and a broker may be writing at the same time: it checks the batches that were indexed when it began.
 """
@@ -17,6 +18,7 @@ from zambezi.zeps.errors import JournalError, OutOfRange
 from zambezi.zeps.journal.counts import COUNTS, NO_PUBLISHER, RECORD, Place, Record, read_places
 from zambezi.zeps.journal.entry import LARGEST_BATCH, SIZE, IndexEntry, unpack
 from zambezi.zeps.journal.journal import Journal
+from zambezi.zeps.journal.positions import FILE, read_positions
 from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment
 
 _PIECE: Final = 1 << 20  # bytes of the log that are read at once
@@ -74,11 +76,26 @@ def verify(journal: Journal) -> Iterator[Checked | Damage | Unfinished]:
         except JournalError as problem:
             yield Damage(segment.path + LOG, 0, str(problem))
             continue
-        check = SegmentCheck(segment, time)
+        check = SegmentCheck(segment, time, is_last=is_last)
         yield from check.check_entries(files)
         yield from check.check_tail(files, is_last)
         time = check.time
         expected = segment.last + 1
+    yield from _check_positions(journal)
+
+
+def _check_positions(journal: Journal) -> Iterator[Damage | Unfinished]:
+    """Check the positions of readers."""
+    path = journal.directory / FILE
+    try:
+        found = read_positions(journal.directory)
+    except OSError as error:
+        yield Damage(str(path), 0, f"it cannot be read: {error.strerror or error}")
+        return
+    for offset, length in found.damaged:
+        yield Damage(str(path), offset, f"{length} bytes are not a record of a position")
+    if found.torn:
+        yield Unfinished(str(path), found.end, found.torn)
 
 
 def crc_of(files: Files, entry: IndexEntry) -> int:
@@ -99,12 +116,14 @@ def _size_of(path: str) -> int:
 class SegmentCheck:
     """The check of one segment, with the values that its next entry must have.
 
-    Records of counts are written before their batch, so a batch that is indexed has all of them. With `is_parsed` the
+    Records of counts are written before their batch, so a batch that is indexed has all of them. Only the last segment
+    must have a file of counts: those of old segments are removed. With `is_parsed` the
     messages of each batch are parsed, too. That finds mistakes of the program that wrote them.
     """
 
-    def __init__(self, segment: Segment, time: int, *, is_parsed: bool = True) -> None:
+    def __init__(self, segment: Segment, time: int, *, is_parsed: bool = True, is_last: bool = False) -> None:
         self.segment = segment
+        self._has_counts = is_last or Path(segment.path + COUNTS).exists()
         self._is_parsed = is_parsed
         self.first = segment.first
         self.offset = 0
@@ -138,6 +157,8 @@ class SegmentCheck:
             number += len(octets) // SIZE
 
     def _check_head(self) -> Iterator[Damage]:
+        if not self._has_counts:
+            return
         self._place = next(self._places, None)
         if self._place is None or self._place.record is None or self._place.record.publisher != NO_PUBLISHER:
             yield Damage(self.segment.path + COUNTS, 0, "it does not begin with a head")
@@ -150,6 +171,8 @@ class SegmentCheck:
 
     def _check_counts(self, entry: IndexEntry) -> Iterator[Damage]:
         """Check the records up to those of an entry, and that the entry has as many as it says."""
+        if not self._has_counts:
+            return
         yield from self._check_records(entry.last)
         self._open = [record for record in self._open if record.last >= entry.first]
         found = sum([record.covers(entry.first, entry.last) for record in self._open])
