@@ -55,6 +55,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     return (yield)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def worker_python(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The Python of Spark's workers, for all sessions that this process or a command starts."""
+    from tests.spark import jvm
+
+    os.environ["PYSPARK_PYTHON"] = jvm.worker_python(tmp_path_factory.mktemp("python"))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The Spark session of all tests that need one."""
@@ -69,7 +77,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     except JavaMissing as missing:
         pytest.skip(str(missing))
     home = tmp_path_factory.mktemp("spark")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     # `local[2,4]`: Spark retries a task that fails, as on a cluster.
     made = session(
         "local[2,4]",
