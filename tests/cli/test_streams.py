@@ -19,7 +19,7 @@ from zambezi.cli.quantity import start
 from zambezi.cli.stream_tables import size
 from zambezi.zmtp.keys import KeyPair, write_pair
 
-PATIENCE = 30
+PATIENCE = 60
 
 
 class Served:

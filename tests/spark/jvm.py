@@ -5,8 +5,12 @@ import shlex
 import sys
 from pathlib import Path
 
-# Java starts faster with one compiler and one thread for garbage collection, and most test processes live for seconds.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+# Java starts faster with one compiler, one thread for garbage collection and without the verification of Spark's
+# classes; and most test processes live for seconds.
+QUICK = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 
 
 def worker_python(directory: Path) -> str:
