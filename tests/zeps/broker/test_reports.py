@@ -52,6 +52,7 @@ def test_streams_tells_of_all_streams(stage: Stage) -> None:
         "max_publishers": 100_000,
         "keep_publishers": 7 * 86400.0,
         "readers": 0,
+        "groups": 0,
         "reader_lag": 0,
         "subscribers": 0,
         "attached": 1,

@@ -382,6 +382,10 @@ class Session:
         elif self.delivery.report is None or self.delivery.report.complete:
             self._confirm_all()
 
+    def spend(self, units: int) -> None:
+        """Count work for the client, so that other clients get their turn."""
+        self._spent += units
+
     def answer(self, message: bytes) -> None:
         """Send a message, unless the session has ended."""
         if self.state is not SessionState.CLOSED:
@@ -545,6 +549,7 @@ class Session:
             if self.publisher is not None:
                 self.stream.publishers.leave(self.publisher, self)
             self._leave_reader()
+            self.delivery.leave_group()
             self.stream.attached -= 1
             self.stream.forget_publisher(self)
             self.stream = None
