@@ -71,6 +71,7 @@ from zambezi.zeps.directory import (
 from zambezi.zeps.errors import ClientClosed, TimedOut, ZepsError
 from zambezi.zeps.journal.entry import IndexEntry
 from zambezi.zeps.multicast.group_subscription import MulticastOptions
+from zambezi.zeps.requests.asyncio import Requester, Serving
 from zambezi.zmtp.async_waiter import Waiter
 from zambezi.zmtp.face import go_on
 
@@ -108,6 +109,7 @@ class Client:
         self._streams: dict[str, Stream] = {}
         self._subscriptions: set[Subscription] = set()
         self._questions: dict[Question, Waiter] = {}
+        self._servings: set[Serving] = set()
         self._closed = False
 
     @classmethod
@@ -168,7 +170,7 @@ class Client:
         await self._order("create", timeout, stream=stream, settings=settings)
 
     async def edit(self, stream: str, *, timeout: float | None = None, **settings: Unpack[StreamSettings]) -> None:
-        """Change settings of a stream; None stands for the broker's default."""
+        """Change settings of a stream. A setting that is None becomes the broker's default again."""
         await self._order("edit", timeout, stream=stream, settings=settings)
 
     async def trim(self, stream: str, before: int | datetime, *, timeout: float | None = None) -> None:
@@ -191,7 +193,8 @@ class Client:
     async def _order(self, order: str, timeout: float | None, **content: object) -> None:
         waiter = Waiter(timed_out=TimedOut)
         question = Order(waiter.reactor, self._options, self._locate, order, content)
-        await self._answer(question, waiter, timeout, f"the broker did not {order} the stream")
+        problem = f"no answer to the order {order!r}, which the broker may still execute, arrived"
+        await self._answer(question, waiter, timeout, problem)
 
     async def _ask(self, about: str, after: int, timeout: float | None) -> list[bytes]:
         waiter = Waiter(timed_out=TimedOut)
@@ -227,6 +230,8 @@ class Client:
         questions, subscriptions, streams = self._waiter.call(self._begin_to_close)
         for question, waiter in questions.items():
             waiter.call(question.close, 0)
+        for serving in list(self._servings):
+            await serving.close()
         for subscription in subscriptions:
             await subscription.close()
         problems = []
@@ -287,6 +292,7 @@ class Stream:
         self._waiter = Waiter(timed_out=TimedOut)
         self._connection: PublisherConnection | None = None
         self._turns = 0
+        self._requester: Requester | None = None
         self._closed = False
 
     # Publishing
@@ -432,6 +438,37 @@ class Stream:
         waiter.call(connection.start)
         return subscription
 
+    # Request and reply
+
+    async def request(self, key: str, body: Body = b"", timeout: float | None = 5.0) -> bytes:
+        """Send a request to a server of this stream, and return its reply.
+
+        Raises `NobodyServes` at once if no server wants it, `RequestFailed` if the server answers with an error, and
+        `TimedOut` after `timeout` seconds. A request is a message of the stream, whose body has an envelope.
+        """
+        requester = self._waiter.call(self._open_requester)
+        return await requester.request(key, body, timeout)
+
+    def _open_requester(self) -> Requester:
+        if self._requester is None:
+            self._client._check_open()
+            if self._closed:
+                raise ClientClosed(f"the stream {self.name!r} of this client is closed")
+            check_not_reserved(self.name)
+            self._requester = Requester(self)
+        return self._requester
+
+    def serve(self, pattern: str = "") -> Serving:
+        """Serve the requests whose keys match a pattern: `async for request in stream.serve("square")`.
+
+        Answer each request with `reply` or `fail`. Several programs can serve the same requests: each request goes to
+        one of them. Returns at once. `async with` waits until requests find this program.
+        """
+        check_not_reserved(self.name)
+        serving = Serving(self, check_pattern(pattern))
+        self._client._waiter.call(self._client._servings.add, serving)
+        return serving
+
     def _add_subscription(self, subscription: Subscription) -> None:
         self._client._check_open()
         self._client._subscriptions.add(subscription)
@@ -441,6 +478,8 @@ class Stream:
     async def close(self, linger: float | None = 0) -> None:
         """Stop publishing. Wait up to `linger` seconds for confirmations; raise `TimedOut` if messages remain."""
         self._closed = True
+        if self._requester is not None:
+            await self._requester.close()
         connection = self._connection
         if connection is None or connection.closing:
             return

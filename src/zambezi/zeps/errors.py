@@ -30,6 +30,14 @@ class OutOfRange(JournalError):
         self.oldest = oldest
 
 
+class StoreError(ZepsError):
+    """The object store cannot be used."""
+
+
+class StoreDamaged(StoreError):
+    """An object in the store is missing, or has bytes that no broker writes."""
+
+
 class PatternError(ZepsError):
     """The pattern of a subscription cannot be parsed."""
 
@@ -52,6 +60,14 @@ class QueueFull(ZepsError):
 
 class Fenced(ZepsError):
     """Another program publishes as the same publisher, and has begun later: this one cannot publish any more."""
+
+
+class NobodyServes(ZepsError):
+    """No server answers such requests now."""
+
+
+class RequestFailed(ZepsError):
+    """A server, or the broker, answered a request with an error; the text is its reason."""
 
 
 class ClientClosed(ZepsError):

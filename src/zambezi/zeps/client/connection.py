@@ -25,10 +25,12 @@ from zambezi.zeps.layout import DELIVER
 from zambezi.zeps.messages import (
     Attach,
     AttachOk,
+    Deliveries,
     Detach,
     DetachOk,
     Fenced,
     Invalid,
+    JoinOk,
     Ping,
     PingOk,
     ResumeOk,
@@ -282,6 +284,10 @@ class BrokerConnection:
         elif isinstance(message, Fenced):
             self.fenced(message.epoch)
             self.on_change()
+        elif isinstance(message, Deliveries):
+            self.deliveries_received(message.deliveries)
+        elif isinstance(message, JoinOk):
+            self.joined()
 
     def _handle_detach(self) -> None:
         """Handle DETACH: the broker closes the connection after our answer, and we connect again later. (ZEP-07)"""
@@ -365,6 +371,12 @@ class BrokerConnection:
 
     def invalid_received(self, reason: str) -> None:
         """Handle INVALID."""
+
+    def joined(self) -> None:
+        """Handle JOIN-OK."""
+
+    def deliveries_received(self, octets: bytes) -> None:
+        """Handle DELIVERIES: which of the DELIVER messages that follow were delivered before."""
 
     def resumption_confirmed(self, answer: ResumeOk) -> None:
         """Handle RESUME-OK."""
