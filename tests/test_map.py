@@ -66,6 +66,7 @@ ELSEWHERE = {
     "zeps/broker/extensions.py": "zeps/broker/test_session.py",
     "zeps/broker/resumption.py": "zeps/broker/test_publishers.py",
     "zeps/broker/session_state.py": "zeps/broker/test_session.py",
+    "zeps/client/reading.py": "zeps/test_named.py",
     "zmtp/thread_waiter.py": "zmtp/test_waiters.py",
     "zre/greetings.py": "zre/test_engine.py",
     "zre/meetings.py": "zre/test_engine.py",

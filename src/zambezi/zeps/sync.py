@@ -31,42 +31,50 @@ from types import TracebackType
 from typing import Final, Self, Unpack
 
 from zambezi.zeps.client.arguments import (
+    AckMode,
     Body,
     ClientArguments,
     Endpoint,
+    IfHeld,
     Since,
     StreamArguments,
     StreamSettings,
-    SubscriptionReader,
     Until,
     as_body,
     as_items,
     check_not_reserved,
     check_pattern,
+    check_reader_name,
     check_stream_name,
     check_times,
     end_of,
     locator,
+    named_reader,
     publisher_id,
     start_of,
     unconfirmed_text,
 )
 from zambezi.zeps.client.batch import Message, MessageBatch
 from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.named_connection import NamedConnection
 from zambezi.zeps.client.publisher import POSTS, Key, Publisher, PublisherCounters
 from zambezi.zeps.client.publisher_connection import PublisherConnection
 from zambezi.zeps.client.questions import Order, Question
+from zambezi.zeps.client.reading import SubscriptionReader
 from zambezi.zeps.client.subscriber import Subscriber
 from zambezi.zeps.client.subscriber_connection import SubscriberConnection
 from zambezi.zeps.directory import (
     CLIENTS,
     INDEX,
+    READERS,
     STREAMS,
     ClientInfo,
+    ReaderInfo,
     StreamInfo,
     microseconds_of,
     read_clients,
     read_index,
+    read_readers,
     read_streams,
 )
 from zambezi.zeps.errors import ClientClosed, TimedOut, ZepsError
@@ -189,6 +197,18 @@ class Client:
         """Create a stream with the messages that another one has now, and their times. Sequences begin at 1."""
         self._order("copy", timeout, stream=stream, to=to)
 
+    def readers(self, stream: str, timeout: float | None = None) -> list[ReaderInfo]:
+        """Return the named readers of a stream, with their positions."""
+        return read_readers(self._ask(check_stream_name(READERS + check_stream_name(stream)), 0, timeout))
+
+    def set_reader(self, stream: str, reader: str, to: Since, *, timeout: float | None = None) -> None:
+        """Set the position of a named reader that no program uses, or add one. `to` is as `since` in `subscribe`."""
+        self._order("set_reader", timeout, stream=stream, reader=check_reader_name(reader), latest=start_of(to))
+
+    def remove_reader(self, stream: str, reader: str, *, timeout: float | None = None) -> None:
+        """Remove a named reader that no program uses."""
+        self._order("remove_reader", timeout, stream=stream, reader=check_reader_name(reader))
+
     def _order(self, order: str, timeout: float | None, **content: object) -> None:
         waiter = Waiter(timed_out=TimedOut)
         question = Order(waiter.reactor, self._options, self._locate, order, content)
@@ -228,9 +248,12 @@ class Client:
         questions, subscriptions, streams = self._waiter.call(self._begin_to_close)
         for question, waiter in questions.items():
             waiter.call(question.close, 0)
+        problems: list[ZepsError] = []
         for subscription in subscriptions:
-            subscription.close()
-        problems = []
+            try:
+                subscription.close(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except ZepsError as error:
+                problems.append(error)
         for stream in streams:
             try:
                 stream.close(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -255,6 +278,8 @@ class Client:
             self.close()
             return
         # A program that leaves with an exception does not want to wait, and has an error already.
+        for subscription in tuple(self._subscriptions):
+            subscription._forget_returned()
         try:
             self.close(0)
         except ZepsError as second:
@@ -400,6 +425,9 @@ class Stream:
         times: bool = False,
         multicast: bool | str = False,
         interface: str | None = None,
+        name: str | None = None,
+        ack: AckMode = "auto",
+        if_held: IfHeld = "take",
     ) -> Subscription:
         """Subscribe to the messages whose keys match a pattern: older ones first, and then live ones.
 
@@ -413,21 +441,31 @@ class Stream:
         With `multicast=True` live messages come from the stream's group, if it has one, and the broker sends only
         missing ones; `interface` names the network. A text, `"udp://239.77.1.1:5680"`, is the group itself.
 
+        With a `name` the broker keeps the position of this reader: a program that is started again goes on after the
+        last message that it has acknowledged, and `since` matters only if the name is new. With ack="auto" the next
+        `recv` acknowledges what the program has got before, and so does `close`; with "manual" the program calls `ack`.
+        One client reads under a name: a new one takes the name away (`ReaderTaken`), or is refused (if_held="refuse").
+
         Returns at once. `with` waits until the broker has confirmed the subscription: messages published after
         that are not missed.
         """
         client = self._client
+        start = start_of(since)
+        reader = named_reader(name, start, ack, if_held, self.name, multicast)
         engine = Subscriber(
             self.name,
             check_pattern(pattern),
-            start_of(since),
+            start,
             end_of(until),
             window or client._options.window,
             check_times(times, self.name, multicast),
+            is_named=reader is not None,
         )
         options = MulticastOptions.from_arguments(multicast, interface)
         waiter = Waiter(timed_out=TimedOut)
-        connection = SubscriberConnection(waiter.reactor, client._options, client._locate, self.name, engine, options)
+        connection: SubscriberConnection
+        place = waiter.reactor, client._options, client._locate, self.name, engine
+        connection = SubscriberConnection(*place, options) if reader is None else NamedConnection(*place, reader)
         subscription = Subscription(client, connection, waiter)
         client._waiter.call(self._add_subscription, subscription)
         waiter.call(connection.start)
@@ -506,9 +544,28 @@ class Subscription(SubscriptionReader):
         """Wait until the broker has confirmed the subscription: messages published after that are not missed."""
         self._waiter.until(self._is_ready, timeout, "the subscription was not confirmed")
 
-    def close(self) -> None:
-        """End the subscription. Messages that were received can still be read."""
-        _close_connection(self._waiter, self._connection, 1.0 if self._connection.granted else 0)
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until the broker has confirmed all acknowledgements of a named reader."""
+        named = self._named
+        if named is not None:
+            target = self._waiter.call(named.ask_for_confirmation)
+            problem = "not all acknowledgements were confirmed"
+            self._waiter.until(partial(named.check_confirmed, target), timeout, problem)
+
+    def close(self, linger: float | str | None = _DEFAULT) -> None:
+        """End the subscription. Messages that were received can still be read.
+
+        A named reader waits up to `linger` seconds for confirmations, and raises `TimedOut` if they do not come. With
+        ack="auto" it acknowledges first what the program has got.
+        """
+        seconds = self._client._options.linger if isinstance(linger, str) else linger
+        try:
+            if self._named is not None and not (self._named.closing or self._is_lost):
+                self._acknowledge_returned()
+                if self._named.reader.is_claimed and not self._named.reader.is_confirmed and seconds != 0:
+                    self.flush(seconds)
+        finally:
+            _close_connection(self._waiter, self._connection, 1.0 if self._connection.granted else 0)
 
     def __enter__(self) -> Self:
         try:
@@ -521,4 +578,6 @@ class Subscription(SubscriptionReader):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is not None:
+            self._forget_returned()
+        self.close(_DEFAULT if kind is None else 0)

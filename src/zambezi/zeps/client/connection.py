@@ -25,6 +25,7 @@ from zambezi.zeps.layout import DELIVER
 from zambezi.zeps.messages import (
     Attach,
     AttachOk,
+    ClaimOk,
     Detach,
     DetachOk,
     Fenced,
@@ -33,6 +34,7 @@ from zambezi.zeps.messages import (
     PingOk,
     ResumeOk,
     SubscribeOk,
+    Taken,
     Times,
     Zeps,
     extensions_of,
@@ -282,6 +284,12 @@ class BrokerConnection:
         elif isinstance(message, Fenced):
             self.fenced(message.epoch)
             self.on_change()
+        elif isinstance(message, ClaimOk):
+            self.claim_confirmed(message)
+            self.on_change()
+        elif isinstance(message, Taken):
+            self.taken(message)
+            self.on_change()
 
     def _handle_detach(self) -> None:
         """Handle DETACH: the broker closes the connection after our answer, and we connect again later. (ZEP-07)"""
@@ -371,6 +379,12 @@ class BrokerConnection:
 
     def fenced(self, epoch: int) -> None:
         """Handle FENCED."""
+
+    def claim_confirmed(self, answer: ClaimOk) -> None:
+        """Handle CLAIM-OK."""
+
+    def taken(self, message: Taken) -> None:
+        """Handle TAKEN."""
 
 
 def _nothing() -> None:
