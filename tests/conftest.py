@@ -33,6 +33,10 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seeds", type=int, default=30, help="runs of the simulation of brokers and an object store")
+
+
 @pytest.fixture
 def sim() -> Iterator[Simulation]:
     """A simulated event loop, whose kernel sockets are closed at the end of the test."""

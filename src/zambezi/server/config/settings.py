@@ -177,6 +177,7 @@ class Rule:
     keys: list[str] = _note("names of keys in allowed/ (glob patterns); * is every client", ["*"])
     publish: list[str] = _note("streams that they can publish to (glob patterns)", [])
     subscribe: list[str] = _note("streams that they can subscribe to", [])
+    serve: list[str] = _note("streams whose requests they can answer, besides subscribe", [])
     create: list[str] = _note("streams that they can create", [])
     edit: list[str] = _note("streams whose settings they can change", [])
     delete: list[str] = _note("streams that they can delete, truncate and trim", [])

@@ -66,7 +66,7 @@ class StreamArguments(TypedDict, total=False):
 
 
 class StreamSettings(TypedDict, total=False):
-    """The settings of a stream that a client can give. In `edit`, None stands for the broker's default."""
+    """The settings of a stream that a client can give. None stands for the broker's default."""
 
     sync: Literal["always", "interval", "never"] | None
     segment: int | None  # bytes of a journal file

@@ -26,10 +26,12 @@ from zambezi.zeps.messages import (
     Attach,
     AttachOk,
     ClaimOk,
+    Deliveries,
     Detach,
     DetachOk,
     Fenced,
     Invalid,
+    JoinOk,
     Ping,
     PingOk,
     ResumeOk,
@@ -290,6 +292,10 @@ class BrokerConnection:
         elif isinstance(message, Taken):
             self.taken(message)
             self.on_change()
+        elif isinstance(message, Deliveries):
+            self.deliveries_received(message.deliveries)
+        elif isinstance(message, JoinOk):
+            self.joined()
 
     def _handle_detach(self) -> None:
         """Handle DETACH: the broker closes the connection after our answer, and we connect again later. (ZEP-07)"""
@@ -373,6 +379,12 @@ class BrokerConnection:
 
     def invalid_received(self, reason: str) -> None:
         """Handle INVALID."""
+
+    def joined(self) -> None:
+        """Handle JOIN-OK."""
+
+    def deliveries_received(self, octets: bytes) -> None:
+        """Handle DELIVERIES: which of the DELIVER messages that follow were delivered before."""
 
     def resumption_confirmed(self, answer: ResumeOk) -> None:
         """Handle RESUME-OK."""
