@@ -8,11 +8,12 @@ from uuid import uuid4
 
 import pytest
 
+from tests.spark.backends import read_sequences
 from tests.spark.journal import BEGINNING, numbered, write
-from zambezi.spark.backend import SequenceRange
+from zambezi.spark.backend import Request, SequenceRange
 from zambezi.spark.base_reader import open_backend
-from zambezi.spark.columns import find_messages
-from zambezi.spark.errors import DamagedLog, OptionError, Replaced, SparkError, Trimmed, Vanished
+from zambezi.spark.columns import BareMessages
+from zambezi.spark.errors import DamagedLog, DataLoss, OptionError, Replaced, SparkError, Trimmed, Vanished
 from zambezi.spark.options import BATCH, Options
 from zambezi.spark.store_backend import StoreBackend, is_store
 from zambezi.zeps.journal import Store
@@ -53,21 +54,14 @@ def whole_stream(backend: StoreBackend, name: str = "s") -> SequenceRange:
     return SequenceRange(name, state.incarnation, state.first - 1, state.last)
 
 
-def sequences(backend: StoreBackend, wanted: SequenceRange) -> list[int]:
-    found: list[int] = []
-    for messages in backend.read(wanted, "", with_times=True):
-        found += find_messages(messages.octets).sequences().tolist()
-    return found
-
-
 def test_streams_are_listed(url: str) -> None:
     backend = StoreBackend(url, {})
     (state,) = backend.streams().values()
     assert (state.name, state.first, state.last, state.last_time) == ("s", 1, 95, (BEGINNING + 9) * 10**6)
     assert state.size > 95 * 20
     assert backend.streams(["no"]) == {}
-    assert backend.last_before("s", (BEGINNING + 4) * 10**6) == 40
-    assert backend.last_before("no", 0) == 0
+    assert backend.streams(None, "exact:no") == {}
+    assert backend.last_before({"s": (BEGINNING + 4) * 10**6, "no": 0}) == {"s": 40, "no": 0}
     backend.close()
 
 
@@ -75,7 +69,7 @@ def test_streams_are_listed(url: str) -> None:
 def test_a_range_is_read(url: str, after: int, last: int) -> None:
     backend = StoreBackend(url, {}, verify=True)
     wanted = whole_stream(backend)
-    found = sequences(backend, SequenceRange("s", wanted.incarnation, after, last))
+    found = read_sequences(backend, SequenceRange("s", wanted.incarnation, after, last))
     assert found == list(range(found[0], found[-1] + 1))
     assert after - 10 < found[0] <= after + 1
     assert last <= found[-1] < last + 10
@@ -83,17 +77,21 @@ def test_a_range_is_read(url: str, after: int, last: int) -> None:
 
 def test_times_come_from_the_index(url: str) -> None:
     backend = StoreBackend(url, {})
-    times = [time for one in backend.read(whole_stream(backend), "", with_times=True) for time in one.batch_times]
-    assert times == [(BEGINNING + number) * 10**6 for number in range(10)]
+    wanted = [(BEGINNING + number) * 10**6 for number in range(10)]
+    for request in (Request(), Request(bare=True)):
+        found = [one for _, one in backend.read([whole_stream(backend)], request) if not isinstance(one, DataLoss)]
+        assert [time for one in found for time in one.batches.times] == wanted
+        assert isinstance(found[0], BareMessages) == request.bare
 
 
 def test_the_plan_comes_from_the_names_of_segments(url: str) -> None:
     backend = StoreBackend(url, {})
-    sizes = backend.size_index(whole_stream(backend))
+    (sizes,) = backend.size_indexes([whole_stream(backend)], 1)
+    assert sizes is not None
     assert sizes.sequences[0] == 1
     assert sizes.sequences[-1] == 96
     assert len(sizes.sequences) > 3
-    assert 30 < sizes.sequence_at(sizes.size / 2) < 66
+    assert 30 < sizes.sequences_at([sizes.size / 2])[0] < 66
 
 
 def test_a_stream_that_was_trimmed_replaced_or_deleted_is_told(url: str) -> None:
@@ -103,13 +101,14 @@ def test_a_stream_that_was_trimmed_replaced_or_deleted_is_told(url: str) -> None
     stream = store.run(find_stream("s"))
     assert stream is not None
     store.run(sweep(stream.place, 0, None))
-    with pytest.raises(Trimmed) as error:
-        sequences(backend, wanted)
-    assert error.value.oldest > 1
-    with pytest.raises(Trimmed):
-        backend.size_index(wanted)
+    found = [one for _, one in backend.read([wanted], Request())]
+    assert isinstance(found[0], Trimmed)
+    assert found[0].oldest == backend.streams()["s"].first > 1
+    assert not any(isinstance(one, Trimmed) for one in found[1:])
+    gone = SequenceRange("s", str(uuid4()), 0, 9)
+    assert backend.size_indexes([wanted, gone], 1)[1] is None
     with pytest.raises(Replaced):
-        sequences(backend, SequenceRange("s", str(uuid4()), 0, 9))
+        read_sequences(backend, gone)
     log = StreamLog(stream.place, uuid4().bytes, stream.incarnation.bytes)
     log.take(0.0)
     _settle(store, log)
@@ -117,7 +116,7 @@ def test_a_stream_that_was_trimmed_replaced_or_deleted_is_told(url: str) -> None
     _settle(store, log)
     assert backend.streams() == {}
     with pytest.raises(Vanished):
-        sequences(backend, wanted)
+        read_sequences(backend, wanted)
 
 
 def test_damage_is_told(url: str) -> None:
@@ -127,10 +126,10 @@ def test_damage_is_told(url: str) -> None:
     segment.write_bytes(octets)
     backend = StoreBackend(url, {}, verify=True)
     with pytest.raises(DamagedLog, match="CRC"):
-        sequences(backend, whole_stream(backend))
+        read_sequences(backend, whole_stream(backend))
     segment.write_bytes(b"x" * len(octets))
     with pytest.raises(DamagedLog, match="zambezi store verify"):
-        sequences(StoreBackend(url, {}), whole_stream(backend))
+        read_sequences(StoreBackend(url, {}), whole_stream(backend))
 
 
 def test_paths_and_options(url: str, tmp_path: Path) -> None:

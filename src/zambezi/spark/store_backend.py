@@ -6,7 +6,7 @@ chunks, and decode them like bytes of a file. While one piece is decoded, a thre
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,15 +18,20 @@ import numpy as np
 
 from zambezi.spark.backend import (
     READ_SIZE,
+    Found,
+    Request,
     SequenceRange,
     SizeIndex,
     StreamState,
-    size_index_from_entries,
+    replaced_error,
+    size_index_from_points,
     trimmed_error,
 )
-from zambezi.spark.columns import EncodedMessages
-from zambezi.spark.errors import DamagedLog, Replaced, SparkError, Vanished
+from zambezi.spark.columns import BareMessages, BatchTimes, EncodedMessages, Messages
+from zambezi.spark.errors import DamagedLog, DataLoss, Replaced, SparkError, Vanished
+from zambezi.wire.text import as_bytes
 from zambezi.zeps.errors import OutOfRange, StoreDamaged, StoreError
+from zambezi.zeps.matchers import Matchers
 from zambezi.zeps.store.catalog import StoredStream, check_format, find_stream, list_streams
 from zambezi.zeps.store.chunk import UNCHANGED, Piece
 from zambezi.zeps.store.commands import Procedure
@@ -70,9 +75,11 @@ class StoreBackend:
         with _translated():
             return self._store.run(procedure)
 
-    def streams(self, names: Iterable[str] | None = None) -> dict[str, StreamState]:
+    def streams(self, names: Iterable[str] | None = None, pattern: str = "") -> dict[str, StreamState]:
         if names is None:
-            names = [stream.name for stream in self._run(list_streams())]
+            is_selected = Matchers().parse(pattern)
+            stored = [stream.name for stream in self._run(list_streams())]
+            names = [name for name in stored if is_selected(as_bytes(name))]
         found = {}
         for name in names:
             opened = self._open(name)
@@ -109,61 +116,78 @@ class StoreBackend:
             raise Vanished(f"stream {wanted.stream!a} does not exist any more in {self._store.url}")
         incarnation = self._incarnation(*opened)
         if incarnation != wanted.incarnation:
-            raise Replaced(f"stream {wanted.stream!a} is now {incarnation}, and was {wanted.incarnation}")
+            raise replaced_error(wanted.stream, incarnation, wanted.incarnation)
         return opened[1]
 
-    def last_before(self, stream: str, time: int) -> int:
-        opened = self._open(stream)
-        return 0 if opened is None else self._run(opened[1].last_before(time))
+    def last_before(self, times: Mapping[str, int]) -> dict[str, int]:
+        return {
+            stream: 0 if (opened := self._open(stream)) is None else self._run(opened[1].last_before(time))
+            for stream, time in times.items()
+        }
 
-    def size_index(self, wanted: SequenceRange) -> SizeIndex:
-        reader = self._open_incarnation(wanted)
-        if wanted.after + 1 < reader.first:
-            raise trimmed_error(wanted.stream, wanted.after, reader.first)
-        firsts: list[int] = []
-        starts: list[int] = [0]
-        following = reader.first
-        for part in reader.segments:  # they can overlap: each counts with the sequences that those before lack
-            if part.last < following:
-                continue
-            share = (part.last - following + 1) / (part.last - part.first + 1)
-            firsts.append(following)
-            starts.append(starts[-1] + int(part.octets * share))
-            following = part.last + 1
-        if following <= reader.last:
-            firsts.append(following)
-            starts.append(starts[-1] + reader.tail_size)
-        return size_index_from_entries(
-            np.array(firsts, np.int64), np.array(starts, np.int64), max(reader.last, wanted.last) + 1, wanted
-        )
+    def size_indexes(self, ranges: Sequence[SequenceRange], step: int) -> list[SizeIndex | None]:
+        return [self._size_index(wanted) for wanted in ranges]
 
-    def read(self, wanted: SequenceRange, pattern: str, *, with_times: bool) -> Iterator[EncodedMessages]:
+    def _size_index(self, wanted: SequenceRange) -> SizeIndex | None:
+        """Return the sizes that the names of segments tell; a part of a segment has its share of the bytes."""
+        try:
+            reader = self._open_incarnation(wanted)
+        except DataLoss:
+            return None
+        parts = [(part.first, part.last, part.octets) for part in reader.segments]
+        parts.append((parts[-1][1] + 1 if parts else reader.first, reader.last, reader.tail_size))
+        points = []
+        sequence, size = max(wanted.after + 1, reader.first), 0.0
+        for first, last, octets in parts:  # they can overlap: each counts with the sequences that those before lack
+            stop = min(last, wanted.last) + 1
+            if sequence < stop:
+                points.append((sequence, int(size)))
+                size += octets * (stop - sequence) / (last - first + 1)
+                sequence = stop
+        return size_index_from_points([*points, (sequence, int(size))] if points else [])
+
+    def read(self, ranges: Sequence[SequenceRange], request: Request) -> Iterator[Found]:
+        for wanted in ranges:
+            try:
+                yield from self._read_range(wanted, request)
+            except DataLoss as loss:
+                yield wanted, loss
+
+    def _read_range(self, wanted: SequenceRange, request: Request) -> Iterator[Found]:
         reader = self._open_incarnation(wanted)
+        after = wanted.after
         with ThreadPoolExecutor(1, "zambezi-spark-store") as fetcher:
-            following = fetcher.submit(self._fetch, reader, wanted, wanted.after)
-            after = wanted.after
-            while (piece := following.result()) is not None:
+            coming = fetcher.submit(self._fetch, reader, after, request)
+            while after < wanted.last:
+                try:
+                    piece = coming.result()
+                except OutOfRange as error:
+                    yield wanted, trimmed_error(wanted.stream, after, error.oldest)
+                    after = error.oldest - 1
+                    coming = fetcher.submit(self._fetch, reader, after, request)
+                    continue
+                if piece is None:
+                    raise Replaced(f"stream {wanted.stream!a} ends at {after} now, and {wanted.last} was to be read")
                 after = piece.entries[-1].last
                 if after < wanted.last:
-                    following = fetcher.submit(self._fetch, reader, wanted, after)
-                yield from self._messages(piece, wanted)
-                if after >= wanted.last:
-                    return
-        raise Replaced(f"stream {wanted.stream!a} ends at {after} now, and {wanted.last} was to be read")
+                    coming = fetcher.submit(self._fetch, reader, after, request)
+                for messages in self._messages(piece, wanted, request):
+                    yield wanted, messages
 
-    def _fetch(self, reader: LogReader, wanted: SequenceRange, after: int) -> Piece | None:
-        try:
-            return self._run(reader.read(after, _FETCH))
-        except OutOfRange as error:
-            raise trimmed_error(wanted.stream, after, error.oldest) from None
+    def _fetch(self, reader: LogReader, after: int, request: Request) -> Piece | None:
+        return self._run(reader.read_index(after) if request.bare else reader.read(after, _FETCH))
 
-    def _messages(self, piece: Piece, wanted: SequenceRange) -> Iterator[EncodedMessages]:
+    def _messages(self, piece: Piece, wanted: SequenceRange, request: Request) -> Iterator[Messages]:
         """Yield the messages of a piece, about `READ_SIZE` bytes at a time."""
+        entries = piece.entries
+        firsts = np.array([entry.first for entry in entries], np.int64)
+        times = np.array([entry.time for entry in entries], np.int64)
+        if request.bare:
+            yield BareMessages(entries[0].first, entries[-1].last, BatchTimes(firsts, times))
+            return
         octets = np.frombuffer(piece.octets, np.uint8)
-        firsts = np.array([entry.first for entry in piece.entries], np.int64)
-        times = np.array([entry.time for entry in piece.entries], np.int64)
-        ends = np.array([entry.end for entry in piece.entries], np.int64)
-        starts = np.array([entry.offset for entry in piece.entries], np.int64)
+        ends = np.array([entry.end for entry in entries], np.int64)
+        starts = np.array([entry.offset for entry in entries], np.int64)
         if self._verify:
             self._check_sums(piece, wanted)
         start = 0
@@ -171,7 +195,7 @@ class StoreBackend:
             stop = max(start + 1, int(np.searchsorted(ends, starts[start] + READ_SIZE, "right")))
             stop = min(stop, start + max(1, int(np.searchsorted(firsts[start:], wanted.last, "right"))))
             part = octets[starts[start] : ends[stop - 1]]
-            yield EncodedMessages(part, int(firsts[start]), firsts[start:stop], times[start:stop])
+            yield EncodedMessages(part, int(firsts[start]), BatchTimes(firsts[start:stop], times[start:stop]))
             start = stop
 
     def _check_sums(self, piece: Piece, wanted: SequenceRange) -> None:

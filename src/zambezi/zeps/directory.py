@@ -15,7 +15,11 @@ STREAMS: Final = "$streams"
 CLIENTS: Final = "$clients"
 ORDERS: Final = "$admin"
 INDEX: Final = "$index/"
+RANGES: Final = "$ranges"
+REQUESTS: Final = "$requests/"
+REPLIES: Final = "$replies/"
 READERS: Final = "$readers/"
+SHARED: Final = "shared:"  # before the name of a group, in the keys of `$readers/<stream>`
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -29,6 +33,7 @@ _TYPES: Final[dict[str, type | tuple[type, ...]]] = {
     "int | None": (int, type(None)),
     "float | None": (int, float, type(None)),
     "tuple[str, ...]": list,
+    "tuple[dict[str, Any], ...]": list,
     "Mapping[str, int]": dict,
 }
 
@@ -53,6 +58,7 @@ class StreamInfo:
     publishers: int = 0  # whose messages the broker counts
     max_publishers: int = 0  # the most publishers that it counts
     keep_publishers: float = 0.0  # seconds of silence, after which it forgets a publisher
+    groups: int = 0  # of shared readers
     readers: int = 0  # named readers
     reader_lag: int = 0  # of the named reader that is furthest behind
     subscribers: int = 0
@@ -108,6 +114,22 @@ class ReaderInfo:
     time: int = 0  # of the last change, in microseconds since 1970
     user: str = ""  # the user to whom the reader belongs; empty: all
     holder: str = ""  # the client that reads under this name now; empty: none
+    shared: bool = False  # whether it is a group of shared readers; the other fields are about groups
+    pattern: str = ""
+    wait: int = 0  # milliseconds that a member has to acknowledge a message
+    limit: int = 0  # deliveries of a message; 0: no limit
+    dead: str = ""  # the stream for dead letters
+    in_flight: int = 0  # messages that are delivered, and not acknowledged
+    returned: int = 0  # messages that were given back, and wait for their next delivery
+    redelivered: int = 0
+    missed: int = 0  # messages that were removed from the stream before they were done
+    letters: int = 0  # messages that have reached the limit
+    unknown: int = 0  # acknowledgements of messages that the member did not have
+    problem: str = ""  # why dead letters wait
+    members: int = 0
+    shares: tuple[dict[str, Any], ...] = field(
+        default=(), hash=False
+    )  # of the first members: `member`, `in_flight`, `delivered`, `done`, `late`
 
     @property
     def changed_at(self) -> datetime:

@@ -26,6 +26,14 @@ The extension "positions":
     C:ACK                          moves the position; PING-OK confirms it
     S:TAKEN                        says that another client has the name
 
+The extension "shared":
+
+    C:JOIN       S:JOIN-OK         reads as a member of a group: each message goes to one member
+    S:DELIVERIES                   tells which of the DELIVER messages that follow were delivered before
+    C:DONE                         acknowledges messages; PING-OK confirms it
+    C:GIVE-BACK                    gives messages back, now or for later
+    C:KEEP                         says that the client still works on messages
+
 `zambezi.zeps.block` encodes and decodes many DELIVER and PUBLISH messages at once, without these classes.
 """
 
@@ -51,8 +59,12 @@ ONCE: Final = "once"
 TIMES: Final = "times"
 ADMIN: Final = "admin"
 POSITIONS: Final = "positions"
+REQUESTS: Final = "requests"
+SHARED: Final = "shared"
+RANGES: Final = "ranges"
 PUBLISHER: Final = 16  # bytes of a publisher's id
 MARK: Final = 16  # bytes of a mark
+MEMBER: Final = 16  # bytes of the id of a member
 OWNER: Final = 16  # bytes of the id of a client that claims a reader
 REFUSE: Final = 0  # the modes of CLAIM: not if another client has the name;
 TAKE: Final = 1  # also if another client has it;
@@ -192,6 +204,53 @@ class Taken(Zeps, id=21):
     """Server tells a client that another one has the name, or has had it meanwhile."""
 
     holder: str = field(string)  # the other client; empty if it is not known
+
+
+class Join(Zeps, id=22):
+    """Client reads as a member of a group. Zeros and an empty `dead` stand for what the group has already."""
+
+    group: str = field(string)
+    member: bytes = field(chunk)  # 16 bytes
+    pattern: str = field(string)
+    latest: int = field(number_8)  # where a new group begins, as in SUBSCRIBE
+    in_flight: int = field(number_4)  # messages that the member can have without acknowledging them
+    wait: int = field(number_4)  # milliseconds that a member has to acknowledge a message
+    limit: int = field(number_4)  # deliveries of a message
+    dead: str = field(string)  # the stream for messages that have reached the limit
+
+
+class JoinOk(Zeps, id=23):
+    """Server says what the group has. Messages follow when there is credit."""
+
+    wait: int = field(number_4)
+    limit: int = field(number_4)
+    dead: str = field(string)
+
+
+class Done(Zeps, id=24):
+    """Client acknowledges messages. PING-OK confirms it."""
+
+    sequences: bytes = field(chunk)  # 8 bytes each
+
+
+class GiveBack(Zeps, id=25):
+    """Client gives messages back: they are delivered again, after a delay."""
+
+    delay: int = field(number_4)  # milliseconds
+    seen: int = field(number_1)  # 0: the program has not seen the messages, and this delivery does not count
+    sequences: bytes = field(chunk)  # 8 bytes each
+
+
+class Deliveries(Zeps, id=26):
+    """Server tells which of the following DELIVER messages were delivered before. A new run of sequences begins."""
+
+    deliveries: bytes = field(chunk)  # a sequence of 8 bytes, and the deliveries with this one in 4 bytes
+
+
+class Keep(Zeps, id=27):
+    """Client still works on messages: their time begins again."""
+
+    sequences: bytes = field(chunk)  # 8 bytes each
 
 
 def extensions_of(properties: Mapping[str, bytes]) -> list[str]:

@@ -29,7 +29,7 @@ from zambezi.zeps.broker.stream import WAITING, BrokerStream
 from zambezi.zeps.errors import BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.scrub import RATE, Scrub
-from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, POSITIONS, TIMES
+from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, POSITIONS, RANGES, REQUESTS, SHARED, TIMES
 from zambezi.zeps.multicast.feed import FeedCounters
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.sender import GroupSender
@@ -78,6 +78,7 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(THREADS, "zambezi-disk")
         self._maker = ThreadPoolExecutor(1, "zambezi-maker")  # its own, so that new streams do not delay other work
+        self._long = ThreadPoolExecutor(1, "zambezi-long")  # for work that can take minutes
         self._syncing: set[BrokerStream] = set()
         self._waking: set[BrokerStream] = set()
         self._making: set[asyncio.Future[object]] = set()
@@ -112,7 +113,9 @@ class Broker:
                     frame=limits.message, message=limits.message, skip=True, connections=limits.connections
                 ),
                 heartbeat=heartbeat,
-                properties={EXTENSIONS: f"{ONCE}, {ADMIN}, {TIMES}, {POSITIONS}".encode()},
+                properties={
+                    EXTENSIONS: f"{ONCE}, {ADMIN}, {TIMES}, {POSITIONS}, {REQUESTS}, {SHARED}, {RANGES}".encode()
+                },
             ),
             slack=SLACK,
         )
@@ -171,7 +174,7 @@ class Broker:
         for sender in self._senders.values():
             sender.close()
         self.scrub.stop()
-        for pool in (self._pool, self._maker, self._scrubber):
+        for pool in (self._pool, self._maker, self._long, self._scrubber):
             pool.shutdown()
         self._engine.close()
 
@@ -265,6 +268,9 @@ class Broker:
     def call_soon(self, callback: Callable[[], object]) -> None:
         self._loop.call_soon(callback)
 
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> object:
+        return self._loop.call_later(seconds, callback)
+
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
         def warmed(done: asyncio.Future[None]) -> None:
             if not done.cancelled() and done.exception() is not None:
@@ -286,7 +292,15 @@ class Broker:
             done.add_done_callback(partial(self._on_woken, stream))
 
     def work(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
-        done = self._loop.run_in_executor(self._maker, action)
+        self._work_on(self._maker, action, callback)
+
+    def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        self._work_on(self._long, action, callback)
+
+    def _work_on(
+        self, pool: ThreadPoolExecutor, action: Callable[[], object], callback: Callable[[ZepsError | None], object]
+    ) -> None:
+        done = self._loop.run_in_executor(pool, action)
         self._making.add(done)
         done.add_done_callback(partial(self._on_made, callback))
 

@@ -29,7 +29,7 @@ def claim(session: Session, message: Claim) -> None:
     stream = session.stream
     if stream is None:
         session.reject("claim", "a reserved stream has no named readers")
-    elif session.reader is not None:
+    elif session.reader is not None or session.delivery.member is not None:
         session.reject("misplaced", "CLAIM is not allowed here: a connection has one name")
     elif not session.engine.allows(session, "subscribe", stream.name):
         session.reject("forbidden", f"{session.user or 'anybody'} may not subscribe to the stream {stream.name}")
@@ -104,7 +104,7 @@ def acknowledge(session: Session, message: Ack) -> None:
 
 def confirm_acknowledged(session: Session, stream: BrokerStream) -> None:
     """Confirm a PING when all messages and acknowledgements before it are safe."""
-    if session.reader is None:
+    if session.reader is None and session.delivery.member is None:
         stream.confirm_when_safe(session)
     else:
         stream.readers.when_safe(session, partial(stream.confirm_when_safe, session))

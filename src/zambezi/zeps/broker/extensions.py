@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from zambezi.zeps.broker import sharing
 from zambezi.zeps.broker.claims import acknowledge, claim
 from zambezi.zeps.broker.resumption import resume, set_mark
 from zambezi.zeps.broker.session_state import SessionState
-from zambezi.zeps.messages import Ack, Claim, Mark, Resume, Times, Zeps
+from zambezi.zeps.messages import Ack, Claim, Done, GiveBack, Join, Keep, Mark, Resume, Times, Zeps
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.session import Session
@@ -34,4 +35,12 @@ COMMANDS: Final[Mapping[tuple[SessionState, type], Callable[..., None]]] = {
     (SessionState.LEAVING, Claim): _ignore,
     (SessionState.OPEN, Ack): acknowledge,
     (SessionState.LEAVING, Ack): acknowledge,
+    (SessionState.OPEN, Join): sharing.join,
+    (SessionState.LEAVING, Join): _ignore,
+    (SessionState.OPEN, Done): sharing.acknowledge,
+    (SessionState.LEAVING, Done): sharing.acknowledge,
+    (SessionState.OPEN, GiveBack): sharing.give_back,
+    (SessionState.LEAVING, GiveBack): sharing.give_back,
+    (SessionState.OPEN, Keep): sharing.keep,
+    (SessionState.LEAVING, Keep): _ignore,
 }

@@ -252,7 +252,8 @@ class Readers:
     def when_safe(self, waiter: Refusable, action: Callable[[], object]) -> None:
         """Act when all positions so far are safe, now or later; or let the waiter refuse if the stream is stopped."""
         self.flush()
-        write = _NEVER if self._unwritten else self._positions.written
+        self._stream.groups.flush()
+        write = _NEVER if self._has_unwritten else self._positions.written
         self._waiting.append(_Waiting(write, waiter, action))
         self.confirm()
 
@@ -260,15 +261,22 @@ class Readers:
         """Act for those whose positions are safe by now, and ask for a sync if others still wait for it."""
         if not self._waiting:
             return
+        if not self._waiting:
+            return
         written = self._positions.written
-        if not self._unwritten:
+        if not self._has_unwritten:
             self._waiting = deque([one._replace(write=min(one.write, written)) for one in self._waiting])
         is_synced = self._stream.journal.policy.sync == "always"
         safe = self._positions.synced if is_synced else written
         while self._waiting and self._waiting[0].write <= safe:
             self._waiting.popleft().action()
-        if self._waiting and not self._unwritten:
+        if self._waiting and not self._has_unwritten:
             self._stream.ask_for_sync()
+
+    @property
+    def _has_unwritten(self) -> bool:
+        """Whether the file does not have all positions and groups."""
+        return bool(self._unwritten) or self._stream.groups.has_unwritten
 
     def forget(self, waiter: Refusable) -> None:
         """Drop the actions of a session that has ended."""

@@ -13,20 +13,23 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from zambezi.wire import WireError
 from zambezi.zeps.block import end_of_publishes
-from zambezi.zeps.broker.administration import Desk
+from zambezi.zeps.broker.administration import OrderDesk
 from zambezi.zeps.broker.claims import confirm_acknowledged, taken
 from zambezi.zeps.broker.client_connection import MULTIPART, Connection, Multipart
 from zambezi.zeps.broker.cursor import Cursor, Outgoing
 from zambezi.zeps.broker.delivery import Delivery, fell_behind_reason
+from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.broker.extensions import COMMANDS
 from zambezi.zeps.broker.publishers import Publisher
+from zambezi.zeps.broker.ranges import Ranges
 from zambezi.zeps.broker.readers import Reader
 from zambezi.zeps.broker.resumption import count_lost, count_refused, is_publish
 from zambezi.zeps.broker.session_state import SessionState, forbidden, misplaced
 from zambezi.zeps.broker.stream import BrokerStream, Waiter
 from zambezi.zeps.broker.turns import INLINE, SUBSCRIBE
-from zambezi.zeps.directory import ORDERS, subject_of
+from zambezi.zeps.directory import ORDERS, RANGES, subject_of
 from zambezi.zeps.errors import JournalError, ZepsError
+from zambezi.zeps.layout import key_and_body
 from zambezi.zeps.messages import (
     Attach,
     AttachOk,
@@ -77,7 +80,7 @@ class Session:
         self.resumption: Waiter | None = None
         self.reader: Reader | None = None  # whose name it holds, after CLAIM
         self.stream_name = ""
-        self._desk: Desk | None = None  # for the orders of a client that administers streams
+        self._desk: Desk | None = None  # for a client that gives orders, or sends requests or replies
         self.may_publish = False
         self._deferred: list[bytes] = []  # messages that wait: for the stream, for a turn, or until the client reads
         self._handling = False  # whether deferred messages are being handled now
@@ -201,6 +204,9 @@ class Session:
         self.receive([MULTIPART])
 
     def _handle(self, frame: bytes) -> None:
+        if self._desk is not None and self.state is SessionState.OPEN and end_of_publishes((frame,)):
+            self._desk.order(*key_and_body(frame))
+            return
         try:
             message = Zeps.decode(frame)
         except WireError as error:
@@ -246,8 +252,12 @@ class Session:
 
     def _attach_reserved(self, name: str) -> None:
         engine = self.engine
-        if name == ORDERS:
-            self._desk = Desk(engine, self)
+        if name == RANGES:
+            desk: Desk | None = Ranges(engine, self, self._connection)
+        else:
+            desk = OrderDesk(engine, self) if name == ORDERS else engine.exchange.open(name, self, self._connection)
+        if desk is not None:
+            self._desk = desk
             self._confirm_attach(name)
             return
         about = subject_of(name)
@@ -303,15 +313,15 @@ class Session:
 
     def _subscribe(self, message: Subscribe) -> None:
         self._spent += SUBSCRIBE
-        if self._desk is not None:
-            self._send_invalid("subscribe", f"{ORDERS} takes orders: it has no messages")
-            return
         try:
-            if self._reads_report:
+            if self._desk is not None:
+                self._desk.subscribe(message.pattern)
+            elif self._reads_report:
                 self.delivery.subscribe_report(message.pattern, message.latest)
-                self._send(_SUBSCRIBE_OK)
             else:
                 self._subscribe_stream(message)
+                return
+            self._send(_SUBSCRIBE_OK)
         except (ZepsError, OSError) as error:
             self._send_invalid("subscribe", str(error))
 
@@ -334,14 +344,10 @@ class Session:
         self._send(_SUBSCRIBE_OK)  # last, because it may close the session; the messages follow later in any case
 
     def _credit(self, message: Credit) -> None:
-        if self._desk is None:
-            self.delivery.add_credit(message.credit)
+        (self.delivery if self._desk is None else self._desk).add_credit(message.credit)
 
     def reject_publish(self, message: Publish | Resume) -> None:
-        """Execute an order, or answer INVALID to a valid PUBLISH, or a RESUME, that is not allowed."""
-        if self._desk is not None and isinstance(message, Publish):
-            self._desk.order(message.key, message.body)
-            return
+        """Answer INVALID to a valid PUBLISH, or a RESUME, that is not allowed."""
         count_refused(self)
         own = self.stream_name in self.engine.options.own
         self._send_invalid("forbidden", forbidden(self._user_name, self.stream_name, own))
@@ -375,14 +381,14 @@ class Session:
 
     def _ping(self, message: Ping) -> None:
         self._unanswered_pings += 1
-        if self.delivery.report is not None:
-            if self.delivery.report.complete:
-                self._confirm_all()
-        elif self._desk is not None:
-            self._confirm_all()
-        else:
-            assert self.stream is not None
+        if self.stream is not None:
             confirm_acknowledged(self, self.stream)
+        elif self.delivery.report is None or self.delivery.report.complete:
+            self._confirm_all()
+
+    def spend(self, units: int) -> None:
+        """Count work for the client, so that other clients get their turn."""
+        self._spent += units
 
     def answer(self, message: bytes) -> None:
         """Send a message, unless the session has ended."""
@@ -471,7 +477,7 @@ class Session:
     def pull(self) -> Outgoing | None:
         """Return the next messages for the client, or None."""
         try:
-            return self.delivery.pull()
+            return self.delivery.pull() if self._desk is None else self._desk.pull()
         except (JournalError, OSError) as error:
             self.delivery.stop()
             self._send_invalid("unreadable", f"the journal cannot be read here: {error}")
@@ -539,12 +545,15 @@ class Session:
         self.may_publish = False
         self.delivery.close()
         self.delivery.report = None
+        if self._desk is not None:
+            self._desk.close()
         self._deferred = []
         self.engine.unread.pop(self, None)
         if self.stream is not None:
             if self.publisher is not None:
                 self.stream.publishers.leave(self.publisher, self)
             self._leave_reader()
+            self.delivery.leave_group()
             self.stream.attached -= 1
             self.stream.forget_publisher(self)
             self.stream = None

@@ -11,11 +11,11 @@
 
 and the commands of extensions, whose functions are in `extensions`:
 
-    state      RESUME   MARK     TIMES    CLAIM    ACK
-    new        invalid  invalid  invalid  invalid  invalid
-    open       once     yes      first    once     yes
-    leaving    -        yes      -        -        yes
-    dismissed  -        -        -        -        -
+    state      RESUME   MARK     TIMES    CLAIM    ACK      JOIN     DONE     GIVE-BACK  KEEP
+    new        invalid  invalid  invalid  invalid  invalid  invalid  invalid  invalid    invalid
+    open       once     yes      first    once     yes      first    yes      yes        yes
+    leaving    -        yes      -        -        yes      -        yes      yes        -
+    dismissed  -        -        -        -        -        -        -        -          -
 
 (`-` means ignored; ATTACH leads to `attaching` if the stream does not exist and must be created.) The session answers a
 message that is not allowed, not valid or not possible with INVALID and a reason, and the connection stays open.
@@ -29,6 +29,11 @@ connection.
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
+
+_OF_SERVERS: Final = frozenset(
+    ["AttachOk", "SubscribeOk", "Deliver", "Invalid", "ResumeOk", "Fenced", "ClaimOk", "Taken", "JoinOk", "Deliveries"]
+)
 
 
 class SessionState(Enum):
@@ -45,7 +50,7 @@ class SessionState(Enum):
 
 def misplaced(state: SessionState, name: str) -> str:
     """Return the reason of an INVALID to a command that is not allowed in a state."""
-    if name in ("AttachOk", "SubscribeOk", "Deliver", "Invalid", "ResumeOk", "Fenced", "ClaimOk", "Taken"):
+    if name in _OF_SERVERS:
         return f"only servers send {name}"
     if state is SessionState.NEW:
         return f"{name} came before ATTACH; attach to a stream first"

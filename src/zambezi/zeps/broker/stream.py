@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.future_selections import FutureSelections
+from zambezi.zeps.broker.groups import CallLater, Groups
 from zambezi.zeps.broker.publishers import Publisher, Publishers
 from zambezi.zeps.broker.readers import Readers
 from zambezi.zeps.broker.turns import Turns, keys_in_slice
@@ -105,6 +106,7 @@ class BrokerStream:
         warm: Callable[[Span, Callable[[], object]], object],
         sync: Callable[[BrokerStream], object],
         wake: Callable[[BrokerStream], object],
+        call_later: CallLater,
         clock: Callable[[], float],
     ) -> None:
         self.journal = journal
@@ -124,6 +126,7 @@ class BrokerStream:
         self.attached = 0
         self.publishers = Publishers(journal.counts)
         self.readers = Readers(self, call_soon)
+        self.groups = Groups(self, call_soon, call_later)
         self._matchers = matchers
         self._call_soon = call_soon
         self._sync = sync
@@ -256,6 +259,7 @@ class BrokerStream:
         self.flush()
         self.retry()
         self.readers.flush()
+        self.groups.close()
 
     # While appends must wait
 
@@ -388,6 +392,8 @@ class BrokerStream:
                 cursor.send_live(block)
         if len(self._audiences) > (everything is not None):
             self._hand_out_filtered(block)
+        if self.groups.is_active:
+            self.groups.on_append(block)
         if self.waiting_cursors:
             waiting, self.waiting_cursors = self.waiting_cursors, set()
             for cursor in waiting:

@@ -160,6 +160,13 @@ class LogReader:
         The first batch can also have messages before. Returns None at the end of the log as it was at the last
         `refresh`; raises `OutOfRange` if the sequence is not kept any more.
         """
+        return self._read(after, size)
+
+    def read_index(self, after: int) -> Procedure[Piece | None]:
+        """Return the entries of a whole object, from the sequence after `after` on, without the messages."""
+        return self._read(after, None)
+
+    def _read(self, after: int, size: int | None) -> Procedure[Piece | None]:
         seen: View | None = None
         times = 0
         while after < self.last:
@@ -238,13 +245,15 @@ class LogReader:
             is_segment=True,
         )
 
-    def _read_range(self, sequence: int, size: int) -> Procedure[Piece | None]:
+    def _read_range(self, sequence: int, size: int | None) -> Procedure[Piece | None]:
         opened = yield from self.open(sequence)
         if opened is None:
             return None
         entries = opened.entries
         start = bisect_right(opened.firsts, sequence) - 1
         begin = entries[start].offset
+        if size is None:
+            return Piece(b"", entries[start:], b"")
         stop = start + 1
         while stop < len(entries) and entries[stop].end - begin <= size:
             stop += 1
