@@ -32,7 +32,7 @@ from typing import Final
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker.group_member import Member, Portion, Share, Source, join_blocks
 from zambezi.zeps.broker.group_reading import GroupReading
-from zambezi.zeps.broker.group_state import Delivered, GroupState
+from zambezi.zeps.broker.group_state import Changes, Delivered, GroupState
 from zambezi.zeps.broker.returned import Returned
 from zambezi.zeps.broker.slots import MASK, SLOTS
 from zambezi.zeps.errors import OutOfRange
@@ -443,15 +443,13 @@ class SharedGroup(GroupReading):
         """Whether `take_changes` has something to return."""
         return self._log.has_changes
 
-    def take_changes(self) -> tuple[bool, bytes]:
-        """Return what has changed since the last call, as bytes; and whether it is a snapshot, and all before is old.
-
-        The bytes are empty if nothing has changed.
-        """
+    def take_changes(self) -> Changes:
+        """Return what has changed since the last call."""
         if not self._log.needs_snapshot:
-            return False, self._log.take()
+            return Changes(self._log.take())
         self._log.begin_snapshot()
-        return True, self.state().snapshot()
+        state = self.state()
+        return Changes(state.snapshot(), is_snapshot=True, position=state.position)
 
     def request_snapshot(self) -> None:
         """Make the next change a snapshot."""
