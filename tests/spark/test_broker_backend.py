@@ -158,7 +158,7 @@ def test_a_backend_waits_for_a_broker_that_is_down(tmp_path: Path) -> None:
     reading = threading.Thread(target=lambda: found.extend(sequences(backend, whole_stream(backend))))
     reading.start()
     with serving(tmp_path, endpoint=f"tcp://127.0.0.1:{port}"):
-        reading.join(20)
+        reading.join(60)
     assert found == [1, 2, 3, 4, 5]
 
 

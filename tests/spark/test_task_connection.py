@@ -65,7 +65,7 @@ def test_a_server_that_is_not_a_broker(answer: bytes) -> None:
         thread.start()
         with pytest.raises((ConnectionLost, Refused)):
             TaskConnection(f"tcp://127.0.0.1:{server.getsockname()[1]}", Null(), "s", 5.0)
-        thread.join(20)
+        thread.join(60)
 
 
 def test_a_returned_buffer_is_not_overwritten(endpoint: str) -> None:

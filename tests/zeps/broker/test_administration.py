@@ -287,10 +287,36 @@ def test_the_name_of_a_setting_is_checked_if_it_becomes_the_default(stage: Stage
 def test_a_stream_that_could_not_be_cut_is_served_on(stage: Stage) -> None:
     filled(stage)
     stage.slow = True
-    ann, bob = stage.client(ORDERS), stage.client(ORDERS)
-    ann.send(Publish("trim", b'{"stream": "s", "before": 8}'), Ping())
-    bob.send(Publish("truncate", b'{"stream": "s", "after": 3}'), Ping())
+    admin = stage.client(ORDERS)
+    admin.send(Publish("truncate", b'{"stream": "s", "after": 3}'), Ping())
+    stage.store.open("s").trim(8)
     stage.let_disk_work()
-    bob.read()
-    assert "sequences 8 to 10: it cannot be cut after 3" in bob.reasons[0]
+    admin.read()
+    assert "sequences 8 to 10: it cannot be cut after 3" in admin.reasons[0]
+    assert stage.engine.names() == ["s"]
+
+
+@pytest.mark.parametrize(("key", "more"), [("trim", {"before": 5}), ("copy", {"to": "t"})])
+def test_an_order_that_takes_long_delays_no_other(stage: Stage, key: str, more: dict[str, object]) -> None:
+    filled(stage)
+    stage.slow = True
+    admin = stage.client(ORDERS)
+    admin.send(Publish(key, json.dumps({"stream": "s", **more}).encode()), Ping())
+    stage.client("new")
+    stage.let_disk_work(1)
+    assert stage.engine.names() == ["new", "s"]
+    stage.engine.detach_all()
+    stage.let_disk_work()
+    admin.read()
+    assert "the broker closes" in admin.reasons[0]
+    assert (stage.engine.names(), stage.stream("s").journal.first) == (["new", "s"], 1)
+
+
+def test_a_stream_that_is_truncated_while_it_is_copied(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(stage)
+    filled(stage)
+    source = stage.stream("s").journal
+    monkeypatch.setattr(stage.engine, "check_open", lambda: source.truncate(10))
+    (reason,) = order(stage.client(ORDERS), "copy", stream="s", to="t")
+    assert "was truncated while it was" in reason
     assert stage.engine.names() == ["s"]

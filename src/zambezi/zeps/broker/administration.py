@@ -120,9 +120,8 @@ class _Order:
     def _trim(self, done: Done) -> None:
         stream = self._stream("delete")
         first = self._number("before") if "before" in self._content else self._first_at(stream.journal)
-        self._engine.work(
-            partial(stream.journal.trim, first), partial(self._tell, f"trimmed before {first}", stream.name, done)
-        )
+        trim = partial(stream.journal.trim, first, self._engine.check_open)
+        self._engine.work_long(trim, partial(self._tell, f"trimmed before {first}", stream.name, done))
 
     def _truncate(self, done: Done) -> None:
         stream = self._stream("delete")
@@ -132,6 +131,8 @@ class _Order:
             raise BrokerError(
                 f"{stream.name} has sequences {journal.first} to {journal.last}: it cannot be cut after {after}"
             )
+        if journal.is_trimming:
+            raise BrokerError(f"{stream.name} is being trimmed: truncate it when that is done")
         told = partial(self._tell, f"truncated after {after}", stream.name, done)
         reason = f"an operator has cut off the messages after {after}"
         self._engine.take_away(stream, reason, partial(journal.truncate, after), told, keep=True)
@@ -144,9 +145,8 @@ class _Order:
 
     def _copy(self, done: Done) -> None:
         stream = self._stream("subscribe")
-        target = self._text("to")
-
-        self._make(target, stream.journal.settings, done, partial(copy_messages, stream.journal))
+        fill = partial(copy_messages, stream.journal, self._engine.check_open)
+        self._make(self._text("to"), stream.journal.settings, done, fill)
 
     def _set_reader(self, done: Done) -> None:
         stream, name = self._stream("edit"), self._text("reader")

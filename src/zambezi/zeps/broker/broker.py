@@ -78,6 +78,7 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(THREADS, "zambezi-disk")
         self._maker = ThreadPoolExecutor(1, "zambezi-maker")  # its own, so that new streams do not delay other work
+        self._long = ThreadPoolExecutor(1, "zambezi-long")  # for work that can take minutes
         self._syncing: set[BrokerStream] = set()
         self._waking: set[BrokerStream] = set()
         self._making: set[asyncio.Future[object]] = set()
@@ -171,7 +172,7 @@ class Broker:
         for sender in self._senders.values():
             sender.close()
         self.scrub.stop()
-        for pool in (self._pool, self._maker, self._scrubber):
+        for pool in (self._pool, self._maker, self._long, self._scrubber):
             pool.shutdown()
         self._engine.close()
 
@@ -289,7 +290,15 @@ class Broker:
             done.add_done_callback(partial(self._on_woken, stream))
 
     def work(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
-        done = self._loop.run_in_executor(self._maker, action)
+        self._work_on(self._maker, action, callback)
+
+    def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        self._work_on(self._long, action, callback)
+
+    def _work_on(
+        self, pool: ThreadPoolExecutor, action: Callable[[], object], callback: Callable[[ZepsError | None], object]
+    ) -> None:
+        done = self._loop.run_in_executor(pool, action)
         self._making.add(done)
         done.add_done_callback(partial(self._on_made, callback))
 

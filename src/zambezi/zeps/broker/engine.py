@@ -129,6 +129,9 @@ class Shell(Protocol):
         The actions are done one after another.
         """
 
+    def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        """Do the same on another thread: the action can take minutes, and must not delay the other ones."""
+
     def clock(self) -> float:
         """Return the time in seconds since 1970."""
 
@@ -145,6 +148,7 @@ class Engine:
         self.report_readers: dict[Session, None] = {}  # sessions that read a reserved stream
         self.unread: dict[Session, int] = {}  # sessions whose clients must read answers first, and for how many ticks
         self.turns = Turns(shell.call_soon)
+        self._is_closing = False
         self.has_most_readers = False  # whether no named readers are added any more
         self.on_empty: Callable[[], object] = lambda: None
         self.on_open: Callable[[BrokerStream], object] = lambda _: None  # called with each stream that is opened
@@ -260,7 +264,8 @@ class Engine:
             raise BrokerError(f"there is a stream {name} already")
         self._count_new_stream(session, name)
         self._making[name] = []
-        self.work(partial(self.store.make, name, settings, fill), partial(self._on_stream_made, name, done=done))
+        work = self.work if fill is None else self.work_long
+        work(partial(self.store.make, name, settings, fill), partial(self._on_stream_made, name, done=done))
 
     def make_missing(self, names: Iterable[str]) -> None:
         """Create the streams of a new configuration that do not exist."""
@@ -318,6 +323,15 @@ class Engine:
     def work(self, action: Callable[[], object], callback: Done) -> None:
         """Do something that waits for the disk, then call back with None or with the error."""
         self._shell.work(action, callback)
+
+    def work_long(self, action: Callable[[], object], callback: Done) -> None:
+        """Do something that can take minutes, while other work is done; it calls `check_open` now and then."""
+        self._shell.work_long(action, callback)
+
+    def check_open(self) -> None:
+        """Raise `BrokerError` if the broker closes. Any thread may call this."""
+        if self._is_closing:
+            raise BrokerError("the broker closes: give the order again later")
 
     def is_configured(self, name: str) -> bool:
         """Return whether the settings of a stream are in the configuration of the broker."""
@@ -457,7 +471,8 @@ class Engine:
             self._shell.work(journal.positions.compact, _ignore_problem)
 
     def detach_all(self) -> None:
-        """Append all pending messages, and send DETACH to all clients."""
+        """Append all pending messages, and send DETACH to all clients. End work that takes long."""
+        self._is_closing = True
         for stream in self._streams.values():
             stream.flush()
             stream.retry()

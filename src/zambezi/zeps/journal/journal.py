@@ -75,7 +75,8 @@ class Journal(JournalReading):
         self._names_unsynced = False
         self._count_writes = 0  # how often counts were written without messages
         self._idle = 0
-        self._is_trimming = False  # then retention waits: both remove the oldest segment
+        self._trimming = threading.Lock()  # held during a trim: retention and `truncate` change the same segments
+        self._is_abandoned = False
         self._is_counted = identities.is_counted(directory)
         self._counted_from = 0  # no segment before this sequence has a file of counts
         self._wants_counts = False  # whether `wake` must say first that publishers count their messages
@@ -355,7 +356,8 @@ class Journal(JournalReading):
                 self.problems += [] if problem in self.problems else [problem]
                 break
             dropped += oldest.last - oldest.first + 1
-        self._drop_old_counts()
+        if not self.is_trimming:
+            self._drop_old_counts()
         return dropped
 
     def _drop_old_counts(self) -> None:
@@ -373,7 +375,7 @@ class Journal(JournalReading):
         """Remove the oldest segment, and put its rest into its place, if it is trimmed. Return False during a trim."""
         instead = rest or []
         with self._lock:
-            if self._is_trimming and rest is None:
+            if self.is_trimming and rest is None:
                 return False
             oldest = self.segments[0]
             self.segments = [*instead, *self.segments[1:]]
@@ -391,9 +393,23 @@ class Journal(JournalReading):
         self._file_cache.drop(oldest)
         return True
 
-    def trim(self, first: int) -> None:
-        """Remove all messages before a sequence, by an operator's command. Blocks, but not readers and `append`."""
-        with self._syncing:
+    @property
+    def is_trimming(self) -> bool:
+        """Whether `trim` is at work."""
+        return self._trimming.locked()
+
+    def trim(self, first: int, check: Callable[[], object] = lambda: None) -> None:
+        """Remove all messages before a sequence, by an operator's command. Blocks, but no other use of the journal.
+
+        It ends early if `check`, which is called now and then, raises an error.
+        """
+
+        def go_on() -> None:
+            check()
+            if self._is_abandoned:
+                raise JournalError(f"stream {self.name!a} was deleted while it was trimmed")
+
+        with self._trimming:
             with self._lock:
                 if self.failed or self._active is None:
                     raise self._unwritable_error()
@@ -407,19 +423,25 @@ class Journal(JournalReading):
                         self._rotate()  # a segment that is being written is never changed
                 except OSError as error:
                     raise self._write_error(error) from error
-                self._is_trimming = True
             try:
                 while self.segments[0].first < first:
+                    go_on()
                     oldest = self.segments[0]
-                    rest = [copy_end(oldest, first, self.counts.limit)] if oldest.last >= first else []
+                    rest = [copy_end(oldest, first, self.counts.limit, go_on)] if oldest.last >= first else []
                     self._remove_oldest(rest)
             except OSError as error:
                 raise self._write_error(error) from error
-            finally:
-                self._is_trimming = False
 
     def truncate(self, last: int) -> None:
         """Remove all messages after a sequence, by an operator's command. The stream gets a new incarnation."""
+        if not self._trimming.acquire(blocking=False):
+            raise JournalError(f"stream {self.name!a} is being trimmed: truncate it when that is done")
+        try:
+            self._truncate(last)
+        finally:
+            self._trimming.release()
+
+    def _truncate(self, last: int) -> None:
         with self._lock:
             if self.failed or self._active is None:
                 raise self._unwritable_error()
@@ -478,10 +500,11 @@ class Journal(JournalReading):
                 self._file_cache.drop(segment)
 
     def abandon(self) -> None:
-        """Close the files without a sync: the stream is deleted. Waits for a sync that runs."""
-        with self._syncing:
+        """Close the files without a sync: the stream is deleted. Ends a trim, and waits for a sync that runs."""
+        self._is_abandoned = True
+        with self._trimming, self._syncing:
             self._active = None
-        self.close()
+            self.close()
 
     @property
     def is_open(self) -> bool:
