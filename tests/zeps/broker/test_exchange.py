@@ -133,6 +133,8 @@ def test_rules_decide_who_asks_and_who_serves(tmp_path: Path) -> None:
         rights.remove(("bob", "serve"))
         server.send(Publish("ok", bytes(24)))
         assert server.reasons == ["bob may not serve the stream s"]
+        ask(client)
+        assert answers(client) == [("nobody", ID)]
 
 
 @pytest.mark.parametrize("body", [b"", bytes(11)])
