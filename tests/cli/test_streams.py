@@ -20,7 +20,7 @@ from zambezi.cli.stream_tables import size
 from zambezi.zeps.errors import BrokerError, TimedOut
 from zambezi.zmtp.keys import KeyPair, write_pair
 
-PATIENCE = 30
+PATIENCE = 60
 
 
 class Served:
