@@ -24,6 +24,7 @@ from zambezi.zeps.messages import (
     EXTENSIONS,
     ONCE,
     POSITIONS,
+    RANGES,
     REQUESTS,
     SHARED,
     TIMES,
@@ -148,10 +149,10 @@ def check_protocol(text: str, _place: Path) -> None:
     assert found in (1, 4, 6, 12)
 
 
-@TEXTS.at("docs/protocol.md", f"{EXTENSIONS}: {ONCE}, {ADMIN}, {TIMES}, {POSITIONS}, {REQUESTS}, {SHARED}")
+@TEXTS.at("docs/protocol.md", f"{EXTENSIONS}: {ONCE}, {ADMIN}, {TIMES}, {POSITIONS}, {REQUESTS}, {SHARED}, {RANGES}")
 def check_extensions(text: str, _place: Path) -> None:
     name, _, listed = text.strip().partition(": ")
-    assert extensions_of({name.lower(): listed.encode()}) == [ONCE, ADMIN, TIMES, POSITIONS, REQUESTS, SHARED]
+    assert extensions_of({name.lower(): listed.encode()}) == [ONCE, ADMIN, TIMES, POSITIONS, REQUESTS, SHARED, RANGES]
 
 
 @TEXTS.at("docs/security.md", "allowed/")
