@@ -41,6 +41,7 @@ SUBCOMMANDS: Final = (
     "mirror",
     "request",
     "journal",
+    "store",
     "pipeline",
     "fleet",
     "topics",
