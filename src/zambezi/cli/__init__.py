@@ -42,6 +42,7 @@ SUBCOMMANDS: Final = (
     "mirror",
     "request",
     "journal",
+    "store",
     "pipeline",
     "fleet",
     "topics",
