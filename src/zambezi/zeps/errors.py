@@ -62,6 +62,10 @@ class Fenced(ZepsError):
     """Another program publishes as the same publisher, and has begun later: this one cannot publish any more."""
 
 
+class ReaderTaken(ZepsError):
+    """Another client reads under the same name, or an operator has changed the reader: this one cannot go on."""
+
+
 class NobodyServes(ZepsError):
     """No server answers such requests now."""
 

@@ -61,6 +61,7 @@ ADMIN: Final = "admin"
 POSITIONS: Final = "positions"
 REQUESTS: Final = "requests"
 SHARED: Final = "shared"
+RANGES: Final = "ranges"
 PUBLISHER: Final = 16  # bytes of a publisher's id
 MARK: Final = 16  # bytes of a mark
 MEMBER: Final = 16  # bytes of the id of a member

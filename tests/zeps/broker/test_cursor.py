@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.broker import cursor as cursors
 from zambezi.zeps.broker.cursor import Cursor, Outgoing
@@ -375,7 +376,7 @@ KEYS = ["a", "b", "ab", "ba", "aba", "c"]
 
 
 @pytest.mark.spec("ZEP-02", "ZEP-10")
-@settings(max_examples=120)
+@settings(max_examples=cases(30))
 @given(st.data())
 def test_each_message_that_is_due_comes_once(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     draw = data.draw

@@ -163,6 +163,7 @@ def test_damage_and_an_unfinished_end_are_found() -> None:
         bytes(1 << 20),
         b"\xaa\xb0" * 1000,
     ],
+    ids=["cut", "ones", "zeros", "hole", "marks"],
 )
 def test_bytes_that_are_no_record_are_cut_off(tmp_path: Path, broken: bytes) -> None:
     (tmp_path / FILE).write_bytes(WORKERS.pack() + broken)

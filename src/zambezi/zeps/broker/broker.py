@@ -29,7 +29,7 @@ from zambezi.zeps.broker.stream import WAITING, BrokerStream
 from zambezi.zeps.errors import BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.scrub import RATE, Scrub
-from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, POSITIONS, REQUESTS, SHARED, TIMES
+from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, POSITIONS, RANGES, REQUESTS, SHARED, TIMES
 from zambezi.zeps.multicast.feed import FeedCounters
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.sender import GroupSender
@@ -113,7 +113,9 @@ class Broker:
                     frame=limits.message, message=limits.message, skip=True, connections=limits.connections
                 ),
                 heartbeat=heartbeat,
-                properties={EXTENSIONS: f"{ONCE}, {ADMIN}, {TIMES}, {POSITIONS}, {REQUESTS}, {SHARED}".encode()},
+                properties={
+                    EXTENSIONS: f"{ONCE}, {ADMIN}, {TIMES}, {POSITIONS}, {REQUESTS}, {SHARED}, {RANGES}".encode()
+                },
             ),
             slack=SLACK,
         )

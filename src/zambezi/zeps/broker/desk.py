@@ -1,9 +1,9 @@
-"""A reserved stream to which clients publish, and which has no journal: orders, requests and replies."""
+"""A reserved stream to which clients publish, and which has no journal: orders, requests and replies, ranges."""
 
 from __future__ import annotations
 
-from zambezi.zeps.block import Block
 from zambezi.zeps.errors import BrokerError
+from zambezi.zmtp.source import Framed
 
 
 class Desk:
@@ -22,7 +22,7 @@ class Desk:
     def add_credit(self, octets: int) -> None:
         """Allow so many bytes more."""
 
-    def pull(self) -> Block | None:
+    def pull(self) -> Framed | None:
         """Return the next messages for the client, or None."""
         return None
 

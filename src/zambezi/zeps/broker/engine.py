@@ -324,6 +324,10 @@ class Engine:
         """Do something that waits for the disk, then call back with None or with the error."""
         self._shell.work(action, callback)
 
+    def warm(self, span: Span, callback: Callable[[], object]) -> None:
+        """Load a part of a journal into the page cache, then call back."""
+        self._shell.warm(span, callback)
+
     def work_long(self, action: Callable[[], object], callback: Done) -> None:
         """Do something that can take minutes, while other work is done; it calls `check_open` now and then."""
         self._shell.work_long(action, callback)

@@ -25,6 +25,7 @@ from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.turns import SLICE, Turns, keys_in_slice
 from zambezi.zeps.directory import CLIENTS, INDEX, READERS, SHARED, STREAMS
 from zambezi.zeps.filters import Filter
+from zambezi.zeps.journal.entry import SIZE, unpack
 from zambezi.zeps.journal.positions import Position
 from zambezi.zeps.messages import Publish
 
@@ -145,8 +146,14 @@ class SharedRows(Generic[T]):
     not encoded again.
     """
 
-    def __init__(self, things: Callable[[], list[tuple[str, T]]], describe: Callable[[T], dict[str, object]]) -> None:
+    def __init__(
+        self,
+        things: Callable[[], list[tuple[str, T]]],
+        describe: Callable[[T], dict[str, object]],
+        find: Callable[[str], T | None] | None = None,
+    ) -> None:
         self._things = things
+        self._find = find
         self._describe = describe
         self._snapshot = Snapshot({}, {})
         self._described: dict[str, dict[str, object]] = {}  # the rows of the snapshot before they were encoded
@@ -157,7 +164,13 @@ class SharedRows(Generic[T]):
         self._stale = True
 
     def current_rows(self, wanted: Filter) -> Iterator[Row | None]:
-        """Yield the current rows whose keys match."""
+        """Yield the current rows whose keys match. If only one can, it is looked up, however many there are."""
+        only = wanted.only_key
+        if only is not None and self._find is not None:
+            thing = self._find(only)
+            if thing is not None:
+                yield only, _json(self._describe(thing))
+            return
         for found in _matching(self._things(), wanted):
             yield (found[0], _json(self._describe(found[1]))) if found is not None else None
 
@@ -231,7 +244,9 @@ class Reports:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._streams = SharedRows(lambda: [(stream.name, stream) for stream in engine.streams], describe_stream)
+        self._streams = SharedRows(
+            lambda: [(stream.name, stream) for stream in engine.streams], describe_stream, engine.find
+        )
         self._clients = SharedRows(
             lambda: [(str(session.number), session) for session in engine.sessions], describe_session
         )
@@ -289,9 +304,11 @@ class _IndexPages:
         return self.changed_rows()
 
     def changed_rows(self) -> Iterator[Row]:
-        while self._is_wanted and (entries := self._stream.journal.entries(self._after, PAGE)):
-            self._after = entries[-1].last
-            yield self._stream.name, b"".join([entry.pack() for entry in entries])
+        while self._is_wanted and (page := self._stream.journal.index_page(self._after, PAGE)):
+            last = unpack(page, len(page) - SIZE)
+            assert last is not None  # `index_page` has checked it
+            self._after = last.last
+            yield self._stream.name, page
 
 
 def describe_stream(stream: BrokerStream) -> dict[str, object]:

@@ -21,12 +21,13 @@ from zambezi.zeps.broker.delivery import Delivery, fell_behind_reason
 from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.broker.extensions import COMMANDS
 from zambezi.zeps.broker.publishers import Publisher
+from zambezi.zeps.broker.ranges import Ranges
 from zambezi.zeps.broker.readers import Reader
 from zambezi.zeps.broker.resumption import count_lost, count_refused, is_publish
 from zambezi.zeps.broker.session_state import SessionState, forbidden, misplaced
 from zambezi.zeps.broker.stream import BrokerStream, Waiter
 from zambezi.zeps.broker.turns import INLINE, SUBSCRIBE
-from zambezi.zeps.directory import ORDERS, subject_of
+from zambezi.zeps.directory import ORDERS, RANGES, subject_of
 from zambezi.zeps.errors import JournalError, ZepsError
 from zambezi.zeps.layout import key_and_body
 from zambezi.zeps.messages import (
@@ -251,7 +252,10 @@ class Session:
 
     def _attach_reserved(self, name: str) -> None:
         engine = self.engine
-        desk = OrderDesk(engine, self) if name == ORDERS else engine.exchange.open(name, self, self._connection)
+        if name == RANGES:
+            desk: Desk | None = Ranges(engine, self, self._connection)
+        else:
+            desk = OrderDesk(engine, self) if name == ORDERS else engine.exchange.open(name, self, self._connection)
         if desk is not None:
             self._desk = desk
             self._confirm_attach(name)

@@ -25,6 +25,7 @@ from zambezi.zeps.layout import DELIVER
 from zambezi.zeps.messages import (
     Attach,
     AttachOk,
+    ClaimOk,
     Deliveries,
     Detach,
     DetachOk,
@@ -35,6 +36,7 @@ from zambezi.zeps.messages import (
     PingOk,
     ResumeOk,
     SubscribeOk,
+    Taken,
     Times,
     Zeps,
     extensions_of,
@@ -284,6 +286,12 @@ class BrokerConnection:
         elif isinstance(message, Fenced):
             self.fenced(message.epoch)
             self.on_change()
+        elif isinstance(message, ClaimOk):
+            self.claim_confirmed(message)
+            self.on_change()
+        elif isinstance(message, Taken):
+            self.taken(message)
+            self.on_change()
         elif isinstance(message, Deliveries):
             self.deliveries_received(message.deliveries)
         elif isinstance(message, JoinOk):
@@ -383,6 +391,12 @@ class BrokerConnection:
 
     def fenced(self, epoch: int) -> None:
         """Handle FENCED."""
+
+    def claim_confirmed(self, answer: ClaimOk) -> None:
+        """Handle CLAIM-OK."""
+
+    def taken(self, message: Taken) -> None:
+        """Handle TAKEN."""
 
 
 def _nothing() -> None:

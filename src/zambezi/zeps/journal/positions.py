@@ -267,6 +267,7 @@ class Positions:
         self._states = content.states
         self._measure()
         self._size = content.end
+        self.written = int(content.end > 0)  # a killed process may have left bytes that the disk does not have
         if content.damaged or any(state is not state.cut_after(last) for state in self._states.values()):
             self.cut_after(last)
             self._rewrite()
