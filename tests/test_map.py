@@ -17,6 +17,7 @@ ELSEWHERE = {
     "cli/pipeline.py": "spark/pipelines/test_command.py",
     "cli/pub.py": "cli/test_streams.py",
     "cli/quantity.py": "cli/test_streams.py",
+    "cli/reader.py": "cli/test_streams.py",
     "cli/results.py": "spark/pipelines/test_command.py",
     "cli/security.py": "cli/test_peer.py",
     "cli/stream.py": "cli/test_streams.py",

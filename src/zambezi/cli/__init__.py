@@ -38,6 +38,7 @@ SUBCOMMANDS: Final = (
     "pub",
     "sub",
     "stream",
+    "reader",
     "mirror",
     "request",
     "journal",
