@@ -156,6 +156,25 @@ def test_a_cache_that_lost_its_end_is_made_again(tmp_path: Path) -> None:
         assert bodies(client) == [b"1", b"2"]
 
 
+def test_a_store_that_fails_is_a_problem_and_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with stored(tmp_path / "data", tmp_path / "store") as (broker, client):
+        publish(client, b"1")
+        execute = ObjectStore._execute
+        monkeypatch.setattr(ObjectStore, "_execute", _fail)
+        stream = client.stream("prices")
+        stream.publish("gold", b"2")
+        wait_until(lambda: any("the object store does not answer" in problem for problem in broker.problems))
+        assert stream.counters.confirmed == 1
+        monkeypatch.setattr(ObjectStore, "_execute", execute)
+        stream.flush(PATIENCE)
+        assert bodies(client) == [b"1", b"2"]
+        assert broker.problems == []
+
+
+def _fail(_store: ObjectStore, _request: object) -> None:
+    raise OSError("down")
+
+
 def test_settings_do_not_move_a_stream_while_the_broker_runs(tmp_path: Path) -> None:
     with stored(tmp_path / "data", tmp_path / "store") as (broker, client):
         publish(client, b"1")

@@ -239,7 +239,9 @@ class Broker:
         engine = self._engine
         unusable = [f"stream {name}: {problem}" for name, problem in engine.unusable.items()]
         others = [problem for problem in engine.problems if problem not in engine.unusable.values()]
-        return [*others, *unusable, *self.scrub.problems]
+        failing = self._store.remote.problem if isinstance(self._store, Depot) else ""
+        store = [f"the object store does not answer, and is asked again: {failing}"] if failing else []
+        return [*store, *others, *unusable, *self.scrub.problems]
 
     @property
     def engine(self) -> Engine:

@@ -423,6 +423,8 @@ class Engine:
         """Change the storage policies: the default, and those of some streams."""
         self.store.policy = default
         self._policies = dict(policies)
+        if isinstance(self.store, Depot):
+            self.store.policies = self._policies
         for name, stream in self._streams.items():
             policy = self._policies.get(name) or changed(default, stream.journal.settings)
             if (policy.sync == STORE) != isinstance(stream, StoredStream):
