@@ -171,11 +171,10 @@ class SubscriptionReader:
         return member
 
     def _leave_group(self) -> bool:
-        """Acknowledge what the program has got, and give back the rest; return whether a confirmation is missing."""
+        """Give back what the program has not got; return whether a confirmation is missing."""
         member = self._member
         if member is None or member.closing or not member.engine.is_joined:
             return False
-        self._acknowledge_returned()
         rest = self._rest_of_batch()
         if rest:
             member.give_back(rest.sequences(), seen=False)
@@ -191,11 +190,6 @@ class SubscriptionReader:
         named = self._named
         if named is not None and named.reader.is_automatic:
             named.acknowledge(self._returned)
-
-    def _forget_returned(self) -> None:
-        """Do not acknowledge what the program has got last: it has failed to handle it."""
-        self._returned = -1
-        self._handed = ()
 
     @property
     def _is_lost(self) -> bool:
