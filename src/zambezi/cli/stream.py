@@ -91,9 +91,17 @@ def _sync(text: str) -> str:
     return text
 
 
+def _yes_or_no(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not yes or no")
+    return text == "yes"
+
+
 _SETTINGS: dict[str, tuple[Callable[[str], Any], str, str]] = {
     "keep_seconds": (seconds, "TIME", "remove messages that are older, such as 7d"),
     "keep_bytes": (octets, "SIZE", "keep this size of messages, such as 10G, and remove older ones"),
+    "compact": (_yes_or_no, "YES|NO", "of the messages that would be removed, keep the last one of each key"),
+    "keep_tombstones": (seconds, "TIME", "with compact: remove a key this long after a message without a body"),
     "sync": (_sync, "WHEN", "sync the disk before each confirmation (always), every second (interval), or never"),
     "segment": (octets, "SIZE", "the largest size of a journal file"),
     "publishers": (int, "N", "the most publishers whose messages are counted"),

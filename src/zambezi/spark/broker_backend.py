@@ -69,7 +69,13 @@ class BrokerBackend:
         for info in self.retry(lambda: self._list_streams(pattern)):
             if wanted is None or info.stream in wanted:
                 found[info.stream] = StreamState(
-                    info.stream, info.incarnation, info.first, info.last, info.octets, info.last_time
+                    info.stream,
+                    info.incarnation,
+                    info.first,
+                    info.last,
+                    info.octets,
+                    info.last_time,
+                    has_gaps=info.compact or info.removed > 0,
                 )
         return found
 
@@ -102,7 +108,7 @@ class BrokerBackend:
                 for body in _read_reserved(connection, "", wanted.after):
                     entries = np.frombuffer(body, ENTRY)
                     found.append(entries)
-                    if len(entries) and int(entries[-1]["first"]) + int(entries[-1]["count"]) > wanted.last:
+                    if len(entries) and _end_of(entries) > wanted.last:
                         break
             return np.concatenate(found) if found else np.empty(0, ENTRY)
 
@@ -136,11 +142,14 @@ class BrokerBackend:
         if not len(firsts) or firsts[0] > wanted.after + 1:
             raise trimmed_error(wanted.stream, wanted.after, int(firsts[0]) if len(firsts) else wanted.last + 1)
         starts = np.concatenate([[0], np.cumsum(entries["length"].astype(np.int64))])
-        end = int(entries[-1]["first"]) + int(entries[-1]["count"])
+        end = _end_of(entries)
         return size_index_from_entries(firsts, starts, end, wanted)
 
-    def _check_stream(self, wanted: SequenceRange, after: int) -> None:
-        """Raise if the stream is not the wanted incarnation, or does not have all messages after a sequence."""
+    def _check_stream(self, wanted: SequenceRange, after: int) -> bool:
+        """Raise if the stream is not the wanted incarnation, or does not have all messages after a sequence.
+
+        Return whether messages can be missing because the stream is compacted.
+        """
         state = self.streams([wanted.stream]).get(wanted.stream)
         if state is None:
             raise Vanished(f"stream {wanted.stream!a} does not exist any more at {self._endpoint}")
@@ -148,12 +157,13 @@ class BrokerBackend:
             raise Replaced(f"stream {wanted.stream!a} is now {state.incarnation}, and was {wanted.incarnation}")
         if after + 1 < state.first:
             raise trimmed_error(wanted.stream, after, state.first)
+        return state.has_gaps
 
     # Messages
 
     def read(self, wanted: SequenceRange, pattern: str, *, with_times: bool) -> Iterator[EncodedMessages]:
         firsts, times = np.zeros(1, np.int64), np.zeros(1, np.int64)
-        self._check_stream(wanted, wanted.after)
+        has_gaps = self._check_stream(wanted, wanted.after) or bool(pattern)
         if with_times:
             entries = self._index_entries(wanted)
             firsts, times = entries["first"].astype(np.int64), entries["time"].astype(np.int64)
@@ -163,9 +173,9 @@ class BrokerBackend:
         while position < wanted.last:
             try:
                 with self.connect(wanted.stream) as connection:
-                    for layout in _subscribe(connection, wanted, position, pattern):
+                    for layout in _subscribe(connection, wanted, position, pattern, has_gaps):
                         first, last = _first_and_last(layout)
-                        yield EncodedMessages(layout.octets, first, firsts, times, bool(pattern), layout)
+                        yield EncodedMessages(layout.octets, first, firsts, times, has_gaps, layout)
                         position = last
                         if position >= wanted.last:
                             break
@@ -177,14 +187,14 @@ class BrokerBackend:
                 elif now > deadline:
                     raise
                 self._check_stream(wanted, position)
-        self._check_end(wanted, pattern)
+        self._check_end(wanted, has_gaps)
 
-    def _check_end(self, wanted: SequenceRange, pattern: str) -> None:
+    def _check_end(self, wanted: SequenceRange, has_gaps: bool) -> None:
         """Raise if the messages that were read were not of the wanted incarnation, or not all of them."""
         try:
             self._check_stream(wanted, wanted.after)
         except Trimmed:
-            if pattern:
+            if has_gaps:
                 # The sequences have gaps, so a missing message cannot be noticed: the broker may have passed over
                 # messages that retention removed.
                 raise trimmed_error(wanted.stream, wanted.after, wanted.last + 1) from None
@@ -212,7 +222,9 @@ def _read_reserved(connection: TaskConnection, pattern: str, latest: int) -> Ite
             return
 
 
-def _subscribe(connection: TaskConnection, wanted: SequenceRange, after: int, pattern: str) -> Iterator[Layout]:
+def _subscribe(
+    connection: TaskConnection, wanted: SequenceRange, after: int, pattern: str, has_gaps: bool
+) -> Iterator[Layout]:
     """Yield the messages of a subscription, from a sequence to the end of the range and somewhat further."""
     connection.subscribe(pattern, after)
     if pattern:
@@ -227,12 +239,17 @@ def _subscribe(connection: TaskConnection, wanted: SequenceRange, after: int, pa
         while len(octets):
             layout = find_messages(octets)
             first, last = _first_and_last(layout)
-            if not pattern and first != position + 1:
+            if not has_gaps and first != position + 1:
                 raise trimmed_error(wanted.stream, position, first)
             position = last
             yield layout
             connection.credit(len(octets))
             octets = connection.buffered()
+
+
+def _end_of(entries: Entries) -> int:
+    """Return the sequence after the last one that some index entries cover."""
+    return int(entries[-1]["first"]) + int(entries[-1]["count"]) + int(entries[-1]["gap"])
 
 
 def _first_and_last(layout: Layout) -> tuple[int, int]:

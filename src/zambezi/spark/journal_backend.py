@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -27,11 +28,12 @@ from zambezi.spark.backend import (
 )
 from zambezi.spark.columns import EncodedMessages, Numbers, Octets
 from zambezi.spark.errors import DamagedLog, Replaced, SparkError, Vanished
-from zambezi.zeps.errors import JournalError, OutOfRange
+from zambezi.zeps.errors import JournalError, OutOfRange, Rewritten
 from zambezi.zeps.journal import Journal, Store
 from zambezi.zeps.journal.entry import SIZE
 from zambezi.zeps.journal.identity import read_identity
 from zambezi.zeps.journal.names import directory_of
+from zambezi.zeps.journal.reading import retry_rewritten
 from zambezi.zeps.journal.segment import Files, Segment
 from zambezi.zeps.layout import ENTRY_FIELDS
 
@@ -69,6 +71,7 @@ class JournalBackend:
                     journal.last,
                     journal.octets,
                     journal.last_time,
+                    has_gaps=journal.removed > 0,
                 )
         return found
 
@@ -98,6 +101,9 @@ class JournalBackend:
         return 0 if journal is None else journal.before(time)
 
     def size_index(self, wanted: SequenceRange) -> SizeIndex:
+        return retry_rewritten(partial(self._size_index, wanted))
+
+    def _size_index(self, wanted: SequenceRange) -> SizeIndex:
         journal = self._open_incarnation(wanted)
         firsts: list[Numbers] = []
         starts: list[Numbers] = []
@@ -112,7 +118,7 @@ class JournalBackend:
             firsts.append(entries["first"].astype(np.int64))
             starts.append(entries["offset"].astype(np.int64) - offset + size)
             last = index[stop - 1]
-            end = int(last["first"]) + int(last["count"])
+            end = int(last["first"]) + int(last["count"]) + int(last["gap"])
             size += int(last["offset"]) + int(last["length"]) - offset
         if not firsts:
             raise trimmed_error(wanted.stream, wanted.after, journal.first)
@@ -124,8 +130,12 @@ class JournalBackend:
         after = wanted.after
         if after + 1 < journal.first:
             raise trimmed_error(wanted.stream, after, journal.first)
-        for segment in _segments(journal, after, wanted.last):
-            files = self._open_files(journal, segment, wanted, after)
+        while segments := _segments(journal, after, wanted.last):
+            segment = segments[0]
+            try:
+                files = self._open_files(journal, segment, wanted, after)
+            except Rewritten:
+                continue  # the stream is compacted: another segment has the messages now
             yield from self._read_segment(segment, files, max(after, segment.first - 1), wanted.last)
             after = segment.last
 
@@ -133,6 +143,8 @@ class JournalBackend:
         """Open the files of a segment, and check that they belong to the wanted incarnation."""
         try:
             files = journal.files(segment)
+        except Rewritten:
+            raise
         except OutOfRange as error:
             raise trimmed_error(wanted.stream, after, error.oldest) from None
         except JournalError as error:
@@ -164,7 +176,9 @@ class JournalBackend:
                 octets = self._read_log(segment, files, int(offsets[start]), int(ends[stop - 1]))
                 if self._verify:
                     self._check_sums(segment, octets, entries[start:stop])
-                yield EncodedMessages(octets, int(firsts[start]), firsts[start:stop], times[start:stop])
+                if len(octets):
+                    has_gaps = bool(entries["gap"][start:stop].any())
+                    yield EncodedMessages(octets, int(firsts[start]), firsts[start:stop], times[start:stop], has_gaps)
                 start = stop
             number += len(entries)
 
@@ -184,9 +198,9 @@ class JournalBackend:
 
     def _check_entries(self, segment: Segment, entries: npt.NDArray[np.void]) -> None:
         """Check that each index entry begins where the one before it ends."""
-        ends = np.stack([entries["first"] + entries["count"], entries["offset"] + entries["length"]])
+        ends = np.stack([entries["first"] + entries["count"] + entries["gap"], entries["offset"] + entries["length"]])
         begins = np.stack([entries["first"], entries["offset"]])
-        if (ends[:, :-1] != begins[:, 1:]).any() or not entries["count"].all():
+        if (ends[:, :-1] != begins[:, 1:]).any() or not (entries["count"] + entries["gap"]).all():
             raise DamagedLog(f"{segment.path}.idx is damaged: `zambezi journal verify` says more")
 
     def _check_sums(self, segment: Segment, octets: Octets, entries: npt.NDArray[np.void]) -> None:

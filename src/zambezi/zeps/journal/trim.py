@@ -3,7 +3,7 @@
 Retention removes whole segments. An operator who trims a stream means a certain message, which is usually inside a
 segment. So the end of that segment is copied to a new one, which begins with the message; then the old one is removed.
 The new files get their names when the disk has all of them, the log last. If a crash leaves both segments behind, the
-next one begins inside the old one: recovery knows that as a trim in progress, and removes the old one.
+new one has the higher revision, and recovery removes the old one.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def copy_end(segment: Segment, first: int, limit: int) -> Segment:
     entry = unpack(files.read_entries(number, 1))
     if entry is None:
         raise segment.damage_error(number)
-    skipped = segment.read_cuts(files, entry).starts[first - entry.first]
-    begin = entry.offset + skipped
-    new = Segment(str(Path(segment.path).parent), first)
+    cuts = segment.read_cuts(files, entry)
+    begin = entry.offset + cuts.starts[cuts.index_of(first)]
+    new = Segment(str(Path(segment.path).parent), first, segment.revision + 1)
     suffixes = [INDEX, LOG]
     if Path(segment.path + COUNTS).exists():  # old segments have none
         suffixes.insert(0, COUNTS)
@@ -56,14 +56,15 @@ def _counts_from(segment: Segment, first: int, limit: int) -> Iterator[bytes]:
 
 
 def _index_from(segment: Segment, files: Files, number: int, first: int) -> Iterator[bytes]:
-    offset = 0
+    offset = removed = 0
     while number < segment.entries and (octets := files.read_entries(number, min(_CHUNK, segment.entries - number))):
         for position in range(0, len(octets), SIZE):
             entry = unpack(octets, position)
             if entry is None:
                 raise segment.damage_error(number + position // SIZE)
-            moved = _end_of(segment, files, entry, first)._replace(offset=offset)
+            moved = _end_of(segment, files, entry, first)._replace(offset=offset, removed=removed)
             offset += moved.length
+            removed += moved.gap
             yield moved.pack()
         number += len(octets) // SIZE
 
@@ -73,11 +74,12 @@ def _end_of(segment: Segment, files: Files, entry: IndexEntry, first: int) -> In
     if entry.first >= first:
         return entry
     cuts = segment.read_cuts(files, entry)
-    skipped = first - entry.first
+    skipped = cuts.index_of(first)
     start = cuts.starts[skipped]
     return entry._replace(
         first=first,
         count=entry.count - skipped,
+        gap=entry.last - first + 1 - (entry.count - skipped),
         length=entry.length - start,
         credit=entry.credit - cuts.spent[skipped],
         crc=crc32(files.read_log(entry.offset + start, entry.length - start)),
