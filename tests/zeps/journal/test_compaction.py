@@ -105,7 +105,9 @@ def test_a_compacted_stream_is_the_same_after_a_restart(how: str, tmp_path: Path
 
 @given(
     st.lists(
-        st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 90)), min_size=1, max_size=5), min_size=1, max_size=25
+        st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 90)), min_size=1, max_size=5),
+        min_size=1,
+        max_size=25,
     ),
     st.integers(0, 3),
 )
@@ -128,7 +130,7 @@ def test_every_read_is_right_with_gaps(blocks: list[list[tuple[str, int]]], runs
             assert held(journal, after=after, octets=1) == {at: one for at, one in kept.items() if at > after}
             limited = journal.reader(after).peek(1 << 20, credit=1)
             assert limited is None or limited.count == 1
-        for time in range(0, 100 * runs + len(blocks)):
+        for time in range(100 * runs + len(blocks)):
             first = journal.before(time * 1_000_000) + 1
             later = [one.sequence for one in messages(journal, 0, journal.last) if one.time >= time * 1_000_000]
             assert min([at for at in kept if at >= first], default=None) == min(later, default=None)
@@ -337,7 +339,7 @@ def test_retention_says_which_messages_are_old(tmp_path: Path) -> None:
 
 
 def test_many_keys_are_compacted_in_parts(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "KEYS", 2000)
+    monkeypatch.setattr(compaction, "MEMORY", 2000)
     for number in range(300):
         publish(journal, (f"k{number % 97}", b"x" * 20))
     before = consistent(journal)

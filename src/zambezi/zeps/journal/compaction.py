@@ -8,7 +8,7 @@ says how many of them have no message any more.
 Compaction reads the old part of a stream, and writes it again, a group of neighbouring segments at a time:
 
 - First it finds the messages that stay. It reads backwards, and remembers the keys that it has seen. If they need more
-  than `KEYS` bytes of memory, it takes a part of the keys, by their hash, and reads again for each other part. Each
+  than `MEMORY` bytes, it takes a part of the keys, by their hash, and reads again for each other part. Each
   message that stays takes eight bytes of memory.
 - Then it writes each group with messages to remove as one new segment, which has the revision after those that it
   replaces. The new files are on the disk before the log, which makes them count, gets its name. A crash leaves the old
@@ -43,12 +43,13 @@ from zambezi.zeps.journal.entry import IndexEntry
 from zambezi.zeps.journal.extract import batches_in, read_pieces
 from zambezi.zeps.journal.files import fresh_path, open_file
 from zambezi.zeps.journal.journal import Journal
+from zambezi.zeps.journal.keytable import KEYS, KeyTable
 from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, write_pieces
 from zambezi.zeps.layout import BODY_LENGTH, DELIVER_KEY, LONG, SHORT
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
-KEYS: Final = 128 << 20  # bytes of memory for keys, in about
+MEMORY: Final = 128 << 20  # bytes for keys, in about
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 _KEY: Final = 110  # bytes of memory that a key takes, beside its own
 _LEAST: Final = 1 << 16  # the bytes that a part of the work counts for, at least
@@ -100,11 +101,10 @@ class Compactor:
         for journal in list(self._journals()):
             if not journal.policy.compact or now < self._pauses.get(journal.name, 0.0):
                 continue
-            segments = journal.to_compact(now)
-            if not segments:
-                continue
             try:
-                yield from self._compact(journal, segments, now)
+                if segments := journal.to_compact(now):
+                    yield from self._compact(journal, segments, now)
+                yield from _add_tables(journal)
             except FileNotFoundError:
                 continue  # retention, or an operator, has removed a segment meanwhile
             except (OSError, JournalError) as error:
@@ -154,7 +154,7 @@ class Survey:
             remainder, modulus = parts.pop()
             found = array("Q")
             seen: set[bytes] = set()
-            room = KEYS
+            room = MEMORY
             for entries, octets in self._pieces_backwards():
                 before = len(seen)
                 found.extend(self._last_in(entries, octets, seen, remainder, modulus))
@@ -239,6 +239,7 @@ class Rewriting:
         revision = max(segment.revision for segment in group) + 1
         self.new = Segment(str(Path(group[0].path).parent), group[0].first, revision)
         self._held: IndexEntry | None = None  # the last entry: it is written when the next one is known
+        self._table = KeyTable()
 
     def write(self) -> Iterator[int]:
         """Write the new files under temporary names, and sync them; yield the bytes that were read and written."""
@@ -258,6 +259,7 @@ class Rewriting:
                 os.close(index)
         finally:
             os.close(log)
+        write_pieces(fresh_path(self.new.path + KEYS), self._table.pieces())
         self._copy_counts()
 
     def _add(self, entry: IndexEntry, octets: bytes, log: int, index: int) -> None:
@@ -270,6 +272,7 @@ class Rewriting:
         self._write_held(index)
         _write(log, block.octets)
         new = self.new
+        self._table.add(new.entries, block.keys)
         self._held = IndexEntry(
             new.last + 1,
             new.size,
@@ -310,16 +313,41 @@ class Rewriting:
 
     def give_names(self) -> None:
         """Give the files their names, the log last: from then on the new segment counts."""
-        for suffix in (COUNTS, INDEX, LOG):
+        for suffix in (COUNTS, KEYS, INDEX, LOG):
             fresh = fresh_path(self.new.path + suffix)
             if suffix != COUNTS or fresh.exists():
                 fresh.rename(self.new.path + suffix)
 
     def discard(self) -> None:
         """Remove the temporary files."""
-        for suffix in (LOG, INDEX, COUNTS):
+        for suffix in (LOG, INDEX, KEYS, COUNTS):
             with suppress(OSError):
                 fresh_path(self.new.path + suffix).unlink()
+
+
+def _add_tables(journal: Journal) -> Iterator[int]:
+    """Write the tables of keys that closed segments do not have yet; yield the bytes that were read."""
+    for segment in journal.segments[:-1]:
+        if segment.has_table or Path(segment.path + KEYS).exists():
+            segment.has_table = True
+            continue
+        table = KeyTable()
+        files = Files(segment.path)
+        number = 0
+        for entries, octets in read_pieces(segment, files):
+            offset = entries[0].offset
+            for entry in entries:
+                batch = octets[entry.offset - offset : entry.end - offset]
+                table.add(number, Block(entry.first, entry.last, entry.count, batch, 0).keys)
+                number += 1
+            yield max(_LEAST, len(octets))
+        fresh = fresh_path(segment.path + KEYS)
+        try:
+            write_pieces(fresh, table.pieces())
+            journal.give_name(segment, fresh, KEYS)
+        finally:
+            fresh.unlink(missing_ok=True)
+        segment.has_table = True
 
 
 def _write(descriptor: int, octets: bytes) -> None:

@@ -122,6 +122,11 @@ def _pieces(entries: list[IndexEntry]) -> Iterator[list[IndexEntry]]:
         yield piece
 
 
+def read_batch(segment: Segment, files: Files, entry: IndexEntry) -> bytes:
+    """Return the bytes of a batch; raise `JournalError` if it is damaged."""
+    return _read(segment, files, [entry])
+
+
 def _read(segment: Segment, files: Files, entries: list[IndexEntry]) -> bytes:
     """Return the bytes of consecutive batches."""
     first = entries[0]

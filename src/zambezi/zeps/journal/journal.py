@@ -408,6 +408,12 @@ class Journal(JournalReading):
             self._file_cache.drop(segment)
         return True
 
+    def give_name(self, segment: Segment, fresh: Path, suffix: str) -> None:
+        """Give a file of a segment its name, if the stream still has the segment."""
+        with self._lock:
+            if segment in self.segments and self._active is not None:
+                fresh.rename(segment.path + suffix)
+
     def _drop_old_counts(self) -> None:
         """Remove the counts of old segments: the files of the last two have all counts, if the disk has them."""
         if len(self.segments) < 3 or self.segments[-2].first <= self._counted_from:
@@ -503,6 +509,7 @@ class Journal(JournalReading):
         self.segments = kept
         self._active = kept[-1]
         files = self._files_of(kept[-1])
+        kept[-1].drop_table()
         kept[-1].cut_after(files, last)
         kept[-1].cut_counts(files, self.counts)
         files.sync()

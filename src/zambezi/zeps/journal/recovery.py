@@ -34,6 +34,7 @@ from zambezi.zeps.journal.identity import (
     sync_directory,
     write_identity,
 )
+from zambezi.zeps.journal.keytable import KEYS
 from zambezi.zeps.journal.names import name_of
 from zambezi.zeps.journal.recounting import Recounting
 from zambezi.zeps.journal.repair import apply_repair, examine_segment
@@ -74,6 +75,7 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
             problems.append(problem)
         time = max(time, segment.last_time)
     active = segments[-1]
+    active.drop_table()
     has_index = Path(active.path + INDEX).exists()
     files = Files(active.path, _WRITE)
     if is_doubtful:
@@ -130,7 +132,7 @@ def _remove_stray_files(directory: Path, segments: list[Segment]) -> None:
     The index of a segment between others stays: its log is lost, and can come back from a copy.
     """
     names = {Name(segment.first, segment.revision) for segment in segments}
-    for suffix in (INDEX, COUNTS):
+    for suffix in (INDEX, COUNTS, KEYS):
         for name in set(found_names(directory, suffix)) - names:
             is_between = segments[0].first <= name.first <= segments[-1].first
             is_covered = any(segment.first <= name.first <= segment.last for segment in segments)

@@ -28,6 +28,7 @@ from zambezi.zeps.journal.counts import COUNTS, Counts, Recount, has_snapshot
 from zambezi.zeps.journal.entry import HIGHEST, SIZE, Cuts, IndexEntry, IndexWindow, count_before, unpack
 from zambezi.zeps.journal.files import fresh_path, open_file, write_small
 from zambezi.zeps.journal.identity import sync_directory
+from zambezi.zeps.journal.keytable import KEYS
 from zambezi.zeps.layout import LONG, SHORT, frame_header
 
 LOG: Final = ".log"
@@ -187,6 +188,7 @@ class Segment:
         "epoch_bytes",
         "first",
         "first_time",
+        "has_table",
         "last",
         "last_time",
         "path",
@@ -203,6 +205,7 @@ class Segment:
         self.count_bytes = 0  # of the file of counts
         self.snapshot_bytes = 0  # of these, the beginning
         self.epoch_bytes = 0  # of these, records without messages
+        self.has_table = False  # whether it is known to have a table of keys
         self.reset()
 
     def create(self, snapshot: bytes | None = None) -> Files:
@@ -267,6 +270,12 @@ class Segment:
         self.take_fresh_counts(files, self.write_fresh_counts(snapshot), len(snapshot), self.count_bytes)
         sync_directory(Path(self.path).parent)
 
+    def drop_table(self) -> None:
+        """Remove the table of keys: the segment is changed."""
+        with contextlib.suppress(FileNotFoundError):
+            Path(self.path + KEYS).unlink()
+        self.has_table = False
+
     def drop_counts(self) -> None:
         """Remove the file of counts: later segments have all of them."""
         with contextlib.suppress(OSError):  # a file that stays does no harm
@@ -275,7 +284,7 @@ class Segment:
     def remove(self) -> None:
         """Remove its files. The log goes first: recovery knows the others without a log as a removal in progress."""
         Path(self.path + LOG).unlink()
-        for suffix in (INDEX, COUNTS):
+        for suffix in (INDEX, COUNTS, KEYS):
             with contextlib.suppress(FileNotFoundError):
                 Path(self.path + suffix).unlink()
 
