@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession  # noqa: TC002 - what is measure
 
 from bench.report import environment, table
 from zambezi.spark import session
-from zambezi.spark.columns import EncodedMessages, RecordBatchBuilder
+from zambezi.spark.columns import BatchTimes, EncodedMessages, RecordBatchBuilder
 from zambezi.spark.source import SCHEMA
 from zambezi.zeps.block import deliver
 from zambezi.zeps.journal import Store
@@ -107,10 +107,10 @@ def decode_alone(rounds: int) -> list[list[str]]:
               for n, frame in enumerate(alike)]  # fmt: skip
     rows = []
     for name, some in (("all of one size", alike), ("of 60 to 100 octets", varied)):
-        window = EncodedMessages(deliver(some, 1).octets, 1, np.array([1]), np.array([1]))
+        window = EncodedMessages(deliver(some, 1).octets, 1, BatchTimes(np.array([1]), np.array([1])))
         shaper = RecordBatchBuilder(schema, STREAM, "")
         took = statistics.median(
-            timed(lambda window=window, shaper=shaper: shaper.build(window, 0, 1 << 62))  # type: ignore[misc]
+            timed(lambda window=window, shaper=shaper: list(shaper.build(window, 0, 1 << 62)))  # type: ignore[misc]
             for _ in range(20 * rounds)
         )
         rows.append([name, f"{len(some) / took / 1e6:.1f}"])

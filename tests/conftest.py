@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.effort import cases
 from zambezi.zmtp.testing import Simulation
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 # The time of an example depends on the machine, not on the code: a busy machine must not fail a property, and neither
 # must the first run, in which hypothesis builds its Unicode tables.
-settings.register_profile("zambezi", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "zambezi", max_examples=cases(40), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("zambezi")
 
 # Tests start hundreds of Python processes. Without cached bytecode each of them would compile every module that it
@@ -31,6 +34,10 @@ sys.dont_write_bytecode = False
 # inherit that.
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seeds", type=int, default=30, help="runs of the simulation of brokers and an object store")
 
 
 @pytest.fixture
@@ -55,11 +62,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     return (yield)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_spark(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Settings for every Spark session that this process or a command starts."""
+    from tests.spark.jvm import QUICK, worker_python
+
+    os.environ["PYSPARK_PYTHON"] = worker_python(tmp_path_factory.mktemp("python"))
+    os.environ["SPARK_SUBMIT_OPTS"] = QUICK
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The Spark session of all tests that need one."""
     pytest.importorskip("pyspark", reason="pyspark missing: pip install 'zambezi[spark]'")
-    from tests.spark.jvm import QUICK
     from zambezi.spark import session
     from zambezi.spark.errors import JavaMissing
     from zambezi.spark.java import find_java
@@ -69,7 +84,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     except JavaMissing as missing:
         pytest.skip(str(missing))
     home = tmp_path_factory.mktemp("spark")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     # `local[2,4]`: Spark retries a task that fails, as on a cluster.
     made = session(
         "local[2,4]",
@@ -78,7 +92,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.extraJavaOptions": QUICK,
             "spark.sql.shuffle.partitions": "1",
             # Tables are small here: Spark takes longer to plan a query again, and to compress, than to run it. Tests of
             # commands have sessions of their own with Spark's defaults.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 SOURCE: Final = Path(__file__).parent.parent / "src" / "zambezi"
-PACKAGES: Final = ("zmtp", "p2p", "zre", "zeps", "zeps/mirror", "mcollective")
+PACKAGES: Final = ("zmtp", "p2p", "zre", "zeps", "zeps/administration", "zeps/mirror", "zeps/requests", "mcollective")
 HEAD: Final = "# Generated from asyncio.py by `make generate`. Change that file, and generate this one anew.\n"
 
 _OTHER: Final = {"asyncio": "sync", "sync": "asyncio"}

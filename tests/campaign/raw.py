@@ -11,7 +11,7 @@ from zambezi.zeps.messages import Attach, PingOk, Publish, Subscribe
 from zambezi.zmtp.frames import encode
 
 ATTACKER = "127.0.0.2"  # the address of attackers, so that a quota by address is not shared with lawful clients
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def attach(stream: str) -> bytes:

@@ -117,10 +117,10 @@ def test_nodes_are_pinged_and_called(
         first.see(r".* called discovery\.ping: ok \([\d.]+ ms\)")
 
         arguments = ["sums", "add", "numbers:=[1, 2]", "negative=yes"]
-        assert cli.main(["fleet", "call", "--connect", endpoint, "--discover", "2", *arguments]) == 0
+        assert cli.main(["fleet", "call", "--connect", endpoint, "--discover", "4", *arguments]) == 0
         assert capsys.readouterr().out == "n1\tok\t-3\nn2\tok\t-3\n"
 
-        command = ["fleet", "call", "--connect", endpoint, "--timeout", "2", "--node", "n1", "--node", "n9"]
+        command = ["fleet", "call", "--connect", endpoint, "--timeout", "4", "--node", "n1", "--node", "n9"]
         assert cli.main([*command, "node", "echo", "text=a\x1b[31mb"]) == 1
         assert capsys.readouterr().out == "n1\tok\ta\\x1b[31mb\nn9\tsilent\tno answer in time\n"
 
@@ -152,16 +152,16 @@ def test_only_nodes_of_the_collective_answer(
 ) -> None:
     _, endpoint = middleware
     with nodes(endpoint, "n1", more=("--collective", "other", "--seconds", "60")):
-        assert cli.main(["fleet", "ping", "--connect", endpoint, "--timeout", "1"]) == 0
+        assert cli.main(["fleet", "ping", "--connect", endpoint, "--timeout", "3"]) == 0
         assert capsys.readouterr().out == ""
-        command = ["fleet", "ping", "--connect", endpoint, "--collective", "other", "--json", "--timeout", "2"]
+        command = ["fleet", "ping", "--connect", endpoint, "--collective", "other", "--json", "--timeout", "4"]
         assert cli.main(command) == 0
         assert list(json.loads(capsys.readouterr().out)["replies"]) == ["n1"]
 
 
 def test_an_agent_that_no_node_has(middleware: tuple[Middleware, str], capsys: pytest.CaptureFixture[str]) -> None:
     _, endpoint = middleware
-    command = ["fleet", "call", "--connect", endpoint, "--discover", "0.1", "--timeout", "0.1", "none", "such"]
+    command = ["fleet", "call", "--connect", endpoint, "--discover", "0.1", "--timeout", "3", "none", "such"]
     assert cli.main(command) == 1
     assert "no node has the agent 'none'" in capsys.readouterr().err
 

@@ -85,9 +85,9 @@ def test_whisper_by_name_and_by_uuid(here: list[str]) -> None:
 
 def test_whisper_to_a_missing_peer_lists_the_peers(here: list[str]) -> None:
     with node(here, "bob") as bob:
-        status, output, errors = run("mesh", "whisper", "eve", "hi", "--timeout", "0.5", *here)
+        status, output, errors = run("mesh", "whisper", "eve", "hi", "--timeout", "3", *here)
     assert (status, output) == (1, "")
-    assert errors == f"zambezi: no peer 'eve' was found within 0.5 s; the mesh has bob ({bob.uuid.hex[:8]})\n"
+    assert errors == f"zambezi: no peer 'eve' was found within 3 s; the mesh has bob ({bob.uuid.hex[:8]})\n"
 
 
 def test_whisper_to_a_name_that_two_peers_have(here: list[str]) -> None:
@@ -295,7 +295,7 @@ def test_a_command_finds_nodes_by_a_hub_with_keys_of_nodes(tmp_path: Path) -> No
         contact = f"{hub.gossip_endpoint}|{hub_keys.public_z85}"
         status, _, errors = run("mesh", "whisper", "hub", "hello", "--gossip-connect", contact, *ours)
         assert (status, errors) == (0, "")
-        assert any(isinstance(event, Whisper) and event.data == b"hello" for event in (hub.recv(1) for _ in range(2)))
+        assert any(isinstance(event, Whisper) and event.data == b"hello" for event in (hub.recv(60) for _ in range(2)))
         status, _, errors = run("mesh", "whisper", "hub", "hello", "--gossip-connect", hub.gossip_endpoint, *ours)
         assert status
         assert "|KEY'" in errors

@@ -17,9 +17,10 @@ import pytest
 from zambezi import cli
 from zambezi.cli.quantity import start
 from zambezi.cli.stream_tables import size
+from zambezi.zeps.errors import BrokerError, TimedOut
 from zambezi.zmtp.keys import KeyPair, write_pair
 
-PATIENCE = 30
+PATIENCE = 60
 
 
 class Served:
@@ -215,7 +216,16 @@ def test_streams_are_administered(served: Served, capsys: pytest.CaptureFixture[
         run(capsys, "pub", "prices", "k", str(number), *at)
     info = json.loads(run(capsys, "stream", "info", "prices", "--json", *at))
     assert (info["messages"], info["keep_bytes"], info["keep_seconds"]) == (5, 10 << 20, 7 * 86400)
-    assert "keep_bytes:   10.0 MiB" in run(capsys, "stream", "info", "prices", *at)
+    shown = run(capsys, "stream", "info", "prices", *at).splitlines()
+    for line in (
+        "keep_bytes:      10.0 MiB",
+        "keep_seconds:    7d",
+        "max_publishers:  100000",
+        "keep_publishers: 7d",
+        "messages:        5",
+    ):
+        assert line in shown
+    assert not [line for line in shown if line.startswith(("feed", "sealed"))]
     assert (
         run(capsys, "stream", "edit", "prices", "--keep", "default", "--sync", "interval", *at) == "prices is changed\n"
     )
@@ -232,6 +242,24 @@ def test_streams_are_administered(served: Served, capsys: pytest.CaptureFixture[
     assert "use --yes" in fails(capsys, "stream", "delete", "prices", *at)
     assert run(capsys, "stream", "delete", "prices", "--yes", *at) == "prices is deleted\n"
     assert "there is no stream prices" in fails(capsys, "stream", "info", "prices", *at)
+
+
+def test_commands_without_a_broker_do_not_wait_in_silence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = ("--endpoint", "tcp://127.0.0.1:1")
+    assert "$streams within 0.01 s; the client is not connected" in fails(
+        capsys, "stream", "list", "--timeout", "10ms", *nowhere
+    )
+    assert "no answer to the order 'create', which the broker may still execute, arrived within 0.01 s" in fails(
+        capsys, "stream", "create", "x", "--timeout", "10ms", *nowhere
+    )
+
+    def find(client: object, stream: str, timeout: float | None) -> None:
+        raise TimedOut("nothing") if timeout is not None else BrokerError("there is no stream x")
+
+    monkeypatch.setattr("zambezi.cli.sub.find", find)
+    assert "warning: nothing; still waiting" in fails(capsys, "sub", "x", *nowhere)
 
 
 def test_a_stream_that_is_not_there_is_not_created_by_looking(

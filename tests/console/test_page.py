@@ -26,7 +26,7 @@ CHROMIUM = shutil.which("chromium")
 # The browser must not send requests of its own to other machines.
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 QUIET += ["--disable-sync", "--no-first-run", "--disable-quic"]
-PATIENCE = 20_000  # milliseconds
+PATIENCE = 60_000  # milliseconds
 HOSTILE = as_text(b"zz\xff<b>[bold red]\x1b[2J")
 
 pytestmark = [

@@ -9,7 +9,7 @@ from typing import Self
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 MILLISECONDS = int(PATIENCE * 1000)
 
 HANDSHAKE_FAILED = (

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 VARIABLE = "ZAMBEZI_LIBZMQ"
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 _PEER = 19
 _LINGER, _SEND_BOUND, _RECEIVE_BOUND, _RECEIVE_TIME, _SEND_TIME, _LAST_ENDPOINT = 17, 23, 24, 27, 28, 32

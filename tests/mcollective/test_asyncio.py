@@ -25,7 +25,7 @@ async def test_a_connector_is_a_dealer_at_the_middlewares_router() -> None:
         assert headers[0::2] == [b"ID", b"TTL", b"VERSION"]
         assert headers[3::2] == [b"30000", b"0.2"]
         await router.send([b"me", b"", b"OK", b"ID", headers[1]])
-        await connector.connect(timeout=20)
+        await connector.connect(timeout=60)
         await connector.put("a topic", [b"one", b"two"], reply_to="r", headers={"X-A": "1"})
         assert (await router.recv())[1:] == [
             b"", b"PUT", b"TOPIC", b"a topic", b"X-REPLY-TO", b"r", b"X-A", b"1", b"", b"one", b"two",

@@ -54,7 +54,7 @@ async def test_a_connector_subscribes_puts_requests_and_unsubscribes(face: Face)
             assert ann.connected
             assert ann.subscriptions == ["a", "b", "\udcff"]
             await bob.put("a", b"1", reply_to="bob", headers={"X-COLOUR": "red"})
-            assert await ann.recv(timeout=20) == Message("a", (b"1",), {"X-REPLY-TO": "bob", "X-COLOUR": "red"})
+            assert await ann.recv(timeout=60) == Message("a", (b"1",), {"X-REPLY-TO": "bob", "X-COLOUR": "red"})
             await bob.put("\udcff", [b"2", b"", b"3"], confirm=True)
             assert (await ann.recv()).frames == (b"2", b"", b"3")
             await ann.unsubscribe("a")
@@ -76,7 +76,7 @@ async def test_a_connector_subscribes_puts_requests_and_unsubscribes(face: Face)
 @in_loop
 async def test_the_answer_to_a_request_is_given_as_it_came(face: Face) -> None:
     async with face.Middleware() as middleware, face.Connector(middleware.bind("tcp://127.0.0.1:*")) as connector:
-        answer = await connector.request("NOOP", timeout=20)
+        answer = await connector.request("NOOP", timeout=60)
         assert list(answer) == ["ID"]
         assert len(answer["ID"]) == 36
 
@@ -87,10 +87,10 @@ async def test_messages_of_a_kept_topic_are_replayed_with_their_sequence(face: F
     async with face.Middleware(archive=archive) as middleware:
         endpoint = middleware.bind("tcp://127.0.0.1:*")
         async with face.Connector(endpoint) as ann, face.Connector(endpoint) as bob:
-            await bob.put("kept", b"1", confirm=True, timeout=20)
+            await bob.put("kept", b"1", confirm=True, timeout=60)
             await ann.subscribe("live")
             await ann.subscribe("kept", since=0)
-            first = await ann.recv(timeout=20)
+            first = await ann.recv(timeout=60)
             assert (first.body, first.sequence) == (b"1", 1)
             assert [each.topic for each in middleware.topics()] == [b"kept", b"live"]
             assert (middleware.clients, middleware.counters.kept, ann.missed) == (2, 1, 0)
@@ -128,7 +128,7 @@ async def test_it_starts_before_the_middleware(face: Face) -> None:
             await connector.subscribe("a", timeout=0.02)
         async with face.Middleware() as middleware:
             middleware.bind(endpoint)
-            await connector.connect(timeout=20)
+            await connector.connect(timeout=60)
             # It was wanted, and still is.
             assert [each.topic for each in middleware.topics()] == [b"a"]
 
@@ -181,7 +181,7 @@ async def test_a_program_that_does_not_read_is_a_slow_subscriber_and_is_told(fac
                 await speaker.ask(b"", b"PUT", b"ID", b"1", b"TOPIC", b"a", b"", bytes(20_000))
             assert len(reader._shell.messages) < 500
             while not reader.missed:
-                await reader.recv(timeout=20)
+                await reader.recv(timeout=60)
                 await speaker.ask(b"", b"PUT", b"ID", b"1", b"TOPIC", b"a", b"", b"x")
             assert "missed" in (await next_of(reader, Complaint)).text
             speaker.close()
@@ -191,7 +191,7 @@ async def test_a_program_that_does_not_read_is_a_slow_subscriber_and_is_told(fac
 async def test_several_can_wait_for_messages(face: Face) -> None:
     async with face.Middleware() as middleware, face.Connector(middleware.bind("tcp://127.0.0.1:*")) as connector:
         await connector.subscribe("a")
-        waiting = [asyncio.create_task(connector.recv(timeout=20)) for _ in range(5)]
+        waiting = [asyncio.create_task(connector.recv(timeout=60)) for _ in range(5)]
         await asyncio.sleep(0)
         for number in range(5):
             await connector.put("a", b"%d" % number)

@@ -48,7 +48,7 @@ class Work:
 
     @action
     def wait(self) -> str:
-        return "done" if self.gate.wait(20) else "too late"
+        return "done" if self.gate.wait(60) else "too late"
 
 
 @contextlib.asynccontextmanager
@@ -73,7 +73,7 @@ async def test_all_nodes_with_the_agent_are_called_and_answer() -> None:
         def note(reply: Reply, call: Call) -> None:
             heard.append((reply.node, len(call.expected)))
 
-        outcome = await fleet.call("work", "add", {"one": 1}, discover=0.5, timeout=20, on_reply=note)
+        outcome = await fleet.call("work", "add", {"one": 1}, discover=3, timeout=60, on_reply=note)
         assert {node: reply.result for node, reply in outcome.replies.items()} == {"n1": 2, "n2": 2}
         assert outcome.ok
         assert sorted(heard) == [("n1", 2), ("n2", 2)]
@@ -84,7 +84,7 @@ async def test_all_nodes_with_the_agent_are_called_and_answer() -> None:
 @in_loop
 async def test_nodes_are_called_directly_and_the_silent_are_named() -> None:
     async with fleet_of("n1", "n2") as (fleet, hosts, _):
-        outcome = await fleet.call("work", "soon", {"text": "hi"}, nodes=["n1", "n9"], timeout=0.3)
+        outcome = await fleet.call("work", "soon", {"text": "hi"}, nodes=["n1", "n9"], timeout=3)
         assert outcome.replies["n1"].result == "HI"
         assert outcome.silent == ("n9",)
         assert not outcome.ok
@@ -94,12 +94,12 @@ async def test_nodes_are_called_directly_and_the_silent_are_named() -> None:
 @in_loop
 async def test_a_ping_returns_the_nodes_and_their_actions() -> None:
     async with fleet_of("n1", "n2", agents=1) as (fleet, _, _connector):
-        outcome = await fleet.ping(nodes=["n1", "n2"], timeout=20)
+        outcome = await fleet.ping(nodes=["n1", "n2"], timeout=60)
         agents = outcome.replies["n1"].result["agents"]
         assert agents["work"]["summary"] == "For tests."
         assert agents["work"]["actions"]["add"]["parameters"] == "one: int, other: int = 1"
         assert outcome.replies["n2"].result == {"agents": {}}
-        everybody = await fleet.ping(timeout=0.3)
+        everybody = await fleet.ping(timeout=3)
         assert list(everybody.replies) == ["n1", "n2"]
 
 
@@ -119,12 +119,12 @@ def test_the_caller_is_told_what_went_wrong(
 ) -> None:
     async def story() -> None:
         async with fleet_of("n1") as (fleet, _, _connector):
-            outcome = await fleet.call("work", action_name, arguments, nodes=["n1"], timeout=20)
+            outcome = await fleet.call("work", action_name, arguments, nodes=["n1"], timeout=60)
             reply = outcome.replies["n1"]
             assert reply.status == status
             assert words in reply.error
             # The node still works.
-            outcome = await fleet.call("work", "add", {"one": "1", "other": 2}, nodes=["n1"], timeout=20)
+            outcome = await fleet.call("work", "add", {"one": "1", "other": 2}, nodes=["n1"], timeout=60)
             assert outcome.replies["n1"].result == 3
 
     asyncio.run(story())
@@ -133,7 +133,7 @@ def test_the_caller_is_told_what_went_wrong(
 @in_loop
 async def test_an_unknown_agent_is_refused() -> None:
     async with fleet_of("n1") as (fleet, _, _connector):
-        outcome = await fleet.call("play", "dance", nodes=["n1"], timeout=20)
+        outcome = await fleet.call("play", "dance", nodes=["n1"], timeout=60)
         assert "no agent 'play' here; there are work" in outcome.replies["n1"].error
 
 
@@ -146,7 +146,7 @@ async def test_too_much_at_once_is_refused_and_the_rest_is_done() -> None:
         await stack.enter_async_context(host)
         callers = [await stack.enter_async_context(Connector(endpoint)) for _ in range(3)]
         fleets = [Fleet(connector, caller=f"caller{number}") for number, connector in enumerate(callers)]
-        calls = [asyncio.create_task(fleet.call("work", "wait", nodes=["n1"], timeout=20)) for fleet in fleets]
+        calls = [asyncio.create_task(fleet.call("work", "wait", nodes=["n1"], timeout=60)) for fleet in fleets]
         await eventually(lambda: host.counters.refused == 1)
         slow.gate.set()
         replies = [(await call).replies["n1"] for call in calls]
@@ -159,7 +159,7 @@ async def test_messages_that_are_no_requests_are_ignored() -> None:
     async with fleet_of("n1") as (fleet, hosts, connector):
         for body in (b"\x04\x08o:\x08Foo", b"{}", b"[1]", b""):
             await connector.put("zambezi nodes n1", body, reply_to="x")
-        await fleet.ping(nodes=["n1"], timeout=20)
+        await fleet.ping(nodes=["n1"], timeout=60)
         assert hosts[0].counters.strange == 4
         assert hosts[0].counters.requests == 1
 
@@ -172,9 +172,9 @@ async def test_nodes_come_back_after_the_middleware_was_away() -> None:
     host = AgentHost(Connector(endpoint, backoff=quick), [Work()], node="n1")
     async with host, Connector(endpoint, backoff=quick) as connector:
         fleet = Fleet(connector)
-        assert (await fleet.call("work", "add", {"one": 1}, nodes=["n1"], timeout=20)).ok
+        assert (await fleet.call("work", "add", {"one": 1}, nodes=["n1"], timeout=60)).ok
         await middleware.close()
         async with Middleware(linger=0) as middleware:
             middleware.bind(endpoint)
             await eventually(lambda: len(middleware.topics()) == 4)
-            assert (await fleet.call("work", "add", {"one": 1}, nodes=["n1"], timeout=20)).ok
+            assert (await fleet.call("work", "add", {"one": 1}, nodes=["n1"], timeout=60)).ok

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from zambezi.mcollective.bounds import Bounds
 from zambezi.mcollective.register import Record, Register
 from zambezi.mcollective.register_file import RegisterFile
@@ -244,7 +245,7 @@ NAMES = [b"one", b"two \xff", b"node3 1 #<Thread:0x1 run>", b"node3 1 #<Thread:0
 VERBS = ["connect", "sub", "unsub", "advance", "lose", "leave", "end", "kill", "rewrite"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @example(steps=[("connect", 0, 1), ("sub", 0, 1), ("lose", 0, 1), ("connect", 0, 2), ("sub", 0, 2), ("kill", 0, 1)])
 @given(steps=st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 3), st.integers(1, 9)), max_size=60))
 def test_a_process_that_is_killed_at_any_time_knows_all_sessions_again(

@@ -13,7 +13,7 @@ def test_threads_put_and_receive_at_once() -> None:
         got: list[bytes] = []
 
         def receive() -> None:
-            got.extend(connector.recv(timeout=20).body for _ in range(100))
+            got.extend(connector.recv(timeout=60).body for _ in range(100))
 
         def put(number: int) -> None:
             for each in range(100):

@@ -126,7 +126,7 @@ def test_a_forked_child_cannot_use_the_sockets_of_its_parent() -> None:
         with PeerSocket() as ann, PeerSocket() as bob:
             to_bob = ann.connect(bob.bind("tcp://127.0.0.1:*"))
             ann.send(to_bob, b"before")
-            print(bob.recv(20)[1])
+            print(bob.recv(60)[1])
             child = os.fork()
             if not child:
                 calls = [
@@ -143,11 +143,11 @@ def test_a_forked_child_cannot_use_the_sockets_of_its_parent() -> None:
                 with PeerSocket() as carl, PeerSocket() as dora:
                     to_dora = carl.connect(dora.bind("tcp://127.0.0.1:*"))
                     carl.send(to_dora, b"x")
-                    assert dora.recv(20)[1] == b"x"
+                    assert dora.recv(60)[1] == b"x"
                 os._exit(0)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
             ann.send(to_bob, b"after")
-            print(bob.recv(20)[1])
+            print(bob.recv(60)[1])
     """)
     assert (ended.stderr, ended.stdout) == ("", "b'before'\nb'after'\n")
 

@@ -13,9 +13,15 @@ from tests.pages.blocks import Block, all_blocks
 from tests.pages.commands import check, lines, words
 
 KINDS = {"sh"}
+# One process knows the options of Spark's programs: to print them, each starts Java.
+WITH_SPARK = pytest.mark.xdist_group("spark-options")
 
 
-@pytest.mark.parametrize("block", all_blocks(*KINDS), ids=str)
+@pytest.mark.parametrize(
+    "block",
+    [pytest.param(one, marks=[WITH_SPARK] if "spark-" in one.text else []) for one in all_blocks(*KINDS)],
+    ids=str,
+)
 def test_the_commands_of_a_block_exist(block: Block) -> None:
     for command in lines(block.text):
         if command.startswith("export "):
@@ -47,8 +53,10 @@ def check_setting(command: str) -> None:
         "make no-such-target",
         "pip install 'zambezi[no-such-extra]'",
         "no-such-program",
-        "spark-submit --no-such-option x deploy/submit.py pipeline list",
-        "spark-submit --master yarn deploy/submit.py pipeline run archive --no-such-option",
+        pytest.param("spark-submit --no-such-option x deploy/submit.py pipeline list", marks=WITH_SPARK),
+        pytest.param(
+            "spark-submit --master yarn deploy/submit.py pipeline run archive --no-such-option", marks=WITH_SPARK
+        ),
     ],
 )
 def test_a_command_that_does_not_exist_is_found(command: str) -> None:

@@ -18,7 +18,20 @@ from zambezi.server import Config, config, keydir
 from zambezi.zeps.block import deliver
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.journal.counts import Count
-from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, TIMES, Publish, Zeps, extensions_of
+from zambezi.zeps.journal.positions import READER, Position
+from zambezi.zeps.messages import (
+    ADMIN,
+    EXTENSIONS,
+    ONCE,
+    POSITIONS,
+    RANGES,
+    REQUESTS,
+    SHARED,
+    TIMES,
+    Publish,
+    Zeps,
+    extensions_of,
+)
 from zambezi.zmtp import z85
 from zambezi.zmtp.keyring import Keyring
 from zambezi.zmtp.keys import KeyPair, write_pair
@@ -88,6 +101,7 @@ def check_files(text: str, place: Path) -> None:
         for number in range(2):
             block = deliver([Publish("gold", b"%d" % number).encode()[0]], first=number + 1)
             prices.append(block, 1.0, [Count(b"miner-----------", 1, number + 1)])
+        prices.positions.write([Position(READER, "billing", 1)])
         found = sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
     shown, directory = [], ""
     for line in text.splitlines()[1:]:
@@ -132,13 +146,13 @@ def check_protocol(text: str, _place: Path) -> None:
         types = [element if element in _TYPES else every[element][0] for element in elements[2:]]
         assert types == [step.kind.name for step in kind._steps]
         found += 1
-    assert found in (1, 4, 12)
+    assert found in (1, 4, 6, 12)
 
 
-@TEXTS.at("docs/protocol.md", f"{EXTENSIONS}: {ONCE}, {ADMIN}, {TIMES}")
+@TEXTS.at("docs/protocol.md", f"{EXTENSIONS}: {ONCE}, {ADMIN}, {TIMES}, {POSITIONS}, {REQUESTS}, {SHARED}, {RANGES}")
 def check_extensions(text: str, _place: Path) -> None:
     name, _, listed = text.strip().partition(": ")
-    assert extensions_of({name.lower(): listed.encode()}) == [ONCE, ADMIN, TIMES]
+    assert extensions_of({name.lower(): listed.encode()}) == [ONCE, ADMIN, TIMES, POSITIONS, REQUESTS, SHARED, RANGES]
 
 
 @TEXTS.at("docs/security.md", "allowed/")

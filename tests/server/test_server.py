@@ -136,7 +136,7 @@ async def test_a_server_is_a_hub_of_zgossip_with_a_key_of_its_own(tmp_path: Path
         hub = f"{server.endpoints['zgossip']}|{pair.public_z85}"
         options = {"node_keys": ann, "allowed": {"server": pair.public}, "log": True}
         async with Node("ann", interface="lo", gossip_connect=[hub], **options) as node:  # type: ignore[arg-type]
-            entered = await node.recv(10)
+            entered = await node.recv(60)
             assert isinstance(entered, Enter)
             assert entered.peer == server.node.uuid
             assert node.services("X-ZEPS") == {server.node.uuid: server.endpoints["zeps"]}

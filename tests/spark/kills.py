@@ -27,7 +27,6 @@ from typing import Self
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from tests.spark.jvm import QUICK
 from tests.zeps.serving import serving
 from zambezi.zeps.sync import Client
 
@@ -39,8 +38,6 @@ SMALL = (
     "local[2]",
     "--conf",
     "spark.driver.memory=768m",
-    "--conf",
-    f"spark.driver.extraJavaOptions={QUICK}",
     "--conf",
     "spark.sql.shuffle.partitions=2",
 )

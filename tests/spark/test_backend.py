@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from zambezi.spark.backend import SequenceRange, size_index_from_entries, trimmed_error
+from zambezi.spark.backend import SequenceRange, StreamState, replaced_error, size_index_from_points, trimmed_error
 
 
 def test_a_range_counts_its_messages() -> None:
@@ -12,12 +10,24 @@ def test_a_range_counts_its_messages() -> None:
     assert SequenceRange("s", "i", 25, 5).count == 0
 
 
-def test_a_size_index_covers_only_the_range() -> None:
-    firsts, starts = np.array([1, 11, 21]), np.array([0, 1000, 3000, 6000])
-    sizes = size_index_from_entries(firsts, starts, 31, SequenceRange("s", "i", 5, 25))
+def test_a_range_knows_whether_it_is_a_whole_stream() -> None:
+    state = StreamState("s", "i", 5, 25, 1000, 0)
+    assert SequenceRange("s", "i", 4, 25).covers(state)
+    assert not SequenceRange("s", "i", 5, 25).covers(state)
+    assert not SequenceRange("s", "i", 0, 24).covers(state)
+
+
+def test_a_size_index_is_made_from_points() -> None:
+    assert size_index_from_points([]) is None
+    sizes = size_index_from_points([(6, 0), (11, 500), (21, 2500), (26, 4000)])
+    assert sizes is not None
     assert sizes.sequences.tolist() == [6, 11, 21, 26]
     assert sizes.bytes_before.tolist() == [0, 500, 2500, 4000]
-    assert (sizes.size, sizes.sequence_at(500), sizes.size_before(16)) == (4000, 11, 1500.0)
+    assert (sizes.size, sizes.sequences_at([500, 2500]), sizes.size_before(16)) == (4000, [11, 21], 1500.0)
+
+
+def test_the_error_for_a_replaced_stream_names_both() -> None:
+    assert str(replaced_error("s", "new", "old")) == "stream 's' is now new, and was old"
 
 
 def test_the_error_for_trimmed_messages_names_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.spark.journal import Message, numbered, octets_of
+from zambezi.spark import columns
 from zambezi.spark.columns import (
+    BareMessages,
+    BatchTimes,
     EncodedMessages,
     RecordBatchBuilder,
     bodies_of,
-    complete_size,
     encode_publish,
     find_messages,
+    join_small,
     keys_of,
     split_frames,
 )
@@ -50,11 +54,11 @@ alike = st.builds(
 
 
 def encoded(octets: bytes, first: int = 1, has_gaps: bool = False) -> EncodedMessages:
-    return EncodedMessages(octets, first, np.array([first]), np.array([1_000_000]), has_gaps)
+    return EncodedMessages(octets, first, BatchTimes(np.array([first]), np.array([1_000_000])), has_gaps)
 
 
-def rows(batch: Any) -> list[tuple[int, str, bytes]]:
-    return [(row["sequence"], row["key"], row["body"]) for row in batch.to_pylist()] if batch is not None else []
+def rows(batches: Iterable[Any]) -> list[tuple[int, str, bytes]]:
+    return [(row["sequence"], row["key"], row["body"]) for batch in batches for row in batch.to_pylist()]
 
 
 @given(st.one_of(messages, alike))
@@ -67,19 +71,19 @@ def test_all_messages_are_found(written: list[Message]) -> None:
 
 @given(st.one_of(messages, alike).filter(bool), st.integers(-3, 40), st.integers(-3, 40))
 def test_a_range_of_sequences_is_extracted(written: list[Message], after: int, last: int) -> None:
-    batch = RecordBatchBuilder(SCHEMA, "s", "i").build(encoded(octets_of(written, 5), 5), after, last)
+    batches = list(RecordBatchBuilder(SCHEMA, "s", "i").build(encoded(octets_of(written, 5), 5), after, last))
     expected = [(5 + place, *message) for place, message in enumerate(written)]
-    assert rows(batch) == [row for row in expected if after < row[0] <= last]
-    if batch is not None:
+    assert rows(batches) == [row for row in expected if after < row[0] <= last]
+    for batch in batches:
         batch.validate(full=True)
         assert batch.schema == SCHEMA
 
 
 def test_all_columns_are_filled() -> None:
-    batch = RecordBatchBuilder(SCHEMA, "readings", "inc").build(
-        EncodedMessages(octets_of(numbered(4)), 1, np.array([1, 3]), np.array([1_000_000, 2_000_000])), 0, 10
+    times = BatchTimes(np.array([1, 3]), np.array([1_000_000, 2_000_000]))
+    [batch] = RecordBatchBuilder(SCHEMA, "readings", "inc").build(
+        EncodedMessages(octets_of(numbered(4)), 1, times), 0, 10
     )
-    assert batch is not None
     assert set(batch.column("stream").to_pylist()) == {"readings"}
     assert set(batch.column("incarnation").to_pylist()) == {"inc"}
     assert [time.timestamp() for time in batch.column("timestamp").to_pylist()] == [1.0, 1.0, 2.0, 2.0]
@@ -90,7 +94,7 @@ def test_a_key_test_leaves_out_messages(size: int) -> None:
     builder = RecordBatchBuilder(SCHEMA, "s", "i", lambda keys: pc.equal(keys, b"k3"))
     batch = builder.build(encoded(octets_of(numbered(25, size=size))), 0, 100)
     assert [row[0] for row in rows(batch)] == [3, 13, 23]
-    assert builder.build(encoded(octets_of([("other", b"")] * 20)), 0, 100) is None
+    assert list(builder.build(encoded(octets_of([("other", b"")] * 20)), 0, 100)) == []
 
 
 def test_sequences_with_gaps_are_read_from_the_messages() -> None:
@@ -98,7 +102,7 @@ def test_sequences_with_gaps_are_read_from_the_messages() -> None:
     batch = RecordBatchBuilder(SCHEMA, "s", "i").build(encoded(octets, 3, has_gaps=True), 0, 100)
     assert [row[0] for row in rows(batch)] == [3, 9]
     with pytest.raises(DamagedLog, match="should begin with sequence 3"):
-        RecordBatchBuilder(SCHEMA, "s", "i").build(encoded(octets, 3), 0, 100)
+        list(RecordBatchBuilder(SCHEMA, "s", "i").build(encoded(octets, 3), 0, 100))
 
 
 @pytest.mark.parametrize("count", [1, 3, 40])
@@ -126,20 +130,6 @@ def test_random_bytes_do_no_harm(octets: bytes) -> None:
     assert int(found.starts[-1]) == len(octets)
 
 
-@given(st.one_of(messages, alike), st.binary(max_size=30).filter(lambda rest: rest[:1] not in (b"\0", b"\2")))
-def test_complete_messages_end_before_another_frame(written: list[Message], rest: bytes) -> None:
-    octets = octets_of(written) if written else b""
-    assert complete_size(np.frombuffer(octets + rest, np.uint8)) == len(octets)
-
-
-@given(messages.filter(bool), st.data())
-def test_an_incomplete_message_does_not_count(written: list[Message], data: st.DataObject) -> None:
-    octets = octets_of(written)
-    starts = find_messages(octets).starts.tolist()
-    cut = data.draw(st.integers(0, len(octets)))
-    assert complete_size(np.frombuffer(octets[:cut], np.uint8)) == max(start for start in starts if start <= cut)
-
-
 @given(messages)
 def test_publish_messages_follow_the_grammar(written: list[Message]) -> None:
     octets, starts = encode_publish(
@@ -165,3 +155,26 @@ def test_a_slice_of_a_column_is_published() -> None:
 def test_a_key_that_is_too_long_is_refused() -> None:
     with pytest.raises(SparkError, match="row 1: a key of 256 bytes is too long: at most 255"):
         encode_publish(pa.array(["a", "k" * 256]), pa.array([b"", b""], pa.binary()))
+
+
+def test_bare_messages_have_sequences_and_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "_BARE_ROWS", 4)
+    schema = pa.schema([("sequence", pa.int64()), ("timestamp", pa.timestamp("us", "UTC")), ("stream", pa.string())])
+    times = BatchTimes(np.array([1, 8]), np.array([1_000_000, 2_000_000]))
+    batches = list(RecordBatchBuilder(schema, "s", "i").build(BareMessages(3, 14, times), 4, 12))
+    assert [batch.num_rows for batch in batches] == [4, 4]
+    found = [row for batch in batches for row in batch.to_pylist()]
+    assert [row["sequence"] for row in found] == list(range(5, 13))
+    assert [row["timestamp"].timestamp() for row in found] == [1.0] * 3 + [2.0] * 5
+    assert list(RecordBatchBuilder(schema, "s", "i").build(BareMessages(3, 14, times), 14, 20)) == []
+
+
+def test_small_record_batches_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "_FEW_ROWS", 10)
+    builder = RecordBatchBuilder(SCHEMA, "s", "i")
+    made = [batch for size in (3, 4, 5, 20, 2) for batch in builder.build(encoded(octets_of(numbered(size))), 0, 100)]
+    joined = list(join_small(made))
+    assert [batch.num_rows for batch in joined] == [12, 20, 2]
+    assert rows(joined) == rows(made)
+    monkeypatch.setattr(columns, "_SMALL_SIZE", 1)
+    assert list(join_small(made)) == made

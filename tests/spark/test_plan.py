@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
+from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zambezi.spark.backend import SequenceRange, SizeIndex
+from tests.spark.schemas import COLUMNS
+from zambezi.spark.backend import Backend, SequenceRange, SizeIndex, StreamState, size_index_from_points
+from zambezi.spark.base_reader import BaseReader
+from zambezi.spark.options import BATCH, Options
 from zambezi.spark.plan import (
     MAX_PARTITION_SIZE,
     MIN_PARTITION_SIZE,
@@ -44,7 +50,7 @@ def test_every_message_is_in_one_partition(
 ) -> None:
     ranges = [SequenceRange(f"s{number}", "i", 10, 10 + count) for number, count in enumerate(counts)]
     partitions = split_into_partitions(
-        [(one, uniform_size_index(one, 100)) for one in ranges],
+        [(one, uniform_size_index(one, StreamState(one.stream, "i", 1, 1, 100, 0))) for one in ranges],
         min_partitions=min_partitions,
         max_messages=max_messages,
         cores=cores,
@@ -66,7 +72,9 @@ def test_partitions_have_similar_sizes_in_bytes() -> None:
 
 def test_many_small_streams_share_a_partition() -> None:
     ranges = [SequenceRange(f"s{number}", "i", 0, 3) for number in range(50)]
-    [partition] = split_into_partitions([(one, uniform_size_index(one, 100)) for one in ranges], cores=8)
+    [partition] = split_into_partitions(
+        [(one, uniform_size_index(one, StreamState(one.stream, "i", 1, 1, 100, 0))) for one in ranges], cores=8
+    )
     assert len(partition.ranges) == 50
 
 
@@ -101,3 +109,49 @@ def test_a_divided_limit_is_used_up(unread: dict[str, int], limit: int) -> None:
     shares = divide_limit(unread, limit)
     assert sum(shares.values()) == min(limit, sum(unread.values()))
     assert all(0 <= shares[name] <= count for name, count in unread.items())
+
+
+def test_ten_terabytes_of_tiny_batches_are_planned_in_little_memory() -> None:
+    """The index would have 86 billion entries. The plan needs as many points as it has partitions, times eight."""
+    size, message = 10 << 40, 116
+    last = size // message
+    state = StreamState("s", "i", 1, last, size, 0)
+    wanted = SequenceRange("s", "i", 0, last)
+
+    class Reader(BaseReader):
+        @property
+        def backend(self) -> Backend:
+            return cast("Backend", _PointsOnDemand(message))
+
+    reader = Reader(COLUMNS, Options({"path": "none", "stream": "s"}, BATCH))
+    tracemalloc.start()
+    partitions = reader.plan_partitions([wanted], {"s": state})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(partitions) == pytest.approx(size / MAX_PARTITION_SIZE, rel=0.01)
+    assert peak < 64 << 20
+    assert sum(partition.count for partition in partitions) == last
+    assert max(partition.count for partition in partitions) * message < 1.1 * MAX_PARTITION_SIZE
+
+
+class _PointsOnDemand:
+    """A backend of messages of one size that were published one by one."""
+
+    def __init__(self, message: int) -> None:
+        self._message = message
+
+    def size_indexes(self, ranges: Sequence[SequenceRange], step: int) -> list[SizeIndex | None]:
+        [wanted] = ranges
+        between = range(wanted.after + 1, wanted.last + 1, -(-step // self._message))
+        points = [(sequence, (sequence - 1) * self._message) for sequence in between]
+        return [size_index_from_points([*points, (wanted.last + 1, wanted.last * self._message)])]
+
+
+def test_ten_thousand_streams_are_divided_quickly() -> None:
+    """The work grows with the number of ranges and of partitions, and not with their product."""
+    ranges = [SequenceRange(f"s{number}", "i", 0, 100) for number in range(10_000)]
+    state = StreamState("s", "i", 1, 1, 1, 0)
+    sized = [(one, uniform_size_index(one, state)) for one in ranges]
+    partitions = split_into_partitions(sized, min_partitions=10_000)
+    assert len(partitions) == 10_000
+    assert all(partition.count == 100 for partition in partitions)

@@ -69,7 +69,7 @@ def test_a_plain_session_knows_the_format(tmp_path: Path) -> None:
             timeout=300,
             check=False,
             cwd=tmp_path,
-            env=environment | {"JAVA_HOME": java, "PYSPARK_PYTHON": sys.executable},
+            env=environment | {"JAVA_HOME": java, "PYSPARK_PYTHON": os.environ["PYSPARK_PYTHON"]},
         )
         assert done.returncode == 0, done.stderr[-3000:]
         copied = [(one.key, one.body) for one in client.stream("copy").subscribe(since="earliest", until="now")]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
+from tests.spark.backends import read_messages
 from tests.spark.journal import numbered
 from tests.spark.schemas import schema_of
 from tests.zeps.serving import serving
@@ -68,7 +69,7 @@ def content(endpoint: str, stream: str = "out") -> Rows:
         if state is None or not state.last:
             return []
         found: Rows = []
-        for messages in backend.read(SequenceRange(stream, state.incarnation, 0, state.last), "", with_times=False):
+        for messages in read_messages(backend, SequenceRange(stream, state.incarnation, 0, state.last)):
             layout = find_messages(messages.octets)
             found += zip(keys_of(layout).to_pylist(), bodies_of(layout).to_pylist(), strict=True)
         return found

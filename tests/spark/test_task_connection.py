@@ -8,15 +8,16 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.spark.journal import numbered, write
 from tests.zeps.serving import serving
+from zambezi.spark import task_connection
 from zambezi.spark.columns import find_messages
-from zambezi.spark.errors import ConnectionLost, Refused
+from zambezi.spark.errors import ConnectionLost, Refused, Silent, SparkError
 from zambezi.spark.task_connection import TaskConnection
-from zambezi.zeps.messages import PingOk, Publish
+from zambezi.zeps.messages import Publish
+from zambezi.zeps.ranges import request
 from zambezi.zmtp.security import Null
 
 
@@ -27,17 +28,27 @@ def endpoint(tmp_path: Path) -> Iterator[str]:
         yield bound
 
 
-def test_published_messages_can_be_received(endpoint: str) -> None:
+def test_answers_to_requests_are_received(endpoint: str) -> None:
     with TaskConnection(endpoint, Null(), "out", 20.0) as connection:
         connection.send(*[Publish("k", b"%d" % number).encode()[0] for number in range(3)])
         connection.barrier()
-        connection.subscribe("", 0)
+    with TaskConnection(endpoint, Null(), "$ranges", 20.0) as connection:
         connection.credit(1 << 20)
-        found: list[int] = []
-        while len(found) < 3:
-            found += find_messages(connection.receive()).sequences().tolist()
-        assert found == [1, 2, 3]
-        assert not connection.take_answer(PingOk)  # `barrier` has taken it
+        connection.send(request("read", stream="out"))
+        key, body = connection.wait_for_delivery()
+        assert key == b"block"
+        assert find_messages(bytes(body[36:])).sequences().tolist() == [1, 2, 3]
+        key, body = connection.wait_for_delivery()
+        assert (key, bytes(body)) == (b"end", b'{"result":"all"}')
+
+
+def test_credit_is_given_back(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_connection, "CREDIT", 200)
+    with TaskConnection(endpoint, Null(), "$ranges", 20.0) as connection:
+        connection.credit(200)
+        for _ in range(5):
+            connection.send(request("read", stream="s"))
+            assert [connection.wait_for_delivery()[0] for _ in range(2)] == [b"block", b"end"]
 
 
 def test_a_refusal_of_the_broker_is_an_error(endpoint: str) -> None:
@@ -65,17 +76,18 @@ def test_a_server_that_is_not_a_broker(answer: bytes) -> None:
         thread.start()
         with pytest.raises((ConnectionLost, Refused)):
             TaskConnection(f"tcp://127.0.0.1:{server.getsockname()[1]}", Null(), "s", 5.0)
-        thread.join(20)
+        thread.join(60)
 
 
-def test_a_returned_buffer_is_not_overwritten(endpoint: str) -> None:
-    with TaskConnection(endpoint, Null(), "s", 20.0) as connection:
-        connection.subscribe("", 0)
-        connection.credit(200)
-        first = connection.receive()
-        while not len(first):
-            first = connection.receive()
-        before = first.copy()
+def test_a_message_that_is_too_large_fails_before_it_is_read(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_connection, "MAX_MESSAGE_SIZE", 2000)
+    with TaskConnection(endpoint, Null(), "$ranges", 20.0) as connection:
         connection.credit(1 << 20)
-        connection.receive()
-        assert np.array_equal(first, before)
+        connection.send(request("read", stream="s"))
+        with pytest.raises(SparkError, match=r"a message of \d+ bytes is too large for Spark"):
+            connection.wait_for_delivery()
+
+
+def test_a_broker_that_is_silent(endpoint: str) -> None:
+    with TaskConnection(endpoint, Null(), "$ranges", 0.05) as connection, pytest.raises(Silent, match=r"0\.05 seconds"):
+        connection.wait_for_delivery()

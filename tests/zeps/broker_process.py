@@ -17,7 +17,7 @@ from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.journal import Policy
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 # Processes are forked from a server that has imported all modules: dozens of starts would mostly wait for imports.
 processes = multiprocessing.get_context("forkserver")

@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -61,9 +62,12 @@ class Stage:
         self._soon: deque[Callable[[], object]] = deque()
         self.warming: deque[tuple[Span, Callable[[], object]]] = deque()
         self.syncing: dict[BrokerStream, None] = {}
+        self._later: list[tuple[float, int, Callable[[], object]]] = []
+        self._order = count()
         self.syncs = 0
         self.slow = False  # whether streams are created and woken only when the test calls `let_disk_work`
         self._jobs: deque[Callable[[], object]] = deque()
+        self.long_jobs: deque[Callable[[], object]] = deque()  # the slow disk does them after the others
         self.store = Store(path, policy=policy or Policy(sync="never"))
         self.engine = Engine(self.store, BrokerOptions(**options), self)
 
@@ -75,6 +79,9 @@ class Stage:
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
         self.warming.append((span, callback))
 
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> None:
+        heappush(self._later, (self.now + seconds, next(self._order), callback))
+
     def sync_journal(self, stream: BrokerStream) -> None:
         self.syncing[stream] = None
 
@@ -83,6 +90,9 @@ class Stage:
 
     def work(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         (self._jobs if self.slow else self._soon).append(partial(self._do, action, callback))
+
+    def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        (self.long_jobs if self.slow else self._soon).append(partial(self._do, action, callback))
 
     def clock(self) -> float:
         return self.now
@@ -98,7 +108,7 @@ class Stage:
     def _do(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         try:
             action()
-        except JournalError as error:
+        except ZepsError as error:
             callback(error)
         else:
             callback(None)
@@ -115,9 +125,9 @@ class Stage:
 
     def let_disk_work(self, jobs: int = 1000) -> None:
         """Let the slow disk do the jobs that were asked for: create and wake streams, and execute orders."""
-        while self._jobs and jobs:
+        while (self._jobs or self.long_jobs) and jobs:
             jobs -= 1
-            self._jobs.popleft()()
+            (self._jobs or self.long_jobs).popleft()()
         self.run()
 
     def warm_up(self) -> None:
@@ -141,6 +151,15 @@ class Stage:
             else:
                 stream.confirm_barriers()
         self.run()
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, and call what was to be called later."""
+        until = self.now + seconds
+        while self._later and self._later[0][0] <= until:
+            self.now, _, callback = heappop(self._later)
+            callback()
+            self.run()
+        self.now = until
 
     def tick(self, seconds: float = 1.0) -> None:
         self.now += seconds

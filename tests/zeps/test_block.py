@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from zambezi.wire import WireError
 from zambezi.zeps import layout
 from zambezi.zeps.block import Block, Place, deliver, end_of_publishes, message_at, starts_and_keys, walk_messages
@@ -162,7 +163,7 @@ def test_end_of_publishes_agrees_with_the_grammar(
     assert end_of_publishes(frames) == wanted
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(75))
 @given(
     st.lists(
         st.binary(max_size=40) | st.binary(min_size=5, max_size=20).map(lambda rest: layout.PUBLISH + rest),
@@ -206,7 +207,7 @@ def test_many_other_messages_between_publishes_cost_no_more_than_they_are() -> N
     assert frames.frames < 10_000
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(75))
 @given(st.binary(min_size=8, max_size=30), st.integers(16, 40))
 def test_published_and_a_table_of_anything(row: bytes, count: int) -> None:
     for frame in (row, layout.PUBLISH + row, layout.PUBLISH + bytes(1) + len(row).to_bytes(4) + row):
@@ -233,7 +234,7 @@ def measured(octets: bytes, position: int, end: int) -> Place | None:
     return Place(position, body + size, message.sequence, message.key.encode("utf-8", "surrogateescape"))
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(75))
 @given(MIXED, SEQUENCES, st.data())
 def test_message_at_agrees_with_the_grammar_for_any_bytes(frames: list[bytes], first: int, data: st.DataObject) -> None:
     octets = bytearray(deliver(frames, first).octets)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from zambezi.zeps.errors import PatternError
 from zambezi.zeps.matchers import KeyTest, Matchers
 
@@ -160,7 +161,7 @@ def test_no_pattern_is_slow(pattern: str) -> None:
             test(key)
 
 
-@settings(max_examples=400)
+@settings(max_examples=cases(100))
 @given(st.text("ab*?[]!-^\\.", max_size=8), st.text("ab*[]!-^\\.", max_size=6))
 @example("[!]a]", "b")
 @example("[]-a]", "^")

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from tests.zeps.faces import TCP, Connect, both_faces, connected, fill
 from tests.zeps.scripted import cut
 from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
@@ -131,7 +132,7 @@ class Reader:
             self.client.session.receive([credit])
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(37))
 @given(st.data())
 def test_every_message_has_the_time_of_its_batch_in_the_journal(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -177,7 +178,7 @@ def test_every_message_has_the_time_of_its_batch_in_the_journal(
         assert [microseconds_of(one.time) for one in reader.found if one.time] == [expected[number] for number in due]
 
 
-@settings(max_examples=100)
+@settings(max_examples=cases(25))
 @given(st.data())
 def test_times_are_right_for_several_subscriptions_of_a_connection(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -8,7 +8,7 @@ from zambezi.zmtp import commands
 from zambezi.zmtp.frames import Batch, CommandFrame, Decoder, encode_command
 from zambezi.zmtp.greeting import SIZE, Greeting
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def hello(socket_type: str = "DEALER", identity: bytes = b"", version: tuple[int, int] = (3, 1)) -> bytes:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from tests.zmtp.engines import CLIENT_KEYS, SERVER_KEYS
 from zambezi.zmtp.box import OVERHEAD, SLOT, SLOTS, Opener, Plan, Sealer, shared_key
 from zambezi.zmtp.errors import ProtocolError
@@ -81,7 +82,7 @@ def test_a_box_is_what_the_specification_says(size: int) -> None:
         assert unboxed(opener(), body) == [(flag, payload)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(15))
 @given(
     st.lists(st.tuples(st.sampled_from((0, MORE, COMMAND)), st.binary(max_size=300)), max_size=12),
     st.integers(1, LAST - 20),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from tests.zmtp.engines import (
     CLIENT_KEYS,
     MECHANISMS,
@@ -728,7 +729,7 @@ def test_no_heartbeats_to_a_peer_of_version_3_0() -> None:
     assert connection.take_output() == b""
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(50))
 @given(
     st.floats(0.0, 1e9),
     st.none() | st.builds(Heartbeat, st.floats(0.01, 100.0), st.floats(0.0, 300.0), st.floats(0.0, 7000.0)),
@@ -880,7 +881,7 @@ def test_a_command_between_the_frames_of_a_message_is_obeyed_at_once() -> None:
     assert flat(connection.receive(b"\x00\x01b", 0.0)) == [[b"a", b"b"]]
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(15))
 @given(
     st.lists(
         st.binary(max_size=5)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from tests.zmtp.engines import READS, cut, flat
 from zambezi.zmtp import frames
 from zambezi.zmtp.errors import ProtocolError
@@ -137,7 +138,7 @@ MESSAGES = st.lists(
 # Decoding
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(37))
 @given(MESSAGES, READS)
 def test_the_decoder_reverses_the_encoder_however_reads_are_cut(messages: list[list[bytes]], sizes: list[int]) -> None:
     octets = slow_encode(messages)
@@ -148,7 +149,7 @@ def test_the_decoder_reverses_the_encoder_however_reads_are_cut(messages: list[l
 FRAMES = st.tuples(st.sampled_from((0, 0, 0, MORE, MORE, COMMAND)), BODIES)
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(37))
 @given(st.lists(FRAMES, max_size=20), READS)
 def test_commands_can_stand_between_messages_and_between_the_frames_of_one(
     stream: list[tuple[int, bytes]], sizes: list[int]
@@ -156,7 +157,7 @@ def test_commands_can_stand_between_messages_and_between_the_frames_of_one(
     check(b"".join(slow_frame(flags, body) for flags, body in stream), sizes)
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(75))
 @given(
     st.lists(
         st.builds(slow_frame, st.integers(0, 7), st.binary(max_size=20))
@@ -385,7 +386,7 @@ def test_a_message_of_many_frames_is_not_copied_with_every_read() -> None:
 # Encoding
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(37))
 @given(st.lists(MULTIPART, max_size=10))
 def test_the_encoders_agree_with_the_grammar(messages: list[list[bytes]]) -> None:
     given_as: list[Message] = []
@@ -457,7 +458,7 @@ def test_the_lists_of_messages_are_copies() -> None:
 # The assembler
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(37))
 @given(st.lists(st.lists(FRAMES, max_size=8), max_size=6))
 def test_the_assembler_groups_as_the_decoder_does(reads: list[list[tuple[int, bytes]]]) -> None:
     assembler, decoder = Assembler(LIMIT), Decoder(LIMIT, LIMIT)

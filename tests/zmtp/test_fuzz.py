@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from tests.zmtp.engines import (
     CLIENT_KEYS,
     MECHANISMS,
@@ -87,7 +88,7 @@ def drive(connection: Connection, octets: bytes, sizes: Sequence[int]) -> tuple[
     return events, answered
 
 
-@settings(max_examples=600)
+@settings(max_examples=cases(150))
 @given(
     st.sampled_from(MECHANISMS),
     st.sampled_from(ROLES),
@@ -108,7 +109,7 @@ def test_any_bytes_at_any_moment(
     drive(client if role == "client" else server, noise, sizes)
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(50))
 @given(
     st.lists(st.tuples(st.integers(0, 255), COMMANDS | st.binary(max_size=300)), max_size=8),
     st.sampled_from(ROLES),
@@ -204,7 +205,7 @@ def test_equal_receivers_understand_the_same_recording(recording: Recording) -> 
 
 
 @EACH
-@settings(max_examples=40)
+@settings(max_examples=cases(10))
 @given(sizes=READS)
 def test_the_events_do_not_depend_on_the_reads(recording: Recording, sizes: list[int]) -> None:
     octets = b"".join(recording.pieces)
@@ -258,7 +259,7 @@ CHANGES = st.lists(
 
 
 @EACH
-@settings(max_examples=80)
+@settings(max_examples=cases(20))
 @given(changes=CHANGES, sizes=READS)
 def test_changed_streams_do_not_raise_and_do_not_depend_on_the_reads(
     recording: Recording, changes: list[Change], sizes: list[int]
@@ -271,7 +272,7 @@ def test_changed_streams_do_not_raise_and_do_not_depend_on_the_reads(
 
 
 @EACH
-@settings(max_examples=40)
+@settings(max_examples=cases(10))
 @given(data=st.data(), sizes=READS)
 def test_pieces_in_any_order(recording: Recording, data: st.DataObject, sizes: list[int]) -> None:
     chosen = data.draw(st.lists(st.sampled_from(recording.pieces), max_size=12))

@@ -139,7 +139,7 @@ def test_between_two_loops_in_two_threads(name: str) -> None:
         async with aio.Router() as hub:
             hub.bind(name)
             for _ in range(count):
-                await hub.send(await hub.recv(20))
+                await hub.send(await hub.recv(60))
 
     def serve() -> None:
         try:
@@ -152,12 +152,12 @@ def test_between_two_loops_in_two_threads(name: str) -> None:
         async with aio.Dealer() as client:
             client.connect(name)
             await client.send_batch([b"%d" % number for number in range(count)])
-            return [await client.recv(20) for _ in range(count)]
+            return [await client.recv(60) for _ in range(count)]
 
     server = threading.Thread(target=serve)
     server.start()
     answers = asyncio.run(ask())
-    server.join(20)
+    server.join(60)
     assert not failures
     assert answers == [[b"%d" % number] for number in range(count)]
 
@@ -173,7 +173,7 @@ async def test_between_a_loop_and_threads() -> None:
             answers = []
             for question in range(count):
                 client.send(b"%d" % question)
-                answers.append(client.recv(20))
+                answers.append(client.recv(60))
             return answers
 
     async with aio.Router() as hub:
@@ -194,6 +194,6 @@ def test_between_threads_without_any_loop(name: str) -> None:
         client.connect(name)
         hub.bind(name)
         client.send([b"a", b"b"])
-        assert hub.recv(20) == [b"c", b"a", b"b"]
+        assert hub.recv(60) == [b"c", b"a", b"b"]
         hub.send([b"c", b"d"])
-        assert client.recv(20) == [b"d"]
+        assert client.recv(60) == [b"d"]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from tests.zmtp.engines import PASSWORD, guard
 from zambezi.zmtp.authenticator import Authenticator, Claim
 from zambezi.zmtp.commands import command, encode_metadata, error
@@ -174,7 +175,7 @@ def test_the_error_of_a_libzmq_server_is_understood() -> None:
         waiting.receive(b"^RROR", 0.0)
 
 
-@settings(max_examples=100)
+@settings(max_examples=cases(25))
 @given(st.binary(max_size=255), st.binary(max_size=255))
 def test_any_user_and_password_are_judged(username: bytes, password: bytes) -> None:
     with pytest.raises(Refused):

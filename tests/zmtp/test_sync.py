@@ -158,7 +158,7 @@ def test_a_program_that_ends_prints_no_warnings() -> None:
             dealer.connect("tcp://localhost:1")
             dealer.disconnect("tcp://localhost:1")
             dealer.send(b"hello")
-            print(router.recv(20)[1])
+            print(router.recv(60)[1])
     """)
     assert (ended.stderr, ended.stdout, ended.returncode) == ("", "b'hello'\n", 0)
 
@@ -177,7 +177,7 @@ def test_a_forked_child_can_use_its_own_sockets_but_not_its_parents() -> None:
         with Router() as router, Dealer(identity=b"me") as dealer, Sub() as sub:
             dealer.connect(router.bind("tcp://127.0.0.1:*"))
             dealer.send(b"before")
-            print(router.recv(20))
+            print(router.recv(60))
             child = os.fork()
             if not child:
                 calls = [
@@ -198,15 +198,15 @@ def test_a_forked_child_can_use_its_own_sockets_but_not_its_parents() -> None:
                     with Router() as ours, Dealer(identity=b"child") as client:
                         client.connect(ours.bind("tcp://127.0.0.1:*"))
                         client.send(b"hello")
-                        assert ours.recv(20) == [b"child", b"hello"]
+                        assert ours.recv(60) == [b"child", b"hello"]
                 dealer.close()
                 router.close()
                 os._exit(0)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
             dealer.send(b"after")
-            print(router.recv(20))
+            print(router.recv(60))
             router.send([b"me", b"and back"])
-            print(dealer.recv(20))
+            print(dealer.recv(60))
     """)
     assert forked.stderr == ""
     assert forked.stdout.splitlines() == ["[b'me', b'before']", "[b'me', b'after']", "[b'and back']"]
@@ -240,7 +240,7 @@ def test_a_fork_while_other_threads_are_busy() -> None:
                     with Router() as ours, Dealer() as client:
                         client.connect(ours.bind("tcp://127.0.0.1:*"))
                         client.send(b"hello")
-                        ours.recv(20)
+                        ours.recv(60)
                     os._exit(0)
                 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
             over.set()
@@ -260,13 +260,13 @@ def test_a_forked_child_that_leaves_a_with_closes_no_socket_of_its_parent() -> N
             with Router() as router, Dealer(identity=b"me") as dealer:
                 dealer.connect(router.bind("tcp://127.0.0.1:*"))
                 dealer.send(b"before")
-                router.recv(20)
+                router.recv(60)
                 child = os.fork()
                 if not child:
                     raise KeyError("leaves the with")
                 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
                 dealer.send(b"after")
-                print(router.recv(20))
+                print(router.recv(60))
         except KeyError:
             os._exit(7)
     """)

@@ -31,7 +31,7 @@ def test_a_signal_interrupts_the_main_thread_and_the_socket_works_on() -> None:
         with PeerSocket() as bob, PeerSocket() as ann:
             to_bob = ann.connect(bob.bind("tcp://127.0.0.1:*"))
             ann.send(to_bob, b"hello")
-            to_ann, _ = bob.recv(20)
+            to_ann, _ = bob.recv(60)
             watch = bob._waiter.reactor.watch
 
             def interrupt():
@@ -52,9 +52,9 @@ def test_a_signal_interrupts_the_main_thread_and_the_socket_works_on() -> None:
                     print("interrupted", watch.leader)
                 thread.join()
                 ann.send(to_bob, b"%d" % turn)
-                print(bob.recv(20)[1])
+                print(bob.recv(60)[1])
                 bob.send(to_ann, b"back")
-                print(ann.recv(20)[1])
+                print(ann.recv(60)[1])
     """)
     turns = "".join(f"interrupted None\nb'{turn}'\nb'back'\n" for turn in range(3))
     assert (ended.stderr, ended.stdout, ended.returncode) == ("", turns, 0)

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 ROOT = Path(__file__).parents[2]
 Line: TypeAlias = dict[str, Any]
 

@@ -18,4 +18,4 @@ async def test_a_task_that_is_cancelled_has_taken_no_event_from_the_others() -> 
             entered = await asyncio.gather(*waiting[1:])
             assert {event.name for event in entered} == {"bob", "cid"}
         assert waiting[0].cancelled()
-        assert [type(await ann.recv(20)) for _ in range(2)] == [Exit, Exit]
+        assert [type(await ann.recv(60)) for _ in range(2)] == [Exit, Exit]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from tests.zre.mesh import Member, Mesh, check, uuid_of
 from zambezi.wire import WireError
 from zambezi.zre import events
@@ -1063,7 +1064,7 @@ LOST_BETWEEN = [
 ]
 
 
-@settings(max_examples=400, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=cases(100), phases=[Phase.explicit, Phase.generate])
 @example(LOST_BETWEEN, ["stable"] * 4)
 @given(STEPS, st.lists(st.sampled_from(["stable", "stable", "draft"]), min_size=4, max_size=4))
 def test_after_any_faults_all_nodes_agree_in_the_end(steps: list[tuple[str, int]], dialects: list[str]) -> None:

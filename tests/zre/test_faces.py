@@ -37,20 +37,20 @@ async def test_they_meet_talk_and_part(face: Face) -> None:
     async with face.Node("ann", network=network, groups=["CHAT"]) as ann:
         bob = face.Node("bob", network=network)
         await bob.start()
-        entered = await ann.recv(20)
+        entered = await ann.recv(60)
         assert isinstance(entered, Enter)
         assert entered.name == "bob"
         await eventually(lambda: bob.peers and "CHAT" in bob.peers[0].groups)
         await ann.whisper(bob.uuid, [b"one", b"two"])
         assert await bob.shout("CHAT", b"hello") == 1
-        heard = await ann.recv(20)
+        heard = await ann.recv(60)
         assert isinstance(heard, Shout)
         assert heard.data == b"hello"
-        while not isinstance(heard := await bob.recv(20), Whisper):
+        while not isinstance(heard := await bob.recv(60), Whisper):
             pass  # Enter, Join
         assert heard.content == (b"one", b"two")
         await bob.stop()
-        gone = await ann.recv(20)
+        gone = await ann.recv(60)
         assert isinstance(gone, Exit)
         assert gone.reason == "it left"
         with pytest.raises(NodeStopped):
@@ -79,7 +79,7 @@ async def test_messages_wait_for_room_as_long_as_the_caller_says(face: Face) -> 
             with pytest.raises(TimedOut, match="the queues to bob had no room at once"):
                 await ann.shout("CHAT", b"news", timeout=0)
             shout = asyncio.create_task(ann.shout("CHAT", b"later"))
-            while not isinstance(event := await bob.recv(20), Shout):
+            while not isinstance(event := await bob.recv(60), Shout):
                 sent -= isinstance(event, Whisper)
             assert event.data == b"later"
             assert sent == 0
@@ -132,7 +132,7 @@ async def test_a_stopped_node_cannot_start_again_nor_do_anything_else(face: Face
 async def test_several_can_wait_for_events(face: Face) -> None:
     network = MemoryNetwork()
     async with face.Node("ann", network=network) as ann:
-        waiting = [asyncio.create_task(ann.recv(20)) for _ in range(2)]
+        waiting = [asyncio.create_task(ann.recv(60)) for _ in range(2)]
         await asyncio.sleep(0)
         async with face.Node("bob", network=network), face.Node("cid", network=network):
             assert {event.name for event in await asyncio.gather(*waiting)} == {"bob", "cid"}
@@ -145,7 +145,7 @@ async def test_logs_are_collected_also_those_of_the_moment_when_the_service_is_f
         async with face.Node("ann", network=network, log=True) as ann:
             await eventually(lambda: ann.peers)
             await ann.join("é" * 100)
-            events = [(await service.recv(20)).log for _ in range(2)]
+            events = [(await service.recv(60)).log for _ in range(2)]
             assert [log.event for log in events] == [What.ENTER, What.JOIN]
             assert events[1].data == "é" * 100
         assert service.discarded == 0

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from tests.zre.mesh import Member, Mesh, check, uuid_of
 from tests.zre.test_engine import act, agree
 from zambezi.zre import events, gossip
@@ -268,7 +269,7 @@ FAULTS = st.lists(
 
 
 @pytest.mark.parametrize("identities", [True, False])
-@settings(max_examples=150, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=cases(37), phases=[Phase.explicit, Phase.generate])
 @given(steps=FAULTS)
 def test_after_any_faults_all_nodes_agree_in_the_end(steps: list[tuple[str, int]], identities: bool) -> None:
     """Without beacons, with one seed for all: when it runs, and all can reach each other."""

@@ -9,7 +9,7 @@ import zambezi.zre.asyncio as aio
 from zambezi.zmtp.errors import EndpointError, TimedOut
 from zambezi.zre import Enter, Exit, Leader, MemoryNetwork, Node, NodeStopped, PeerInfo, Whisper, ZreError
 
-PATIENCE = 10
+PATIENCE = 60
 
 
 def wait_for(node: Node, kind: type, **values: object) -> object:

@@ -25,10 +25,10 @@ def test_any_thread_can_use_a_node() -> None:
         for thread in (*listeners, *talkers):
             thread.start()
         for thread in talkers:
-            thread.join(20)
+            thread.join(60)
         wait_until(lambda: len(heard) == 400)
         bob.stop()
         for thread in listeners:
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive()
     assert sorted(heard) == sorted(b"%d %d" % (number, each) for number in range(4) for each in range(100))

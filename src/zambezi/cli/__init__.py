@@ -39,6 +39,7 @@ SUBCOMMANDS: Final = (
     "sub",
     "stream",
     "mirror",
+    "request",
     "journal",
     "pipeline",
     "fleet",

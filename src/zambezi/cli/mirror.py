@@ -101,13 +101,11 @@ def run(arguments: argparse.Namespace) -> int:
         _tell(f"mirroring {arguments.stream} of {arguments.source} to {target} at {arguments.to}")
         try:
             _follow(mirror)
-        except KeyboardInterrupt as interrupt:
+            mirror.close()
+            _tell(f"done: {_standing(mirror)}")
+        except KeyboardInterrupt:
             mirror.close()
             _tell(f"ended: {_standing(mirror)}")
-            if type(interrupt) is not KeyboardInterrupt:
-                raise  # a signal of a service manager, which wants its status
-            return 0
-        _tell(f"done: {_standing(mirror)}")
     return 0
 
 

@@ -19,6 +19,7 @@ from zambezi.cli.errors import OptionsError
 from zambezi.cli.quantity import octets, seconds, start
 from zambezi.cli.stream_tables import client_table, size, stream_table
 from zambezi.cli.terminal import Console, confirm, say
+from zambezi.server.config.quantity import in_seconds
 from zambezi.wire.text import printable
 from zambezi.zeps.directory import StreamInfo
 from zambezi.zeps.errors import BrokerError
@@ -40,7 +41,7 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_info(commands)
     for name, run, described in (
         ("create", run_create, "Create a stream. Streams are also created by publishing to them."),
-        ("edit", run_edit, "Change settings of a stream. `default` takes the setting of the server again."),
+        ("edit", run_edit, "Change settings of a stream. The value `default` takes the setting of the server again."),
     ):
         command = _command(commands, name, described, run)
         _add_settings(command)
@@ -66,10 +67,16 @@ def _command(
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=description.split(".", maxsplit=1)[0].lower(), description=description)
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
-    parser.add_argument("--timeout", metavar="TIME", type=seconds, default=60.0, help="how long to wait (default: 1m)")
+    _add_timeout(parser)
     add_client_options(parser)
     parser.set_defaults(run=run)
     return parser
+
+
+def _add_timeout(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--timeout", metavar="TIME", type=seconds, default=60.0, help="how long to wait for the broker (default: 1m)"
+    )
 
 
 def _add_yes(parser: argparse.ArgumentParser) -> None:
@@ -105,6 +112,7 @@ _SETTINGS: dict[str, tuple[Callable[[str], Any], str, str]] = {
     "sync": (_sync, "WHEN", "sync the disk before each confirmation (always), every second (interval), or never"),
     "segment": (octets, "SIZE", "the largest size of a journal file"),
     "publishers": (int, "N", "the most publishers whose messages are counted"),
+    "readers": (int, "N", "the most named readers"),
     "keep_publishers": (seconds, "TIME", "forget a publisher that was silent for this time"),
 }
 
@@ -135,6 +143,7 @@ def _add_list(commands: Subparsers) -> None:
         "--interval", metavar="TIME", type=seconds, default=1.0, help="the time between updates (default: 1s)"
     )
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each stream")
+    _add_timeout(parser)
     add_client_options(parser)
     parser.set_defaults(run=run_list)
 
@@ -143,24 +152,24 @@ def run_list(arguments: argparse.Namespace) -> int:
     console = Console()
     with client_of(arguments) as client:
         if arguments.json:
-            for one in client.streams():
+            for one in client.streams(arguments.timeout):
                 say(json.dumps(describe(one)))
             return 0
         if not arguments.watch:
-            console.print(_page(client))
+            console.print(_page(client, arguments.timeout))
             return 0
         try:
-            with Live(_page(client), console=console, auto_refresh=False) as live:
+            with Live(_page(client, arguments.timeout), console=console, auto_refresh=False) as live:
                 while True:
                     time.sleep(arguments.interval)
-                    live.update(_page(client), refresh=True)
+                    live.update(_page(client, arguments.timeout), refresh=True)
         except KeyboardInterrupt:
             return 0
 
 
-def _page(client: Client) -> Group:
-    streams = client.streams()
-    clients = [one for one in client.clients() if one.patterns]
+def _page(client: Client, timeout: float) -> Group:
+    streams = client.streams(timeout)
+    clients = [one for one in client.clients(timeout) if one.patterns]
     parts: list[RenderableType] = [stream_table(streams) if streams else "no streams yet: zambezi pub creates one"]
     if clients:
         parts.append(client_table(clients))
@@ -179,10 +188,19 @@ def run_info(arguments: argparse.Namespace) -> int:
         say(json.dumps(describe(info)))
         return 0
     for name, value in describe(info).items():
-        shown = size(value) if name in ("bytes", "segment", "keep_bytes") and isinstance(value, int) else value
-        if shown not in ("", None):
-            say(f"{name + ':':<14}{printable(str(shown))}")
+        if value not in ("", None) and (info.multicast or name not in ("sealed", "feed")):
+            say(f"{name + ':':<17}{printable(_shown(name, value))}")
     return 0
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return a value of `describe` as a person would write it."""
+    if name in ("bytes", "segment", "keep_bytes"):
+        return size(value)
+    if name in ("keep_seconds", "keep_publishers"):
+        text = in_seconds(value).strip('"')
+        return text if text[-1].isalpha() else f"{text}s"
+    return str(value)
 
 
 def find(client: Client, name: str, timeout: float | None) -> StreamInfo:

@@ -13,15 +13,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from zambezi.cli.client import add_client_options, client_of
 from zambezi.cli.quantity import count, start
 from zambezi.cli.stream import find
-from zambezi.cli.terminal import Console, description_column, say
+from zambezi.cli.terminal import Console, description_column, say, warn
 from zambezi.wire.text import printable
 from zambezi.zeps.client.batch import Message
+from zambezi.zeps.errors import TimedOut
 from zambezi.zmtp.keys import read_pair
 
 if TYPE_CHECKING:
     import argparse
 
+    from zambezi.zeps.directory import StreamInfo
+    from zambezi.zeps.sync import Client
+
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+QUIET: Final = 5.0  # seconds without a broker, after which the command says that it waits
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -93,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     with client_of(arguments, group_key) as client, _progress(arguments) as progress:
         stream = client.stream(arguments.stream)
         task = None
-        last = find(client, arguments.stream, None).last if not arguments.stream.startswith("$") else 0
+        last = _find_patiently(client, arguments.stream).last if not arguments.stream.startswith("$") else 0
         if not progress.disable:
             task = progress.add_task(printable(arguments.stream), total=last or None)
         try:
@@ -116,6 +123,15 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             pass  # the usual end of following a stream
     return 0
+
+
+def _find_patiently(client: Client, stream: str) -> StreamInfo:
+    """Return a stream of the broker; wait for the broker as long as it takes, but not in silence."""
+    try:
+        return find(client, stream, QUIET)
+    except TimedOut as error:
+        warn(f"{error}; still waiting")
+        return find(client, stream, None)
 
 
 def _progress(arguments: argparse.Namespace) -> Progress:

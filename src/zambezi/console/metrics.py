@@ -156,6 +156,11 @@ def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "zambezi_fenced", "publishers disconnected because another program had resumed them", value=zeps["fenced"]
     )
+    yield CounterMetricFamily("zambezi_requests", "requests of clients", value=zeps["requests"])
+    yield CounterMetricFamily("zambezi_requests_unserved", "requests that no server wanted", value=zeps["unserved"])
+    yield CounterMetricFamily(
+        "zambezi_replies_unclaimed", "replies whose client was gone, or did not read", value=zeps["unclaimed"]
+    )
     yield GaugeMetricFamily("zambezi_publishers", "publishers whose messages are counted", value=zeps["publishers"])
     yield CounterMetricFamily(
         "zambezi_publishers_forgotten",

@@ -40,7 +40,7 @@ class Rules:
         self._rules = list(rules)
 
     def allow(self, user: str, action: str, stream: str) -> bool:
-        """Return whether a user may `publish` to, `subscribe` to, `create`, `edit` or `delete` a stream."""
+        """Return whether a user may `publish` to, `subscribe` to, `serve`, `create`, `edit` or `delete` a stream."""
         return not self._rules or any(
             _matches(rule.keys, user, "") and self._names(getattr(rule, action), stream, user) for rule in self._rules
         )

@@ -24,6 +24,7 @@ from zambezi.server.config.settings import TOPICS_STREAM, ServerConfig
 from zambezi.server.errors import ServerError, SettingError
 from zambezi.server.keydir import KeyDirectory
 from zambezi.server.logs import LogJournal
+from zambezi.server.mirrors import ServerMirror, mirrors_of
 from zambezi.server.process import LoopLag, SyncLatency, keep_memory, raise_descriptor_limit
 from zambezi.server.rules import Rules
 from zambezi.server.watch import Watch
@@ -59,6 +60,7 @@ class Server:
         self._groups: dict[str, str] = {}  # the multicast groups since the start, by the name of the stream
         self.rules = Rules(self.config.rules, own=self.config.own_streams)
         self.broker: Broker | None = None
+        self.mirrors: list[ServerMirror] = []
         self.middleware: Middleware | None = None
         self.node: Node | None = None
         self.logs: LogJournal | None = None
@@ -126,7 +128,10 @@ class Server:
         )
         self.broker = await stack.enter_async_context(broker)
         self.endpoints["zeps"] = _bound(("zeps", "endpoint"), broker.bind, zeps.endpoint)
-        broker.bind(LOCAL.format(id(self)))
+        local = broker.bind(LOCAL.format(id(self)))
+        self.mirrors = mirrors_of(zeps.mirrors, local)
+        for mirror in self.mirrors:
+            stack.push_async_callback(_end, asyncio.create_task(mirror.run()))
 
     async def _start_mcollective(self, stack: AsyncExitStack, keys: KeyDirectory | None) -> None:
         mcollective = self.config.mcollective
@@ -255,7 +260,8 @@ class Server:
         """
         if self.broker is not None:
             self.sync_latency.update(self.broker.syncs, self.broker.sync_seconds)
-        return [*self.problems, *(self.keys.problems if self.keys is not None else [])]
+        behind = [mirror.trouble for mirror in self.mirrors if mirror.trouble]
+        return [*self.problems, *behind, *(self.keys.problems if self.keys is not None else [])]
 
     @property
     def local_zeps(self) -> str | None:
@@ -337,4 +343,5 @@ def policy_of(journal: JournalConfig) -> Policy:
         keep_tombstones=journal.keep_tombstones,
         publishers=journal.publishers,
         keep_publishers=journal.keep_publishers,
+        readers=journal.readers,
     )

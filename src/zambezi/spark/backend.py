@@ -5,14 +5,14 @@ The readers and the planner use only this interface. `JournalBackend` and `Broke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 
-from zambezi.spark.columns import EncodedMessages, Numbers
-from zambezi.spark.errors import Trimmed
+from zambezi.spark.columns import Messages, Numbers
+from zambezi.spark.errors import DataLoss, Replaced, Trimmed
 
 READ_SIZE: Final = 2 << 20  # bytes of the log that become one record batch, approximately
 
@@ -43,6 +43,10 @@ class SequenceRange:
     def count(self) -> int:
         return max(0, self.last - self.after)
 
+    def covers(self, state: StreamState) -> bool:
+        """Return whether these are all messages of a stream."""
+        return self.after < state.first and self.last >= state.last
+
 
 @dataclass(frozen=True, slots=True)
 class SizeIndex:
@@ -59,34 +63,44 @@ class SizeIndex:
         """The size of the whole range in bytes."""
         return int(self.bytes_before[-1])
 
-    def sequence_at(self, size: float) -> int:
-        """Return the sequence before which the range has this many bytes, approximately."""
-        return int(np.interp(size, self.bytes_before, self.sequences))
+    def sequences_at(self, sizes: Sequence[float]) -> list[int]:
+        """Return the sequences before which the range has so many bytes, approximately."""
+        return [int(sequence) for sequence in np.interp(sizes, self.bytes_before, self.sequences)] if sizes else []
 
     def size_before(self, sequence: int) -> float:
         """Return the number of bytes of the range before a sequence, approximately."""
         return float(np.interp(sequence, self.sequences, self.bytes_before))
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The parts of messages that a query needs."""
+
+    pattern: str = ""  # of keys; a backend can leave out messages that do not match
+    bare: bool = False  # neither keys nor bodies: the index of the journal is enough
+
+
 class Backend(Protocol):
     """A place to read streams from."""
 
-    def streams(self, names: Iterable[str] | None = None) -> dict[str, StreamState]:
-        """Return the streams that exist now: all of them, or those with the given names."""
+    def streams(self, names: Iterable[str] | None = None, pattern: str = "") -> dict[str, StreamState]:
+        """Return streams that exist now: those with the given names, or else those whose names match a pattern."""
 
-    def last_before(self, stream: str, time: int) -> int:
-        """Return the last sequence before the first message at or after a time in microseconds since 1970."""
+    def last_before(self, times: Mapping[str, int]) -> dict[str, int]:
+        """Return, for streams and times in microseconds since 1970, the last sequence before the first message at or
+        after the time; 0 for a stream that does not exist."""
 
-    def size_index(self, wanted: SequenceRange) -> SizeIndex:
-        """Return the sizes that the index of the journal has for a range."""
+    def size_indexes(self, ranges: Sequence[SequenceRange], step: int) -> list[SizeIndex | None]:
+        """Return the sizes that the indexes of the journals have, about one entry for each `step` bytes.
 
-    def read(self, wanted: SequenceRange, pattern: str, *, with_times: bool) -> Iterator[EncodedMessages]:
-        """Yield the messages of a range in order. Each item is valid until the next one is requested.
+        None stands for a range whose messages do not exist any more: whoever reads it finds out why.
+        """
 
-        The first and the last item can also contain messages outside the range. The backend can already leave out
-        messages that do not match the pattern, but it need not. Without `with_times` the times can be wrong.
+    def read(self, ranges: Sequence[SequenceRange], request: Request) -> Iterator[Found]:
+        """Yield the messages of ranges in order, each with its range. An item is valid until the next is requested.
 
-        Raises `Trimmed`, `Replaced` or `Vanished` if messages of the range no longer exist.
+        An item can also contain messages outside the range. If messages of a range do not exist any more, an item is
+        the error, after those of the messages that could be read: `Trimmed`, `Replaced` or `Vanished`.
         """
 
     @property
@@ -96,21 +110,21 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
-def size_index_from_entries(firsts: Numbers, starts: Numbers, end: int, wanted: SequenceRange) -> SizeIndex:
-    """Return the size index of a range.
+Found: TypeAlias = tuple[SequenceRange, Messages | DataLoss]
 
-    `firsts` has the first sequence of each index entry, `starts` the byte at which each entry begins and then the byte
-    at which the last one ends, `end` is the sequence after the last entry. The entries must cover the whole range.
-    """
-    sequences = np.append(firsts, np.int64(end))
-    positions = starts - starts[0]
-    first, stop = wanted.after + 1, wanted.last + 1
-    low, high = np.interp([first, stop], sequences, positions)
-    is_inside = (sequences > first) & (sequences < stop)
-    return SizeIndex(
-        np.concatenate([[first], sequences[is_inside], [stop]]),
-        np.concatenate([[0], positions[is_inside] - int(low), [max(1, int(high - low))]]),
-    )
+
+def size_index_from_points(points: Sequence[tuple[int, int]]) -> SizeIndex | None:
+    """Return the size index of a range, from sequences and the bytes before them; None if there are none."""
+    if not points:
+        return None
+    sequences, sizes = np.array(points, np.int64).T
+    sizes = np.maximum(sizes, np.arange(len(sizes)))  # sizes grow, even if messages at an end are smaller than a byte
+    return SizeIndex(np.ascontiguousarray(sequences), np.ascontiguousarray(sizes))
+
+
+def replaced_error(stream: str, now: str, before: str) -> Replaced:
+    """Return the error for a stream that has another incarnation."""
+    return Replaced(f"stream {stream!a} is now {now}, and was {before}")
 
 
 def trimmed_error(stream: str, after: int, oldest: int) -> Trimmed:

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from zambezi.spark.backend import Backend, SequenceRange, SizeIndex, StreamState, trimmed_error
+from zambezi.spark.backend import Backend, Request, SequenceRange, SizeIndex, StreamState, trimmed_error
 from zambezi.spark.broker_backend import BrokerBackend
-from zambezi.spark.columns import KeyTest, RecordBatch, RecordBatchBuilder
-from zambezi.spark.errors import DataLoss, OptionError, Trimmed
+from zambezi.spark.columns import KeyTest, RecordBatch, RecordBatchBuilder, join_small
+from zambezi.spark.errors import DataLoss, OptionError
 from zambezi.spark.filters import PushedFilters, all_of, pattern_test
 from zambezi.spark.garbage import freeze_imported_objects
 from zambezi.spark.journal_backend import JournalBackend
 from zambezi.spark.options import EARLIEST, LATEST, Options, SequenceOption
-from zambezi.spark.plan import StreamPartition, driver_cores, split_into_partitions, uniform_size_index
-from zambezi.wire.text import as_bytes
-from zambezi.zeps.matchers import Matchers
+from zambezi.spark.plan import (
+    StreamPartition,
+    driver_cores,
+    partition_count,
+    split_into_partitions,
+    uniform_size_index,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
@@ -32,6 +36,9 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("zambezi.spark")
 
 _SMALL_RANGE: Final = 2000  # messages; a range of this size is not worth a request to the index
+_STEPS: Final = 8  # places in a partition where the index is asked for the size
+_MIN_STEP: Final = 1 << 12  # bytes
+_NEEDS_LOG: Final = frozenset({"key", "body"})  # columns that the index of the journal does not have
 
 
 def open_backend(options: Options) -> Backend:
@@ -80,8 +87,7 @@ class BaseReader:
         names = self.named_streams()
         if names is not None:
             return self.backend.streams(names)
-        is_selected = Matchers().parse(self.options["streamPattern"])
-        return {name: state for name, state in self.backend.streams().items() if is_selected(as_bytes(name))}
+        return self.backend.streams(pattern=self.options["streamPattern"])
 
     def handle_data_loss(self, loss: DataLoss) -> None:
         """Raise the error if `failOnDataLoss` is set, otherwise log a warning."""
@@ -98,12 +104,8 @@ class BaseReader:
             self.check_stream_names("startingTimestamp", times, streams)
             if max(times.values() if isinstance(times, dict) else [times], default=0) > time.time() * 1e6:
                 raise OptionError("option 'startingTimestamp' is in the future: it must be a time in the past")
-            return {
-                name: state.first - 1
-                if (start_time := value_for(name, times, None)) is None
-                else max(state.first - 1, self.backend.last_before(name, start_time))
-                for name, state in streams.items()
-            }
+            found = self.last_before(streams, times)
+            return {name: max(state.first - 1, found.get(name, 0)) for name, state in streams.items()}
         starts = self.options["startingSequence"]
         self.check_stream_names("startingSequence", starts, streams)
         return {
@@ -126,6 +128,11 @@ class BaseReader:
             return state.first - 1
         return after
 
+    def last_before(self, streams: Iterable[str], times: Any) -> dict[str, int]:
+        """Return the last sequence before a time: one time for all streams, or one for each, if it has any."""
+        by_stream = {name: value_for(name, times, None) for name in streams}
+        return self.backend.last_before({name: time for name, time in by_stream.items() if time is not None})
+
     def check_stream_names(self, option: str, value: Any, streams: dict[str, StreamState]) -> None:
         """Raise OptionError if the JSON of an option names a stream that is not read."""
         unknown = sorted(value.keys() - streams.keys()) if isinstance(value, dict) else []
@@ -141,49 +148,55 @@ class BaseReader:
         self, ranges: Sequence[SequenceRange], streams: dict[str, StreamState]
     ) -> list[StreamPartition]:
         """Return partitions that cover the ranges."""
-        sized_ranges = [(one, self._size_index_for_plan(one, streams[one.stream])) for one in ranges]
         return split_into_partitions(
-            sized_ranges,
+            self.sized_ranges(ranges, streams),
             min_partitions=self.options["minPartitions"],
             max_messages=self.options["maxMessagesPerPartition"],
             cores=driver_cores(),
         )
 
-    def _size_index_for_plan(self, wanted: SequenceRange, state: StreamState) -> SizeIndex:
-        if wanted.count <= _SMALL_RANGE and self.options["minPartitions"] is None:
-            return uniform_size_index(wanted, state.size // max(1, state.last - state.first + 1))
-        return self.backend.size_index(wanted)
+    def sized_ranges(
+        self, ranges: Sequence[SequenceRange], streams: Mapping[str, StreamState]
+    ) -> list[tuple[SequenceRange, SizeIndex]]:
+        """Return ranges with their sizes. Those that are certainly small are estimated, and the others asked for."""
+        min_partitions = self.options["minPartitions"]
+        estimates = [uniform_size_index(one, streams[one.stream]) for one in ranges]
+        total = sum(index.size for index in estimates)
+        step = max(_MIN_STEP, total // partition_count(total, min_partitions, driver_cores()) // _STEPS)
+        asked = [
+            number
+            for number, one in enumerate(ranges)
+            if min_partitions is not None
+            or (one.count > _SMALL_RANGE and not (one.covers(streams[one.stream]) and estimates[number].size < step))
+        ]
+        found = self.backend.size_indexes([ranges[number] for number in asked], step)
+        for number, index in zip(asked, found, strict=True):
+            estimates[number] = index or estimates[number]
+        return list(zip(ranges, estimates, strict=True))
 
     def read_partition(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the messages of a partition. Spark calls this on an executor."""
         freeze_imported_objects()
         try:
-            for one in partition.ranges if isinstance(partition, StreamPartition) else ():
-                yield from self._read_range(one)
+            yield from join_small(self._record_batches(partition))
         finally:
             self.close()
 
-    def _read_range(self, wanted: SequenceRange) -> Iterator[RecordBatch]:
+    def _record_batches(self, partition: InputPartition) -> Iterator[RecordBatch]:
         schema = to_arrow_schema(self._schema, timezone="UTC")
         pattern, key_tests = self._key_conditions()
-        builder = RecordBatchBuilder(schema, wanted.stream, wanted.incarnation, all_of(key_tests))
-        with_times = "timestamp" in schema.names
-        while True:
-            try:
-                for messages in self.backend.read(wanted, pattern, with_times=with_times):
-                    batch = builder.build(messages, wanted.after, wanted.last)
-                    if batch is not None:
-                        yield batch
-                return
-            except Trimmed as loss:
-                self.handle_data_loss(loss)
-                after = max(wanted.after + 1, loss.oldest - 1)
-                wanted = SequenceRange(wanted.stream, wanted.incarnation, after, wanted.last)
-                if not wanted.count:
-                    return
-            except DataLoss as loss:
-                self.handle_data_loss(loss)
-                return
+        bare = not key_tests and not pattern and _NEEDS_LOG.isdisjoint(schema.names) and not self.options["verify"]
+        builder: RecordBatchBuilder | None = None
+        of_builder: tuple[str, str] | None = None
+        ranges = partition.ranges if isinstance(partition, StreamPartition) else ()
+        for wanted, found in self.backend.read(ranges, Request(pattern, bare)):
+            if isinstance(found, DataLoss):
+                self.handle_data_loss(found)
+                continue
+            if builder is None or of_builder != (wanted.stream, wanted.incarnation):
+                of_builder = wanted.stream, wanted.incarnation
+                builder = RecordBatchBuilder(schema, *of_builder, all_of(key_tests))
+            yield from builder.build(found, wanted.after, wanted.last)
 
     def _key_conditions(self) -> tuple[str, list[KeyTest]]:
         """Return the pattern for the backend, and the tests that the executor makes on keys."""
@@ -192,8 +205,6 @@ class BaseReader:
         test = pattern_test(pattern)
         if test is not None:
             key_tests.append(test)
-        # A broker that filters also sends the last message of a range, whatever its key. So the executor tests the
-        # keys of filtered messages as well.
         if not self.backend.filters_keys:
             return "", key_tests
         return pattern or self.pushed_filters.key_pattern(), key_tests

@@ -61,22 +61,17 @@ class BatchReader(BaseReader, DataSourceReader):
                     f"option 'endingSequence' is {ends[name]} for stream {name!a}, before its first sequence to read, "
                     f"{starts[name] + 1}"
                 )
-            wanted = self._apply_filters(SequenceRange(name, state.incarnation, starts[name], ends[name]))
-            if wanted.count:
-                ranges.append(wanted)
-        return self.plan_partitions(ranges, streams)
+            ranges.append(SequenceRange(name, state.incarnation, starts[name], ends[name]))
+        return self.plan_partitions(self._apply_filters(ranges), streams)
 
     def _ending_sequences(self, streams: dict[str, StreamState]) -> dict[str, int]:
         """Return, for each stream, the last sequence to read according to the options."""
         times = self.options["endingTimestamp"]
         if times is not None:
             self.check_stream_names("endingTimestamp", times, streams)
-            return {
-                name: state.last
-                if (end_time := value_for(name, times, None)) is None
-                else self.backend.last_before(name, end_time + 1)
-                for name, state in streams.items()
-            }
+            after = {name: time + 1 for name in streams if (time := value_for(name, times, None)) is not None}
+            found = self.last_before(streams, after)
+            return {name: found.get(name, state.last) for name, state in streams.items()}
         given = self.options["endingSequence"]
         self.check_stream_names("endingSequence", given, streams)
         ends = {}
@@ -89,18 +84,23 @@ class BatchReader(BaseReader, DataSourceReader):
                 )
         return ends
 
-    def _apply_filters(self, wanted: SequenceRange) -> SequenceRange:
-        """Return the part of a range that the pushed filters leave."""
-        filters = self.pushed_filters
-        if not filters.allow_stream(wanted.stream, wanted.incarnation):
-            return SequenceRange(wanted.stream, wanted.incarnation, 0, 0)
-        after, last = max(wanted.after, filters.min_sequence - 1), min(wanted.last, filters.max_sequence)
-        no_filters = PushedFilters()
-        if filters.min_time > no_filters.min_time:
-            after = max(after, self.backend.last_before(wanted.stream, filters.min_time))
-        if filters.max_time < no_filters.max_time:
-            last = min(last, self.backend.last_before(wanted.stream, filters.max_time + 1))
-        return SequenceRange(wanted.stream, wanted.incarnation, after, last)
+    def _apply_filters(self, ranges: list[SequenceRange]) -> list[SequenceRange]:
+        """Return the parts of ranges that the pushed filters leave."""
+        filters, no_filters = self.pushed_filters, PushedFilters()
+        ranges = [one for one in ranges if one.count and filters.allow_stream(one.stream, one.incarnation)]
+        names = [one.stream for one in ranges]
+        starts = self.last_before(names, filters.min_time) if filters.min_time > no_filters.min_time else {}
+        ends = self.last_before(names, filters.max_time + 1) if filters.max_time < no_filters.max_time else {}
+        limited = [
+            SequenceRange(
+                one.stream,
+                one.incarnation,
+                max(one.after, filters.min_sequence - 1, starts.get(one.stream, 0)),
+                min(one.last, filters.max_sequence, ends.get(one.stream, one.last)),
+            )
+            for one in ranges
+        ]
+        return [one for one in limited if one.count]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         return self.read_partition(partition)

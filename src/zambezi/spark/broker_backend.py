@@ -1,35 +1,61 @@
 """A backend that reads streams from a broker by ZEPS, from any executor on any machine that can reach the broker.
 
-Two reserved streams of the broker give the facts that ZEPS messages do not carry: `$streams` lists the streams, and
-`$index/<stream>` is the index of a journal, which has the times. If a connection is lost, the backend connects again
-and continues after the last message that it received. It checks that the stream is still the same incarnation.
+All questions go to the reserved stream `$ranges` of the broker, many at once on one connection: which streams there
+are, where they can be cut into parts of similar size, and for the messages of all ranges of a task. The broker checks
+that a stream is still the same incarnation. If the connection is lost, the backend connects again, and asks for all
+that it has not received.
 """
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TypeVar
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from zambezi.spark.backend import SequenceRange, SizeIndex, StreamState, size_index_from_entries, trimmed_error
-from zambezi.spark.columns import EncodedMessages, Layout, bodies_of, find_messages
-from zambezi.spark.errors import ConnectionLost, Replaced, Trimmed, Vanished
-from zambezi.spark.journal_backend import ENTRY
+from zambezi.spark.backend import (
+    Found,
+    Request,
+    SequenceRange,
+    SizeIndex,
+    StreamState,
+    replaced_error,
+    size_index_from_points,
+    trimmed_error,
+)
+from zambezi.spark.broker_access import BrokerAccess
+from zambezi.spark.columns import BareMessages, BatchTimes, EncodedMessages, Messages
+from zambezi.spark.errors import ConnectionLost, DataLoss, Refused, SparkError, Trimmed, Vanished
 from zambezi.spark.task_connection import CREDIT, TaskConnection
-from zambezi.zeps.directory import INDEX, STREAMS, StreamInfo, read_streams
-from zambezi.zeps.messages import EARLIEST, TIME, Ping, PingOk, SubscribeOk
-from zambezi.zmtp.backoff import Backoff
+from zambezi.zeps.directory import RANGES
+from zambezi.zeps.errors import BrokerError
+from zambezi.zeps.ranges import (
+    ALL,
+    BLOCK,
+    BLOCK_HEAD,
+    CUT,
+    END,
+    LIST,
+    POINTS,
+    READ,
+    REPLACED,
+    STATES,
+    TRIMMED,
+    VANISHED,
+    read_block_head,
+    read_end,
+    read_points,
+    read_states,
+    request,
+)
 from zambezi.zmtp.security import Security
 
-_BACKOFF: Final = Backoff(first=0.05, longest=2.0)
-_PING: Final = Ping().encode()[0]
+_AT_ONCE: Final = 100  # requests that the broker has at a time
+_NAMES: Final = 100  # names in a request
 
 T = TypeVar("T")
-Entries = npt.NDArray[np.void]
+End: TypeAlias = Mapping[str, Any]
 
 
 class BrokerBackend:
@@ -37,222 +63,222 @@ class BrokerBackend:
 
     def __init__(self, endpoint: str, security: Security, timeout: float, *, filters_keys: bool = False) -> None:
         self.filters_keys = filters_keys  # if true, the broker filters by key, which executors could also do
-        self._endpoint = endpoint
-        self._security = security
-        self._timeout = timeout
-        self._directory: TaskConnection | None = None  # attached to `$streams`, and kept for the next request
-
-    def connect(self, stream: str) -> TaskConnection:
-        """Connect to the broker and attach to a stream. Wait for the broker if it is not reachable."""
-        return self.retry(lambda: TaskConnection(self._endpoint, self._security, stream, max(1.0, self._timeout)))
-
-    def retry(self, attempt: Callable[[], T]) -> T:
-        """Call a function again if it raises ConnectionLost, for at most `timeout` seconds."""
-        deadline = time.monotonic() + self._timeout
-        tries = 0
-        while True:
-            try:
-                return attempt()
-            except ConnectionLost as error:
-                tries += 1
-                delay = _BACKOFF.delay(tries, random.Random())
-                if time.monotonic() + delay > deadline:
-                    raise ConnectionLost(f"{error} (tried for {self._timeout:g} seconds: option 'timeout')") from None
-                time.sleep(delay)
+        self._access = BrokerAccess(endpoint, security, timeout)
+        self._idle: TaskConnection | None = None  # kept for the next questions: the driver asks many times per second
 
     # The state of the streams
 
-    def streams(self, names: Iterable[str] | None = None) -> dict[str, StreamState]:
-        wanted = None if names is None else list(names)
-        pattern = f"exact:{wanted[0]}" if wanted is not None and len(wanted) == 1 else ""
-        found = {}
-        for info in self.retry(lambda: self._list_streams(pattern)):
-            if wanted is None or info.stream in wanted:
-                found[info.stream] = StreamState(
-                    info.stream,
-                    info.incarnation,
-                    info.first,
-                    info.last,
-                    info.octets,
-                    info.last_time,
-                    has_gaps=info.compact or info.removed > 0,
+    def streams(self, names: Iterable[str] | None = None, pattern: str = "") -> dict[str, StreamState]:
+        if names is None:
+            requests = [request(LIST, pattern=pattern)]
+        else:
+            wanted = list(names)
+            requests = [request(LIST, names=wanted[start : start + _NAMES]) for start in range(0, len(wanted), _NAMES)]
+        found: dict[str, StreamState] = {}
+        for answers, end in self._ask(requests):
+            _check_end(end)
+            for state in (one for body in answers.get(STATES, ()) for one in read_states(body)):
+                found[state.stream] = StreamState(
+                    state.stream, state.incarnation, state.first, state.last, state.octets, state.last_time
                 )
         return found
 
-    def _list_streams(self, pattern: str) -> list[StreamInfo]:
-        """Ask for the streams on the open connection, or on a new one: the driver asks many times per second."""
-        connection, self._directory = self._directory, None
-        if connection is not None:
-            try:
-                found = read_streams(_read_reserved(connection, pattern, EARLIEST))
-            except ConnectionLost:
-                connection.close()
-            else:
-                self._directory = connection
-                return found
-        connection = self.connect(STREAMS)
-        try:
-            found = read_streams(_read_reserved(connection, pattern, EARLIEST))
-        except BaseException:
-            connection.close()
-            raise
-        self._directory = connection
-        return found
+    def last_before(self, times: Mapping[str, int]) -> dict[str, int]:
+        # The range before a time ends with the last message before it.
+        ends = self._ask([request(CUT, stream=stream, until=max(0, time)) for stream, time in times.items()])
+        return {stream: int(end.get("last", 0)) for stream, (_, end) in zip(times, ends, strict=True)}
 
-    def _index_entries(self, wanted: SequenceRange) -> Entries:
-        """Return the index entries that cover a range."""
+    def size_indexes(self, ranges: Sequence[SequenceRange], step: int) -> list[SizeIndex | None]:
+        cuts = [
+            request(CUT, stream=one.stream, incarnation=one.incarnation, after=one.after, last=one.last, step=step)
+            for one in ranges
+        ]
+        return [
+            size_index_from_points([point for body in answers.get(POINTS, ()) for point in read_points(body)])
+            if end["result"] == ALL
+            else None
+            for answers, end in self._ask(cuts)
+        ]
 
-        def ask() -> Entries:
+    def _ask(self, requests: Sequence[bytes]) -> list[tuple[dict[bytes, list[bytes]], End]]:
+        """Return the answers to requests: by key, and the end."""
+
+        def attempt() -> list[tuple[dict[bytes, list[bytes]], End]]:
             found = []
-            with self.connect(INDEX + wanted.stream) as connection:
-                for body in _read_reserved(connection, "", wanted.after):
-                    entries = np.frombuffer(body, ENTRY)
-                    found.append(entries)
-                    if len(entries) and _end_of(entries) > wanted.last:
-                        break
-            return np.concatenate(found) if found else np.empty(0, ENTRY)
+            answers: dict[bytes, list[bytes]] = {}
+            connection = self._connected()
+            try:
+                for key, body in _Questions(connection, requests):
+                    self._access.note_progress()
+                    if key == END:
+                        found.append((answers, read_end(bytes(body))))
+                        answers = {}
+                    else:
+                        answers.setdefault(key, []).append(bytes(body))
+            except BaseException:
+                connection.close()
+                raise
+            self._idle = connection
+            return found
 
-        return self.retry(ask)
+        return self._retry(attempt) if requests else []
 
-    def last_before(self, stream: str, time: int) -> int:
-        state = self.streams([stream]).get(stream)
-        if state is None or state.last < state.first:
-            return 0
-        if time > state.last_time:
-            return state.last
-        # A subscription can begin at a millisecond, but the index has microseconds.
-        first = self.retry(lambda: self._first_at(stream, time // 1000))
-        entries = self._index_entries(SequenceRange(stream, state.incarnation, first - 1, state.last))
-        is_later = entries["time"].astype(np.int64) >= time
-        return int(entries[int(is_later.argmax())]["first"]) - 1 if is_later.any() else state.last
+    def _retry(self, attempt: Callable[[], T]) -> T:
+        try:
+            return self._access.retry(attempt)
+        except BrokerError as error:
+            raise SparkError(f"{self._access.endpoint}: {error}") from None
+        except Refused as error:
+            if RANGES in str(error):
+                raise Refused(
+                    f"{error}; the broker is older than this program: it must have the same version"
+                ) from None
+            raise
 
-    def _first_at(self, stream: str, milliseconds: int) -> int:
-        """Return the sequence of the first message at or after a time."""
-        with self.connect(stream) as connection:
-            connection.subscribe("", TIME | milliseconds)
-            connection.credit(1)
-            while not len(octets := connection.receive()):
-                connection.take_answer(PingOk)
-            return int(find_messages(octets).subset(0, 1).sequences()[0])
-
-    def size_index(self, wanted: SequenceRange) -> SizeIndex:
-        self._check_stream(wanted, wanted.after)
-        entries = self._index_entries(wanted)
-        firsts = entries["first"].astype(np.int64)
-        if not len(firsts) or firsts[0] > wanted.after + 1:
-            raise trimmed_error(wanted.stream, wanted.after, int(firsts[0]) if len(firsts) else wanted.last + 1)
-        starts = np.concatenate([[0], np.cumsum(entries["length"].astype(np.int64))])
-        end = _end_of(entries)
-        return size_index_from_entries(firsts, starts, end, wanted)
-
-    def _check_stream(self, wanted: SequenceRange, after: int) -> bool:
-        """Raise if the stream is not the wanted incarnation, or does not have all messages after a sequence.
-
-        Return whether messages can be missing because the stream is compacted.
-        """
-        state = self.streams([wanted.stream]).get(wanted.stream)
-        if state is None:
-            raise Vanished(f"stream {wanted.stream!a} does not exist any more at {self._endpoint}")
-        if state.incarnation != wanted.incarnation:
-            raise Replaced(f"stream {wanted.stream!a} is now {state.incarnation}, and was {wanted.incarnation}")
-        if after + 1 < state.first:
-            raise trimmed_error(wanted.stream, after, state.first)
-        return state.has_gaps
+    def _connected(self) -> TaskConnection:
+        """Return the idle connection, or a new one."""
+        connection, self._idle = self._idle, None
+        if connection is None:
+            connection = self._access.connect(RANGES)
+            connection.credit(CREDIT)
+        return connection
 
     # Messages
 
-    def read(self, wanted: SequenceRange, pattern: str, *, with_times: bool) -> Iterator[EncodedMessages]:
-        firsts, times = np.zeros(1, np.int64), np.zeros(1, np.int64)
-        has_gaps = self._check_stream(wanted, wanted.after) or bool(pattern)
-        if with_times:
-            entries = self._index_entries(wanted)
-            firsts, times = entries["first"].astype(np.int64), entries["time"].astype(np.int64)
-        position = wanted.after
-        position_at_loss = -1
-        deadline = 0.0
-        while position < wanted.last:
-            try:
-                with self.connect(wanted.stream) as connection:
-                    for layout in _subscribe(connection, wanted, position, pattern, has_gaps):
-                        first, last = _first_and_last(layout)
-                        yield EncodedMessages(layout.octets, first, firsts, times, has_gaps, layout)
-                        position = last
-                        if position >= wanted.last:
-                            break
-            except ConnectionLost:
-                # The deadline begins anew if messages came since the last loss.
-                now = time.monotonic()
-                if position != position_at_loss:
-                    position_at_loss, deadline = position, now + self._timeout
-                elif now > deadline:
-                    raise
-                self._check_stream(wanted, position)
-        self._check_end(wanted, has_gaps)
+    def read(self, ranges: Sequence[SequenceRange], request: Request) -> Iterator[Found]:
+        left = deque(ranges)
+        reading: _Reading | None = None
 
-    def _check_end(self, wanted: SequenceRange, has_gaps: bool) -> None:
-        """Raise if the messages that were read were not of the wanted incarnation, or not all of them."""
+        def attempt() -> Found | None:
+            nonlocal reading
+            if reading is None or reading.is_done:
+                reading = _Reading(self._connected() if reading is None else reading.connection, left, request)
+            try:
+                return reading.next()
+            except ConnectionLost:
+                reading.connection.close()
+                reading = None
+                raise
+
         try:
-            self._check_stream(wanted, wanted.after)
-        except Trimmed:
-            if has_gaps:
-                # The sequences have gaps, so a missing message cannot be noticed: the broker may have passed over
-                # messages that retention removed.
-                raise trimmed_error(wanted.stream, wanted.after, wanted.last + 1) from None
-            # Without a pattern there are no gaps: retention removed the messages after they were read.
+            while left:
+                found = self._retry(attempt)
+                if found is not None:
+                    yield found
+        finally:
+            if reading is not None and not left:
+                self._idle = reading.connection
+            elif reading is not None:
+                reading.connection.close()
 
     def close(self) -> None:
-        connection, self._directory = self._directory, None
+        connection, self._idle = self._idle, None
         if connection is not None:
             connection.close()
 
 
-def _read_reserved(connection: TaskConnection, pattern: str, latest: int) -> Iterator[bytes]:
-    """Yield the bodies of all messages that a reserved stream has now."""
-    connection.subscribe(pattern, latest)
-    connection.wait_for_answer(SubscribeOk)  # messages before it are about changes since an earlier request
-    connection.credit(CREDIT)
-    connection.send(_PING)
-    while True:
-        octets = connection.receive()
-        while len(octets):
-            connection.credit(len(octets))
-            yield from bodies_of(find_messages(octets)).to_pylist()
-            octets = connection.buffered()
-        if connection.take_answer(PingOk):
-            return
+class _Questions:
+    """The answers to requests, as pairs of key and body; the body is valid until the next pair is requested."""
+
+    def __init__(self, connection: TaskConnection, requests: Iterable[bytes]) -> None:
+        self._connection = connection
+        self._requests = iter(requests)
+        self._waiting = 0  # requests that were sent, and not answered
+        self._send(_AT_ONCE)
+
+    def _send(self, most: int) -> None:
+        some = [one for _, one in zip(range(most), self._requests, strict=False)]
+        if some:
+            self._connection.send(*some)
+            self._waiting += len(some)
+
+    def __iter__(self) -> Iterator[tuple[bytes, memoryview]]:
+        while self._waiting:
+            yield self.next()
+
+    def next(self) -> tuple[bytes, memoryview]:
+        """Wait for the next answer."""
+        key, body = self._connection.wait_for_delivery()
+        if key == END:
+            self._waiting -= 1
+            if self._waiting <= _AT_ONCE // 2:
+                self._send(_AT_ONCE - self._waiting)
+        return key, body
 
 
-def _subscribe(
-    connection: TaskConnection, wanted: SequenceRange, after: int, pattern: str, has_gaps: bool
-) -> Iterator[Layout]:
-    """Yield the messages of a subscription, from a sequence to the end of the range and somewhat further."""
-    connection.subscribe(pattern, after)
-    if pattern:
-        # The broker does not say when the last matching message has passed. A second subscription requests the last
-        # message of the range, whatever its key.
-        connection.subscribe("", wanted.last - 1)
-    connection.credit(CREDIT)
-    position = after
-    while True:
-        octets = connection.receive()
-        connection.take_answer(PingOk)  # none was requested: this raises if the broker sent INVALID
-        while len(octets):
-            layout = find_messages(octets)
-            first, last = _first_and_last(layout)
-            if not has_gaps and first != position + 1:
-                raise trimmed_error(wanted.stream, position, first)
-            position = last
-            yield layout
-            connection.credit(len(octets))
-            octets = connection.buffered()
+class _Reading:
+    """The reading of ranges on one connection. What was received is removed from `left`.
+
+    If messages do not exist any more, the later ones of their range are added to `left`, for the next reading.
+    """
+
+    def __init__(self, connection: TaskConnection, left: deque[SequenceRange], request: Request) -> None:
+        self.connection = connection
+        self._left = left
+        self._count = len(left)  # ranges that are not received yet
+        self._request = request
+        self._questions = _Questions(connection, map(self._read_request, list(left)))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all ranges were received."""
+        return not self._count
+
+    def _read_request(self, wanted: SequenceRange) -> bytes:
+        return request(
+            READ,
+            stream=wanted.stream,
+            incarnation=wanted.incarnation,
+            after=wanted.after,
+            last=wanted.last,
+            pattern=self._request.pattern,
+            bare=self._request.bare,
+        )
+
+    def next(self) -> Found | None:
+        """Wait for the next answer; return its messages or its problem, if it has one."""
+        key, body = self._questions.next()
+        wanted = self._left[0]
+        if key == END:
+            self._left.popleft()
+            self._count -= 1
+            loss = _data_loss(wanted, read_end(bytes(body)))
+            if isinstance(loss, Trimmed) and loss.oldest <= wanted.last:
+                after = max(wanted.after + 1, loss.oldest - 1)
+                self._left.append(SequenceRange(wanted.stream, wanted.incarnation, after, wanted.last))
+            return None if loss is None else (wanted, loss)
+        if key != BLOCK:
+            raise ConnectionLost(f"stream {wanted.stream!a}: the broker sent {key!r} instead of messages")
+        messages, last = _messages_of(body, self._request)
+        self._left[0] = SequenceRange(wanted.stream, wanted.incarnation, max(wanted.after, last), wanted.last)
+        return wanted, messages
 
 
-def _end_of(entries: Entries) -> int:
-    """Return the sequence after the last one that some index entries cover."""
-    return int(entries[-1]["first"]) + int(entries[-1]["count"]) + int(entries[-1]["gap"])
+def _messages_of(body: memoryview, request: Request) -> tuple[Messages, int]:
+    """Return the messages of a block, and its last sequence."""
+    head = read_block_head(body)
+    pairs = np.frombuffer(body[BLOCK_HEAD : head.messages], ">u8").astype(np.int64)
+    batches = BatchTimes(pairs[0::2], pairs[1::2])
+    if request.bare:
+        return BareMessages(head.first, head.last, batches), head.last
+    octets = np.frombuffer(body[head.messages :], np.uint8)
+    return EncodedMessages(octets, head.first, batches, has_gaps=bool(request.pattern)), head.last
 
 
-def _first_and_last(layout: Layout) -> tuple[int, int]:
-    """Return the first and the last sequence."""
-    count = len(layout)
-    return int(layout.subset(0, 1).sequences()[0]), int(layout.subset(count - 1, count).sequences()[0])
+def _data_loss(wanted: SequenceRange, end: End) -> DataLoss | None:
+    """Return the error for a range that could not be read as a whole, if its messages do not exist any more."""
+    result = end["result"]
+    if result == TRIMMED:
+        return trimmed_error(wanted.stream, wanted.after, int(end["oldest"]))
+    if result == REPLACED:
+        return replaced_error(wanted.stream, str(end["incarnation"]), wanted.incarnation)
+    if result == VANISHED:
+        return Vanished(f"stream {wanted.stream!a} does not exist any more")
+    _check_end(end, f"stream {wanted.stream!a}: ")
+    return None
+
+
+def _check_end(end: End, about: str = "") -> None:
+    if end["result"] != ALL:
+        reason = end.get("reason") or "this client may not read the stream"
+        raise Refused(f"{about}{end['result']}: {reason}")

@@ -21,7 +21,7 @@ against the size of the buffer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -34,7 +34,6 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from zambezi.spark.errors import DamagedLog, SparkError
-from zambezi.zeps.block import message_at
 from zambezi.zeps.layout import DELIVER, DELIVER_KEY, LONG, PUBLISH, PUBLISH_LEAST, SHORT
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -44,8 +43,11 @@ RecordBatch: TypeAlias = Any
 Schema: TypeAlias = Any
 
 _BODY_LENGTH: Final = 4  # bytes of the field that has the length of the body
-_MAX_ARRAY_SIZE: Final = (1 << 31) - 1  # bytes in an Arrow array with 32-bit offsets
+MAX_MESSAGE_SIZE: Final = (1 << 31) - 1  # bytes in an Arrow array with 32-bit offsets
 _LONG_SIZE: Final = Struct(">Q")
+_BARE_ROWS: Final = 1 << 16  # rows of a record batch that has no keys and bodies
+_FEW_ROWS: Final = 4096  # a record batch with fewer rows and bytes is joined with others
+_SMALL_SIZE: Final = 1 << 19  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +86,16 @@ class Layout:
         return raw.astype(np.int64)
 
 
+def too_large(size: int) -> str:
+    """Return the reason why a message cannot be read."""
+    return f"a message of {size} bytes is too large for Spark: the limit is {MAX_MESSAGE_SIZE} bytes"
+
+
 def find_messages(octets: bytes | Octets) -> Layout:
     """Find the messages in a buffer that begins and ends with whole messages."""
     buffer = octets if isinstance(octets, np.ndarray) else np.frombuffer(octets, np.uint8)
-    if len(buffer) > _MAX_ARRAY_SIZE:
-        raise SparkError(
-            f"{len(buffer)} bytes at once are more than an Arrow column holds: a message is too large for Spark"
-        )
+    if len(buffer) > MAX_MESSAGE_SIZE:
+        raise SparkError(too_large(len(buffer)))
     if not len(buffer):
         nothing = np.empty(0, np.int64)
         return Layout(buffer, np.zeros(1, np.int64), nothing, nothing)
@@ -179,7 +184,7 @@ def _candidates(buffer: Octets) -> tuple[Numbers, Numbers] | None:
             return None
         all_numbers = np.ndarray((len(buffer) - 7,), ">u8", buffer, 0, (1,))
         # An impossible size becomes a size that fits nowhere.
-        sizes[is_long] = np.minimum(all_numbers[long_starts + 1], _MAX_ARRAY_SIZE).astype(np.int64) + LONG
+        sizes[is_long] = np.minimum(all_numbers[long_starts + 1], MAX_MESSAGE_SIZE).astype(np.int64) + LONG
     return starts, sizes
 
 
@@ -214,51 +219,6 @@ def _layout_from_starts(buffer: Octets, starts: Numbers) -> Layout:
     _check(all_numbers[bodies - _BODY_LENGTH] == ends - bodies, starts)
     _check(all_numbers[keys - DELIVER_KEY] >> 8 == int.from_bytes(DELIVER, "big"), starts)
     return Layout(buffer, starts, keys, bodies)
-
-
-def complete_size(buffer: Octets) -> int:
-    """Return how many bytes at the beginning of a buffer are complete DELIVER messages.
-
-    The bytes after them are another message, or an incomplete one.
-    """
-    position = _size_of_equal_messages(buffer)
-    if len(buffer) - position > SHORT:
-        position += _size_by_signature(buffer[position:])
-    octets = buffer[position:].tobytes()
-    while (message := message_at(octets, 0, len(octets))) is not None:
-        position += message.stop
-        octets = octets[message.stop :]
-    return position
-
-
-def _size_of_equal_messages(buffer: Octets) -> int:
-    """Return the size of all messages at the beginning of a buffer that are as large as the first."""
-    if len(buffer) < LONG + 3:
-        return 0
-    header = SHORT if buffer[0] == 0 else LONG
-    head = buffer[: header + 3]
-    size = SHORT + int(buffer[1]) if header == SHORT else LONG + _LONG_SIZE.unpack(buffer[1:LONG].tobytes())[0]
-    count = len(buffer) // size
-    if buffer[0] not in (0, 2) or head[header:].tobytes() != DELIVER or size < len(head) or not count:
-        return 0
-    # The byte before the signature, the last of the frame size, is compared as well: four bytes are one number.
-    is_same = _has_first_header(buffer, count, size) & (
-        _field(buffer, count, size, header - 1, ">u4") == int.from_bytes(head[header - 1 :].tobytes(), "big")
-    )
-    return size * (count if is_same.all() else int(is_same.argmin()))
-
-
-def _size_by_signature(buffer: Octets) -> int:
-    """Return the size of the messages at the beginning of a buffer, found by their signature."""
-    found = _candidates(buffer)
-    if found is None:
-        return 0
-    starts, sizes = found
-    ends = starts + sizes
-    # A message counts if the next candidate begins where it ends; the last one counts if it is complete.
-    is_good = np.append(ends[:-1] == starts[1:], ends[-1] <= len(buffer))
-    count = len(is_good) if is_good.all() else int(is_good.argmin())
-    return int(ends[count - 1]) if count else 0
 
 
 def _check(is_good: npt.NDArray[np.bool_], starts: Numbers) -> None:
@@ -331,36 +291,47 @@ KeyTest: TypeAlias = Callable[[Array], Array]  # keys to booleans
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedMessages:
-    """Consecutive messages of one stream as bytes, with their times from the index of the journal.
+class BatchTimes:
+    """The times of batches of the journal: the first sequence of each, and its time in microseconds since 1970."""
 
-    `batch_firsts` and `batch_times` describe the batches of the journal that contain the messages: the first sequence
-    of each batch, and its time in microseconds since 1970. Without gaps the sequences are counted from `first`; with
-    gaps they are read from the messages.
-    """
-
-    octets: bytes | Octets
-    first: int
-    batch_firsts: Numbers
-    batch_times: Numbers
-    has_gaps: bool = False
-    known_layout: Layout | None = None  # if the backend has already found the messages
-
-    @property
-    def layout(self) -> Layout:
-        """The positions of the messages."""
-        return find_messages(self.octets) if self.known_layout is None else self.known_layout
+    firsts: Numbers
+    times: Numbers
 
     def times_of(self, sequences: Numbers) -> Numbers:
         """Return the time of each sequence. The sequences must be in order."""
         first, last = int(sequences[0]), int(sequences[-1])
         if last - first >= len(sequences):  # with gaps
-            return self.batch_times[np.searchsorted(self.batch_firsts, sequences, "right") - 1]
-        low = int(np.searchsorted(self.batch_firsts, first, "right")) - 1
-        high = int(np.searchsorted(self.batch_firsts, last, "right"))
-        bounds = np.append(self.batch_firsts[low:high], last + 1)
+            return self.times[np.searchsorted(self.firsts, sequences, "right") - 1]
+        low = int(np.searchsorted(self.firsts, first, "right")) - 1
+        high = int(np.searchsorted(self.firsts, last, "right"))
+        bounds = np.append(self.firsts[low:high], last + 1)
         bounds[0] = first
-        return np.repeat(self.batch_times[low:high], np.diff(bounds))
+        return np.repeat(self.times[low:high], np.diff(bounds))
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedMessages:
+    """Consecutive messages of one stream as bytes, with the times of the batches that contain them.
+
+    Without gaps the sequences are counted from `first`; with gaps they are read from the messages.
+    """
+
+    octets: bytes | Octets
+    first: int
+    batches: BatchTimes
+    has_gaps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BareMessages:
+    """Consecutive messages of one stream without keys and bodies: the index of the journal alone describes them."""
+
+    first: int
+    last: int
+    batches: BatchTimes
+
+
+Messages: TypeAlias = EncodedMessages | BareMessages
 
 
 class RecordBatchBuilder:
@@ -372,14 +343,20 @@ class RecordBatchBuilder:
         self._key_test = key_test
         self._constant_columns: dict[tuple[str, int], Array] = {}
 
-    def build(self, messages: EncodedMessages, after: int, last: int) -> RecordBatch | None:
-        """Return the messages with sequences in (after, last] that pass the key test; None if there are none."""
-        layout = messages.layout
+    def build(self, messages: Messages, after: int, last: int) -> Iterator[RecordBatch]:
+        """Yield the messages with sequences in (after, last] that pass the key test."""
+        if isinstance(messages, BareMessages):
+            first, stop = max(after + 1, messages.first), min(last, messages.last) + 1
+            for start in range(first, stop, _BARE_ROWS):
+                sequences = np.arange(start, min(stop, start + _BARE_ROWS), dtype=np.int64)
+                yield self._record_batch(messages, None, sequences, None)
+            return
+        layout = find_messages(messages.octets)
         sequences = layout.sequences() if messages.has_gaps else self._consecutive(messages, layout)
         start = int(np.searchsorted(sequences, after, "right"))
         stop = int(np.searchsorted(sequences, last, "right"))
         if start >= stop:
-            return None
+            return
         layout = layout.subset(start, stop)
         sequences = sequences[start:stop]
         kept: Numbers | None = None
@@ -387,11 +364,16 @@ class RecordBatchBuilder:
             mask = self._key_test(keys_of(layout, pa.binary()))
             kept = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
             if not len(kept):
-                return None
+                return
             if len(kept) == len(layout):
                 kept = None
             else:
                 sequences = sequences[kept]
+        yield self._record_batch(messages, layout, sequences, kept)
+
+    def _record_batch(
+        self, messages: Messages, layout: Layout | None, sequences: Numbers, kept: Numbers | None
+    ) -> RecordBatch:
         columns = [self._column(field, messages, layout, sequences, kept) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
@@ -406,17 +388,18 @@ class RecordBatchBuilder:
         return np.arange(messages.first, messages.first + count, dtype=np.int64)
 
     def _column(
-        self, field: Any, messages: EncodedMessages, layout: Layout, sequences: Numbers, kept: Numbers | None
+        self, field: Any, messages: Messages, layout: Layout | None, sequences: Numbers, kept: Numbers | None
     ) -> Array:
         name = field.name
         count = len(sequences)
         if name == "sequence":
             return pa.Array.from_buffers(field.type, count, [None, pa.py_buffer(sequences)])
         if name == "timestamp":
-            times = np.ascontiguousarray(messages.times_of(sequences))
+            times = np.ascontiguousarray(messages.batches.times_of(sequences))
             return pa.Array.from_buffers(field.type, count, [None, pa.py_buffer(times)])
         if name in self._constants:
             return self._constant_column(name, count)
+        assert layout is not None  # bare messages have none of the other columns
         if kept is None:
             return keys_of(layout, field.type) if name == "key" else bodies_of(layout)
         if name == "key":
@@ -429,6 +412,25 @@ class RecordBatchBuilder:
                 self._constant_columns.clear()
             self._constant_columns[name, count] = pa.repeat(pa.scalar(self._constants[name]), count)
         return self._constant_columns[name, count]
+
+
+def join_small(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+    """Yield record batches; join small ones, because each costs more than its rows do."""
+    small: list[RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        small.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _FEW_ROWS or size >= _SMALL_SIZE:
+            yield _joined(small)
+            small, rows, size = [], 0, 0
+    if small:
+        yield _joined(small)
+
+
+def _joined(batches: list[RecordBatch]) -> RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 # Columns to PUBLISH messages

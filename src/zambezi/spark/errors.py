@@ -49,6 +49,10 @@ class ConnectionLost(SparkError):
     """A broken connection to the broker that could not be made again in time."""
 
 
+class Silent(ConnectionLost):
+    """A broker that has sent nothing for as long as `timeout` says."""
+
+
 class Refused(SparkError):
     """A request that the broker refused. The text has its reason."""
 

@@ -7,10 +7,8 @@ until it has been read.
 
 from __future__ import annotations
 
-import mmap
 import os
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -20,27 +18,39 @@ import numpy.typing as npt
 
 from zambezi.spark.backend import (
     READ_SIZE,
+    Found,
+    Request,
     SequenceRange,
     SizeIndex,
     StreamState,
-    size_index_from_entries,
+    replaced_error,
+    size_index_from_points,
     trimmed_error,
 )
-from zambezi.spark.columns import EncodedMessages, Numbers, Octets
-from zambezi.spark.errors import DamagedLog, Replaced, SparkError, Vanished
-from zambezi.zeps.errors import JournalError, OutOfRange, Rewritten
+from zambezi.spark.columns import (
+    MAX_MESSAGE_SIZE,
+    BareMessages,
+    BatchTimes,
+    EncodedMessages,
+    Messages,
+    Octets,
+    too_large,
+)
+from zambezi.spark.errors import DamagedLog, DataLoss, Replaced, SparkError, Trimmed, Vanished
+from zambezi.wire.text import as_bytes
+from zambezi.zeps.errors import JournalError, OutOfRange
 from zambezi.zeps.journal import Journal, Store
 from zambezi.zeps.journal.entry import SIZE
 from zambezi.zeps.journal.identity import read_identity
 from zambezi.zeps.journal.names import directory_of
-from zambezi.zeps.journal.reading import retry_rewritten
 from zambezi.zeps.journal.segment import Files, Segment
+from zambezi.zeps.journal.sizes import size_points
 from zambezi.zeps.layout import ENTRY_FIELDS
+from zambezi.zeps.matchers import Matchers
 
 # An index entry as a numpy type.
 ENTRY: Final = np.dtype([(name, f">u{size}") for name, size in ENTRY_FIELDS.items()])
 _ENTRIES_PER_READ: Final = 4096
-_MAX_SAMPLES: Final = 16384  # index entries of a segment that are used to compute a size index
 
 assert ENTRY.itemsize == SIZE
 
@@ -59,9 +69,12 @@ class JournalBackend:
         except JournalError as error:
             raise SparkError(f"option 'path': {error}") from None
 
-    def streams(self, names: Iterable[str] | None = None) -> dict[str, StreamState]:
+    def streams(self, names: Iterable[str] | None = None, pattern: str = "") -> dict[str, StreamState]:
+        if names is None:
+            is_selected = Matchers().parse(pattern)
+            names = [name for name in self._store.names() if is_selected(as_bytes(name))]
         found = {}
-        for name in self._store.names() if names is None else names:
+        for name in names:
             journal = self._open(name)
             if journal is not None:
                 found[name] = StreamState(
@@ -71,7 +84,6 @@ class JournalBackend:
                     journal.last,
                     journal.octets,
                     journal.last_time,
-                    has_gaps=journal.removed > 0,
                 )
         return found
 
@@ -93,58 +105,54 @@ class JournalBackend:
         if journal is None:
             raise Vanished(f"stream {wanted.stream!a} does not exist any more in {self._path}")
         if str(journal.incarnation) != wanted.incarnation:
-            raise Replaced(f"stream {wanted.stream!a} is now {journal.incarnation}, and was {wanted.incarnation}")
+            raise replaced_error(wanted.stream, str(journal.incarnation), wanted.incarnation)
         return journal
 
-    def last_before(self, stream: str, time: int) -> int:
-        journal = self._open(stream)
-        return 0 if journal is None else journal.before(time)
+    def last_before(self, times: Mapping[str, int]) -> dict[str, int]:
+        return {
+            stream: 0 if (journal := self._open(stream)) is None else journal.before(time)
+            for stream, time in times.items()
+        }
 
-    def size_index(self, wanted: SequenceRange) -> SizeIndex:
-        return retry_rewritten(partial(self._size_index, wanted))
+    def size_indexes(self, ranges: Sequence[SequenceRange], step: int) -> list[SizeIndex | None]:
+        return [self._size_index(wanted, step) for wanted in ranges]
 
-    def _size_index(self, wanted: SequenceRange) -> SizeIndex:
-        journal = self._open_incarnation(wanted)
-        firsts: list[Numbers] = []
-        starts: list[Numbers] = []
-        end, size = wanted.after + 1, 0  # after the segments so far: the next sequence, and the bytes of all entries
-        for segment in _segments(journal, wanted.after, wanted.last):
-            files = self._open_files(journal, segment, wanted, wanted.after)
-            number = max(0, segment.locate(files, wanted.after + 1))
-            stop = segment.locate(files, wanted.last) + 1
-            index = np.frombuffer(mmap.mmap(files.index, stop * SIZE, access=mmap.ACCESS_READ), ENTRY)
-            entries = index[number : stop : max(1, (stop - number) // _MAX_SAMPLES)]
-            offset = int(entries[0]["offset"])
-            firsts.append(entries["first"].astype(np.int64))
-            starts.append(entries["offset"].astype(np.int64) - offset + size)
-            last = index[stop - 1]
-            end = int(last["first"]) + int(last["count"]) + int(last["gap"])
-            size += int(last["offset"]) + int(last["length"]) - offset
-        if not firsts:
-            raise trimmed_error(wanted.stream, wanted.after, journal.first)
-        all_starts = np.append(np.concatenate(starts), np.int64(size))
-        return size_index_from_entries(np.concatenate(firsts), all_starts, end, wanted)
+    def _size_index(self, wanted: SequenceRange, step: int) -> SizeIndex | None:
+        try:
+            journal = self._open_incarnation(wanted)
+            return size_index_from_points(list(size_points(journal, wanted.after, wanted.last, step)))
+        except (DataLoss, OutOfRange):
+            return None
+        except JournalError as error:
+            raise SparkError(str(error)) from None
 
-    def read(self, wanted: SequenceRange, pattern: str, *, with_times: bool) -> Iterator[EncodedMessages]:
+    def read(self, ranges: Sequence[SequenceRange], request: Request) -> Iterator[Found]:
+        for wanted in ranges:
+            try:
+                yield from self._read_range(wanted, request)
+            except DataLoss as loss:
+                yield wanted, loss
+
+    def _read_range(self, wanted: SequenceRange, request: Request) -> Iterator[Found]:
         journal = self._open_incarnation(wanted)
         after = wanted.after
         if after + 1 < journal.first:
-            raise trimmed_error(wanted.stream, after, journal.first)
-        while segments := _segments(journal, after, wanted.last):
-            segment = segments[0]
+            yield wanted, trimmed_error(wanted.stream, after, journal.first)
+        for segment in _segments(journal, after, wanted.last):
+            after = max(after, segment.first - 1)
             try:
                 files = self._open_files(journal, segment, wanted, after)
-            except Rewritten:
-                continue  # the stream is compacted: another segment has the messages now
-            yield from self._read_segment(segment, files, max(after, segment.first - 1), wanted.last)
+            except Trimmed as loss:
+                yield wanted, loss
+            else:
+                for messages in self._read_segment(segment, files, after, wanted.last, request):
+                    yield wanted, messages
             after = segment.last
 
     def _open_files(self, journal: Journal, segment: Segment, wanted: SequenceRange, after: int) -> Files:
         """Open the files of a segment, and check that they belong to the wanted incarnation."""
         try:
             files = journal.files(segment)
-        except Rewritten:
-            raise
         except OutOfRange as error:
             raise trimmed_error(wanted.stream, after, error.oldest) from None
         except JournalError as error:
@@ -158,7 +166,9 @@ class JournalBackend:
             raise Replaced(f"stream {wanted.stream!a} became {incarnation} while {wanted.incarnation} was read")
         return files
 
-    def _read_segment(self, segment: Segment, files: Files, after: int, last: int) -> Iterator[EncodedMessages]:
+    def _read_segment(
+        self, segment: Segment, files: Files, after: int, last: int, request: Request
+    ) -> Iterator[Messages]:
         number = max(0, segment.locate(files, after + 1))
         while number < segment.entries:
             entries = np.frombuffer(files.read_entries(number, min(_ENTRIES_PER_READ, segment.entries - number)), ENTRY)
@@ -167,7 +177,12 @@ class JournalBackend:
             offsets = entries["offset"].astype(np.int64)
             firsts = entries["first"].astype(np.int64)
             times = entries["time"].astype(np.int64)
-            start = 0
+            if request.bare:
+                end = int(firsts[-1]) + int(entries[-1]["count"]) - 1
+                yield BareMessages(int(firsts[0]), end, BatchTimes(firsts, times))
+                if end >= last:
+                    return
+            start = len(entries) if request.bare else 0
             while start < len(entries):
                 if firsts[start] > last:
                     return
@@ -176,15 +191,16 @@ class JournalBackend:
                 octets = self._read_log(segment, files, int(offsets[start]), int(ends[stop - 1]))
                 if self._verify:
                     self._check_sums(segment, octets, entries[start:stop])
-                if len(octets):
-                    has_gaps = bool(entries["gap"][start:stop].any())
-                    yield EncodedMessages(octets, int(firsts[start]), firsts[start:stop], times[start:stop], has_gaps)
+                batches = BatchTimes(firsts[start:stop], times[start:stop])
+                yield EncodedMessages(octets, int(firsts[start]), batches)
                 start = stop
             number += len(entries)
 
     def _read_log(self, segment: Segment, files: Files, start: int, end: int) -> Octets:
         """Read bytes of a log. They are valid until the next call."""
         size = end - start
+        if size > MAX_MESSAGE_SIZE:
+            raise SparkError(f"{segment.path}.log: {too_large(size)}")
         if len(self._buffer) < size:
             self._buffer = bytearray(size)
         octets = memoryview(self._buffer)[:size]
@@ -198,9 +214,9 @@ class JournalBackend:
 
     def _check_entries(self, segment: Segment, entries: npt.NDArray[np.void]) -> None:
         """Check that each index entry begins where the one before it ends."""
-        ends = np.stack([entries["first"] + entries["count"] + entries["gap"], entries["offset"] + entries["length"]])
+        ends = np.stack([entries["first"] + entries["count"], entries["offset"] + entries["length"]])
         begins = np.stack([entries["first"], entries["offset"]])
-        if (ends[:, :-1] != begins[:, 1:]).any() or not (entries["count"] + entries["gap"]).all():
+        if (ends[:, :-1] != begins[:, 1:]).any() or not entries["count"].all():
             raise DamagedLog(f"{segment.path}.idx is damaged: `zambezi journal verify` says more")
 
     def _check_sums(self, segment: Segment, octets: Octets, entries: npt.NDArray[np.void]) -> None:

@@ -8,6 +8,7 @@ messages do.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
@@ -15,7 +16,7 @@ from typing import Final
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
-from zambezi.spark.backend import SequenceRange, SizeIndex
+from zambezi.spark.backend import SequenceRange, SizeIndex, StreamState
 
 MAX_PARTITION_SIZE: Final = 512 << 20  # bytes, unless the user wants more partitions
 MIN_PARTITION_SIZE: Final = 4 << 20  # bytes; less is not worth a partition
@@ -68,15 +69,18 @@ def split_into_partitions(
     partitions: list[list[SequenceRange]] = [[]]
     passed = 0.0  # bytes of the ranges before this one
     for wanted, sizes in sized_ranges:
-        inside = [bound - passed for bound in bounds if passed < bound < passed + sizes.size]
-        cuts = [wanted.after, *(_clamp(sizes.sequence_at(bound) - 1, wanted) for bound in inside), wanted.last]
+        inside = [
+            bound - passed for bound in bounds[bisect_right(bounds, passed) : bisect_left(bounds, passed + sizes.size)]
+        ]
+        cuts = [wanted.after, *(_clamp(sequence - 1, wanted) for sequence in sizes.sequences_at(inside)), wanted.last]
         for index, (after, last) in enumerate(pairwise(cuts)):
             if index:
                 partitions.append([])
             if last > after:
                 partitions[-1].append(SequenceRange(wanted.stream, wanted.incarnation, after, last))
         passed += sizes.size
-        if any(bound == passed for bound in bounds):
+        here = bisect_left(bounds, passed)
+        if here < len(bounds) and bounds[here] == passed:
             partitions.append([])
     return [
         StreamPartition(limited) for ranges in partitions if ranges for limited in _limit_messages(ranges, max_messages)
@@ -130,9 +134,7 @@ def divide_limit(unread: Mapping[str, int], limit: int) -> dict[str, int]:
     return shares
 
 
-def uniform_size_index(wanted: SequenceRange, message_size: int) -> SizeIndex:
-    """Return a size index for messages of one size, for a range that is too small to ask the journal's index about."""
-    return SizeIndex(
-        np.array([wanted.after + 1, wanted.last + 1], np.int64),
-        np.array([0, max(1, message_size * wanted.count)], np.int64),
-    )
+def uniform_size_index(wanted: SequenceRange, state: StreamState) -> SizeIndex:
+    """Return a size index that takes all messages of a stream for equally large: an estimate that needs no request."""
+    size = state.size * wanted.count // max(1, state.last - state.first + 1)
+    return SizeIndex(np.array([wanted.after + 1, wanted.last + 1], np.int64), np.array([0, max(1, size)], np.int64))

@@ -21,7 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
-from zambezi.spark.broker_backend import BrokerBackend
+from zambezi.spark.broker_access import BrokerAccess
 from zambezi.spark.columns import Numbers, RecordBatch, encode_publish
 from zambezi.spark.errors import OptionError, SchemaError, SparkError
 from zambezi.spark.garbage import freeze_imported_objects
@@ -56,24 +56,20 @@ class BaseWriter:
         _check_schema(schema, options)
         self.options = options
 
-    def open_backend(self) -> BrokerBackend:
-        options = self.options
-        return BrokerBackend(options["endpoint"], options.security(), options["timeout"])
-
     def publish(self, batches: Iterator[RecordBatch], task: Task) -> Published:
         """Publish the rows of one task."""
         freeze_imported_objects()
-        backend = self.open_backend()
-        publisher = TaskPublisher(backend, task, self.options["failOnRefusal"])
+        options = self.options
+        broker = BrokerAccess(options["endpoint"], options.security(), options["timeout"])
+        publisher = TaskPublisher(broker, task, options["failOnRefusal"])
         rows = 0
         try:
             for batch in batches:
                 rows += batch.num_rows
-                publisher.publish(_encode_rows(batch, self.options["stream"]))
+                publisher.publish(_encode_rows(batch, options["stream"]))
             publisher.finish()
         finally:
             publisher.close()
-            backend.close()
         return Published(rows, publisher.already)
 
 

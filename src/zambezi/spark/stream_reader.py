@@ -28,12 +28,14 @@ from zambezi.spark.columns import RecordBatch
 from zambezi.spark.errors import Replaced, Vanished
 from zambezi.spark.offsets import Offsets, Position
 from zambezi.spark.options import LATEST, Options
-from zambezi.spark.plan import divide_limit
+from zambezi.spark.plan import divide_limit, uniform_size_index
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _log: Final = logging.getLogger("zambezi.spark")
+
+_STEPS: Final = 64  # places in a batch where the index is asked for the size
 
 
 class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -43,6 +45,7 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
         super().__init__(schema, options)
         self._clock = clock
         self._target: dict[str, StreamState] | None = None  # where a query with trigger `availableNow` ends
+        self._streams: dict[str, StreamState] = {}  # when the latest offset was asked for
         self._waiting_since: float | None = None
         self._reported_missing: set[str] = set()  # streams for which a warning said that they do not exist yet
         self._reported_vanished: set[str] = set()  # and those for which it said that they no longer exist
@@ -95,7 +98,7 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def _unread_ranges(self, offsets: Offsets) -> list[SequenceRange]:
         """Return the messages of each stream that exist after the offsets."""
-        streams = self.streams()
+        streams = self._streams = self.streams()
         self._warn_of_missing(streams, offsets)
         for name in offsets:
             if name not in streams:
@@ -162,14 +165,22 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
         return list(counts.values())
 
     def _limit_bytes(self, unread: Sequence[SequenceRange], counts: dict[str, int], max_bytes: int) -> dict[str, int]:
-        sizes, indexes = {}, {}
-        for number, one in enumerate(unread):
-            indexes[str(number)] = self.backend.size_index(one)
-            sizes[str(number)] = int(indexes[str(number)].size_before(one.after + 1 + counts[str(number)]))
+        if sum(self._streams[one.stream].size for one in unread) <= max_bytes:
+            return counts  # even all messages of these streams
+        indexes = {
+            str(number): index or uniform_size_index(one, self._streams[one.stream])
+            for number, (one, index) in enumerate(
+                zip(unread, self.backend.size_indexes(unread, max(1, max_bytes // _STEPS)), strict=True)
+            )
+        }
+        sizes = {
+            number: int(index.size_before(unread[int(number)].after + 1 + counts[number]))
+            for number, index in indexes.items()
+        }
         if sum(sizes.values()) <= max_bytes:
             return counts
         limited = {
-            number: min(counts[number], indexes[number].sequence_at(size) - unread[int(number)].after - 1)
+            number: min(counts[number], indexes[number].sequences_at([size])[0] - unread[int(number)].after - 1)
             for number, size in divide_limit(sizes, max_bytes).items()
         }
         if not any(limited.values()):

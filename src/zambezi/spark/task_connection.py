@@ -1,9 +1,8 @@
 """A blocking connection to one stream of a broker, for tasks. It transfers bytes by the megabyte.
 
-The clients in `zambezi.zeps` return single messages. A task does not need them: the bytes from the socket are the bytes
-of the journal, and become columns directly; the bytes to the socket were made from columns. So this is a socket, the
-ZMTP engine for the handshake, and as little as possible after that. On an encrypted connection each message is
-encrypted by itself; there the engine decrypts and encrypts them.
+The clients in `zambezi.zeps` return single messages. A task does not need them: the broker sends blocks of the journal,
+which become columns directly; the bytes to the socket were made from columns. So this is a socket, the ZMTP engine for
+the handshake, and as little as possible after that. On an encrypted connection the engine decrypts and encrypts.
 
 A connection that breaks raises `ConnectionLost` and cannot be used again. The caller knows its position in the stream,
 and makes a new connection.
@@ -13,19 +12,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import socket
 import time
 from collections import deque
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-import numpy as np
-
-from zambezi.spark.columns import Numbers, Octets, complete_size, split_frames
-from zambezi.spark.errors import ConnectionLost, Refused, Superseded
+from zambezi.spark.columns import MAX_MESSAGE_SIZE, Numbers, split_frames, too_large
+from zambezi.spark.errors import ConnectionLost, Refused, Silent, SparkError, Superseded
 from zambezi.wire import WireError
-from zambezi.zeps.layout import DELIVER, LONG, SHORT, frame_header
+from zambezi.zeps.layout import BODY_LENGTH, DELIVER, DELIVER_KEY, LONG, LONG_FLAG, SEQUENCE, SHORT
 from zambezi.zeps.messages import (
     ONCE,
     Attach,
@@ -39,7 +35,6 @@ from zambezi.zeps.messages import (
     PingOk,
     Resume,
     ResumeOk,
-    Subscribe,
     Zeps,
     extensions_of,
 )
@@ -56,22 +51,25 @@ Z = TypeVar("Z", bound=Zeps)
 
 BUFFER: Final = 2 << 20
 CREDIT: Final = 8 << 20
+_LEAST: Final = 0.05  # seconds of a timeout; a socket with a timeout of 0 would not wait
 _WRITE_SIZE: Final = 1 << 18
 _MESSAGES_PER_WRITE: Final = 1024  # on an encrypted connection
-_MAX_MESSAGE_SIZE: Final = (1 << 31) - 1  # bytes that fit into an Arrow column
 
 
 class TaskConnection:
     """A connection that is attached to one stream."""
 
-    def __init__(self, endpoint: str, security: Security, stream: str, timeout: float) -> None:
+    def __init__(
+        self, endpoint: str, security: Security, stream: str, timeout: float, *, first_timeout: float | None = None
+    ) -> None:
+        """Connect and attach. `first_timeout` is the timeout until that is done, if it is another one."""
         self._name = f"{endpoint}, stream {stream!a}"
-        self._timeout = timeout
+        self._timeout = max(_LEAST, timeout if first_timeout is None else first_timeout)
         self._buffer = bytearray(BUFFER)
         self._filled = 0
         self._consumed = 0  # bytes at the beginning of the buffer that were returned to the caller
         self._decrypted: deque[bytes] = deque()  # messages of an encrypted connection
-        self._answers: list[bytes] = []  # messages of the broker other than DELIVER
+        self._delivered = 0  # bytes of DELIVER messages since the last CREDIT
         self.tolerates_refusals = False  # whether a refused message is only logged
         self._counts = False  # whether the broker counts the messages of publishers
         self._sock = self._connect(endpoint)
@@ -80,6 +78,8 @@ class TaskConnection:
             self._handshake()
             self.send(Attach(stream=stream).encode()[0])
             self.wait_for_answer(AttachOk)
+            self._timeout = max(_LEAST, timeout)
+            self._sock.settimeout(self._timeout)
         except BaseException:
             self._sock.close()
             raise
@@ -132,10 +132,6 @@ class TaskConnection:
         for start in range(0, len(starts) - 1, _MESSAGES_PER_WRITE):
             self.send(*split_frames(octets, starts[start : start + _MESSAGES_PER_WRITE + 1]))
 
-    def subscribe(self, pattern: str, latest: int) -> None:
-        """Send SUBSCRIBE."""
-        self.send(Subscribe(pattern, latest).encode()[0])
-
     def credit(self, size: int) -> None:
         """Allow the broker to send this many more bytes."""
         self.send(Credit(size).encode()[0])
@@ -167,106 +163,89 @@ class TaskConnection:
     # Receiving
 
     def wait_for_answer(self, kind: type[Z]) -> Z:
-        """Wait for an answer of this kind, and discard DELIVER messages before it. Raise if the answer is INVALID."""
-        while (answer := self.take_answer(kind)) is None:
-            if self._next_messages() is None:
-                self._fill_buffer()
-        return answer
-
-    def take_answer(self, kind: type[Z]) -> Z | None:
-        """Discard received answers up to the first of this kind, and return it; None if there is none.
-
-        Raise if the broker sent INVALID or FENCED, or closed the stream.
-        """
-        while self._answers:
-            message = Zeps.decode(self._answers.pop(0))
+        """Wait for an answer of this kind, and discard others. Raise if the answer is INVALID, FENCED or DETACH."""
+        while True:
+            message = self._decode(self._next_message())
             if isinstance(message, kind):
                 return message
             if isinstance(message, Invalid) and self.tolerates_refusals and kind is PingOk:
                 _log.warning("%s: a row was refused: %s", self._name, message.reason)
                 continue
-            if isinstance(message, Invalid):
-                raise Refused(f"{self._name}: {message.reason}")
-            if isinstance(message, Fenced):
-                raise Superseded(f"{self._name}: another attempt of this task publishes the rows now")
-            if isinstance(message, Detach):
-                raise ConnectionLost(f"{self._name}: the broker has closed the stream")
-        return None
+            self._raise_if_bad(message)
 
-    def receive(self) -> Octets:
-        """Wait until the broker sends something, and return the DELIVER messages in it, if any.
+    def wait_for_delivery(self) -> tuple[bytes, memoryview]:
+        """Wait for a DELIVER; return its key and its body, which are valid until the next call."""
+        while True:
+            message = self._next_message()
+            if bytes(message[: len(DELIVER)]) == DELIVER:
+                self._delivered += len(message)
+                if self._delivered >= CREDIT // 2:
+                    self.credit(self._delivered)
+                    self._delivered = 0
+                return _key_and_body(message)
+            self._raise_if_bad(self._decode(message))
 
-        They are valid until the next call.
-        """
-        self._fill_buffer()
-        return self.buffered()
-
-    def buffered(self) -> Octets:
-        """Return complete DELIVER messages with frame headers that were received and not returned yet.
-
-        Other messages between them are kept for `take_answer`; ZMTP commands are answered.
-        """
-        while (messages := self._next_messages()) is not None:
-            if len(messages):
-                return messages
-        return np.empty(0, np.uint8)
-
-    def _next_messages(self) -> Octets | None:
-        """Return the DELIVER messages that are next in the buffer.
-
-        Return an empty array if another message was next, and None if the buffer has no complete message.
-        """
-        if self._connection.sealed:
-            return self._next_decrypted()
-        rest = np.frombuffer(memoryview(self._buffer)[self._consumed : self._filled], np.uint8)
-        size = complete_size(rest)
-        if size:
-            self._consumed += size
-            return rest[:size]
-        return rest[:0] if self._take_other_frame(rest) else None
-
-    def _next_decrypted(self) -> Octets | None:
-        if not self._decrypted:
-            return None
-        if self._decrypted[0][:3] != DELIVER:
-            self._keep_answer(self._decrypted.popleft())
-            return np.empty(0, np.uint8)
-        messages = []
-        while self._decrypted and self._decrypted[0][:3] == DELIVER:
-            message = self._decrypted.popleft()
-            messages += [frame_header(len(message)), message]
-        return np.frombuffer(b"".join(messages), np.uint8)
-
-    def _take_other_frame(self, rest: Octets) -> bool:
-        """Take one frame that is not DELIVER from the buffer. Return False if it is not complete."""
-        head = rest[:LONG].tobytes()
-        if len(head) < SHORT:
-            return False
-        start, size = SHORT, head[1]
-        if head[0] & 2:
-            if len(head) < LONG:
-                return False
-            start, size = LONG, int.from_bytes(head[1:], "big")
-            if size > _MAX_MESSAGE_SIZE:
-                raise ConnectionLost(f"{self._name}: a message of {size} bytes is too large for Spark")
-        if len(rest) < start + size:
-            return False
-        body = rest[start : start + size].tobytes()
-        self._consumed += start + size
-        if head[0] & COMMAND:
-            self._answer_command(body)
-        elif body[:3] == DELIVER:
-            raise ConnectionLost(f"{self._name}: the broker sent a damaged DELIVER")
-        else:
-            self._keep_answer(body)
-        return True
-
-    def _keep_answer(self, message: bytes) -> None:
+    def _decode(self, message: memoryview) -> Zeps:
         try:
-            Zeps.decode(message)
+            return Zeps.decode(bytes(message))
         except WireError as error:
             raise ConnectionLost(f"{self._name}: the broker sent a message that is not ZEPS: {error}") from None
-        self._answers.append(message)
+
+    def _raise_if_bad(self, message: Zeps) -> None:
+        if isinstance(message, Invalid):
+            raise Refused(f"{self._name}: {message.reason}")
+        if isinstance(message, Fenced):
+            raise Superseded(f"{self._name}: another attempt of this task publishes the rows now")
+        if isinstance(message, Detach):
+            raise ConnectionLost(f"{self._name}: the broker has closed the stream")
+
+    def _next_message(self) -> memoryview:
+        """Wait for the next message, without its frame header; it is valid until the next call. Answer commands."""
+        if self._connection.sealed:
+            while not self._decrypted:
+                self._decrypt(self._connection.receive(self._read(BUFFER), time.monotonic()))
+                self._write(self._connection.take_output())
+            return memoryview(self._decrypted.popleft())
+        while True:
+            flags, message = self._next_frame()
+            if not flags & COMMAND:
+                return message
+            self._answer_command(bytes(message))
+
+    def _next_frame(self) -> tuple[int, memoryview]:
+        self._fill(SHORT)
+        flags = self._buffer[self._consumed]
+        start, size = SHORT, self._buffer[self._consumed + 1]
+        if flags & LONG_FLAG:
+            self._fill(LONG)
+            start, size = LONG, SEQUENCE.unpack_from(self._buffer, self._consumed + 1)[0]
+            if size > MAX_MESSAGE_SIZE:
+                raise SparkError(f"{self._name}: {too_large(size)}")
+        self._fill(start + size)
+        begin = self._consumed + start
+        self._consumed = begin + size
+        return flags, memoryview(self._buffer)[begin : begin + size]
+
+    def _fill(self, size: int) -> None:
+        """Wait until the buffer has so many bytes that were not returned."""
+        if self._filled - self._consumed >= size:
+            return
+        if self._consumed + size > len(self._buffer):
+            # What was returned is not used any more: the same memory is used again.
+            rest = self._buffer[self._consumed : self._filled]
+            if size > len(self._buffer):
+                self._buffer = bytearray(size + BUFFER)
+            self._buffer[: len(rest)] = rest
+            self._filled, self._consumed = len(rest), 0
+        with memoryview(self._buffer) as view:
+            while self._filled - self._consumed < size:
+                try:
+                    count = self._sock.recv_into(view[self._filled :])
+                except OSError as error:
+                    raise self._lost(error) from None
+                if not count:
+                    raise ConnectionLost(f"{self._name}: the broker closed the connection")
+                self._filled += count
 
     def _answer_command(self, body: bytes) -> None:
         try:
@@ -276,40 +255,6 @@ class TaskConnection:
                 self._write(encode_command(commands.command(commands.PONG, context)))
         except ProtocolError as error:
             raise ConnectionLost(f"{self._name}: {error}") from None
-
-    def _fill_buffer(self) -> None:
-        """Read all bytes that the socket has now. Wait if it has none."""
-        if self._connection.sealed:
-            self._decrypt(self._connection.receive(self._read(1 << 18), time.monotonic()))
-            self._write(self._connection.take_output())
-            return
-        if self._consumed:
-            rest = self._buffer[self._consumed : self._filled]
-            # The caller may still use the bytes that were returned, so this is a new buffer.
-            self._buffer = rest + bytearray(max(BUFFER, len(self._buffer)) - len(rest))
-            self._filled, self._consumed = len(rest), 0
-        if self._filled == len(self._buffer):
-            self._buffer = self._buffer + bytearray(len(self._buffer))
-        view = memoryview(self._buffer)
-        before = self._filled
-        try:
-            count = self._sock.recv_into(view[self._filled :])
-            while count:
-                self._filled += count
-                if self._filled == len(view):
-                    return
-                # The socket may have more already, and few large reads are faster than many small ones. (A socket with
-                # a timeout is in non-blocking mode: `recv_into` waits, and `readv` does not.)
-                try:
-                    count = os.readv(self._sock.fileno(), [view[self._filled :]])
-                except BlockingIOError:
-                    return
-        except OSError as error:
-            raise self._lost(error) from None
-        finally:
-            view.release()
-        if self._filled == before:  # otherwise the last words of the broker come first
-            raise ConnectionLost(f"{self._name}: the broker closed the connection")
 
     def _decrypt(self, events: list[Event]) -> None:
         for event in events:
@@ -329,7 +274,7 @@ class TaskConnection:
 
     def _lost(self, error: OSError) -> ConnectionLost:
         if isinstance(error, TimeoutError):
-            return ConnectionLost(f"{self._name}: the broker sent nothing for {self._timeout:g} seconds")
+            return Silent(f"{self._name}: the broker sent nothing for {self._timeout:g} seconds")
         return ConnectionLost(f"{self._name}: {error.strerror or error}")
 
     def close(self) -> None:
@@ -345,3 +290,8 @@ class TaskConnection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _key_and_body(deliver: memoryview) -> tuple[bytes, memoryview]:
+    body = DELIVER_KEY + deliver[DELIVER_KEY - 1] + BODY_LENGTH.size
+    return bytes(deliver[DELIVER_KEY : body - BODY_LENGTH.size]), deliver[body:]

@@ -21,9 +21,9 @@ from hashlib import blake2b, sha256
 from struct import Struct
 from typing import Final, NamedTuple
 
-from zambezi.spark.broker_backend import BrokerBackend
+from zambezi.spark.broker_access import BrokerAccess
 from zambezi.spark.columns import Numbers
-from zambezi.spark.errors import ConnectionLost, NotRepeatable, Refused
+from zambezi.spark.errors import ConnectionLost, NotRepeatable, Refused, Silent
 from zambezi.spark.task_connection import TaskConnection
 from zambezi.zeps.messages import PUBLISHER
 
@@ -69,8 +69,8 @@ class _Rows(NamedTuple):
 class _Target:
     """A stream to which a task publishes."""
 
-    def __init__(self, backend: BrokerBackend, stream: str, task: Task, fails_on_refusal: bool) -> None:
-        self._backend = backend
+    def __init__(self, broker: BrokerAccess, stream: str, task: Task, fails_on_refusal: bool) -> None:
+        self._broker = broker
         self._fails_on_refusal = fails_on_refusal
         self._stream = stream
         self._task = task
@@ -84,7 +84,7 @@ class _Target:
         self._published = 0  # rows that the stream has
         self._marked, self._mark = 0, b""  # the rows of an earlier attempt, and their digest
         try:
-            backend.retry(self._resume)
+            broker.retry(self._resume)
         except BaseException:
             self.close()
             raise
@@ -98,7 +98,7 @@ class _Target:
     def _resume(self) -> TaskConnection:
         """Connect, and find out how many rows the stream has."""
         self.close()
-        connection = self._connection = self._backend.connect(self._stream)
+        connection = self._connection = self._broker.connect(self._stream)
         connection.tolerates_refusals = not self._fails_on_refusal
         answer = connection.resume(self._task.publisher, self._epoch, self._published)
         if answer is not None:
@@ -143,6 +143,8 @@ class _Target:
         try:
             assert self._connection is not None
             self._connection.publish(new.octets, new.starts, mark)
+        except Silent:
+            raise  # `timeout` is over
         except ConnectionLost:
             self._send_again()
 
@@ -152,6 +154,8 @@ class _Target:
             try:
                 assert self._connection is not None
                 self._connection.barrier()
+            except Silent:
+                raise
             except ConnectionLost:
                 self._send_again()
             self._note_confirmed()
@@ -167,7 +171,7 @@ class _Target:
                     connection.publish(left.octets, left.starts, mark)
             connection.barrier()
 
-        self._backend.retry(attempt)
+        self._broker.retry(attempt)
         self._note_confirmed()
 
     def _note_confirmed(self) -> None:
@@ -199,8 +203,8 @@ class _Target:
 class TaskPublisher:
     """The publisher of one attempt of a task, for all streams to which its rows go."""
 
-    def __init__(self, backend: BrokerBackend, task: Task, fails_on_refusal: bool = True) -> None:
-        self._backend = backend
+    def __init__(self, broker: BrokerAccess, task: Task, fails_on_refusal: bool = True) -> None:
+        self._broker = broker
         self._task = task
         self._fails_on_refusal = fails_on_refusal
         self._targets: dict[str, _Target] = {}
@@ -215,7 +219,7 @@ class TaskPublisher:
         for stream, octets, starts in encoded:
             target = self._targets.get(stream)
             if target is None:
-                target = self._targets[stream] = _Target(self._backend, stream, self._task, self._fails_on_refusal)
+                target = self._targets[stream] = _Target(self._broker, stream, self._task, self._fails_on_refusal)
             target.publish(octets, starts)
         if sum(target.unconfirmed_size for target in self._targets.values()) >= MAX_UNCONFIRMED:
             for target in self._targets.values():

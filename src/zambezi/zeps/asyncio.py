@@ -24,19 +24,19 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable
-from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Final, Self, Unpack
 
+from zambezi.zeps.administration.asyncio import Administration, wake_on_change
 from zambezi.zeps.client.arguments import (
+    AckMode,
     AwaitableEndpoint,
     Body,
     ClientArguments,
+    IfHeld,
     Since,
     StreamArguments,
-    StreamSettings,
-    SubscriptionReader,
     Until,
     as_body,
     as_items,
@@ -46,31 +46,23 @@ from zambezi.zeps.client.arguments import (
     check_times,
     end_of,
     locator,
+    named_reader,
     publisher_id,
     start_of,
     unconfirmed_text,
 )
 from zambezi.zeps.client.batch import Message, MessageBatch
 from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.named_connection import NamedConnection
 from zambezi.zeps.client.publisher import POSTS, Key, Publisher, PublisherCounters
 from zambezi.zeps.client.publisher_connection import PublisherConnection
-from zambezi.zeps.client.questions import Order, Question
+from zambezi.zeps.client.questions import Question
+from zambezi.zeps.client.reading import SubscriptionReader
 from zambezi.zeps.client.subscriber import Subscriber
 from zambezi.zeps.client.subscriber_connection import SubscriberConnection
-from zambezi.zeps.directory import (
-    CLIENTS,
-    INDEX,
-    STREAMS,
-    ClientInfo,
-    StreamInfo,
-    microseconds_of,
-    read_clients,
-    read_index,
-    read_streams,
-)
 from zambezi.zeps.errors import ClientClosed, TimedOut, ZepsError
-from zambezi.zeps.journal.entry import IndexEntry
 from zambezi.zeps.multicast.group_subscription import MulticastOptions
+from zambezi.zeps.requests.asyncio import Requester, Serving
 from zambezi.zmtp.async_waiter import Waiter
 from zambezi.zmtp.face import go_on
 
@@ -81,19 +73,13 @@ _AT_ONCE: Final = 64  # messages that a program can publish in a row before the 
 _NOTHING: Final = "no message arrived"
 
 
-def _wake_on_change(waiter: Waiter, connection: BrokerConnection) -> None:
-    """Let waiting callers check again whenever a connection changes."""
-    waiter.state = lambda: f"the client is {connection.state}"
-    connection.on_change = connection.transport.on_closed = waiter.wake
-
-
 async def _close_connection(waiter: Waiter, connection: BrokerConnection, linger: float | None) -> None:
     """Close a connection, and wait until it is closed."""
     waiter.call(connection.close, linger)
     await waiter.until(lambda: connection.closed or None, None, "")
 
 
-class Client:
+class Client(Administration):
     """A client of a broker. Make it with `connect`, and close it with `async with`, or `close()`.
 
     The client connects in the background, once for each stream that it publishes to and for each subscription, and
@@ -101,13 +87,13 @@ class Client:
     """
 
     def __init__(self, endpoint: AwaitableEndpoint, **options: Unpack[ClientArguments]) -> None:
-        self._options = ClientOptions(**options)
-        self._waiter = Waiter(timed_out=TimedOut)
+        super().__init__(ClientOptions(**options))
         self._asked = endpoint if self._waiter.is_question(endpoint) else None
         self._find: Locate = (lambda: None) if self._asked is not None else locator(endpoint)
         self._streams: dict[str, Stream] = {}
         self._subscriptions: set[Subscription] = set()
         self._questions: dict[Question, Waiter] = {}
+        self._servings: set[Serving] = set()
         self._closed = False
 
     @classmethod
@@ -128,10 +114,6 @@ class Client:
     def _locate(self) -> str | None:
         return self._find()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClientClosed("the client is closed")
-
     def stream(self, name: str, **options: Unpack[StreamArguments]) -> Stream:
         """Return the stream of that name. Give options only in the first call for a stream."""
         return self._waiter.call(self._stream, name, options)
@@ -147,77 +129,6 @@ class Client:
             )
         return stream
 
-    # Information about the broker
-
-    async def streams(self, timeout: float | None = None) -> list[StreamInfo]:
-        """Return all streams of the broker."""
-        return read_streams(await self._ask(STREAMS, 0, timeout))
-
-    async def clients(self, timeout: float | None = None) -> list[ClientInfo]:
-        """Return all connections of the broker, including those of this client."""
-        return read_clients(await self._ask(CLIENTS, 0, timeout))
-
-    async def index(self, stream: str, after: int = 0, timeout: float | None = None) -> list[IndexEntry]:
-        """Return the batches of a stream's journal with messages after a sequence: their positions and times."""
-        return read_index(await self._ask(check_stream_name(INDEX + check_stream_name(stream)), after, timeout))
-
-    # Administration
-
-    async def create(self, stream: str, *, timeout: float | None = None, **settings: Unpack[StreamSettings]) -> None:
-        """Create a stream. Raises `BrokerError` if it exists, or the broker's rules forbid it."""
-        await self._order("create", timeout, stream=stream, settings=settings)
-
-    async def edit(self, stream: str, *, timeout: float | None = None, **settings: Unpack[StreamSettings]) -> None:
-        """Change settings of a stream; None stands for the broker's default."""
-        await self._order("edit", timeout, stream=stream, settings=settings)
-
-    async def trim(self, stream: str, before: int | datetime, *, timeout: float | None = None) -> None:
-        """Remove the messages of a stream before a sequence, or before a time."""
-        point = {"before_time": microseconds_of(before)} if isinstance(before, datetime) else {"before": before}
-        await self._order("trim", timeout, stream=stream, **point)
-
-    async def truncate(self, stream: str, after: int, *, timeout: float | None = None) -> None:
-        """Remove the messages of a stream after a sequence. Its clients are disconnected; its incarnation is new."""
-        await self._order("truncate", timeout, stream=stream, after=after)
-
-    async def delete(self, stream: str, *, timeout: float | None = None) -> None:
-        """Delete a stream. Its subscribers get `BrokerError`; a publisher that goes on creates it again, empty."""
-        await self._order("delete", timeout, stream=stream)
-
-    async def copy(self, stream: str, to: str, *, timeout: float | None = None) -> None:
-        """Create a stream with the messages that another one has now, and their times. Sequences begin at 1."""
-        await self._order("copy", timeout, stream=stream, to=to)
-
-    async def _order(self, order: str, timeout: float | None, **content: object) -> None:
-        waiter = Waiter(timed_out=TimedOut)
-        question = Order(waiter.reactor, self._options, self._locate, order, content)
-        await self._answer(question, waiter, timeout, f"the broker did not {order} the stream")
-
-    async def _ask(self, about: str, after: int, timeout: float | None) -> list[bytes]:
-        waiter = Waiter(timed_out=TimedOut)
-        question = Question(waiter.reactor, self._options, self._locate, about, lambda _: None, after=after)
-        await self._answer(question, waiter, timeout, f"the broker did not answer about {about}")
-        return question.bodies
-
-    async def _answer(self, question: Question, waiter: Waiter, timeout: float | None, problem: str) -> None:
-        """Ask a question, and wait for its answer."""
-        _wake_on_change(waiter, question)
-        self._waiter.call(self._add_question, question, waiter)
-        try:
-            waiter.call(question.start)
-            await waiter.until(lambda: question.closing or None, timeout, problem)
-        finally:
-            waiter.call(question.close, 0)
-            self._waiter.call(self._questions.pop, question, None)
-        if question.failure is not None:
-            raise question.failure
-        if not question.done:
-            raise ClientClosed("the client was closed")
-
-    def _add_question(self, question: Question, waiter: Waiter) -> None:
-        self._check_open()
-        self._questions[question] = waiter
-
     # Closing
 
     async def close(self, linger: float | str | None = _DEFAULT) -> None:
@@ -227,9 +138,14 @@ class Client:
         questions, subscriptions, streams = self._waiter.call(self._begin_to_close)
         for question, waiter in questions.items():
             waiter.call(question.close, 0)
+        problems: list[ZepsError] = []
+        for serving in list(self._servings):
+            await serving.close()
         for subscription in subscriptions:
-            await subscription.close()
-        problems = []
+            try:
+                await subscription.close(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except ZepsError as error:
+                problems.append(error)
         for stream in streams:
             try:
                 await stream.close(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -254,6 +170,8 @@ class Client:
             await self.close()
             return
         # A program that leaves with an exception does not want to wait, and has an error already.
+        for subscription in tuple(self._subscriptions):
+            subscription._forget_returned()
         try:
             await self.close(0)
         except ZepsError as second:
@@ -287,6 +205,7 @@ class Stream:
         self._waiter = Waiter(timed_out=TimedOut)
         self._connection: PublisherConnection | None = None
         self._turns = 0
+        self._requester: Requester | None = None
         self._closed = False
 
     # Publishing
@@ -372,7 +291,7 @@ class Stream:
             connection = PublisherConnection(
                 self._waiter.reactor, client._options, client._locate, self.name, self._engine
             )
-            _wake_on_change(self._waiter, connection)
+            wake_on_change(self._waiter, connection)
             self._connection = connection
             connection.start()
         return connection
@@ -399,6 +318,9 @@ class Stream:
         times: bool = False,
         multicast: bool | str = False,
         interface: str | None = None,
+        name: str | None = None,
+        ack: AckMode = "auto",
+        if_held: IfHeld = "take",
     ) -> Subscription:
         """Subscribe to the messages whose keys match a pattern: older ones first, and then live ones.
 
@@ -412,25 +334,66 @@ class Stream:
         With `multicast=True` live messages come from the stream's group, if it has one, and the broker sends only
         missing ones; `interface` names the network. A text, `"udp://239.77.1.1:5680"`, is the group itself.
 
+        With a `name` the broker keeps the position of this reader: a program that is started again goes on after the
+        last message that it has acknowledged, and `since` matters only if the name is new. With ack="auto" the next
+        `recv` acknowledges what the program has got before, and so does `close`; with "manual" the program calls `ack`.
+        One client reads under a name: a new one takes the name away (`ReaderTaken`), or is refused (if_held="refuse").
+
         Returns at once. `async with` waits until the broker has confirmed the subscription: messages published after
         that are not missed.
         """
         client = self._client
+        start = start_of(since)
+        reader = named_reader(name, start, ack, if_held, self.name, multicast)
         engine = Subscriber(
             self.name,
             check_pattern(pattern),
-            start_of(since),
+            start,
             end_of(until),
             window or client._options.window,
             check_times(times, self.name, multicast),
+            is_named=reader is not None,
         )
         options = MulticastOptions.from_arguments(multicast, interface)
         waiter = Waiter(timed_out=TimedOut)
-        connection = SubscriberConnection(waiter.reactor, client._options, client._locate, self.name, engine, options)
+        connection: SubscriberConnection
+        place = waiter.reactor, client._options, client._locate, self.name, engine
+        connection = SubscriberConnection(*place, options) if reader is None else NamedConnection(*place, reader)
         subscription = Subscription(client, connection, waiter)
         client._waiter.call(self._add_subscription, subscription)
         waiter.call(connection.start)
         return subscription
+
+    # Request and reply
+
+    async def request(self, key: str, body: Body = b"", timeout: float | None = 5.0) -> bytes:
+        """Send a request to a server of this stream, and return its reply.
+
+        Raises `NobodyServes` at once if no server wants it, `RequestFailed` if the server answers with an error, and
+        `TimedOut` after `timeout` seconds. A request is a message of the stream, whose body has an envelope.
+        """
+        requester = self._waiter.call(self._open_requester)
+        return await requester.request(key, body, timeout)
+
+    def _open_requester(self) -> Requester:
+        if self._requester is None:
+            self._client._check_open()
+            if self._closed:
+                raise ClientClosed(f"the stream {self.name!r} of this client is closed")
+            check_not_reserved(self.name)
+            self._requester = Requester(self)
+        return self._requester
+
+    def serve(self, pattern: str = "") -> Serving:
+        """Serve the requests whose keys match a pattern: `async for request in stream.serve("square")`.
+
+        Answer each request with `reply` or `fail`. Several programs can serve the same requests: each request goes to
+        one of them. Returns at once. `async with` waits until requests find this program.
+        """
+        check_not_reserved(self.name)
+        serving = Serving(self, check_pattern(pattern))
+        self._client._waiter.call(self._client._servings.add, serving)
+        return serving
 
     def _add_subscription(self, subscription: Subscription) -> None:
         self._client._check_open()
@@ -441,6 +404,8 @@ class Stream:
     async def close(self, linger: float | None = 0) -> None:
         """Stop publishing. Wait up to `linger` seconds for confirmations; raise `TimedOut` if messages remain."""
         self._closed = True
+        if self._requester is not None:
+            await self._requester.close()
         connection = self._connection
         if connection is None or connection.closing:
             return
@@ -466,7 +431,7 @@ class Subscription(SubscriptionReader):
         super().__init__(connection)
         self._client = client
         self._waiter = waiter
-        _wake_on_change(waiter, connection)
+        wake_on_change(waiter, connection)
         connection.transport.on_closed = self._on_closed
 
     def _on_closed(self) -> None:
@@ -506,9 +471,28 @@ class Subscription(SubscriptionReader):
         """Wait until the broker has confirmed the subscription: messages published after that are not missed."""
         await self._waiter.until(self._is_ready, timeout, "the subscription was not confirmed")
 
-    async def close(self) -> None:
-        """End the subscription. Messages that were received can still be read."""
-        await _close_connection(self._waiter, self._connection, 1.0 if self._connection.granted else 0)
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until the broker has confirmed all acknowledgements of a named reader."""
+        named = self._named
+        if named is not None:
+            target = self._waiter.call(named.ask_for_confirmation)
+            problem = "not all acknowledgements were confirmed"
+            await self._waiter.until(partial(named.check_confirmed, target), timeout, problem)
+
+    async def close(self, linger: float | str | None = _DEFAULT) -> None:
+        """End the subscription. Messages that were received can still be read.
+
+        A named reader waits up to `linger` seconds for confirmations, and raises `TimedOut` if they do not come. With
+        ack="auto" it acknowledges first what the program has got.
+        """
+        seconds = self._client._options.linger if isinstance(linger, str) else linger
+        try:
+            if self._named is not None and not (self._named.closing or self._is_lost):
+                self._acknowledge_returned()
+                if self._named.reader.is_claimed and not self._named.reader.is_confirmed and seconds != 0:
+                    await self.flush(seconds)
+        finally:
+            await _close_connection(self._waiter, self._connection, 1.0 if self._connection.granted else 0)
 
     async def __aenter__(self) -> Self:
         try:
@@ -521,4 +505,6 @@ class Subscription(SubscriptionReader):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        if kind is not None:
+            self._forget_returned()
+        await self.close(_DEFAULT if kind is None else 0)

@@ -1,4 +1,4 @@
-"""The content of a broker's reserved streams: its streams, its clients, and the index of a journal."""
+"""The content of a broker's reserved streams: its streams, its clients, named readers, and the index of a journal."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ STREAMS: Final = "$streams"
 CLIENTS: Final = "$clients"
 ORDERS: Final = "$admin"
 INDEX: Final = "$index/"
+RANGES: Final = "$ranges"
+REQUESTS: Final = "$requests/"
+REPLIES: Final = "$replies/"
+READERS: Final = "$readers/"
+SHARED: Final = "shared:"  # before the name of a group, in the keys of `$readers/<stream>`
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -28,6 +33,7 @@ _TYPES: Final[dict[str, type | tuple[type, ...]]] = {
     "int | None": (int, type(None)),
     "float | None": (int, float, type(None)),
     "tuple[str, ...]": list,
+    "tuple[dict[str, Any], ...]": list,
     "Mapping[str, int]": dict,
 }
 
@@ -52,6 +58,11 @@ class StreamInfo:
     keep_seconds: float | None = None  # the age at which messages are removed; None: never
     compact: bool = False  # whether of old messages the last one of each key stays
     publishers: int = 0  # whose messages the broker counts
+    max_publishers: int = 0  # the most publishers that it counts
+    keep_publishers: float = 0.0  # seconds of silence, after which it forgets a publisher
+    groups: int = 0  # of shared readers
+    readers: int = 0  # named readers
+    reader_lag: int = 0  # of the named reader that is furthest behind
     subscribers: int = 0
     attached: int = 0
     rate: float = 0.0  # messages published per second, recently
@@ -95,6 +106,44 @@ class ClientInfo:
     skipped: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderInfo:
+    """A named reader of a stream, as the broker describes it."""
+
+    reader: str
+    position: int = 0  # the last acknowledged sequence
+    lag: int = 0  # messages after it
+    time: int = 0  # of the last change, in microseconds since 1970
+    user: str = ""  # the user to whom the reader belongs; empty: all
+    holder: str = ""  # the client that reads under this name now; empty: none
+    shared: bool = False  # whether it is a group of shared readers; the other fields are about groups
+    pattern: str = ""
+    wait: int = 0  # milliseconds that a member has to acknowledge a message
+    limit: int = 0  # deliveries of a message; 0: no limit
+    dead: str = ""  # the stream for dead letters
+    in_flight: int = 0  # messages that are delivered, and not acknowledged
+    returned: int = 0  # messages that were given back, and wait for their next delivery
+    redelivered: int = 0
+    missed: int = 0  # messages that were removed from the stream before they were done
+    letters: int = 0  # messages that have reached the limit
+    unknown: int = 0  # acknowledgements of messages that the member did not have
+    problem: str = ""  # why dead letters wait
+    members: int = 0
+    shares: tuple[dict[str, Any], ...] = field(
+        default=(), hash=False
+    )  # of the first members: `member`, `in_flight`, `delivered`, `done`, `late`
+
+    @property
+    def changed_at(self) -> datetime:
+        """The time when the position has last changed."""
+        return datetime_of(self.time)
+
+
+def read_readers(bodies: Iterable[bytes]) -> list[ReaderInfo]:
+    """Parse the messages of `$readers/<stream>`."""
+    return [_read(ReaderInfo, body) for body in bodies if body]
+
+
 def read_streams(bodies: Iterable[bytes]) -> list[StreamInfo]:
     """Parse the messages of `$streams`."""
     return [_read(StreamInfo, body) for body in bodies if body]
@@ -133,6 +182,11 @@ def _read(kind: type[T], body: bytes) -> T:
         return kind(**known)
     except (ValueError, TypeError, RecursionError) as error:
         raise BrokerError(f"the broker sent a {kind.__name__} that cannot be parsed: {error}") from None
+
+
+def subject_of(name: str) -> str:
+    """Return the stream that a reserved stream is about; the name itself if it is about none."""
+    return name.removeprefix(INDEX).removeprefix(READERS)
 
 
 def datetime_of(microseconds: int) -> datetime:

@@ -34,6 +34,14 @@ class Rewritten(JournalError):
     """A segment was replaced by another one while it was read: the same messages can be read from that one."""
 
 
+class StoreError(ZepsError):
+    """The object store cannot be used."""
+
+
+class StoreDamaged(StoreError):
+    """An object in the store is missing, or has bytes that no broker writes."""
+
+
 class PatternError(ZepsError):
     """The pattern of a subscription cannot be parsed."""
 
@@ -56,6 +64,18 @@ class QueueFull(ZepsError):
 
 class Fenced(ZepsError):
     """Another program publishes as the same publisher, and has begun later: this one cannot publish any more."""
+
+
+class ReaderTaken(ZepsError):
+    """Another client reads under the same name, or an operator has changed the reader: this one cannot go on."""
+
+
+class NobodyServes(ZepsError):
+    """No server answers such requests now."""
+
+
+class RequestFailed(ZepsError):
+    """A server, or the broker, answered a request with an error; the text is its reason."""
 
 
 class ClientClosed(ZepsError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Final, Generic, TypeVar
 
+from zambezi.wire.text import as_text
 from zambezi.zeps.answers import Answers
 from zambezi.zeps.errors import PatternError
 from zambezi.zeps.matchers import Matchers, Pattern
@@ -46,6 +47,13 @@ class Filter:
                 f"{HEAVIEST}: use simpler patterns, or several connections"
             )
         self._seen: Answers[bool] = Answers(_OF_FILTER, matchers.memory)
+
+    @property
+    def only_key(self) -> str | None:
+        """The only key that can match; None if there can be several."""
+        if len(self._exact) == 1 and not self._prefixes and not self._others:
+            return as_text(next(iter(self._exact)))
+        return None
 
     def knows(self, key: bytes) -> bool:
         """Return whether the filter has the answer for a key already."""

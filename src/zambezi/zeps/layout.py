@@ -60,3 +60,9 @@ def sequence_of(deliver: bytes) -> int:
 def key_of(deliver: bytes) -> bytes:
     """Return the routing key of a DELIVER message."""
     return deliver[DELIVER_KEY : DELIVER_KEY + deliver[DELIVER_KEY - 1]]
+
+
+def key_and_body(publish: bytes) -> tuple[bytes, bytes]:
+    """Return the routing key and the body of a valid PUBLISH message."""
+    stop = PUBLISH_KEY + publish[PUBLISH_KEY - 1]
+    return publish[PUBLISH_KEY:stop], publish[stop + BODY_LENGTH.size :]

@@ -20,6 +20,20 @@ The extension "times":
     C:TIMES                        asks for the times of messages
     S:TIMES                        tells the times of the DELIVER messages that follow, up to the next TIMES
 
+The extension "positions":
+
+    C:CLAIM      S:CLAIM-OK        reads under a name, and asks for the position that the name has
+    C:ACK                          moves the position; PING-OK confirms it
+    S:TAKEN                        says that another client has the name
+
+The extension "shared":
+
+    C:JOIN       S:JOIN-OK         reads as a member of a group: each message goes to one member
+    S:DELIVERIES                   tells which of the DELIVER messages that follow were delivered before
+    C:DONE                         acknowledges messages; PING-OK confirms it
+    C:GIVE-BACK                    gives messages back, now or for later
+    C:KEEP                         says that the client still works on messages
+
 `zambezi.zeps.block` encodes and decodes many DELIVER and PUBLISH messages at once, without these classes.
 """
 
@@ -28,7 +42,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from zambezi.wire import Message, chunk, constant, field, number_2, number_4, number_8, string
+from zambezi.wire import Message, chunk, constant, field, number_1, number_2, number_4, number_8, string
 
 PROTOCOL: Final = "ZEPS"
 VERSION: Final = 1
@@ -44,8 +58,17 @@ EXTENSIONS: Final = "X-ZEPS-Extensions"  # the property of READY in which a brok
 ONCE: Final = "once"
 TIMES: Final = "times"
 ADMIN: Final = "admin"
+POSITIONS: Final = "positions"
+REQUESTS: Final = "requests"
+SHARED: Final = "shared"
+RANGES: Final = "ranges"
 PUBLISHER: Final = 16  # bytes of a publisher's id
 MARK: Final = 16  # bytes of a mark
+MEMBER: Final = 16  # bytes of the id of a member
+OWNER: Final = 16  # bytes of the id of a client that claims a reader
+REFUSE: Final = 0  # the modes of CLAIM: not if another client has the name;
+TAKE: Final = 1  # also if another client has it;
+AGAIN: Final = 2  # only if no other client has had it since this one
 MOST: Final = (1 << 62) - 1  # the highest count
 
 
@@ -153,6 +176,81 @@ class Times(Zeps, id=17):
     """Client asks for the times of messages, or server tells them. `zambezi.zeps.times` packs and unpacks them."""
 
     times: bytes = field(chunk)  # pairs of a sequence and a time, of 8 bytes each; from a client, none
+
+
+class Claim(Zeps, id=18):
+    """Client reads under a name from now on."""
+
+    name: str = field(string)
+    owner: bytes = field(chunk)  # 16 bytes
+    latest: int = field(number_8)  # where a new reader begins, as in SUBSCRIBE
+    mode: int = field(number_1)  # REFUSE, TAKE or AGAIN
+
+
+class ClaimOk(Zeps, id=19):
+    """Server says where the reader stands: subscribe after `position`. All of it is as safe as PING-OK makes it."""
+
+    position: int = field(number_8)
+    missed: int = field(number_8)  # messages before it that are not acknowledged, and not kept any more
+
+
+class Ack(Zeps, id=20):
+    """Client acknowledges the message with a sequence, and all before it. PING-OK confirms it."""
+
+    sequence: int = field(number_8)
+
+
+class Taken(Zeps, id=21):
+    """Server tells a client that another one has the name, or has had it meanwhile."""
+
+    holder: str = field(string)  # the other client; empty if it is not known
+
+
+class Join(Zeps, id=22):
+    """Client reads as a member of a group. Zeros and an empty `dead` stand for what the group has already."""
+
+    group: str = field(string)
+    member: bytes = field(chunk)  # 16 bytes
+    pattern: str = field(string)
+    latest: int = field(number_8)  # where a new group begins, as in SUBSCRIBE
+    in_flight: int = field(number_4)  # messages that the member can have without acknowledging them
+    wait: int = field(number_4)  # milliseconds that a member has to acknowledge a message
+    limit: int = field(number_4)  # deliveries of a message
+    dead: str = field(string)  # the stream for messages that have reached the limit
+
+
+class JoinOk(Zeps, id=23):
+    """Server says what the group has. Messages follow when there is credit."""
+
+    wait: int = field(number_4)
+    limit: int = field(number_4)
+    dead: str = field(string)
+
+
+class Done(Zeps, id=24):
+    """Client acknowledges messages. PING-OK confirms it."""
+
+    sequences: bytes = field(chunk)  # 8 bytes each
+
+
+class GiveBack(Zeps, id=25):
+    """Client gives messages back: they are delivered again, after a delay."""
+
+    delay: int = field(number_4)  # milliseconds
+    seen: int = field(number_1)  # 0: the program has not seen the messages, and this delivery does not count
+    sequences: bytes = field(chunk)  # 8 bytes each
+
+
+class Deliveries(Zeps, id=26):
+    """Server tells which of the following DELIVER messages were delivered before. A new run of sequences begins."""
+
+    deliveries: bytes = field(chunk)  # a sequence of 8 bytes, and the deliveries with this one in 4 bytes
+
+
+class Keep(Zeps, id=27):
+    """Client still works on messages: their time begins again."""
+
+    sequences: bytes = field(chunk)  # 8 bytes each
 
 
 def extensions_of(properties: Mapping[str, bytes]) -> list[str]:

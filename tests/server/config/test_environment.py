@@ -183,3 +183,10 @@ def test_a_mesh_without_a_key_on_a_real_network_is_a_warning(tmp_path: Path, mon
     found = only(parse(f'[server]\ndata = "{tmp_path}"\n[zre]\ninterface = "eth7"'))
     assert (found.path, found.is_mistake) == (("zre", "interface"), False)
     assert "every machine in the network of eth7 (10.0.0.7) can join" in found.problem
+
+
+def test_the_keys_of_a_mirror_must_exist(tmp_path: Path, keys: Path) -> None:
+    text = '[[zeps.mirrors]]\nsource = "tcp://berlin:5671"\nstream = "s"\n'
+    found = only(config_of(tmp_path, f'{text}server_key = "{tmp_path}/berlin.pub"'))
+    assert (found.path, found.is_mistake) == (("zeps", "mirrors", 0, "server_key"), True)
+    assert examine(config_of(tmp_path, f'{text}server_key = "{keys}/server.pub"')) == []

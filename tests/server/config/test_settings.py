@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zambezi.server.config import Config, JournalConfig, Rule, parse, place, read, show
+from zambezi.server.config import Config, JournalConfig, MirrorConfig, Rule, parse, place, read, show
 from zambezi.server.errors import ConfigError
 
 
@@ -28,6 +28,7 @@ def test_a_printed_configuration_reads_back_the_same() -> None:
         zeps=dataclasses.replace(
             Config().zeps,
             streams={"prices": JournalConfig(sync="always", keep=3600.0), "a stream": JournalConfig()},
+            mirrors=[MirrorConfig(source="tcp://berlin:5671", stream="readings", since="latest", begin_again=True)],
         ),
         rules=[Rule(keys=["sensor-*"], publish=["telemetry"]), Rule()],
     )
@@ -43,6 +44,9 @@ def test_every_key_has_a_comment() -> None:
 def test_sizes_and_times_can_have_units() -> None:
     journal = parse('[zeps.journal]\nkeep = "7d"\nkeep_bytes = "10G"\nsegment = 1048576').zeps.journal
     assert journal == JournalConfig(keep=604800.0, keep_bytes=10 << 30, segment=1 << 20)
+
+
+MIRROR = '[[zeps.mirrors]]\nsource = "tcp://a:1"\nstream = "s"\n'
 
 
 @pytest.mark.parametrize(
@@ -114,6 +118,13 @@ def test_sizes_and_times_can_have_units() -> None:
             '[zeps.streams.zrelog]\nmulticast = "udp://239.77.1.1:5680"\n[[rules]]',
             "z.toml:2: every reader of the group could read zrelog, and rules do not apply to groups",
         ),
+        ('[[zeps.mirrors]]\nsource = "tcp://a:1"', "z.toml:1: the name of a stream must not be empty"),
+        ('[[zeps.mirrors]]\nsource = "a"\nstream = "s"', "z.toml:2: 'a' is no endpoint"),
+        (f'{MIRROR}target = "$t"', "z.toml:4: the name of a stream must not be empty or begin with $"),
+        (f'{MIRROR}target = "zrelog"', "z.toml:4: only the server itself writes zrelog"),
+        (f'{MIRROR}key = "k"', "z.toml:4: key works only with server_key"),
+        (f'{MIRROR}{MIRROR}name = "s"', "z.toml:7: another mirror with this name fills s"),
+        (f'{MIRROR}since = "now"', 'z.toml:4: since must be one of "", "earliest", "latest"'),
         ('[[rules]]\nkeys = ["a"]\n[[rules]]\nkeys = "b"', "z.toml:4: write a list of texts"),
         ('[zeps.streams."a.b"]\n\nkeep = true', 'z.toml:3: keep must be a time such as "7d" or 90 (seconds), not tr'),
         ('[zre]\nname = "#"\r\nnaem = 1\r\n', "z.toml:3: zre.naem is not a known key; did you mean name?"),

@@ -28,8 +28,6 @@ ON = (
     "--conf",
     f"spark.executor.extraJavaOptions={QUICK}",
     "--conf",
-    f"spark.driver.extraJavaOptions={QUICK}",
-    "--conf",
     "spark.driver.memory=768m",
     "--conf",
     "spark.sql.shuffle.partitions=2",
@@ -65,7 +63,6 @@ def test_a_worker_is_killed_and_nothing_is_missing(tmp_path: Path) -> None:
             driver.kill()
         assert seen(out) == {name: Counter(range(1, COUNT + 1)) for name in ("readings", "alarms")}
 
-        cluster.add()
         health = tmp_path / "health"
         driver = Driver("network-health", endpoint, health, "--master", cluster.url, *ON)
         assert driver.wait() == 0, driver.said()

@@ -44,6 +44,11 @@ def test_a_stream_is_created_with_its_settings(stage: Stage, tmp_path: Path) -> 
         assert again.stream("s").journal.policy == Policy(sync="interval", keep_seconds=60)
 
 
+def test_a_setting_that_is_null_is_the_default(stage: Stage) -> None:
+    assert order(stage.client(ORDERS), "create", stream="s", settings={"keep_seconds": None, "publishers": 5}) == []
+    assert stage.stream("s").journal.settings == {"publishers": 5}
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -59,7 +64,7 @@ def test_a_stream_is_created_with_its_settings(stage: Stage, tmp_path: Path) -> 
         ({"stream": "s", "settings": {"keep_seconds": math.inf}}, "keep_seconds is inf: it must be a number from 1 to"),
         ({"stream": "s", "settings": {"keep_seconds": math.nan}}, "keep_seconds is nan"),
         ({"stream": "s", "settings": {"keep_publishers": 10**400}}, "keep_publishers is 1000"),
-        ({"stream": "s", "settings": {"sync": None}}, "sync is None: it must be text"),
+        ({"stream": "s", "settings": {"sync": 1}}, "sync is 1: it must be text"),
         ({"stream": "s" * 256}, "the name of a stream has at most 255 bytes, and this one has 256"),
         ({"stream": "\ud800"}, "a lone surrogate"),
         ({"stream": "s", "settings": {"sync": "often"}}, "must be always, interval or never"),
@@ -151,6 +156,21 @@ def test_clients_that_attach_during_the_change_wait(stage: Stage) -> None:
     stage.let_disk_work()
     latest.read()
     assert "attach again" in latest.reasons[0]
+
+
+def test_a_stream_that_is_being_changed_or_cannot_be_used(tmp_path: Path) -> None:
+    with Stage(tmp_path) as stage:
+        filled(stage)
+        filled(stage, "t")
+    (tmp_path / "s" / "00000000000000000001.log").unlink()
+    (tmp_path / "s" / "00000000000000000001.log").mkdir()
+    with Stage(tmp_path) as stage:
+        admin = stage.client(ORDERS)
+        assert "cannot be used until the operator has repaired it" in order(admin, "delete", stream="s")[0]
+        stage.slow = True
+        admin.send(Publish("truncate", b'{"stream": "t", "after": 3}'))
+        (reason,) = order(stage.client(ORDERS), "trim", stream="t", before=2)
+        assert reason == "stream t is being created, cut or deleted at this moment: try again"
 
 
 def test_a_stream_is_copied_with_its_times(stage: Stage) -> None:
@@ -267,10 +287,36 @@ def test_the_name_of_a_setting_is_checked_if_it_becomes_the_default(stage: Stage
 def test_a_stream_that_could_not_be_cut_is_served_on(stage: Stage) -> None:
     filled(stage)
     stage.slow = True
-    ann, bob = stage.client(ORDERS), stage.client(ORDERS)
-    ann.send(Publish("trim", b'{"stream": "s", "before": 8}'), Ping())
-    bob.send(Publish("truncate", b'{"stream": "s", "after": 3}'), Ping())
+    admin = stage.client(ORDERS)
+    admin.send(Publish("truncate", b'{"stream": "s", "after": 3}'), Ping())
+    stage.store.open("s").trim(8)
     stage.let_disk_work()
-    bob.read()
-    assert "sequences 8 to 10: it cannot be cut after 3" in bob.reasons[0]
+    admin.read()
+    assert "sequences 8 to 10: it cannot be cut after 3" in admin.reasons[0]
+    assert stage.engine.names() == ["s"]
+
+
+@pytest.mark.parametrize(("key", "more"), [("trim", {"before": 5}), ("copy", {"to": "t"})])
+def test_an_order_that_takes_long_delays_no_other(stage: Stage, key: str, more: dict[str, object]) -> None:
+    filled(stage)
+    stage.slow = True
+    admin = stage.client(ORDERS)
+    admin.send(Publish(key, json.dumps({"stream": "s", **more}).encode()), Ping())
+    stage.client("new")
+    stage.let_disk_work(1)
+    assert stage.engine.names() == ["new", "s"]
+    stage.engine.detach_all()
+    stage.let_disk_work()
+    admin.read()
+    assert "the broker closes" in admin.reasons[0]
+    assert (stage.engine.names(), stage.stream("s").journal.first) == (["new", "s"], 1)
+
+
+def test_a_stream_that_is_truncated_while_it_is_copied(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(stage)
+    filled(stage)
+    source = stage.stream("s").journal
+    monkeypatch.setattr(stage.engine, "check_open", lambda: source.truncate(10))
+    (reason,) = order(stage.client(ORDERS), "copy", stream="s", to="t")
+    assert "was truncated while it was" in reason
     assert stage.engine.names() == ["s"]

@@ -366,7 +366,7 @@ async def test_with_sync_always_the_disk_is_asked_by_another_thread(
 
     def slow(files: Files, with_counts: bool) -> None:
         begun.append("sync")
-        asyncio.run_coroutine_threadsafe(release.wait(), loop).result(20)
+        asyncio.run_coroutine_threadsafe(release.wait(), loop).result(60)
         sync(files, with_counts)
 
     async with Broker(tmp_path, policy=Policy(sync="always")) as broker:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.broker import cursor as cursors
 from zambezi.zeps.broker.cursor import Cursor, Outgoing
@@ -375,7 +376,7 @@ KEYS = ["a", "b", "ab", "ba", "aba", "c"]
 
 
 @pytest.mark.spec("ZEP-02", "ZEP-10")
-@settings(max_examples=120)
+@settings(max_examples=cases(30))
 @given(st.data())
 def test_each_message_that_is_due_comes_once(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     draw = data.draw
@@ -514,3 +515,14 @@ def test_several_heavy_subscriptions_from_different_points(stage: Stage) -> None
     client.read()
     assert sorted(client.sequences) == list(range(1, 701))
     assert len(client.sequences) == 700
+
+
+def test_a_reader_inside_a_segment_that_is_trimmed_goes_on_at_the_oldest_message(tmp_path: Path) -> None:
+    with Stage(tmp_path, behind="oldest") as stage:
+        stage.client("s").publish_many(["k"] * 10)
+        client = stage.client("s", credit=1)
+        client.subscribe()
+        assert client.sequences == [1]
+        stage.stream("s").journal.trim(8)
+        client.credit(1000)
+        assert client.sequences == [1, 8, 9, 10]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.broker import cursor as cursors
 from zambezi.zeps.broker import engine as engines
@@ -272,7 +273,7 @@ class Model:
 
 
 @pytest.mark.spec("ZEP-03", "ZEP-04", "ZEP-05", "ZEP-10", "ZEP-11", "ZEP-13", "ZEP-17")
-@settings(max_examples=150)
+@settings(max_examples=cases(37))
 @given(st.data())
 def test_each_subscriber_sees_its_subset_in_order(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -388,7 +389,7 @@ STEPS = ["subscribe", "subscribe", "turn", "time", "credit", "read", "killed"]
 
 
 @pytest.mark.spec("ZEP-06", "ZEP-07", "ZEP-08")
-@settings(max_examples=100)
+@settings(max_examples=cases(25))
 @given(st.data())
 def test_nothing_that_clients_say_is_too_much(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """For any commands in any order, each PING is answered, no session is left, and the broker works on."""

@@ -49,6 +49,11 @@ def test_streams_tells_of_all_streams(stage: Stage) -> None:
         "keep_bytes": None,
         "keep_seconds": None,
         "publishers": 0,
+        "max_publishers": 100_000,
+        "keep_publishers": 7 * 86400.0,
+        "readers": 0,
+        "groups": 0,
+        "reader_lag": 0,
         "subscribers": 0,
         "attached": 1,
         "rate": 0.0,
@@ -292,8 +297,8 @@ def entries(client: Client, start: int = 0) -> list[tuple[int, int]]:
     return [(entry.first, entry.last) for entry in read_index(message.body for message in client.delivered[start:])]
 
 
-@pytest.mark.parametrize("page", [1, 2, 1000])
-def test_the_index_of_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
+@pytest.mark.parametrize(("page", "pages"), [(1, 5), (2, 3), (1000, 3)])  # a segment has two entries
+def test_the_index_of_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: int, pages: int) -> None:
     monkeypatch.setattr(reports, "PAGE", page)
     with Stage(tmp_path, policy=Policy(sync="never", segment=300)) as stage:
         publisher = stage.client("prices")
@@ -304,7 +309,7 @@ def test_the_index_of_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         assert entries(client) == [(1, 3), (4, 6), (7, 9), (10, 12), (13, 15)]
         assert client.said[-1] == "PingOk"
         assert set(client.keys) == {"prices"}
-        assert len(client.delivered) == max(1, -(-5 // page))
+        assert len(client.delivered) == pages
         # No entry is sent twice, none is removed, and none is missing.
         start = len(client.delivered)
         stage.tick()
@@ -342,11 +347,11 @@ def test_an_index_that_cannot_be_read_is_an_invalid(stage: Stage, monkeypatch: p
     stage.client("prices").publish("k")
     client = stage.client("$index/prices", credit=PLENTY)
 
-    def broken(journal: Journal, after: int, limit: int) -> list[object]:
+    def broken(journal: Journal, after: int, limit: int) -> bytes:
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "entries", broken)
+        patch.setattr(Journal, "index_page", broken)
         client.send(Subscribe("", 0), Ping(), Credit(1))
         stage.tick()
     assert sorted(client.said) == ["AttachOk", "Detach", "Invalid", "PingOk", "SubscribeOk"]
@@ -370,6 +375,31 @@ def test_a_question_that_matches_few_of_many_streams_lets_others_have_their_turn
             wait(work)
 
         monkeypatch.setattr(stage.engine.turns, "wait", counted)
-        client.send(Subscribe("exact:s99", 0), Ping())
+        client.send(Subscribe("glob:*s99", 0), Ping())
         assert len(waits) == 9
         assert client.said == ["AttachOk", "SubscribeOk", "Deliver", "PingOk"]
+
+
+@pytest.mark.parametrize(("pattern", "found"), [("exact:s17", ["s17"]), ("exact:no", [])])
+def test_a_question_about_one_of_many_streams_tries_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, found: list[str]
+) -> None:
+    never_wait_for_the_disk(monkeypatch)
+    with Stage(tmp_path, streams=[f"s{number}" for number in range(20)]) as stage:
+        client = stage.client("$streams", credit=PLENTY)
+
+        def walk(engine: object) -> list[str]:
+            raise AssertionError("all streams are walked")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(stage.engine), "names", walk)
+            client.send(Subscribe(pattern, 0), Ping())
+        assert client.keys == found
+        assert client.said[-1] == "PingOk"
+
+
+def test_a_question_about_one_client(stage: Stage) -> None:
+    first = stage.client("prices")
+    client = stage.client("$clients", credit=PLENTY)
+    client.subscribe(f"exact:{first.session.number}")
+    assert client.keys == [str(first.session.number)]

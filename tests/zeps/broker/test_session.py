@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from tests.zeps.stage import ANSWERS, PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.broker.engine import UNREAD, Limits
 from zambezi.zeps.broker.session import FAULTS
@@ -344,7 +345,7 @@ def test_a_message_larger_than_the_credit_gets_through(stage: Stage) -> None:
 
 
 @pytest.mark.spec("ZEP-03")
-@settings(max_examples=60)
+@settings(max_examples=cases(15))
 @given(
     st.lists(st.integers(0, 400), min_size=1, max_size=40),
     st.lists(st.integers(0, 900), max_size=40),
@@ -489,7 +490,7 @@ def test_a_message_of_several_frames_is_invalid(stage: Stage) -> None:
 
 
 @pytest.mark.spec("ZEP-08")
-@settings(max_examples=200)
+@settings(max_examples=cases(50))
 @given(st.lists(st.binary(max_size=300) | st.binary(max_size=280).map(lambda rest: b"\xaa\xa5" + rest), max_size=20))
 def test_for_any_input_reasons_are_printable_and_short(
     tmp_path_factory: pytest.TempPathFactory, frames: list[bytes]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from tests.zeps.stage import PLENTY, Client, Stage, never_wait_for_the_disk
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker import stream as streams
@@ -526,7 +527,7 @@ def test_appending_in_the_process_itself(stage: Stage, disk: Disk) -> None:
 
 
 @pytest.mark.spec("ZEP-06")
-@settings(max_examples=80)
+@settings(max_examples=cases(20))
 @given(st.data())
 def test_a_barrier_is_never_answered_too_early_and_always_in_the_end(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -71,6 +71,19 @@ async def test_the_answer_of_a_connection_that_broke_does_not_count() -> None:
 
 
 @in_loop
+async def test_a_broker_that_knows_no_orders_gets_none() -> None:
+    """It could take them for messages, and confirm them."""
+    broker = Answerer()
+    async with broker.router, Client.connect(broker.endpoint) as client:
+        with pytest.raises(BrokerError, match="does not administer streams for clients"):
+            await client.delete("s", timeout=PATIENCE)
+        asking = asyncio.create_task(client.streams(PATIENCE))
+        who, _ = await broker.asked()  # the first message that it gets
+        await broker.say(who, PingOk())
+        assert await asking == []
+
+
+@in_loop
 async def test_a_question_detaches_when_it_is_answered() -> None:
     broker = Answerer()
     async with broker.router, Client.connect(broker.endpoint) as client:

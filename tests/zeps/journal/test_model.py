@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from tests.effort import cases
 from tests.zeps.journal.streams import append, consistent, directory, held, kill
 from zambezi.zeps.errors import OutOfRange
 from zambezi.zeps.journal import Journal, Policy, Reader, Store
@@ -170,4 +171,4 @@ class Streams(RuleBasedStateMachine):
 
 @pytest.mark.spec("ZEP-09", "ZEP-17")
 def test_a_journal_behaves_like_its_model() -> None:
-    run_state_machine_as_test(Streams, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(Streams, settings=settings(max_examples=cases(10), stateful_step_count=30, deadline=None))

@@ -49,6 +49,35 @@ def test_the_format_of_a_record() -> None:
     assert BILLING.size == len(BILLING.pack())
 
 
+def test_a_payload_can_be_extended(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    first.write([WORKERS, BILLING])
+    size = (tmp_path / FILE).stat().st_size
+    for more in (b", 9 too", b", 10 too"):
+        first.extend([WORKERS._replace(position=8, highest=10, payload=more)])
+    assert (tmp_path / FILE).stat().st_size < size + 2 * 80
+    expected = WORKERS._replace(position=8, highest=10, payload=b"8 is done, 9 too, 10 too")
+    assert first.get(GROUP, "workers") == expected
+    assert first._live == expected.size + BILLING.size
+    first.close()
+    again = opened(tmp_path)
+    assert again.get(GROUP, "workers") == expected
+    again.write([WORKERS])
+    again.close()
+    assert opened(tmp_path).get(GROUP, "workers") == WORKERS
+
+
+def test_more_payload_for_a_state_that_is_damaged_is_ignored(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    first.write([WORKERS])
+    first.extend([WORKERS._replace(payload=b"more")])
+    first.close()
+    octets = bytearray((tmp_path / FILE).read_bytes())
+    octets[20] ^= 1
+    (tmp_path / FILE).write_bytes(octets)
+    assert opened(tmp_path).get(GROUP, "workers") is None
+
+
 def test_positions_are_read_again(tmp_path: Path) -> None:
     first = opened(tmp_path)
     first.write([BILLING, WORKERS])
@@ -134,6 +163,7 @@ def test_damage_and_an_unfinished_end_are_found() -> None:
         bytes(1 << 20),
         b"\xaa\xb0" * 1000,
     ],
+    ids=["cut", "ones", "zeros", "hole", "marks"],
 )
 def test_bytes_that_are_no_record_are_cut_off(tmp_path: Path, broken: bytes) -> None:
     (tmp_path / FILE).write_bytes(WORKERS.pack() + broken)
@@ -146,6 +176,7 @@ def test_names_and_payloads_have_a_bound(tmp_path: Path) -> None:
     for wrong in (
         Position(READER, "", 1),
         Position(READER, "n" * 256, 1),
+        Position(READER, "\ud800", 1),
         Position(GROUP, "g", 1, payload=bytes(LARGEST_PAYLOAD + 1)),
     ):
         with pytest.raises(JournalError):
@@ -217,7 +248,8 @@ def test_a_position_never_refers_to_messages_that_the_stream_does_not_have(tmp_p
     assert states(again) == {BILLING.key: 8, WORKERS.key: 7, (READER, "slow"): 2}
     known = again.get(GROUP, "workers")
     assert known is not None
-    assert (known.highest, known.payload) == (0, b"")  # it mentioned sequence 9
+    cut = b"C" + bytes((0, 0, 0, 8)) + bytes((0, 0, 0, 0, 0, 0, 0, 8))
+    assert (known.highest, known.payload) == (8, WORKERS.payload + cut)  # it mentioned sequence 9
     assert states(read_positions(tmp_path)) == {BILLING.key: 8, WORKERS.key: 7, (READER, "slow"): 2}
 
 

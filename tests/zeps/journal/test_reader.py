@@ -297,7 +297,7 @@ def test_a_damaged_index_is_not_followed(journal: Journal) -> None:
     path.write_bytes(octets)
     with pytest.raises(JournalError, match=r"\.idx is damaged near entry 0"):
         journal.reader(0).peek(1000)
-    with pytest.raises(JournalError, match=r"\.idx is damaged near entry 1"):
+    with pytest.raises(JournalError, match=r"\.idx is damaged near entry 0"):
         journal.entries()
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from tests.zeps.journal.streams import append, block, consistent, directory, held, kill, pieces
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import IndexEntry, Journal, Policy, Store
@@ -443,7 +444,7 @@ def test_a_repair_that_finds_no_room_says_so_and_loses_nothing(
         assert list(consistent(store.open("a"))) == [1, 2, 3, 4, 5]
 
 
-@settings(max_examples=20)
+@settings(max_examples=cases(10))
 @given(st.lists(st.tuples(batches, parts, st.booleans()), min_size=2, max_size=4))
 def test_crash_after_crash(lives: list[tuple[list[list[bytes]], float, bool]]) -> None:
     """Killed at some byte, opened, written to, killed again: no sequence is skipped, or used for two messages."""

@@ -153,7 +153,7 @@ def test_a_deletion_waits_for_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     def slow_sync(files: Files, counts: bool = True) -> None:
         syncing.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         sync(files, counts)
 
     with Store(tmp_path) as store:
@@ -162,13 +162,13 @@ def test_a_deletion_waits_for_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(Files, "sync", slow_sync)
         syncer, deleter = threading.Thread(target=journal.sync), threading.Thread(target=store.delete, args=["a"])
         syncer.start()
-        assert syncing.wait(10)
+        assert syncing.wait(60)
         deleter.start()
         deleter.join(0.05)
         assert deleter.is_alive()
         go_on.set()
-        syncer.join(10)
-        deleter.join(10)
+        syncer.join(60)
+        deleter.join(60)
         assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 

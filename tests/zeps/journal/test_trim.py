@@ -5,17 +5,17 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.zeps.journal.streams import append, block, consistent, directory, kill
-from zambezi.zeps.errors import OutOfRange
+from tests.zmtp.waiting import PATIENCE, wait_until
+from zambezi.zeps.errors import JournalError, OutOfRange
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.journal.counts import Count
-from zambezi.zeps.journal.segment import Segment
-from zambezi.zeps.journal.trim import copy_end
 from zambezi.zeps.journal.verify import Checked, verify
 
 ANN = b"ann-------------"
@@ -84,18 +84,53 @@ def test_a_stream_cannot_begin_after_its_end(tmp_path: Path) -> None:
         assert list(consistent(store.open("a"))) == [37]
 
 
-def test_retention_waits_until_a_trim_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trim_can_be_ended(tmp_path: Path) -> None:
+    def stop() -> None:
+        journal.sync()  # a sync need not wait for the trim
+        if list((tmp_path / "a").glob(".*.idx.new")):
+            raise JournalError("stop")
+
+    with Store(tmp_path, policy=POLICY) as store:
+        before = fill(store)
+        journal = store.open("a")
+        with pytest.raises(JournalError, match="stop"):
+            journal.trim(5, check=stop)
+        assert list((tmp_path / "a").glob(".*")) == []
+        remaining = consistent(journal)
+        assert remaining == {sequence: octets for sequence, octets in before.items() if sequence >= journal.first}
+        assert journal.first < 5
+
+
+def test_a_stream_that_is_deleted_is_not_trimmed_any_more(tmp_path: Path) -> None:
+    with Store(tmp_path, policy=POLICY) as store:
+        fill(store)
+        journal = store.open("a")
+        deleter = Thread(target=store.delete, args=["a"])
+
+        def delete() -> None:
+            if not deleter.ident:
+                deleter.start()
+            wait_until(lambda: journal._is_abandoned)
+
+        with pytest.raises(JournalError, match="was deleted while it was trimmed"):
+            journal.trim(5, check=delete)
+        deleter.join(PATIENCE)
+        assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def test_retention_waits_until_a_trim_is_over(tmp_path: Path) -> None:
     """Both remove the oldest segment. Retention runs on another thread, while the trim copies the end of it."""
 
-    def retain_and_copy(segment: Segment, first: int, limit: int) -> Segment:
+    def retain() -> None:
+        assert journal.is_trimming
         assert journal.retain(1e9) == 0
-        return copy_end(segment, first, limit)
+        with pytest.raises(JournalError, match="is being trimmed: truncate it when that is done"):
+            journal.truncate(30)
 
-    monkeypatch.setattr("zambezi.zeps.journal.journal.copy_end", retain_and_copy)
     with Store(tmp_path, policy=POLICY) as store:
         before = fill(store)
         journal = store.open("a")
         journal.policy = replace(POLICY, keep_bytes=900)
-        journal.trim(5)
+        journal.trim(5, check=retain)
         assert consistent(journal) == {sequence: octets for sequence, octets in before.items() if sequence >= 5}
         assert journal.retain(1e9) > 0

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.client.batch import MessageBatch
 from zambezi.zeps.layout import sequence_of
@@ -169,7 +170,7 @@ def test_the_window_bounds_the_kept_messages() -> None:
 
 
 @pytest.mark.spec("ZEP-16")
-@settings(max_examples=60)
+@settings(max_examples=cases(15))
 @given(st.randoms(use_true_random=False), st.floats(0, 0.6), st.integers(20, 400))
 def test_every_message_comes_once_and_in_order_for_any_loss(chance: random.Random, loss: float, messages: int) -> None:
     feed = DatagramFeed(Group("udp", "239.77.1.1", 5680, rate=1 << 40, mtu=600), WHO, 0, 0.0)

@@ -47,6 +47,29 @@ async def test_a_configured_group_is_sent_to_counted_and_shown(ether: Ether, tmp
 
 
 @in_loop
+async def test_a_stream_that_is_cut_or_created_again_is_still_sent_to_its_group(ether: Ether, tmp_path: Path) -> None:
+    async with Server(with_group(tmp_path)) as server, Client.connect(server.endpoints["zeps"]) as client:
+
+        async def sent() -> dict[str, str]:
+            async with Client.connect(server.endpoints["zeps"]) as other:
+                await other.stream("a b").publish_many([("k", b"x")] * 5)
+                await other.stream("a b").flush()
+            (info,) = [one for one in await client.streams() if one.stream == "a b"]
+            assert info.feed["messages"] == 5
+            return {"multicast": info.multicast, "incarnation": info.incarnation}
+
+        first = await sent()
+        await client.truncate("a b", 2)
+        second = await sent()
+        await client.delete("a b")
+        assert server.broker is not None
+        assert server.broker.groups == {}
+        third = await sent()
+        assert {one["multicast"] for one in (first, second, third)} == {"udp://239.77.1.1:5680"}
+        assert len({one["incarnation"] for one in (first, second, third)}) == 3
+
+
+@in_loop
 async def test_the_mesh_learns_of_the_groups(ether: Ether, tmp_path: Path) -> None:
     config = with_group(tmp_path)
     config = dataclasses.replace(config, zre=dataclasses.replace(config.zre, enabled=True, beacon_port=0))

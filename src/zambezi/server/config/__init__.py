@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING
 from zambezi.lazy import exports
 
 if TYPE_CHECKING:
-    from zambezi.server.config.settings import Config, ConsoleConfig, JournalConfig, Rule, parse, place, read, show
+    from zambezi.server.config.settings import (
+        Config,
+        ConsoleConfig,
+        JournalConfig,
+        MirrorConfig,
+        Rule,
+        parse,
+        place,
+        read,
+        show,
+    )
 
-__all__ = ["Config", "ConsoleConfig", "JournalConfig", "Rule", "parse", "place", "read", "show"]
+__all__ = ["Config", "ConsoleConfig", "JournalConfig", "MirrorConfig", "Rule", "parse", "place", "read", "show"]
 
 __getattr__ = exports(__name__, dict.fromkeys(__all__, "settings"))

@@ -30,6 +30,7 @@ def contradictions(config: Config) -> Iterator[Mistake]:
     yield from _sizes(config)
     yield from _endpoints(config)
     yield from _streams(config)
+    yield from _mirrors(config)
     yield from _needs(config)
     yield from _console(config)
 
@@ -134,6 +135,26 @@ def _streams(config: Config) -> Iterator[Mistake]:
     yield from _named(("log", "stream"), config.log.stream)
     if len(config.own_streams) < 2:
         yield ("log", "stream"), f"the middleware keeps its topics in {config.log.stream}; choose another name"
+
+
+def _mirrors(config: Config) -> Iterator[Mistake]:
+    targets: dict[tuple[str, str], int] = {}
+    for index, mirror in enumerate(config.zeps.mirrors):
+        here: KeyPath = ("zeps", "mirrors", index)
+        try:
+            endpoint.parse(mirror.source)
+        except ZambeziError as error:
+            yield (*here, "source"), f'{error}, as in source = "tcp://10.0.0.7:5671"'
+        yield from _named((*here, "stream"), mirror.stream)
+        target = mirror.target or mirror.stream
+        if mirror.target:
+            yield from _named((*here, "target"), mirror.target)
+        if target in config.own_streams:
+            yield (*here, "target"), f"only the server itself writes {target}: choose another name"
+        if targets.setdefault((target, mirror.name or mirror.stream), index) != index:
+            yield (*here, "name"), f"another mirror with this name fills {target}: choose another name"
+        if mirror.key and not mirror.server_key:
+            yield (*here, "key"), "key works only with server_key: set server_key, the public key of the other server"
 
 
 def _named(path: KeyPath, name: str) -> Iterator[Mistake]:

@@ -19,7 +19,7 @@ from zambezi.errors import ZambeziError
 from zambezi.server.config.caution import cautions
 from zambezi.server.config.lines import KeyPath
 from zambezi.server.keydir import ALLOWED, GROUP, MESH, SECRET, KeyDirectory
-from zambezi.zmtp.keys import read_pair
+from zambezi.zmtp.keys import read_pair, read_public
 from zambezi.zre.interfaces import choose
 from zambezi.zre.security import ANY
 
@@ -44,7 +44,7 @@ def warn(config: Config) -> list[Finding]:
 
 def examine(config: Config, file: Path | None = None) -> list[Finding]:
     """Return all mistakes and warnings for this machine; `file` is the file that the configuration was read from."""
-    found = [*_data(config), *_keys(config), *_groups(config), *_mesh(config), *_results(config), *_file(config, file)]
+    found = [*_data(config), *_keys(config), *_groups(config), *_mesh(config), *_others(config), *_file(config, file)]
     return [*found, *warn(config)]
 
 
@@ -187,6 +187,21 @@ def _mesh_keys(zre: ZreConfig) -> Iterator[Finding]:
             f"{zre.allowed} is not a directory, so no node can join; make it, with the NAME.pub of each node in it"
         )
         yield Finding(("zre", "allowed"), problem)
+
+
+def _others(config: Config) -> Iterator[Finding]:
+    yield from _mirrors(config)
+    yield from _results(config)
+
+
+def _mirrors(config: Config) -> Iterator[Finding]:
+    for index, mirror in enumerate(config.zeps.mirrors if config.zeps.enabled else ()):
+        for name, file, read in (("server_key", mirror.server_key, read_public), ("key", mirror.key, read_pair)):
+            if file:
+                try:
+                    read(file)
+                except (ZambeziError, OSError) as error:
+                    yield Finding(("zeps", "mirrors", index, name), str(error))
 
 
 def _results(config: Config) -> Iterator[Finding]:

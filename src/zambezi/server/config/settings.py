@@ -64,6 +64,7 @@ class JournalConfig:
         bounds=COUNTS,
     )
     keep_publishers: float = _note("forget a publisher that was silent for this time", 7 * 86400.0, "seconds", AGES)
+    readers: int = _note("the maximum number of named readers of a stream; others are refused", 10_000, bounds=COUNTS)
     multicast: str = _note("the multicast group of live messages, such as udp://239.77.1.1:5680", "")
 
 
@@ -81,6 +82,23 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class MirrorConfig:
+    """[[zeps.mirrors]]: a stream of another server that this one follows."""
+
+    source: str = _note("the endpoint of the other server, such as tcp://berlin:5671", "")
+    stream: str = _note("the name of the stream there", "")
+    target: str = _note("the name of the stream here; empty: the same", "")
+    pattern: str = _note("the keys to copy: a prefix, exact:KEY, glob:PATTERN or regex:PATTERN; empty: all", "")
+    since: Literal["", "earliest", "latest"] = _note(
+        "where a new mirror begins; needed if the stream here has messages", ""
+    )
+    name: str = _note("the name of the mirror, if several fill one stream; empty: the name of the stream there", "")
+    begin_again: bool = _note("whether a source that was deleted and created again is copied from its beginning", False)
+    server_key: str = _note("the file with the public key of the other server, for CURVE", "")
+    key: str = _note("the file with the key pair of this server, if the other one admits only known keys", "")
+
+
+@dataclass(frozen=True, slots=True)
 class ZepsConfig:
     """[zeps]: the broker of streams. A stream's own table has the same keys as [zeps.journal]."""
 
@@ -92,6 +110,7 @@ class ZepsConfig:
     )
     journal: JournalConfig = field(default_factory=JournalConfig, metadata={"note": "the default for all streams"})
     streams: dict[str, JournalConfig] = _note("settings of single streams, which the server creates at its start", {})
+    mirrors: list[MirrorConfig] = _note("streams of other servers that this one follows", [])
     max_streams: int = _note("the maximum number of streams", 10_000, bounds=_MANY)
     max_user_streams: int = _note("the maximum number of streams that a user creates in an hour", 1000, bounds=_MANY)
     max_address_streams: int = _note(
@@ -180,6 +199,7 @@ class Rule:
     keys: list[str] = _note("names of keys in allowed/ (glob patterns); * is every client", ["*"])
     publish: list[str] = _note("streams that they can publish to (glob patterns)", [])
     subscribe: list[str] = _note("streams that they can subscribe to", [])
+    serve: list[str] = _note("streams whose requests they can answer, besides subscribe", [])
     create: list[str] = _note("streams that they can create", [])
     edit: list[str] = _note("streams whose settings they can change", [])
     delete: list[str] = _note("streams that they can delete, truncate and trim", [])
@@ -390,16 +410,24 @@ def _table_of(path: tuple[str, ...], value: Any) -> Iterator[str]:
         elif isinstance(inner, dict):
             for name, entry in inner.items():
                 yield from _table_of((*path, one.name, name), entry)
+        elif _is_tables(inner):
+            for entry in inner:
+                yield from ("", f"[[{'.'.join((*path, one.name))}]]", *_keys_of(entry))
 
 
 def _keys_of(value: Any) -> Iterator[str]:
     for one in dataclasses.fields(value):
         inner = getattr(value, one.name)
-        if dataclasses.is_dataclass(inner) or isinstance(inner, dict):
+        if dataclasses.is_dataclass(inner) or isinstance(inner, dict) or _is_tables(inner):
             continue
         note = one.metadata.get("note", "")
         text = f"# {one.name} =" if inner is None else f"{one.name} = {json.dumps(inner)}"
         yield f"{text:<40}  # {note}" if note else text
+
+
+def _is_tables(value: object) -> bool:
+    """Return whether a value is a list of tables, with at least one."""
+    return isinstance(value, list) and any(map(dataclasses.is_dataclass, value))
 
 
 def _quoted(part: str) -> str:

@@ -9,10 +9,14 @@ a JSON object:
     truncate   stream, after            the messages after a sequence are removed; the stream has a new incarnation
     delete     stream                   the stream is removed, with everything that belongs to it
     copy       stream, to               a new stream with the messages that a stream has now
+    set_reader      stream, reader, latest    another position of a named reader, or a new one
+    remove_reader   stream, reader            the reader is removed
+    set_group       stream, group, latest     another position of a group of shared readers, which has no members
+    remove_group    stream, group             the group is removed; it has no members
 
 The broker executes the orders of a connection one after another: the messages after an order wait until it is executed.
 So PING-OK confirms all orders before the PING. The answer to an order that fails is INVALID. `[[rules]]` decide:
-`create` for a new stream, `edit` for its settings, `delete` for everything that removes messages.
+`create` for a new stream, `edit` for its settings and named readers, `delete` for everything that removes messages.
 
 A stream whose messages are cut off or removed loses its clients first. They are told why, with INVALID and DETACH.
 """
@@ -25,26 +29,29 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from zambezi.wire.text import printable
+from zambezi.wire.text import as_text, printable
+from zambezi.zeps.broker.desk import Desk
+from zambezi.zeps.broker.stream import BrokerStream, where_to_start
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.journal.copying import copy_messages
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.policy import Policy
+from zambezi.zeps.journal.positions import READER, Position
 from zambezi.zeps.journal.store import Fill
-from zambezi.zeps.journal.stored_policy import changed
+from zambezi.zeps.journal.stored_policy import changed, merged
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Action, Done, Engine
     from zambezi.zeps.broker.session import Session
-    from zambezi.zeps.broker.stream import BrokerStream
     from zambezi.zeps.journal import Journal
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
+_MICRO: Final = 1_000_000
 LARGEST: Final = 64 * 1024  # bytes of an order: it is parsed on the thread of the event loop
 
 
-class Desk:
+class OrderDesk(Desk):
     """The orders of one connection: the next one is taken when the one before is executed."""
 
     def __init__(self, engine: Engine, session: Session) -> None:
@@ -52,14 +59,14 @@ class Desk:
         self._session = session
         self.is_busy = False
 
-    def order(self, key: str, body: bytes) -> None:
+    def order(self, key: bytes, body: bytes) -> None:
         """Begin to execute an order; the session's `end_order` follows, later. An order that fails at once is over."""
         self.is_busy = True
         try:
-            _Order(self._engine, self._session, body).execute(key, self._finish)
+            _Order(self._engine, self._session, body).execute(as_text(key), self._finish)
         except ZepsError as error:
             self.is_busy = False
-            self._session.reject_order(str(error))
+            self._session.reject("order", str(error))
 
     def _finish(self, error: ZepsError | None) -> None:
         self.is_busy = False
@@ -90,9 +97,9 @@ class _Order:
         action(self, done)
 
     def _create(self, done: Done) -> None:
-        name, settings = self._text("stream"), self._settings()
+        settings = merged({}, self._settings())
         changed(Policy(), settings)
-        self._make(name, settings, done)
+        self._make(self._text("stream"), settings, done)
 
     def _make(self, name: str, settings: Mapping[str, object], done: Done, fill: Fill | None = None) -> None:
         directory_of(name)
@@ -113,9 +120,8 @@ class _Order:
     def _trim(self, done: Done) -> None:
         stream = self._stream("delete")
         first = self._number("before") if "before" in self._content else self._first_at(stream.journal)
-        self._engine.work(
-            partial(stream.journal.trim, first), partial(self._tell, f"trimmed before {first}", stream.name, done)
-        )
+        trim = partial(stream.journal.trim, first, self._engine.check_open)
+        self._engine.work_long(trim, partial(self._tell, f"trimmed before {first}", stream.name, done))
 
     def _truncate(self, done: Done) -> None:
         stream = self._stream("delete")
@@ -125,6 +131,8 @@ class _Order:
             raise BrokerError(
                 f"{stream.name} has sequences {journal.first} to {journal.last}: it cannot be cut after {after}"
             )
+        if journal.is_trimming:
+            raise BrokerError(f"{stream.name} is being trimmed: truncate it when that is done")
         told = partial(self._tell, f"truncated after {after}", stream.name, done)
         reason = f"an operator has cut off the messages after {after}"
         self._engine.take_away(stream, reason, partial(journal.truncate, after), told, keep=True)
@@ -137,9 +145,40 @@ class _Order:
 
     def _copy(self, done: Done) -> None:
         stream = self._stream("subscribe")
-        target = self._text("to")
+        fill = partial(copy_messages, stream.journal, self._engine.check_open)
+        self._make(self._text("to"), stream.journal.settings, done, fill)
 
-        self._make(target, stream.journal.settings, done, partial(copy_messages, stream.journal))
+    def _set_reader(self, done: Done) -> None:
+        stream, name = self._stream("edit"), self._text("reader")
+        stream.flush()
+        position, due = where_to_start(stream.journal, self._number("latest"))
+        if due:
+            raise BrokerError("a reader cannot begin in the future: give a time that has passed")
+        stream.readers.set(Position(READER, name, position, time=int(stream.clock() * _MICRO)))
+        self._finish_reader(stream, name, f"set to {position}", done)
+
+    def _remove_reader(self, done: Done) -> None:
+        stream, name = self._stream("edit"), self._text("reader")
+        stream.readers.remove(name)
+        self._finish_reader(stream, name, "removed", done)
+
+    def _set_group(self, done: Done) -> None:
+        stream, name = self._stream("edit"), self._text("group")
+        stream.flush()
+        position, due = where_to_start(stream.journal, self._number("latest"))
+        if due:
+            raise BrokerError("a group cannot begin in the future: give a time that has passed")
+        stream.groups.set(name, position)
+        self._finish_reader(stream, name, f"set to {position}", done)
+
+    def _remove_group(self, done: Done) -> None:
+        stream, name = self._stream("edit"), self._text("group")
+        stream.groups.remove(name)
+        self._finish_reader(stream, name, "removed", done)
+
+    def _finish_reader(self, stream: BrokerStream, name: str, what: str, done: Done) -> None:
+        told = partial(self._tell, f"changed: its reader {printable(name)} was {what}", stream.name, done)
+        self._engine.work(stream.journal.positions.sync, told)
 
     def _first_at(self, journal: Journal) -> int:
         """Return the first sequence at or after the time of the order, in microseconds since 1970."""
@@ -151,7 +190,7 @@ class _Order:
         name = self._text("stream")
         stream = self._engine.find(name)
         if stream is None:
-            raise BrokerError(f"there is no stream {name}")
+            raise self._engine.absence(name)
         self._check(action, name)
         if action == "delete" and name in self._engine.options.own:
             raise BrokerError(f"{name} is a stream of the server itself")
@@ -193,4 +232,8 @@ _ORDERS: Final[Mapping[str, Callable[[_Order, Done], None]]] = {
     "truncate": _Order._truncate,
     "delete": _Order._delete,
     "copy": _Order._copy,
+    "set_reader": _Order._set_reader,
+    "remove_reader": _Order._remove_reader,
+    "set_group": _Order._set_group,
+    "remove_group": _Order._remove_group,
 }

@@ -29,7 +29,7 @@ from zambezi.zeps.broker.stream import WAITING, BrokerStream
 from zambezi.zeps.errors import BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.scrub import RATE, Scrub
-from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, TIMES
+from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, POSITIONS, RANGES, REQUESTS, SHARED, TIMES
 from zambezi.zeps.multicast.feed import FeedCounters
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.sender import GroupSender
@@ -78,6 +78,7 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(THREADS, "zambezi-disk")
         self._maker = ThreadPoolExecutor(1, "zambezi-maker")  # its own, so that new streams do not delay other work
+        self._long = ThreadPoolExecutor(1, "zambezi-long")  # for work that can take minutes
         self._syncing: set[BrokerStream] = set()
         self._waking: set[BrokerStream] = set()
         self._making: set[asyncio.Future[object]] = set()
@@ -112,7 +113,9 @@ class Broker:
                     frame=limits.message, message=limits.message, skip=True, connections=limits.connections
                 ),
                 heartbeat=heartbeat,
-                properties={EXTENSIONS: f"{ONCE}, {ADMIN}, {TIMES}".encode()},
+                properties={
+                    EXTENSIONS: f"{ONCE}, {ADMIN}, {TIMES}, {POSITIONS}, {REQUESTS}, {SHARED}, {RANGES}".encode()
+                },
             ),
             slack=SLACK,
         )
@@ -121,18 +124,22 @@ class Broker:
         self._engine.on_empty = self._empty.set
         self._closed = asyncio.Event()
         self._transport.on_closed = self._closed.set
+        self._groups: dict[str, Group] = {}
+        self._group_key = group_key
         self._senders: dict[str, GroupSender] = {}
         try:
             for name, group in (multicast or {}).items():
-                self._send_to_group(name, Group.parse(group), group_key)
+                self._start_group(name, Group.parse(group))
         except BaseException:
             self._close_storage()
             raise
+        self._engine.on_open = self._send_to_group_again
+        self._engine.on_taken = self._stop_sending
         self._timer: Timer = reactor.call_at(reactor.time() + TICK, self._tick)
 
-    def _send_to_group(self, name: str, group: Group, key: bytes) -> None:
-        """Send the live messages of a stream to a multicast group too. (ZEP-16)"""
-        if not isinstance(self._security, Null) and not key:
+    def _start_group(self, name: str, group: Group) -> None:
+        self._groups[name] = group
+        if not isinstance(self._security, Null) and not self._group_key:
             raise GroupError(
                 f"the stream {name} is encrypted, and {group} would carry it in clear; give a group key, or no group"
             )
@@ -140,16 +147,34 @@ class Broker:
             stream = self._engine.find_or_make(name)
         except (BrokerError, JournalError):
             return  # `problems` says why
+        self._send_to_group(stream, group)
+
+    def _send_to_group(self, stream: BrokerStream, group: Group) -> None:
+        """Send the live messages of a stream to a multicast group too. (ZEP-16)"""
         journal = stream.journal
-        sender = self._senders[name] = GroupSender(self._reactor, group, journal.incarnation, journal.last, key)
-        stream.multicast = sender
+        sender = GroupSender(self._reactor, group, journal.incarnation, journal.last, self._group_key)
+        self._senders[stream.name] = stream.multicast = sender
+
+    def _send_to_group_again(self, stream: BrokerStream) -> None:
+        """Send a stream that was cut, or created again, to its group: with its new incarnation."""
+        group = self._groups.get(stream.name)
+        if group is not None:
+            try:
+                self._send_to_group(stream, group)
+            except GroupError as error:
+                _log.error("stream %s is not sent to its group any more: %s", stream.name, error)
+
+    def _stop_sending(self, stream: BrokerStream) -> None:
+        sender = self._senders.pop(stream.name, None)
+        if sender is not None:
+            sender.close()
 
     def _close_storage(self) -> None:
         """Close the groups, the threads and the journals. Blocks."""
         for sender in self._senders.values():
             sender.close()
         self.scrub.stop()
-        for pool in (self._pool, self._maker, self._scrubber):
+        for pool in (self._pool, self._maker, self._long, self._scrubber):
             pool.shutdown()
         self._engine.close()
 
@@ -243,6 +268,9 @@ class Broker:
     def call_soon(self, callback: Callable[[], object]) -> None:
         self._loop.call_soon(callback)
 
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> object:
+        return self._loop.call_later(seconds, callback)
+
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
         def warmed(done: asyncio.Future[None]) -> None:
             if not done.cancelled() and done.exception() is not None:
@@ -264,7 +292,15 @@ class Broker:
             done.add_done_callback(partial(self._on_woken, stream))
 
     def work(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
-        done = self._loop.run_in_executor(self._maker, action)
+        self._work_on(self._maker, action, callback)
+
+    def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        self._work_on(self._long, action, callback)
+
+    def _work_on(
+        self, pool: ThreadPoolExecutor, action: Callable[[], object], callback: Callable[[ZepsError | None], object]
+    ) -> None:
+        done = self._loop.run_in_executor(pool, action)
         self._making.add(done)
         done.add_done_callback(partial(self._on_made, callback))
 

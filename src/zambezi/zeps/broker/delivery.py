@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from zambezi.zeps.broker.cursor import Cursor, Outgoing, Outlet
+from zambezi.zeps.broker.group_member import Member
+from zambezi.zeps.broker.portions import framed
 from zambezi.zeps.broker.reports import Report
 from zambezi.zeps.broker.stream import BrokerStream, where_to_start
 from zambezi.zeps.broker.timed_cursor import TimedCursor
-from zambezi.zeps.errors import OutOfRange
+from zambezi.zeps.errors import BrokerError, OutOfRange
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.messages import Times
 
@@ -28,12 +30,16 @@ class Delivery:
         self._on_fell_behind = on_fell_behind
         self.stream: BrokerStream | None = None
         self.cursor: Cursor | None = None
+        self.member: Member | None = None  # of a group
         self.report: Report | None = None  # of a reserved stream
         self._cursor_class: type[Cursor] = Cursor
+        self.goes_on_at_oldest = engine.options.behind == "oldest"  # if retention has removed the next message
 
     @property
     def subscriptions(self) -> int:
         """The number of subscriptions to the stream."""
+        if self.member is not None:
+            return 1
         return len(self.cursor.selections) if self.cursor is not None else 0
 
     def add_times(self, request: Times) -> str:
@@ -42,6 +48,8 @@ class Delivery:
             return "only servers send times: the list of a client is empty"
         if self.stream is None:
             return "the messages of a reserved stream have no times"
+        if self.member is not None:
+            return "the messages of a group have no times"
         if self.cursor is not None:
             return "TIMES is not allowed here: it comes before the first SUBSCRIBE and CREDIT"
         self._cursor_class = TimedCursor
@@ -57,12 +65,14 @@ class Delivery:
         engine = self._engine
         stream = self.stream
         assert stream is not None
+        if self.member is not None:
+            raise BrokerError("SUBSCRIBE is not allowed here: this connection is a member of a group")
         after, due = where_to_start(stream.journal, latest)
         oldest = stream.journal.first
         skipped = max(0, oldest - 1 - after)
         if skipped:
             engine.counters.fell_behind += 1
-            if engine.options.behind == "invalid":
+            if not self.goes_on_at_oldest:
                 raise OutOfRange(fell_behind_reason(after + 1, oldest), oldest)
             after = oldest - 1
         cursor = self._existing_cursor()
@@ -79,6 +89,8 @@ class Delivery:
         """Add credit, up to a bound."""
         if self.report is not None:
             self.report.add_credit(min(credit, _MOST_CREDIT - self.report.credit))
+        elif self.member is not None:
+            self.member.group.add_credit(self.member, min(credit, _MOST_CREDIT - self.member.credit))
         else:
             cursor = self._existing_cursor()
             cursor.add_credit(min(credit, _MOST_CREDIT - cursor.credit))
@@ -87,6 +99,9 @@ class Delivery:
         """Return the next messages for the client, or None."""
         if self.cursor is not None:
             return self.cursor.pull()
+        if self.member is not None and self.stream is not None:
+            portion = self.stream.groups.pull(self.member)
+            return framed(portion) if portion is not None else None
         return self.report.pull() if self.report is not None else None
 
     def stop(self) -> None:
@@ -95,6 +110,8 @@ class Delivery:
             credit = self.cursor.credit
             self.close()
             self._existing_cursor().credit = credit
+        elif self.member is not None:
+            self.leave_group()
         elif self.report is not None:
             self.report.stop()
 
@@ -103,6 +120,18 @@ class Delivery:
         if self.cursor is not None:
             self.cursor.close()
             self.cursor = None
+        if self.member is not None:
+            self.member.credit = -_MOST_CREDIT  # it gets nothing more, but what it has done still counts
+
+    def leave_group(self) -> None:
+        """Give back what the client has not acknowledged."""
+        member, self.member = self.member, None
+        if member is not None and self.stream is not None:
+            self.stream.groups.leave(member)
+
+    def wake(self) -> None:
+        """Let the connection ask for messages soon."""
+        self._outlet.wake()
 
 
 def fell_behind_reason(wanted: int, oldest: int) -> str:

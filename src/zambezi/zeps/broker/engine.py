@@ -17,6 +17,7 @@ from typing import Final, Literal, Protocol, TypeAlias, TypedDict
 
 from zambezi.wire.text import printable
 from zambezi.zeps.broker.client_connection import Connection
+from zambezi.zeps.broker.exchange import Exchange
 from zambezi.zeps.broker.quota import Quota, site_of
 from zambezi.zeps.broker.reports import Reports
 from zambezi.zeps.broker.session import Session
@@ -33,9 +34,10 @@ _log: Final = logging.getLogger("zambezi.zeps")
 
 STREAMS_PER_TURN: Final = 500  # streams that get their periodic work in one turn of the loop: about a millisecond
 PUBLISHERS: Final = 1_000_000  # of all streams, whose messages are counted: about 260 MB
+READERS: Final = 1_000_000  # named readers of all streams, above which no new ones are added: about 400 MB
 UNREAD: Final = 30  # ticks that a client may leave its answers unread, while its messages wait
 
-Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete"]
+Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete", "serve"]
 Done: TypeAlias = Callable[[ZepsError | None], object]
 Allow: TypeAlias = Callable[[str, Action, str], bool]
 
@@ -91,9 +93,14 @@ class BrokerCounters:
     published: int = 0  # messages
     fell_behind: int = 0  # subscriptions whose next message was removed by retention
     dismissed: int = 0  # publishers that were disconnected because too many messages waited for room on the disk
+    readers_refused: int = 0  # claims of a name that the limit refused
+    readers_taken: int = 0  # claims that were refused, and connections that were closed: another client has the name
     fenced: int = 0  # connections that were closed because their publisher has a newer epoch
     streams_refused: int = 0  # requests for a new stream that a limit refused
     unread: int = 0  # connections that were closed because the client did not read its answers
+    requests: int = 0  # that clients have sent
+    unserved: int = 0  # requests that no server wanted
+    unclaimed: int = 0  # replies whose client was gone, or did not read
     expelled: int = 0  # connections that were closed because the client sent too many messages that are not ZEPS
     invalid: Counter[str] = field(default_factory=Counter)  # INVALID answers, by kind
 
@@ -107,6 +114,9 @@ class Shell(Protocol):
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
         """Load a part of a journal into the page cache, then call back."""
 
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> object:
+        """Call back after a time."""
+
     def sync_journal(self, stream: BrokerStream) -> None:
         """Sync a journal to the disk, then call `stream.confirm_barriers`."""
 
@@ -118,6 +128,9 @@ class Shell(Protocol):
 
         The actions are done one after another.
         """
+
+    def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        """Do the same on another thread: the action can take minutes, and must not delay the other ones."""
 
     def clock(self) -> float:
         """Return the time in seconds since 1970."""
@@ -135,8 +148,13 @@ class Engine:
         self.report_readers: dict[Session, None] = {}  # sessions that read a reserved stream
         self.unread: dict[Session, int] = {}  # sessions whose clients must read answers first, and for how many ticks
         self.turns = Turns(shell.call_soon)
+        self._is_closing = False
+        self.has_most_readers = False  # whether no named readers are added any more
         self.on_empty: Callable[[], object] = lambda: None
+        self.on_open: Callable[[BrokerStream], object] = lambda _: None  # called with each stream that is opened
+        self.on_taken: Callable[[BrokerStream], object] = lambda _: None  # called with a stream that is cut or deleted
         self.reports = Reports(self)
+        self.exchange = Exchange(self, shell.clock)
         self.store = store
         self._shell = shell
         self._policies = dict(options.policies)
@@ -208,8 +226,12 @@ class Engine:
                 warm=shell.warm,
                 sync=shell.sync_journal,
                 wake=shell.wake_journal,
+                call_later=shell.call_later,
                 clock=shell.clock,
             )
+            stream.groups.find_stream = self.find
+            stream.groups.make_stream = self._make_for_letters
+            self.on_open(stream)
         return stream
 
     def request_stream(self, session: Session, name: str) -> BrokerStream | None:
@@ -242,7 +264,8 @@ class Engine:
             raise BrokerError(f"there is a stream {name} already")
         self._count_new_stream(session, name)
         self._making[name] = []
-        self.work(partial(self.store.make, name, settings, fill), partial(self._on_stream_made, name, done=done))
+        work = self.work if fill is None else self.work_long
+        work(partial(self.store.make, name, settings, fill), partial(self._on_stream_made, name, done=done))
 
     def make_missing(self, names: Iterable[str]) -> None:
         """Create the streams of a new configuration that do not exist."""
@@ -250,6 +273,18 @@ class Engine:
             if name not in self._streams and name not in self._making and name not in self.unusable:
                 self._making[name] = []
                 self.work(partial(self.store.make, name), partial(self._on_stream_made, name, done=self._log_problem))
+
+    def _make_for_letters(self, name: str) -> None:
+        self.make_missing([name])
+
+    def request_stream_for_letters(self, session: Session, name: str) -> None:
+        """Create a stream for dead letters, later; raise `BrokerError` if the session may not create it."""
+        self._refuse_unusable(name)
+        if name not in self._making:
+            if not self.options.create or not self.allows(session, "create", name):
+                raise BrokerError(f"there is no stream {name}, and {session.user or 'anybody'} may not create it")
+            self._count_new_stream(session, name)
+            self.make_missing([name])
 
     def _log_problem(self, problem: ZepsError | None) -> None:
         if problem is not None:
@@ -262,9 +297,12 @@ class Engine:
         stream.flush()
         if keep and stream.pending_bytes:
             raise BrokerError(f"messages of {stream.name} wait for the disk: {stream.held or 'try again'}")
+        stream.readers.close()
+        stream.groups.close()
         name = stream.name
         del self._streams[name]
         self._making[name] = []
+        self.on_taken(stream)
         stream.stop(reason)
         for session in [one for one in self.sessions if one.stream is stream]:
             session.lose_stream(reason)
@@ -286,9 +324,32 @@ class Engine:
         """Do something that waits for the disk, then call back with None or with the error."""
         self._shell.work(action, callback)
 
+    def warm(self, span: Span, callback: Callable[[], object]) -> None:
+        """Load a part of a journal into the page cache, then call back."""
+        self._shell.warm(span, callback)
+
+    def work_long(self, action: Callable[[], object], callback: Done) -> None:
+        """Do something that can take minutes, while other work is done; it calls `check_open` now and then."""
+        self._shell.work_long(action, callback)
+
+    def check_open(self) -> None:
+        """Raise `BrokerError` if the broker closes. Any thread may call this."""
+        if self._is_closing:
+            raise BrokerError("the broker closes: give the order again later")
+
     def is_configured(self, name: str) -> bool:
         """Return whether the settings of a stream are in the configuration of the broker."""
         return name in self._policies
+
+    def absence(self, name: str) -> BrokerError:
+        """Return the error for a stream that `find` does not find."""
+        if name in self._making:
+            return BrokerError(f"stream {name} is being created, cut or deleted at this moment: try again")
+        try:
+            self._refuse_unusable(name)
+        except BrokerError as error:
+            return error
+        return BrokerError(f"there is no stream {name}")
 
     def _refuse_unusable(self, name: str) -> None:
         if name in self.unusable:
@@ -372,6 +433,7 @@ class Engine:
             if ticks >= UNREAD:
                 session.give_up()
         self._forget_publishers()
+        self.has_most_readers = sum(len(stream.readers) for stream in self._streams.values()) >= READERS
         self._maintain_some(list(self._streams.values()), self._shell.clock())
 
     def _forget_publishers(self) -> None:
@@ -407,9 +469,14 @@ class Engine:
             stream.synced_at = now
             self._shell.sync_journal(stream)
         journal.retain(now)
+        stream.readers.flush()
+        stream.groups.tick()
+        if stream.readers.needs_compaction:
+            self._shell.work(journal.positions.compact, _ignore_problem)
 
     def detach_all(self) -> None:
-        """Append all pending messages, and send DETACH to all clients."""
+        """Append all pending messages, and send DETACH to all clients. End work that takes long."""
+        self._is_closing = True
         for stream in self._streams.values():
             stream.flush()
             stream.retry()
@@ -421,3 +488,7 @@ class Engine:
         for stream in self._streams.values():
             stream.finish()
         self.store.close()
+
+
+def _ignore_problem(_: ZepsError | None) -> None:
+    """Do nothing: the file is as it was, and the next tick tries again."""

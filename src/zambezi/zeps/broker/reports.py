@@ -2,6 +2,8 @@
 
     $streams          a message for each stream: the key is the stream's name, the body is JSON
     $clients          a message for each connection: the key is its number, the body is JSON
+    $readers/<stream> a message for each named reader of a stream: the key is its name, the body is JSON; and one for
+                      each group of shared readers: the key is `shared:` and its name
     $index/<stream>   the index of a stream's journal: the key is the stream's name, the body is many index entries
 
 A SUBSCRIBE returns the current content, and PING-OK follows when all of it has gone out. After that the broker sends
@@ -21,8 +23,10 @@ from zambezi.wire.text import as_bytes
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.turns import SLICE, Turns, keys_in_slice
-from zambezi.zeps.directory import CLIENTS, INDEX, STREAMS
+from zambezi.zeps.directory import CLIENTS, INDEX, READERS, SHARED, STREAMS
 from zambezi.zeps.filters import Filter
+from zambezi.zeps.journal.entry import SIZE, unpack
+from zambezi.zeps.journal.positions import Position
 from zambezi.zeps.messages import Publish
 
 if TYPE_CHECKING:
@@ -142,8 +146,14 @@ class SharedRows(Generic[T]):
     not encoded again.
     """
 
-    def __init__(self, things: Callable[[], list[tuple[str, T]]], describe: Callable[[T], dict[str, object]]) -> None:
+    def __init__(
+        self,
+        things: Callable[[], list[tuple[str, T]]],
+        describe: Callable[[T], dict[str, object]],
+        find: Callable[[str], T | None] | None = None,
+    ) -> None:
         self._things = things
+        self._find = find
         self._describe = describe
         self._snapshot = Snapshot({}, {})
         self._described: dict[str, dict[str, object]] = {}  # the rows of the snapshot before they were encoded
@@ -154,7 +164,13 @@ class SharedRows(Generic[T]):
         self._stale = True
 
     def current_rows(self, wanted: Filter) -> Iterator[Row | None]:
-        """Yield the current rows whose keys match."""
+        """Yield the current rows whose keys match. If only one can, it is looked up, however many there are."""
+        only = wanted.only_key
+        if only is not None and self._find is not None:
+            thing = self._find(only)
+            if thing is not None:
+                yield only, _json(self._describe(thing))
+            return
         for found in _matching(self._things(), wanted):
             yield (found[0], _json(self._describe(found[1]))) if found is not None else None
 
@@ -228,10 +244,13 @@ class Reports:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._streams = SharedRows(lambda: [(stream.name, stream) for stream in engine.streams], describe_stream)
+        self._streams = SharedRows(
+            lambda: [(stream.name, stream) for stream in engine.streams], describe_stream, engine.find
+        )
         self._clients = SharedRows(
             lambda: [(str(session.number), session) for session in engine.sessions], describe_session
         )
+        self._readers: dict[BrokerStream, SharedRows[dict[str, object]]] = {}
 
     def open_report(self, name: str, outlet: Outlet) -> Report | None:
         """Return a report on the reserved stream of that name, or None if there is none."""
@@ -240,15 +259,35 @@ class Reports:
             return Report(_RowReader(self._streams), outlet, turns)
         if name == CLIENTS:
             return Report(_RowReader(self._clients), outlet, turns)
+        if name.startswith(READERS):
+            stream = self._engine.find(name.removeprefix(READERS))
+            return Report(_RowReader(self._readers_of(stream)), outlet, turns) if stream is not None else None
         if name.startswith(INDEX):
             stream = self._engine.find(name.removeprefix(INDEX))
             return Report(_IndexPages(stream), outlet, turns) if stream is not None else None
         return None
 
+    def _readers_of(self, stream: BrokerStream) -> SharedRows[dict[str, object]]:
+        """Return the rows of a stream's readers and groups; all clients that look at them share the rows."""
+        rows = self._readers.get(stream)
+        if rows is None:
+            rows = self._readers[stream] = SharedRows(
+                lambda: [
+                    *((state.name, describe_reader(stream, state)) for state in stream.readers.all()),
+                    *((SHARED + name, row) for name, row in stream.groups.describe()),
+                ],
+                lambda row: row,
+            )
+        return rows
+
     def invalidate(self) -> None:
         """Let the next reader see the changes of this tick."""
         self._streams.invalidate()
         self._clients.invalidate()
+        for stream, rows in tuple(self._readers.items()):
+            rows.invalidate()
+            if self._engine.find(stream.name) is not stream:
+                del self._readers[stream]
 
 
 class _IndexPages:
@@ -265,9 +304,11 @@ class _IndexPages:
         return self.changed_rows()
 
     def changed_rows(self) -> Iterator[Row]:
-        while self._is_wanted and (entries := self._stream.journal.entries(self._after, PAGE)):
-            self._after = entries[-1].last
-            yield self._stream.name, b"".join([entry.pack() for entry in entries])
+        while self._is_wanted and (page := self._stream.journal.index_page(self._after, PAGE)):
+            last = unpack(page, len(page) - SIZE)
+            assert last is not None  # `index_page` has checked it
+            self._after = last.last
+            yield self._stream.name, page
 
 
 def describe_stream(stream: BrokerStream) -> dict[str, object]:
@@ -289,15 +330,32 @@ def describe_stream(stream: BrokerStream) -> dict[str, object]:
         "keep_seconds": journal.policy.keep_seconds,
         "compact": journal.policy.compact,
         "publishers": len(journal.counts),
+        "max_publishers": journal.policy.publishers,
+        "keep_publishers": journal.policy.keep_publishers,
+        "readers": len(stream.readers),
+        "groups": len(stream.groups),
+        "reader_lag": stream.readers.largest_lag,
         "subscribers": stream.subscribers,
         "attached": stream.attached,
         "rate": round(stream.rate, 1),
-        "held": stream.held or journal.failed,
+        "held": stream.held or journal.failed or stream.readers.problem or stream.groups.problem,
         "multicast": multicast.group if multicast is not None else "",
     }
     if multicast is not None:
         row |= {"sealed": multicast.sealed, "feed": asdict(multicast.counters)}
     return row
+
+
+def describe_reader(stream: BrokerStream, state: Position) -> dict[str, object]:
+    """Return a row of `$readers/<stream>`."""
+    return {
+        "reader": state.name,
+        "position": state.position,
+        "lag": stream.readers.lag_of(state.position),
+        "time": state.time,
+        "user": state.user,
+        "holder": stream.readers.described_holder_of(state.name),
+    }
 
 
 def describe_session(session: Session) -> dict[str, object]:

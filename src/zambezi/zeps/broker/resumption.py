@@ -9,12 +9,12 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from zambezi.wire import WireError
-from zambezi.zeps.broker.publishers import Holder, Publisher, name_of
+from zambezi.zeps.broker.publishers import Holder, Publisher, Superseded, name_of
 from zambezi.zeps.broker.stream import BrokerStream, Waiter
 from zambezi.zeps.errors import BrokerError
 from zambezi.zeps.journal.counts import NO_PUBLISHER
 from zambezi.zeps.layout import PUBLISH
-from zambezi.zeps.messages import MARK, MOST, PUBLISHER, Mark, Resume, ResumeOk
+from zambezi.zeps.messages import MARK, MOST, PUBLISHER, Mark, Publish, Resume, ResumeOk
 from zambezi.zmtp.frames import Oversize
 
 _MARK: Final = Mark(b"").encode()[0][:3]
@@ -27,9 +27,20 @@ class ResumingSession(Holder, Protocol):
     publisher: Publisher | None
     resumption: Waiter | None
     user: str
+    may_publish: bool
+    published: int
 
-    def send_resumed(self, answer: bytes) -> None:
-        """Send RESUME-OK, unless the session has ended."""
+    def reject(self, kind: str, reason: str) -> None:
+        """Tell the client that a request has failed."""
+
+    def reject_publish(self, message: Publish | Resume) -> None:
+        """Tell the client that it may not publish."""
+
+    def fence(self, epoch: int) -> None:
+        """End: the publisher has a newer epoch."""
+
+    def answer(self, message: bytes) -> None:
+        """Send a message, unless the session has ended."""
 
     def refuse(self, reason: str) -> None:
         """Tell the client that the stream is stopped."""
@@ -44,13 +55,28 @@ class Resumption:
         self._answer = ResumeOk(state.epoch, state.count, state.marked, state.mark, state.refused).encode()[0]
 
     def confirm(self, barriers: int) -> None:
-        self._session.send_resumed(self._answer)
+        self._session.answer(self._answer)
 
     def refuse(self, reason: str) -> None:
         self._session.refuse(reason)
 
 
-def resume(session: ResumingSession, stream: BrokerStream, message: Resume) -> None:
+def resume(session: ResumingSession, message: Resume) -> None:
+    """Make a session the holder of a publisher. A client that may not publish must leave nothing in the journal."""
+    if session.stream is None or not session.may_publish:
+        session.reject_publish(message)
+    elif session.publisher is not None or session.published:
+        session.reject("misplaced", "RESUME is not allowed here: it comes once, and before the first PUBLISH")
+    else:
+        try:
+            _resume(session, session.stream, message)
+        except Superseded as error:
+            session.fence(error.epoch)
+        except BrokerError as error:
+            session.reject("resume", str(error))
+
+
+def _resume(session: ResumingSession, stream: BrokerStream, message: Resume) -> None:
     """Make a session the holder of the publisher that it asks for, and answer when that is safe.
 
     Raises `BrokerError` if RESUME is not valid, and `Superseded` if the publisher has a higher epoch.
@@ -70,6 +96,14 @@ def resume(session: ResumingSession, stream: BrokerStream, message: Resume) -> N
 
 
 def set_mark(session: ResumingSession, message: Mark) -> None:
+    """Keep a mark with the present count, or tell the client why that is not possible."""
+    try:
+        _set_mark(session, message)
+    except BrokerError as error:
+        session.reject("resume", str(error))
+
+
+def _set_mark(session: ResumingSession, message: Mark) -> None:
     """Keep a mark with the present count; raise `BrokerError` if it is not valid."""
     if session.publisher is None:
         raise BrokerError("MARK is not allowed here: it comes after RESUME")
@@ -97,4 +131,4 @@ def count_lost(session: ResumingSession, frame: bytes) -> None:
         count_refused(session)
     elif session.publisher is not None and frame[: len(_MARK)] == _MARK:
         with suppress(WireError, BrokerError):
-            set_mark(session, Mark.decode([frame]))
+            _set_mark(session, Mark.decode([frame]))

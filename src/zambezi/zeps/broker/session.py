@@ -13,17 +13,23 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from zambezi.wire import WireError
 from zambezi.zeps.block import end_of_publishes
-from zambezi.zeps.broker.administration import Desk
+from zambezi.zeps.broker.administration import OrderDesk
+from zambezi.zeps.broker.claims import confirm_acknowledged, taken
 from zambezi.zeps.broker.client_connection import MULTIPART, Connection, Multipart
 from zambezi.zeps.broker.cursor import Cursor, Outgoing
 from zambezi.zeps.broker.delivery import Delivery, fell_behind_reason
-from zambezi.zeps.broker.publishers import Publisher, Superseded
-from zambezi.zeps.broker.resumption import count_lost, count_refused, is_publish, resume, set_mark
+from zambezi.zeps.broker.desk import Desk
+from zambezi.zeps.broker.extensions import COMMANDS
+from zambezi.zeps.broker.publishers import Publisher
+from zambezi.zeps.broker.ranges import Ranges
+from zambezi.zeps.broker.readers import Reader
+from zambezi.zeps.broker.resumption import count_lost, count_refused, is_publish
 from zambezi.zeps.broker.session_state import SessionState, forbidden, misplaced
 from zambezi.zeps.broker.stream import BrokerStream, Waiter
 from zambezi.zeps.broker.turns import INLINE, SUBSCRIBE
-from zambezi.zeps.directory import INDEX, ORDERS
-from zambezi.zeps.errors import BrokerError, JournalError, ZepsError
+from zambezi.zeps.directory import ORDERS, RANGES, subject_of
+from zambezi.zeps.errors import JournalError, ZepsError
+from zambezi.zeps.layout import key_and_body
 from zambezi.zeps.messages import (
     Attach,
     AttachOk,
@@ -31,14 +37,12 @@ from zambezi.zeps.messages import (
     Detach,
     DetachOk,
     Fenced,
-    Mark,
     Ping,
     PingOk,
     Publish,
     Resume,
     Subscribe,
     SubscribeOk,
-    Times,
     Zeps,
     invalid,
 )
@@ -62,7 +66,7 @@ class Session:
     def __init__(
         self, engine: Engine, connection: Connection, number: int, address: str, user: str, trusted: bool = False
     ) -> None:
-        self._engine = engine
+        self.engine = engine
         self._connection = connection
         self.number = number
         self.address = address
@@ -74,9 +78,10 @@ class Session:
         self.published = 0
         self.publisher: Publisher | None = None  # that it holds, after RESUME
         self.resumption: Waiter | None = None
+        self.reader: Reader | None = None  # whose name it holds, after CLAIM
         self.stream_name = ""
-        self._desk: Desk | None = None  # for the orders of a client that administers streams
-        self._may_publish = False
+        self._desk: Desk | None = None  # for a client that gives orders, or sends requests or replies
+        self.may_publish = False
         self._deferred: list[bytes] = []  # messages that wait: for the stream, for a turn, or until the client reads
         self._handling = False  # whether deferred messages are being handled now
         self._in_line = False  # whether the session waits for its turn
@@ -107,7 +112,7 @@ class Session:
             if self._spent >= INLINE:
                 return position
             self._spent += 1
-            if self._may_publish:
+            if self.may_publish:
                 stop = end_of_publishes(frames, position)
                 if stop > position:
                     self._publish(list(frames[position:stop]) if position or stop < count else list(frames))
@@ -143,7 +148,7 @@ class Session:
 
     def _await_input(self) -> None:
         """Resume the connection if no message is deferred; otherwise pause it, and wait for whatever holds them up."""
-        self._engine.unread.pop(self, None)
+        self.engine.unread.pop(self, None)
         if self.state is SessionState.ATTACHING:
             self._connection.pause()
         elif self._connection_lost:
@@ -153,10 +158,10 @@ class Session:
         elif self._deferred:
             self._connection.pause()
             if self._backed_up:
-                self._engine.unread[self] = 0
+                self.engine.unread[self] = 0
             elif not (self._paused_by_stream or self._in_line):
                 self._in_line = True
-                self._engine.turns.wait(self._take_turn)
+                self.engine.turns.wait(self._take_turn)
         elif not self._paused_by_stream:
             self._connection.resume()
 
@@ -174,7 +179,7 @@ class Session:
         """End a session whose connection is lost. Deferred PUBLISH messages still count: they were sent before that."""
         frames, self._deferred = self._deferred, []
         position = 0
-        while self._may_publish and position < len(frames):
+        while self.may_publish and position < len(frames):
             stop = end_of_publishes(frames, position)
             if stop > position:
                 self._publish(frames[position:stop])
@@ -191,7 +196,7 @@ class Session:
     def _publish(self, frames: list[bytes]) -> None:
         assert self.stream is not None
         self.published += len(frames)
-        self._engine.counters.published += len(frames)
+        self.engine.counters.published += len(frames)
         self.stream.publish(frames, self)
 
     def receive_multipart(self) -> None:
@@ -199,6 +204,9 @@ class Session:
         self.receive([MULTIPART])
 
     def _handle(self, frame: bytes) -> None:
+        if self._desk is not None and self.state is SessionState.OPEN and end_of_publishes((frame,)):
+            self._desk.order(*key_and_body(frame))
+            return
         try:
             message = Zeps.decode(frame)
         except WireError as error:
@@ -217,14 +225,14 @@ class Session:
         if isinstance(frame, Multipart):
             self._send_invalid("multipart", "a message of ZEPS must have one frame")
         elif isinstance(frame, Oversize):
-            limit = self._engine.limits.message
+            limit = self.engine.limits.message
             self._send_invalid("oversize", f"a message of {frame.size} bytes is over the limit of {limit} bytes")
         else:
             self._send_invalid("malformed", str(error))
 
     def _attach(self, message: Attach) -> None:
         name = message.stream
-        engine = self._engine
+        engine = self.engine
         if not name:
             self._send_invalid("attach", "a stream needs a name; this one is empty")
             return
@@ -243,12 +251,16 @@ class Session:
             self._connection.pause()
 
     def _attach_reserved(self, name: str) -> None:
-        engine = self._engine
-        if name == ORDERS:
-            self._desk = Desk(engine, self)
+        engine = self.engine
+        if name == RANGES:
+            desk: Desk | None = Ranges(engine, self, self._connection)
+        else:
+            desk = OrderDesk(engine, self) if name == ORDERS else engine.exchange.open(name, self, self._connection)
+        if desk is not None:
+            self._desk = desk
             self._confirm_attach(name)
             return
-        about = name.removeprefix(INDEX)
+        about = subject_of(name)
         if about != name and not engine.allows(self, "subscribe", about):
             self._send_invalid("forbidden", f"{self._user_name} may not subscribe to the stream {about}")
             return
@@ -278,7 +290,7 @@ class Session:
     def _attach_to(self, stream: BrokerStream) -> None:
         self.stream = self.delivery.stream = stream
         stream.attached += 1
-        self._may_publish = self._engine.allows(self, "publish", stream.name)
+        self.may_publish = self.engine.allows(self, "publish", stream.name)
         self._confirm_attach(stream.name)
 
     def _confirm_attach(self, name: str) -> None:
@@ -301,20 +313,20 @@ class Session:
 
     def _subscribe(self, message: Subscribe) -> None:
         self._spent += SUBSCRIBE
-        if self._desk is not None:
-            self._send_invalid("subscribe", f"{ORDERS} takes orders: it has no messages")
-            return
         try:
-            if self._reads_report:
+            if self._desk is not None:
+                self._desk.subscribe(message.pattern)
+            elif self._reads_report:
                 self.delivery.subscribe_report(message.pattern, message.latest)
-                self._send(_SUBSCRIBE_OK)
             else:
                 self._subscribe_stream(message)
+                return
+            self._send(_SUBSCRIBE_OK)
         except (ZepsError, OSError) as error:
             self._send_invalid("subscribe", str(error))
 
     def _subscribe_stream(self, message: Subscribe) -> None:
-        engine = self._engine
+        engine = self.engine
         stream = self.stream
         assert stream is not None
         if not engine.allows(self, "subscribe", stream.name):
@@ -331,81 +343,68 @@ class Session:
         self.delivery.subscribe(message.pattern, message.latest)
         self._send(_SUBSCRIBE_OK)  # last, because it may close the session; the messages follow later in any case
 
-    def _times(self, message: Times) -> None:
-        if problem := self.delivery.add_times(message):
-            self._send_invalid("misplaced", problem)
-
     def _credit(self, message: Credit) -> None:
-        if self._desk is None:
-            self.delivery.add_credit(message.credit)
+        (self.delivery if self._desk is None else self._desk).add_credit(message.credit)
 
-    def _reject_publish(self, message: Publish | Resume) -> None:
-        """Execute an order, or answer INVALID to a valid PUBLISH, or a RESUME, that is not allowed."""
-        if self._desk is not None and isinstance(message, Publish):
-            self._desk.order(message.key, message.body)
-            return
+    def reject_publish(self, message: Publish | Resume) -> None:
+        """Answer INVALID to a valid PUBLISH, or a RESUME, that is not allowed."""
         count_refused(self)
-        own = self.stream_name in self._engine.options.own
+        own = self.stream_name in self.engine.options.own
         self._send_invalid("forbidden", forbidden(self._user_name, self.stream_name, own))
-
-    def _resume(self, message: Resume) -> None:
-        """Become the holder of a publisher. A client that may not publish must leave nothing in the journal."""
-        if self.stream is None or not self._may_publish:
-            self._reject_publish(message)
-        elif self.publisher is not None or self.published:
-            self._send_invalid("misplaced", "RESUME is not allowed here: it comes once, and before the first PUBLISH")
-        else:
-            try:
-                resume(self, self.stream, message)
-            except Superseded as error:
-                self._fence(error.epoch)
-            except BrokerError as error:
-                self._send_invalid("resume", str(error))
-
-    def send_resumed(self, answer: bytes) -> None:
-        if self.state is not SessionState.CLOSED:
-            self._send(answer)
 
     def lose_publisher(self, epoch: int) -> None:
         publisher, self.publisher = self.publisher, None
         if publisher is not None and publisher.epoch < epoch:
-            self._fence(epoch)
+            self.fence(epoch)
         else:
             self._end()
             self._connection.abort("the client has resumed its publisher on another connection")
 
-    def _fence(self, epoch: int) -> None:
-        self._engine.counters.fenced += 1
-        self._send(Fenced(epoch).encode()[0])
+    def fence(self, epoch: int) -> None:
+        """End: the publisher has a newer epoch."""
+        self.engine.counters.fenced += 1
+        self._end_with(Fenced(epoch).encode()[0])
+
+    def lose_reader(self, by: str) -> None:
+        self.engine.counters.readers_taken += 1
+        self._end_with(taken(by))
+
+    def abandon_reader(self) -> None:
+        self._end()
+        self._connection.abort("the client has claimed its name on another connection")
+
+    def _end_with(self, message: bytes) -> None:
+        """Send a last message, and close the connection."""
+        self._send(message)
         self._end()
         self._connection.close(GOODBYE)
 
-    def _mark(self, message: Mark) -> None:
-        try:
-            set_mark(self, message)
-        except BrokerError as error:
-            self._send_invalid("resume", str(error))
-
     def _ping(self, message: Ping) -> None:
         self._unanswered_pings += 1
-        if self.delivery.report is not None:
-            if self.delivery.report.complete:
-                self._confirm_all()
-        elif self._desk is not None:
+        if self.stream is not None:
+            confirm_acknowledged(self, self.stream)
+        elif self.delivery.report is None or self.delivery.report.complete:
             self._confirm_all()
-        else:
-            assert self.stream is not None
-            self.stream.confirm_when_safe(self)
 
-    def reject_order(self, reason: str) -> None:
-        """Tell the client that an order has failed."""
-        self._send_invalid("order", reason)
+    def spend(self, units: int) -> None:
+        """Count work for the client, so that other clients get their turn."""
+        self._spent += units
+
+    def answer(self, message: bytes) -> None:
+        """Send a message, unless the session has ended."""
+        if self.state is not SessionState.CLOSED:
+            self._send(message)
+
+    def reject(self, kind: str, reason: str) -> None:
+        """Tell the client that a request has failed, unless the session has ended."""
+        if self.state is not SessionState.CLOSED:
+            self._send_invalid(kind, reason)
 
     def end_order(self, problem: str) -> None:
         """Go on after an order: it is executed, or has failed."""
         if self.state is not SessionState.CLOSED:
             if problem:
-                self.reject_order(problem)
+                self._send_invalid("order", problem)
             self._handle_deferred()
 
     def _confirm_all(self) -> None:
@@ -417,18 +416,16 @@ class Session:
     def _detach(self, message: Zeps) -> None:
         if self.stream is not None:
             self.stream.flush()
-        if self._unanswered_pings and self.stream is not None and not self.stream.held:
+        if self._unanswered_pings and self.stream is not None and not (self.stream.held or self.stream.readers.problem):
             # The disk is being asked, and will answer soon. A client of a full disk would wait too long, and may leave.
             self.state = SessionState.PARTING
-            self._may_publish = False
+            self.may_publish = False
             self.delivery.close()
         else:
             self._finish_detach()
 
     def _finish_detach(self) -> None:
-        self._send(DetachOk().encode()[0])
-        self._end()
-        self._connection.close(GOODBYE)
+        self._end_with(DetachOk().encode()[0])
 
     def _on_detach_ok(self, message: Zeps) -> None:
         self._end()
@@ -460,7 +457,7 @@ class Session:
         self.detach()
 
     def dismiss(self) -> None:
-        self._engine.counters.dismissed += 1
+        self.engine.counters.dismissed += 1
         self._detach_deaf()
 
     def lose_stream(self, reason: str) -> None:
@@ -470,7 +467,7 @@ class Session:
 
     def _detach_deaf(self) -> None:
         """Detach, and ignore everything but the answer."""
-        self._may_publish = False
+        self.may_publish = False
         self.detach()
         if self.state is SessionState.LEAVING:
             self.state = SessionState.DISMISSED
@@ -480,7 +477,7 @@ class Session:
     def pull(self) -> Outgoing | None:
         """Return the next messages for the client, or None."""
         try:
-            return self.delivery.pull()
+            return self.delivery.pull() if self._desk is None else self._desk.pull()
         except (JournalError, OSError) as error:
             self.delivery.stop()
             self._send_invalid("unreadable", f"the journal cannot be read here: {error}")
@@ -496,17 +493,18 @@ class Session:
         """Apply changed permissions: end the subscriptions that are forbidden now, and tell the client."""
         if self.state is not SessionState.OPEN:
             return
-        allows = self._engine.allows
-        self._may_publish = self.stream is not None and allows(self, "publish", self.stream.name)
-        about = self.stream.name if self.stream is not None else self.stream_name.removeprefix(INDEX)
+        allows = self.engine.allows
+        self.may_publish = self.stream is not None and allows(self, "publish", self.stream.name)
+        about = self.stream.name if self.stream is not None else subject_of(self.stream_name)
         reads = self.delivery.subscriptions > 0 or (self._reads_report and about != self.stream_name)
         if reads and not allows(self, "subscribe", about):
             self.delivery.stop()
+            self._leave_reader()
             self._send_invalid("forbidden", f"{self._user_name} may not subscribe to the stream {about} any more")
 
     def _on_fell_behind(self, wanted: int, oldest: int) -> bool:
-        self._engine.counters.fell_behind += 1
-        if self._engine.options.behind == "oldest":
+        self.engine.counters.fell_behind += 1
+        if self.engine.options.behind == "oldest" or self.reader is not None:
             return True
         self.delivery.stop()  # before INVALID is sent, as a send can call `pull`
         self._send_invalid("behind", fell_behind_reason(wanted, oldest))
@@ -537,40 +535,47 @@ class Session:
 
     def give_up(self) -> None:
         """Disconnect a client that does not read its answers."""
-        self._engine.counters.unread += 1
+        self.engine.counters.unread += 1
         self._connection.abort("the client does not read its answers")
 
     def _end(self) -> None:
         if self.state is SessionState.CLOSED:
             return
         self.state = SessionState.CLOSED
-        self._may_publish = False
+        self.may_publish = False
         self.delivery.close()
         self.delivery.report = None
+        if self._desk is not None:
+            self._desk.close()
         self._deferred = []
-        self._engine.unread.pop(self, None)
+        self.engine.unread.pop(self, None)
         if self.stream is not None:
             if self.publisher is not None:
                 self.stream.publishers.leave(self.publisher, self)
+            self._leave_reader()
+            self.delivery.leave_group()
             self.stream.attached -= 1
             self.stream.forget_publisher(self)
             self.stream = None
-        self._engine.session_ended(self)
+        self.engine.session_ended(self)
+
+    def _leave_reader(self) -> None:
+        reader, self.reader = self.reader, None
+        if reader is not None and self.stream is not None:
+            self.stream.readers.leave(reader, self)
 
     def _send(self, message: bytes) -> None:
         self._connection.send(message)
 
     def _send_invalid(self, kind: str, reason: str) -> None:
-        self._engine.counters.invalid[kind] += 1
+        self.engine.counters.invalid[kind] += 1
         self._faults += kind in _FAULTY
         if self._faults < FAULTS:
             self._send(invalid(reason))
         elif self.state is not SessionState.CLOSED:
-            self._engine.counters.expelled += 1
+            self.engine.counters.expelled += 1
             reason = f"this is message {FAULTS} of this connection that is malformed or out of place: {reason}"
-            self._send(invalid(reason))
-            self._end()
-            self._connection.close(GOODBYE)
+            self._end_with(invalid(reason))
 
     _table: ClassVar[Mapping[tuple[SessionState, type], Callable[..., None]]] = {
         (SessionState.NEW, Attach): _attach,
@@ -578,16 +583,10 @@ class Session:
         (SessionState.NEW, Detach): _detach,
         (SessionState.OPEN, Subscribe): _subscribe,
         (SessionState.OPEN, Credit): _credit,
-        (SessionState.OPEN, Publish): _reject_publish,
+        (SessionState.OPEN, Publish): reject_publish,
         (SessionState.OPEN, Ping): _ping,
         (SessionState.OPEN, PingOk): _ignore,
         (SessionState.OPEN, Detach): _detach,
-        (SessionState.OPEN, Resume): _resume,
-        (SessionState.OPEN, Mark): _mark,
-        (SessionState.OPEN, Times): _times,
-        (SessionState.LEAVING, Times): _ignore,
-        (SessionState.LEAVING, Resume): _ignore,
-        (SessionState.LEAVING, Mark): _mark,
         (SessionState.DISMISSED, Detach): _detach,
         (SessionState.DISMISSED, DetachOk): _on_detach_ok,
         (SessionState.LEAVING, Subscribe): _ignore,
@@ -596,4 +595,5 @@ class Session:
         (SessionState.LEAVING, PingOk): _ignore,
         (SessionState.LEAVING, Detach): _detach,
         (SessionState.LEAVING, DetachOk): _on_detach_ok,
+        **COMMANDS,
     }

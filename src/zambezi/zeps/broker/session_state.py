@@ -1,13 +1,21 @@
 """The states of a session, and the commands that each state accepts.
 
-    state      ATTACH    SUBSCRIBE  CREDIT  PUBLISH  PING     PING-OK  DETACH     DETACH-OK  RESUME   MARK     TIMES
-    new        -> open   invalid    invalid invalid  invalid  -        -> closed  invalid    invalid  invalid  invalid
+    state      ATTACH    SUBSCRIBE  CREDIT  PUBLISH  PING     PING-OK  DETACH     DETACH-OK
+    new        -> open   invalid    invalid invalid  invalid  -        -> closed  invalid
     attaching  everything waits until the stream is created
-    open       invalid   yes        yes     yes      barrier  -        -> closed  invalid    once     yes      first
-    leaving    invalid   -          -       yes      barrier  -        -> closed  -> closed  -        yes      -
-    dismissed  -         -          -       -        -        -        -> closed  -> closed  -        -        -
+    open       invalid   yes        yes     yes      barrier  -        -> closed  invalid
+    leaving    invalid   -          -       yes      barrier  -        -> closed  -> closed
+    dismissed  -         -          -       -        -        -        -> closed  -> closed
     parting    everything is ignored: the client has sent DETACH, and PINGs before it are not answered yet
     closed     everything is ignored
+
+and the commands of extensions, whose functions are in `extensions`:
+
+    state      RESUME   MARK     TIMES    CLAIM    ACK      JOIN     DONE     GIVE-BACK  KEEP
+    new        invalid  invalid  invalid  invalid  invalid  invalid  invalid  invalid    invalid
+    open       once     yes      first    once     yes      first    yes      yes        yes
+    leaving    -        yes      -        -        yes      -        yes      yes        -
+    dismissed  -        -        -        -        -        -        -        -          -
 
 (`-` means ignored; ATTACH leads to `attaching` if the stream does not exist and must be created.) The session answers a
 message that is not allowed, not valid or not possible with INVALID and a reason, and the connection stays open.
@@ -21,6 +29,11 @@ connection.
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
+
+_OF_SERVERS: Final = frozenset(
+    ["AttachOk", "SubscribeOk", "Deliver", "Invalid", "ResumeOk", "Fenced", "ClaimOk", "Taken", "JoinOk", "Deliveries"]
+)
 
 
 class SessionState(Enum):
@@ -37,7 +50,7 @@ class SessionState(Enum):
 
 def misplaced(state: SessionState, name: str) -> str:
     """Return the reason of an INVALID to a command that is not allowed in a state."""
-    if name in ("AttachOk", "SubscribeOk", "Deliver", "Invalid", "ResumeOk", "Fenced"):
+    if name in _OF_SERVERS:
         return f"only servers send {name}"
     if state is SessionState.NEW:
         return f"{name} came before ATTACH; attach to a stream first"

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.future_selections import FutureSelections
+from zambezi.zeps.broker.groups import CallLater, Groups
 from zambezi.zeps.broker.publishers import Publisher, Publishers
+from zambezi.zeps.broker.readers import Readers
 from zambezi.zeps.broker.turns import Turns, keys_in_slice
 from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
 from zambezi.zeps.filters import Filter, PatternTable
@@ -104,12 +106,14 @@ class BrokerStream:
         warm: Callable[[Span, Callable[[], object]], object],
         sync: Callable[[BrokerStream], object],
         wake: Callable[[BrokerStream], object],
+        call_later: CallLater,
         clock: Callable[[], float],
     ) -> None:
         self.journal = journal
         journal.may_block = False
         self.name = journal.name
         self.turns = turns
+        self.clock = clock
         self.warm = warm
         self.waiting_cursors: set[Cursor] = set()  # in low gear at the end: they are woken by the next append
         self.future_selections = FutureSelections()
@@ -121,11 +125,12 @@ class BrokerStream:
         self.rate = 0.0  # messages per second, recently
         self.attached = 0
         self.publishers = Publishers(journal.counts)
+        self.readers = Readers(self, call_soon)
+        self.groups = Groups(self, call_soon, call_later)
         self._matchers = matchers
         self._call_soon = call_soon
         self._sync = sync
         self._wake = wake
-        self.clock = clock
         self._audiences: dict[frozenset[str], Audience] = {}
         self._everything: Audience | None = None  # the audience without a filter, which needs no table
         self._table: PatternTable[Audience] = PatternTable(matchers)
@@ -253,6 +258,8 @@ class BrokerStream:
         self.journal.may_block = True
         self.flush()
         self.retry()
+        self.readers.flush()
+        self.groups.close()
 
     # While appends must wait
 
@@ -298,7 +305,7 @@ class BrokerStream:
         refused: dict[Waiter, None] = dict.fromkeys(paused)
         for waiting in barriers.values():
             refused |= dict.fromkeys(waiting)
-        for waiter in refused:
+        for waiter in (*refused, *self.readers.take_waiters()):
             waiter.refuse(self.stop_reason)
         for publisher in paused:
             publisher.resume()  # so that its DETACH-OK is read
@@ -351,10 +358,16 @@ class BrokerStream:
                 waiter.confirm(count)
         if self._barriers and not self._has_unwritten:
             self._sync(self)
+        self.readers.confirm()
+
+    def ask_for_sync(self) -> None:
+        """Let another thread sync the journal. `confirm_barriers` follows."""
+        self._sync(self)
 
     def forget_publisher(self, publisher: PublishingSession) -> None:
         """Drop the barriers of a publisher that is disconnected. Its messages stay."""
         self._paused.pop(publisher, None)
+        self.readers.forget(publisher)
         for waiting in self._barriers.values():
             waiting.pop(publisher, None)
             if publisher.resumption is not None:
@@ -379,6 +392,8 @@ class BrokerStream:
                 cursor.send_live(block)
         if len(self._audiences) > (everything is not None):
             self._hand_out_filtered(block)
+        if self.groups.is_active:
+            self.groups.on_append(block)
         if self.waiting_cursors:
             waiting, self.waiting_cursors = self.waiting_cursors, set()
             for cursor in waiting:

@@ -1,9 +1,9 @@
-"""The parts that both faces of a client share: their arguments, checked, and the reading of a subscription."""
+"""The arguments of both faces of a client, checked."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from time import time as wall_clock
@@ -11,13 +11,11 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 from uuid import UUID
 
 from zambezi.wire import Unencodable, string
-from zambezi.zeps.client.batch import Message, MessageBatch
 from zambezi.zeps.client.connection import Locate
+from zambezi.zeps.client.named_reader import NamedReader
 from zambezi.zeps.client.publisher import Key, OnFull
-from zambezi.zeps.client.subscriber import SubscriberCounters
-from zambezi.zeps.client.subscriber_connection import SubscriberConnection
 from zambezi.zeps.directory import microseconds_of
-from zambezi.zeps.errors import ClientClosed, ZepsError
+from zambezi.zeps.errors import ZepsError
 from zambezi.zeps.messages import EARLIEST, LATEST, PUBLISHER, TIME
 from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Heartbeat
@@ -28,6 +26,8 @@ SERVICE: Final = "X-ZEPS"
 
 Body: TypeAlias = bytes | bytearray | memoryview
 Since: TypeAlias = Literal["earliest", "latest"] | int | datetime | timedelta
+AckMode: TypeAlias = Literal["auto", "manual"]
+IfHeld: TypeAlias = Literal["take", "refuse"]
 Until: TypeAlias = Literal["now"] | int | datetime | None
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class StreamArguments(TypedDict, total=False):
 
 
 class StreamSettings(TypedDict, total=False):
-    """The settings of a stream that a client can give. In `edit`, None stands for the broker's default."""
+    """The settings of a stream that a client can give. None stands for the broker's default."""
 
     sync: Literal["always", "interval", "never"] | None
     segment: int | None  # bytes of a journal file
@@ -76,6 +76,7 @@ class StreamSettings(TypedDict, total=False):
     keep_tombstones: float | None  # seconds that a last message without a body stays, if the stream is compacted
     publishers: int | None  # whose messages are counted, at most
     keep_publishers: float | None  # seconds of silence, after which a publisher is forgotten
+    readers: int | None  # named readers, at most
 
 
 def publisher_id(name: object) -> bytes:
@@ -155,6 +156,35 @@ def check_times(times: object, stream: str, multicast: bool | str) -> bool:
     return bool(times) and not stream.startswith("$")
 
 
+def named_reader(
+    name: object, since: int, ack: str, if_held: str, stream: str, multicast: bool | str
+) -> NamedReader | None:
+    """Return the reader of a subscription with a name, or None without one; raise `ZepsError` if it is not valid."""
+    if ack not in ("auto", "manual"):
+        raise ZepsError(f"ack must be 'auto' or 'manual', not {ack!r}")
+    if if_held not in ("take", "refuse"):
+        raise ZepsError(f"if_held must be 'take' or 'refuse', not {if_held!r}")
+    if name is None:
+        return None
+    check_reader_name(name)
+    if multicast:
+        raise ZepsError("a multicast group keeps no positions: choose a name or multicast, not both")
+    if stream.startswith("$"):
+        raise ZepsError(f"{stream!r} is a reserved stream, which has no named readers")
+    return NamedReader(str(name), since, takes=if_held == "take", is_automatic=ack == "auto")
+
+
+def check_reader_name(name: object) -> str:
+    """Return the name of a reader, or raise `ZepsError` if it is not valid."""
+    if not isinstance(name, str) or not name:
+        raise ZepsError(f"the name of a reader must be text that is not empty, not {name!r}")
+    try:
+        string.encode(name)
+    except Unencodable as error:
+        raise ZepsError(f"this name of a reader cannot be sent: {error}") from None
+    return name
+
+
 def check_pattern(pattern: object) -> str:
     """Return a pattern, or raise `ZepsError` if it cannot be sent."""
     if not isinstance(pattern, str):
@@ -199,74 +229,3 @@ def unconfirmed_text(stream: str, count: int, state: str) -> str:
     return (
         f"{count} messages of {stream!r} are not confirmed: the broker may or may not have them. The client was {state}"
     )
-
-
-class SubscriptionReader:
-    """The reading of a subscription, for both faces. An attempt returns None if it must be made again later."""
-
-    _connection: SubscriberConnection
-
-    def __init__(self, connection: SubscriberConnection) -> None:
-        self._connection = connection
-        self._batch: MessageBatch | None = None  # the batch that is being iterated over
-        self._current: Iterator[Message] = iter(())  # the rest of its messages
-
-    def _refill(self, finished: Iterator[Message]) -> bool | None:
-        """Replace a finished iterator by the next batch; return False at the end of the subscription."""
-        if self._current is not finished:
-            return True  # another task or thread has replaced it
-        found = self._next_batch()
-        if found is None:
-            return None
-        if not found:
-            return False
-        self._batch = found
-        self._current = iter(found)
-        return True
-
-    def _rest_of_batch(self) -> MessageBatch | None:
-        """Return the messages that are left in the current batch, and remove them."""
-        batch, self._batch = self._batch, None
-        left = sum(1 for _ in self._current) if batch is not None else 0
-        return batch[-left:] if batch is not None and left else None
-
-    def _rest_or_next(self) -> MessageBatch | None:
-        """Return the rest of the current batch, or else the next one; an empty one at the end."""
-        return self._rest_of_batch() or self._next_batch()
-
-    def _next_batch(self) -> MessageBatch | None:
-        """Return the next batch; an empty one at the end."""
-        batch = self._connection.next_batch()
-        if batch is None and self._connection.closing:
-            failure = self._connection.engine.failure
-            if failure is not None:
-                raise failure
-            return MessageBatch(self._connection.stream, [])
-        return batch
-
-    def _is_ready(self) -> bool | None:
-        connection = self._connection
-        if connection.engine.failure is not None:
-            raise connection.engine.failure
-        if connection.confirmed_once or connection.engine.ended:
-            return True
-        if connection.closing:
-            raise self._end_error()
-        return None
-
-    def _end_error(self) -> ClientClosed:
-        ended = self._connection.engine.ended
-        return ClientClosed("the subscription has reached its end" if ended else "the subscription is closed")
-
-    @property
-    def position(self) -> int | None:
-        """The last sequence that was received; None if the position is not known yet."""
-        return self._connection.engine.position
-
-    @property
-    def counters(self) -> SubscriberCounters:
-        """Counters of this subscription."""
-        return self._connection.engine.counters
-
-    def __repr__(self) -> str:
-        return f"<Subscription {self._connection.state}, at {self.position}>"

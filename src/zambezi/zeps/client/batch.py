@@ -44,6 +44,11 @@ class Message(NamedTuple):
     stream: str
     time: datetime | None = None
 
+    @property
+    def deliveries(self) -> int:
+        """How often the message was delivered to a member of a group, with this time; 1 without a group."""
+        return 1
+
 
 _message: Final = partial(tuple.__new__, Message)
 

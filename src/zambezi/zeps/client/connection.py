@@ -25,14 +25,18 @@ from zambezi.zeps.layout import DELIVER
 from zambezi.zeps.messages import (
     Attach,
     AttachOk,
+    ClaimOk,
+    Deliveries,
     Detach,
     DetachOk,
     Fenced,
     Invalid,
+    JoinOk,
     Ping,
     PingOk,
     ResumeOk,
     SubscribeOk,
+    Taken,
     Times,
     Zeps,
     extensions_of,
@@ -282,6 +286,16 @@ class BrokerConnection:
         elif isinstance(message, Fenced):
             self.fenced(message.epoch)
             self.on_change()
+        elif isinstance(message, ClaimOk):
+            self.claim_confirmed(message)
+            self.on_change()
+        elif isinstance(message, Taken):
+            self.taken(message)
+            self.on_change()
+        elif isinstance(message, Deliveries):
+            self.deliveries_received(message.deliveries)
+        elif isinstance(message, JoinOk):
+            self.joined()
 
     def _handle_detach(self) -> None:
         """Handle DETACH: the broker closes the connection after our answer, and we connect again later. (ZEP-07)"""
@@ -366,11 +380,23 @@ class BrokerConnection:
     def invalid_received(self, reason: str) -> None:
         """Handle INVALID."""
 
+    def joined(self) -> None:
+        """Handle JOIN-OK."""
+
+    def deliveries_received(self, octets: bytes) -> None:
+        """Handle DELIVERIES: which of the DELIVER messages that follow were delivered before."""
+
     def resumption_confirmed(self, answer: ResumeOk) -> None:
         """Handle RESUME-OK."""
 
     def fenced(self, epoch: int) -> None:
         """Handle FENCED."""
+
+    def claim_confirmed(self, answer: ClaimOk) -> None:
+        """Handle CLAIM-OK."""
+
+    def taken(self, message: Taken) -> None:
+        """Handle TAKEN."""
 
 
 def _nothing() -> None:

@@ -11,7 +11,8 @@ from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Loca
 from zambezi.zeps.client.subscriber import WINDOW
 from zambezi.zeps.directory import ORDERS
 from zambezi.zeps.errors import BrokerError, ZepsError
-from zambezi.zeps.messages import Credit, Ping, Publish, Subscribe
+from zambezi.zeps.messages import ADMIN, Credit, Ping, Publish, Subscribe, extensions_of
+from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
 
 _PING: Final = Ping().encode()[0]
@@ -101,6 +102,14 @@ class Order(Question):
         self._requests = [*Publish(order, json.dumps(content).encode()).encode(), _PING]
         self._is_given = False
 
+    def attached(self, peer: Peer) -> None:
+        """Attach, but only at a broker that executes orders: another one might take them for messages of a stream."""
+        if ADMIN in extensions_of(peer.properties):
+            super().attached(peer)
+        else:
+            self.failure = BrokerError(f"the broker at {self._endpoint} does not administer streams for clients")
+            self._finish()
+
     def stream_granted(self) -> None:
         self._is_given = True
         super().stream_granted()
@@ -114,7 +123,5 @@ class Order(Question):
             self._finish()
 
     def invalid_received(self, reason: str) -> None:
-        self.failure = BrokerError(
-            reason if self._is_given else f"the broker cannot administer streams for clients: {reason}"
-        )
+        self.failure = BrokerError(reason)
         self._finish()

@@ -56,6 +56,7 @@ class Subscriber:
     """The rules of one subscription over a connection that comes and goes."""
 
     __slots__ = (
+        "_awaits_position",
         "_batches",
         "_begun",
         "_end_marked",
@@ -89,11 +90,14 @@ class Subscriber:
         until: int | None = None,
         window: int = WINDOW,
         times: bool = False,
+        *,
+        is_named: bool = False,
     ) -> None:
         if window < 1:
             raise ZepsError(f"window must be a number of bytes above zero, not {window}")
         self.counters = SubscriberCounters()
-        self.position: int | None = None if since & TIME or since in (EARLIEST, LATEST) else since
+        is_sequence = not (is_named or since & TIME or since in (EARLIEST, LATEST))
+        self.position: int | None = since if is_sequence else None
         self.until = until  # a sequence; a time or `LATEST` until the sequence is known
         self.ended = False
         self.failure: ZepsError | None = None
@@ -113,6 +117,7 @@ class Subscriber:
         self._end_matches = Matchers().parse(pattern) if pattern and until is not None else None
         self._filter: Filter | None = None  # the pattern, if we apply it here
         self._everything_after = LATEST  # the sequence after which the broker does not apply the pattern
+        self._awaits_position = is_named  # whether the broker must tell first where a named reader begins
         self.wants_times = times
         self._times: TimeTable | None = None  # the times of the messages that come next on this connection
 
@@ -130,7 +135,9 @@ class Subscriber:
         self.incarnation = info.incarnation
         self._first, self._last = info.first, info.last
         self._is_compacted = info.compact or info.removed > 0
-        if self.position is None and self._since == EARLIEST:
+        if self._awaits_position:
+            pass
+        elif self.position is None and self._since == EARLIEST:
             self.position = max(0, info.first - 1)
         elif self.position is None and self._since == LATEST:
             self.position = info.last
@@ -143,11 +150,21 @@ class Subscriber:
 
     def _check_end(self, info: StreamInfo) -> None:
         until = self.end
-        if until is None:
+        if until is None or self._awaits_position:
             return
         # A start time after the last message is a position after all messages.
         start = info.last if self.position is None and self._starts_after(info) else self.position or 0
         if until <= start or until < info.first:
+            self.ended = True
+
+    def begin_at(self, position: int, missed: int) -> None:
+        """Begin after the position of a named reader; so many messages before it are not kept any more."""
+        self._awaits_position = False
+        self.position = position
+        if not self._pattern:
+            self.counters.missed += missed
+        until = self.end
+        if until is not None and (until <= position or until < self._first):
             self.ended = True
 
     def _starts_after(self, info: StreamInfo) -> bool:
@@ -310,6 +327,11 @@ class Subscriber:
         batch, octets = self._batches.popleft()
         self._unread -= octets
         return batch
+
+    def drop_unread(self) -> None:
+        """Drop the messages that the program has not read: another client reads them."""
+        self._batches.clear()
+        self._unread = 0
 
     def next_credit(self) -> bytes | None:
         """Return the CREDIT to send now, and count it as given; None if it is too little for a message."""

@@ -216,6 +216,18 @@ class IndexWindow:
         high, low = self._times
         return high[number] << 32 | low[number]
 
+    def pairs(self, start: int, stop: int) -> bytes:
+        """Return the first sequence and the time of some entries, each as 8 bytes."""
+        # Big-endian words of 4 bytes, which are moved as whole columns.
+        words = array("I", bytes(16 * (stop - start)))
+        firsts = array("I", self.firsts[start:stop].tobytes())
+        is_little = sys.byteorder == "little"
+        words[0::4], words[1::4] = firsts[is_little::2], firsts[not is_little :: 2]
+        words[2::4], words[3::4] = self._times[0][start:stop], self._times[1][start:stop]
+        if is_little:
+            words.byteswap()
+        return words.tobytes()
+
 
 def count_before(count: int, is_before: Callable[[int], bool]) -> int:
     """Return how many of `count` items are before the one that is sought. The items are in order."""

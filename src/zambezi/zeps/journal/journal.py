@@ -75,7 +75,8 @@ class Journal(JournalReading):
         self._names_unsynced = False
         self._count_writes = 0  # how often counts were written without messages
         self._idle = 0
-        self._is_trimming = False  # then retention waits: both remove the oldest segment
+        self._trimming = threading.Lock()  # held during a trim: retention and `truncate` change the same segments
+        self._is_abandoned = False
         self._is_counted = identities.is_counted(directory)
         self._compacted = identities.read_compacted(directory)  # the last sequence that was compacted
         self._counted_from = 0  # no segment before this sequence has a file of counts
@@ -352,7 +353,8 @@ class Journal(JournalReading):
                 self.problems += [] if problem in self.problems else [problem]
                 break
             dropped += oldest.messages
-        self._drop_old_counts()
+        if not self.is_trimming:
+            self._drop_old_counts()
         return dropped
 
     def _old_segments(self, now: float) -> list[Segment]:
@@ -394,7 +396,7 @@ class Journal(JournalReading):
         with self._lock:
             place = self.segments.index(old[0]) if old[0] in self.segments else -1
             is_there = place >= 0 and self.segments[place : place + len(old)] == old
-            if not is_there or self._active is None or self._is_trimming or self._active in old:
+            if not is_there or self._active is None or self.is_trimming or self._active in old:
                 return False
             give_names()
             self.segments = [*self.segments[:place], new, *self.segments[place + len(old) :]]
@@ -429,10 +431,11 @@ class Journal(JournalReading):
         """Remove the oldest segment, and put its rest into its place, if it is trimmed. Return False during a trim."""
         instead = rest or []
         with self._lock:
-            if self._is_trimming and rest is None:
+            if self.is_trimming and rest is None:
                 return False
             oldest = self.segments[0]
             self.segments = [*instead, *self.segments[1:]]
+            self.generation += bool(instead)  # readers must leave the segment although they want messages of it
             self._recount()
         try:
             oldest.remove()
@@ -446,9 +449,23 @@ class Journal(JournalReading):
         self._file_cache.drop(oldest)
         return True
 
-    def trim(self, first: int) -> None:
-        """Remove all messages before a sequence, by an operator's command. Blocks, but not readers and `append`."""
-        with self._syncing:
+    @property
+    def is_trimming(self) -> bool:
+        """Whether `trim` is at work."""
+        return self._trimming.locked()
+
+    def trim(self, first: int, check: Callable[[], object] = lambda: None) -> None:
+        """Remove all messages before a sequence, by an operator's command. Blocks, but no other use of the journal.
+
+        It ends early if `check`, which is called now and then, raises an error.
+        """
+
+        def go_on() -> None:
+            check()
+            if self._is_abandoned:
+                raise JournalError(f"stream {self.name!a} was deleted while it was trimmed")
+
+        with self._trimming:
             with self._lock:
                 if self.failed or self._active is None:
                     raise self._unwritable_error()
@@ -462,19 +479,25 @@ class Journal(JournalReading):
                         self._rotate()  # a segment that is being written is never changed
                 except OSError as error:
                     raise self._write_error(error) from error
-                self._is_trimming = True
             try:
                 while self.segments[0].first < first:
+                    go_on()
                     oldest = self.segments[0]
-                    rest = [copy_end(oldest, first, self.counts.limit)] if oldest.last >= first else []
+                    rest = [copy_end(oldest, first, self.counts.limit, go_on)] if oldest.last >= first else []
                     self._remove_oldest(rest)
             except OSError as error:
                 raise self._write_error(error) from error
-            finally:
-                self._is_trimming = False
 
     def truncate(self, last: int) -> None:
         """Remove all messages after a sequence, by an operator's command. The stream gets a new incarnation."""
+        if not self._trimming.acquire(blocking=False):
+            raise JournalError(f"stream {self.name!a} is being trimmed: truncate it when that is done")
+        try:
+            self._truncate(last)
+        finally:
+            self._trimming.release()
+
+    def _truncate(self, last: int) -> None:
         with self._lock:
             if self.failed or self._active is None:
                 raise self._unwritable_error()
@@ -536,10 +559,12 @@ class Journal(JournalReading):
                 self._file_cache.drop(segment)
 
     def abandon(self) -> None:
-        """Close the files without a sync: the stream is deleted. Waits for a sync that runs."""
-        with self._syncing, self._lock:  # from now on compaction gives no file a name
-            self._active = None
-        self.close()
+        """Close the files without a sync: the stream is deleted. Ends a trim, and waits for a sync that runs."""
+        self._is_abandoned = True
+        with self._trimming, self._syncing:
+            with self._lock:  # from now on compaction gives no file a name
+                self._active = None
+            self.close()
 
     @property
     def is_open(self) -> bool:

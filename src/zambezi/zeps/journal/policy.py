@@ -43,13 +43,14 @@ class Policy:
     keep_tombstones: float = 24 * 3600.0  # seconds that a last message without a body stays, if the stream is compacted
     publishers: int = 100_000  # whose counts are kept; then the one that was silent for longest is forgotten
     keep_publishers: float = 7 * 24 * 3600.0  # seconds of silence, after which a publisher is forgotten
+    readers: int = 10_000  # named readers of the stream; further ones are refused
     segment_bytes: int = field(init=False, repr=False, compare=False)  # after which a new segment begins in fact
     segment_microseconds: int = field(init=False, repr=False, compare=False)  # the same, as a time
 
     def __post_init__(self) -> None:
         if self.sync not in ("always", "interval", "never"):
             raise JournalError(f"sync is {self.sync!r}: it must be always, interval or never")
-        for name in ("interval", "segment", "batch", "publishers", "keep_publishers", "keep_tombstones"):
+        for name in ("interval", "segment", "batch", "publishers", "keep_publishers", "keep_tombstones", "readers"):
             value = getattr(self, name)
             if not value > 0:
                 raise JournalError(f"{name} is {value!r}: it must be more than 0")

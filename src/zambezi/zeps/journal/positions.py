@@ -1,12 +1,12 @@
 """The positions of a stream: how far each named reader has come, on disk with the stream.
 
 All positions of a stream are in one file, `positions`, in the directory of the stream. The file is a list of records,
-and the last record of a name counts:
+and the last record of a name counts, with the payload of all records after it that only add to its payload:
 
     mark         2 bytes    `AA B0`: where to look for the next record after damage
     length       4 bytes    of the content
     check        4 bytes    CRC-32 of the length and the content
-    content      kind, removed, position, highest, time, owner, name, user, payload
+    content      kind, meaning, position, highest, time, owner, name, user, payload
 
 All changes of one turn of the event loop are one write. When most records of the file are old ones, another thread
 replaces the file by one with the last records only (`compact`). `sync` writes everything to the disk.
@@ -16,17 +16,11 @@ recovery cuts it off, and its name has the record before it. A position never re
 not have: recovery and `cut_after` move it back, and sync that to the disk *before* the stream accepts messages, which
 get the same sequences again.
 
-How shared groups use the file: a group is a `Position` of the kind `GROUP`, with a name of its own (a reader and a
-group of the same name are different). `position` is the sequence up to which all messages are done. `payload` is
-whatever else the group must remember, such as the messages after `position` that are done, and the deliveries of
-those that are not; at most `LARGEST_PAYLOAD` bytes, so keep it small: it is written again with every change. `highest`
-is the highest sequence that the payload mentions. If the messages after a sequence below `highest` are lost or cut
-off, the group loses its payload, and begins after `position` again. `owner` and `user` can stay empty.
-
-    positions = journal.positions
-    found = positions.get(GROUP, "workers")                          # None if the group is new
-    positions.write([Position(GROUP, "workers", 41, highest=57, time=now, payload=...)])    # all changes at once
-    positions.remove([(GROUP, "workers")])
+A group of shared readers is a position of the kind `GROUP`, with a name of its own: a reader and a group of the same
+name are different. `position` is a sequence up to which all messages are done, and `payload` is whatever else the group
+must remember: a list of parts (`zambezi.zeps.broker.group_state`). A group changes often, and its payload is large: so
+`extend` adds parts to the payload, and only the new parts are written. `highest` is the highest sequence that the
+payload can mention. If the messages after a lower sequence are lost or cut off, the payload gets a part that says so.
 
 `write` and `remove` raise `JournalFull` if the disk has no room: then the file is as before; try again later.
 """
@@ -60,12 +54,14 @@ KINDS: Final = {READER: "reader", GROUP: "group"}
 OWNER: Final = 16  # bytes of the id of a reader's holder
 NO_OWNER: Final = bytes(OWNER)
 LONGEST_NAME: Final = 255  # bytes
-LARGEST_PAYLOAD: Final = 60_000  # bytes
+LARGEST_PAYLOAD: Final = 1 << 22  # bytes
 HIGHEST: Final = (1 << 63) - 1  # the highest sequence
 
 _RECORD_MARK: Final = b"\xaa\xb0"
 _HEAD: Final = Struct(">2sII")  # mark, length, CRC of the length and the content
 _LENGTH: Final = Struct(">I")
+_CUT: Final = Struct(">cIQ")  # a part of a payload: its kind, the length of a sequence, and the sequence
+_LAST, _REMOVED, _MORE = 0, 1, 2  # what a record means: the state of a name, that it is gone, or more payload
 _CONTENT: Final = Struct(f">BBQQQ{OWNER}s")
 _LONGEST: Final = _CONTENT.size + 2 * (1 + LONGEST_NAME) + LARGEST_PAYLOAD
 _LARGEST_FILE: Final = 1 << 28  # bytes that are read; only a crafted file has more
@@ -93,14 +89,17 @@ class Position(NamedTuple):
         """The kind and the name."""
         return self.kind, self.name
 
-    def pack(self, *, removed: bool = False) -> bytes:
-        """Return the bytes of a record; `removed` says that the name is gone."""
-        name, user = as_bytes(self.name), as_bytes(self.user)
+    def pack(self, meaning: int = _LAST) -> bytes:
+        """Return the bytes of a record."""
+        try:
+            name, user = as_bytes(self.name), as_bytes(self.user)
+        except UnicodeEncodeError:
+            raise JournalError(f"the name {self.name!a} cannot be encoded: it contains a lone surrogate") from None
         if not 0 < len(name) <= LONGEST_NAME or len(user) > LONGEST_NAME:
             raise JournalError(f"the name of a reader must have 1 to {LONGEST_NAME} bytes; this one has {len(name)}")
         if len(self.payload) > LARGEST_PAYLOAD:
             raise JournalError(f"a position can keep {LARGEST_PAYLOAD} bytes, not {len(self.payload)}")
-        fixed = _CONTENT.pack(self.kind, removed, self.position, self.highest, self.time, self.owner)
+        fixed = _CONTENT.pack(self.kind, meaning, self.position, self.highest, self.time, self.owner)
         content = b"".join((fixed, bytes((len(name),)), name, bytes((len(user),)), user, self.payload))
         return _HEAD.pack(_RECORD_MARK, len(content), _check(content)) + content
 
@@ -114,7 +113,14 @@ class Position(NamedTuple):
         """Return the position for a stream that has no messages after a sequence."""
         if max(self.position, self.highest) <= last:
             return self
-        return self._replace(position=min(self.position, last), highest=0, payload=b"")
+        cut = _CUT.pack(b"C", 8, last) if self.payload else b""
+        return self._replace(
+            position=min(self.position, last), highest=min(self.highest, last), payload=self.payload + cut
+        )
+
+    def extend(self, more: Position) -> Position:
+        """Return the position with a longer payload; everything else is that of `more`."""
+        return more._replace(payload=self.payload + more.payload)
 
 
 def _check(content: bytes) -> int:
@@ -127,7 +133,7 @@ class Record(NamedTuple):
     offset: int
     length: int
     state: Position | None
-    removed: bool = False
+    meaning: int = _LAST
 
 
 def unpack(octets: bytes, offset: int) -> Record | None:
@@ -141,13 +147,13 @@ def unpack(octets: bytes, offset: int) -> Record | None:
     content = octets[begin : begin + length]
     if _check(content) != check:
         return None
-    kind, removed, position, highest, time, owner = _CONTENT.unpack_from(content)
+    kind, meaning, position, highest, time, owner = _CONTENT.unpack_from(content)
     name, after = _text(content, _CONTENT.size)
     user, after = _text(content, after)
-    if not name or after > length or max(position, highest) > HIGHEST:
+    if not name or after > length or max(position, highest) > HIGHEST or meaning > _MORE:
         return None  # valid bytes that no release writes
     state = Position(kind, name, position, highest, time, owner, user, content[after:])
-    return Record(offset, _HEAD.size + length, state, bool(removed))
+    return Record(offset, _HEAD.size + length, state, meaning)
 
 
 def _text(content: bytes, at: int) -> tuple[str, int]:
@@ -184,7 +190,7 @@ class Content:
         self.size = len(octets)
         self.damaged: list[tuple[int, int]] = []  # offset and length of the stretches before `end`
         stretch: tuple[int, int] | None = None
-        for offset, length, state, removed in walk(octets):
+        for offset, length, state, meaning in walk(octets):
             if state is None:
                 stretch = offset, length
                 continue
@@ -192,8 +198,12 @@ class Content:
                 self.damaged.append(stretch)
                 stretch = None
             self.end = offset + length
-            if removed:
+            before = self.states.get(state.key)
+            if meaning == _REMOVED:
                 self.states.pop(state.key, None)
+            elif meaning == _MORE:
+                if before is not None:  # else the state that it belongs to is damaged
+                    self.states[state.key] = before.extend(state)
             else:
                 self.states[state.key] = state
 
@@ -257,6 +267,7 @@ class Positions:
         self._states = content.states
         self._measure()
         self._size = content.end
+        self.written = int(content.end > 0)  # a killed process may have left bytes that the disk does not have
         if content.damaged or any(state is not state.cut_after(last) for state in self._states.values()):
             self.cut_after(last)
             self._rewrite()
@@ -304,10 +315,24 @@ class Positions:
                 self._live += state.size
                 self._kinds[state.kind] += 1
 
+    def extend(self, states: Iterable[Position]) -> None:
+        """Add to the payloads of names that are known, and change everything else, with one system call.
+
+        Only the new part of a payload is written. It raises what `write` raises.
+        """
+        given = list(states)
+        octets = b"".join([state.pack(_MORE) for state in given])
+        with self._lock:
+            self._append(octets)
+            for state in given:
+                before = self._states[state.key]
+                after = self._states[state.key] = before.extend(state)
+                self._live += after.size - before.size
+
     def remove(self, keys: Iterable[Key]) -> None:
         """Remove names. It raises what `write` raises."""
         known = [self._states[key] for key in keys if key in self._states]
-        octets = b"".join([state.pack(removed=True) for state in known])
+        octets = b"".join([state.pack(_REMOVED) for state in known])
         with self._lock:
             self._append(octets)
             for state in known:

@@ -179,6 +179,13 @@ class Reader:
                 found.append((window.firsts[later], time))
         return found
 
+    def pairs(self, first: int, last: int) -> bytes:
+        """Return the times of messages that `peek` has just returned: of each batch its first sequence and its time, as
+        8 bytes each. The first batch can begin before `first`."""
+        window = self._window
+        assert window is not None
+        return window.pairs(bisect_right(window.firsts, first) - 1, bisect_right(window.firsts, last))
+
     def _go_to_segment(self, wanted: int) -> tuple[IndexWindow, int] | None:
         """Load the window of a sequence, or of the next one that exists; return it with that sequence."""
         journal = self._journal

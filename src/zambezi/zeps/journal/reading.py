@@ -128,20 +128,28 @@ class JournalReading:
 
     def _entries(self, after: int, limit: int) -> list[IndexEntry]:
         found: list[IndexEntry] = []
-        for segment in self.segments:
-            if segment.last <= after:
-                continue
-            files = self.files(segment)
-            number = max(0, segment.locate(files, after + 1))
-            octets = files.read_entries(number, min(limit - len(found), segment.entries - number))
-            for position in range(0, len(octets), SIZE):
-                entry = unpack(octets, position)
+        while len(found) < limit and (page := self.index_page(after, limit - len(found))):
+            for position in range(0, len(page), SIZE):
+                entry = unpack(page, position)
                 if entry is None:
-                    raise segment.damage_error(number + position // SIZE)
+                    raise JournalError(f"the index of stream {self.name!a} is damaged after sequence {after}")
                 found.append(entry)
-            if len(found) >= limit:
-                break
+            after = found[-1].last
         return found
+
+    def index_page(self, after: int, limit: int) -> bytes:
+        """Return the bytes of index entries with messages after a sequence: at most `limit` entries, of one segment.
+
+        Entries between the first and the last are not checked one by one.
+        """
+        for segment in self.segments:
+            if segment.entries and segment.last > after:
+                files = self.files(segment)
+                number = max(0, segment.locate(files, after + 1))
+                octets = files.read_entries(number, min(limit, segment.entries - number))
+                segment.check_window(octets, number)
+                return octets
+        return b""
 
     def refresh(self) -> None:
         """Update a read-only journal from its files, which another process may have changed."""

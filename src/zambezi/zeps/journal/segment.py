@@ -35,6 +35,7 @@ LOG: Final = ".log"
 INDEX: Final = ".idx"
 _NUMBER: Final = struct.Struct(">Q")
 _FIRST: Final = 0  # the offset of the first sequence in an entry
+_OFFSET: Final = 8  # that of the offset in the log
 _TIME: Final = 16  # and that of the time
 _TAIL: Final = 64  # entries that are read at once, from the end
 _TAILS: Final = 64  # how many times
@@ -177,6 +178,10 @@ class Files:
         """Return the bytes of up to `limit` entries, from `number` on."""
         octets = os.pread(self.index, limit * SIZE, number * SIZE)
         return octets[: len(octets) // SIZE * SIZE]
+
+    def read_field(self, number: int, offset: int) -> bytes:
+        """Return a field of eight bytes of the entry `number`; fewer if the index ends before."""
+        return os.pread(self.index, _NUMBER.size, number * SIZE + offset)
 
 
 class Segment:
@@ -374,6 +379,10 @@ class Segment:
     def load_window(self, files: Files, number: int, limit: int) -> IndexWindow:
         """Return up to `limit` entries from `number` on. At least one must exist."""
         octets = files.read_entries(number, min(limit, self.entries - number)) if number >= 0 else b""
+        return self.check_window(octets, number)
+
+    def check_window(self, octets: bytes, number: int) -> IndexWindow:
+        """Return consecutive entries from `number` on as columns; raise `JournalError` if they are damaged."""
         # If the last entry is good and follows from the sums of all others, all of them are taken for good.
         if octets and unpack(octets, len(octets) - SIZE) is not None:
             with contextlib.suppress(OverflowError):
@@ -494,9 +503,22 @@ class Segment:
 
         return count_before(self.entries, lambda number: self._field(files, number, _TIME) < time)
 
+    def locate_offset(self, files: Files, offset: int, start: int = 0) -> int:
+        """Return the number of the first entry, from `start` on, whose batch begins at or after a byte of the log."""
+        return start + count_before(
+            self.entries - start, lambda number: self._field(files, start + number, _OFFSET) < offset
+        )
+
+    def read_entry(self, files: Files, number: int) -> IndexEntry:
+        """Return an entry."""
+        entry = unpack(files.read_entries(number, 1))
+        if entry is None:
+            raise self.damage_error(number)
+        return entry
+
     def _field(self, files: Files, number: int, offset: int) -> int:
         """Return a field of eight bytes of an entry."""
-        octets = os.pread(files.index, _NUMBER.size, number * SIZE + offset)
+        octets = files.read_field(number, offset)
         if len(octets) < _NUMBER.size:
             raise self.damage_error(number)  # the file was truncated
         return int(_NUMBER.unpack(octets)[0])

@@ -177,40 +177,48 @@ class Store:
         """
         directory = self.path / directory_of(name)
         try:
-            with self._making:
-                if not directory.is_dir():
-                    self._file_cache.with_descriptors(
-                        partial(self._make_directory, name, directory, settings or {}, fill)
-                    )
+            if not directory.is_dir():
+                fresh = self.path / f"{_NEW}{uuid4().hex}"
+                try:
+                    self._file_cache.with_descriptors(partial(self._write_stream, fresh, name, settings or {}))
+                    if fill is not None:
+                        self._fill(fresh, settings or {}, fill)
+                    self._give_name(fresh, directory)
+                except BaseException:
+                    shutil.rmtree(fresh, ignore_errors=True)
+                    raise
         except OSError as error:
             raise JournalError(f"stream {name!a} cannot be created: {directory}: {error.strerror or error}") from error
 
-    def _make_directory(self, name: str, directory: Path, settings: Mapping[str, object], fill: Fill | None) -> None:
-        """Create the directory of a stream: after a crash it exists complete, or not at all."""
-        fresh = self.path / f"{_NEW}{uuid4().hex}"
+    def _write_stream(self, fresh: Path, name: str, settings: Mapping[str, object]) -> None:
+        shutil.rmtree(fresh, ignore_errors=True)  # of an attempt before, for which no descriptor was left
         make_directory(fresh)
+        Segment(str(fresh), 1).create()
+        if settings:
+            write_changes(fresh, settings)
+        write_identity(fresh, Identity(name, uuid4()))
+
+    def _fill(self, fresh: Path, settings: Mapping[str, object], fill: Fill) -> None:
+        journal = Journal(fresh, changed(self.policy, settings), self._file_cache, write=True)
         try:
-            Segment(str(fresh), 1).create()
-            if settings:
-                write_changes(fresh, settings)
-            write_identity(fresh, Identity(name, uuid4()))
-            if fill is not None:
-                journal = Journal(fresh, changed(self.policy, settings), self._file_cache, write=True)
-                try:
-                    fill(journal)
-                    journal.close()
-                except BaseException:
-                    journal.abandon()
-                    raise
+            fill(journal)
+            journal.close()
+        except BaseException:
+            journal.abandon()
+            raise
+
+    def _give_name(self, fresh: Path, directory: Path) -> None:
+        """Give the directory of a stream its name: after a crash it exists complete, or not at all."""
+        with self._making:
+            if directory.is_dir():
+                shutil.rmtree(fresh)  # another thread was faster
+                return
             fresh.rename(directory)
             try:
                 sync_directory(self.path)
             except OSError:
                 directory.rename(fresh)  # the disk may not have the name: the next attempt must not find it
                 raise
-        except (OSError, JournalError):
-            shutil.rmtree(fresh, ignore_errors=True)
-            raise
 
     def edit(self, name: str, changes: Mapping[str, object]) -> None:
         """Change the own settings of an open stream, by a client's order; None takes the default again. Blocks."""

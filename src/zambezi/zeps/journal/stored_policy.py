@@ -18,7 +18,8 @@ from zambezi.zeps.journal.identity import replace_file
 from zambezi.zeps.journal.policy import AGES, COUNTS, SIZES, Policy
 
 FILE: Final = "policy.json"
-_WHOLE: Final = {"segment": SIZES, "keep_bytes": SIZES, "publishers": COUNTS}  # whole numbers, and their bounds
+# Whole numbers, and their bounds.
+_WHOLE: Final = {"segment": SIZES, "keep_bytes": SIZES, "publishers": COUNTS, "readers": COUNTS}
 _TIMES: Final = {"keep_seconds": AGES, "keep_publishers": AGES, "keep_tombstones": AGES}
 _SETTINGS: Final = frozenset({"sync", "compact", *_WHOLE, *_TIMES})
 

@@ -8,7 +8,7 @@ new one has the higher revision, and recovery removes the old one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -23,8 +23,11 @@ _PIECE: Final = 1 << 20
 _CHUNK: Final = 1024  # entries that are read at once
 
 
-def copy_end(segment: Segment, first: int, limit: int) -> Segment:
-    """Return a new segment with the messages of a closed one from a sequence on. `limit` is that of its counts."""
+def copy_end(segment: Segment, first: int, limit: int, check: Callable[[], object]) -> Segment:
+    """Return a new segment with the messages of a closed one from a sequence on. `limit` is that of its counts.
+
+    The copy calls `check` now and then, and ends with the error that `check` raises.
+    """
     files = Files(segment.path)
     number = segment.locate(files, first)
     entry = unpack(files.read_entries(number, 1))
@@ -33,17 +36,27 @@ def copy_end(segment: Segment, first: int, limit: int) -> Segment:
     cuts = segment.read_cuts(files, entry)
     begin = entry.offset + cuts.starts[cuts.index_of(first)]
     new = Segment(str(Path(segment.path).parent), first, segment.revision + 1)
-    suffixes = [INDEX, LOG]
+    pieces = {INDEX: _index_from(segment, files, number, first), LOG: _log_from(segment, files, begin)}
     if Path(segment.path + COUNTS).exists():  # old segments have none
-        suffixes.insert(0, COUNTS)
-        write_pieces(fresh_path(new.path + COUNTS), _counts_from(segment, first, limit))
-    write_pieces(fresh_path(new.path + INDEX), _index_from(segment, files, number, first))
-    write_pieces(fresh_path(new.path + LOG), _log_from(segment, files, begin))
-    for suffix in suffixes:
+        pieces = {COUNTS: _counts_from(segment, first, limit), **pieces}
+    try:
+        for suffix, content in pieces.items():
+            write_pieces(fresh_path(new.path + suffix), _checked(content, check))
+    except BaseException:
+        for suffix in pieces:
+            fresh_path(new.path + suffix).unlink(missing_ok=True)
+        raise
+    for suffix in pieces:
         fresh_path(new.path + suffix).rename(new.path + suffix)
     sync_directory(Path(new.path).parent)
     new.read_extent(Files(new.path))
     return new
+
+
+def _checked(pieces: Iterator[bytes], check: Callable[[], object]) -> Iterator[bytes]:
+    for octets in pieces:
+        check()
+        yield octets
 
 
 def _counts_from(segment: Segment, first: int, limit: int) -> Iterator[bytes]:
@@ -58,21 +71,22 @@ def _counts_from(segment: Segment, first: int, limit: int) -> Iterator[bytes]:
 def _index_from(segment: Segment, files: Files, number: int, first: int) -> Iterator[bytes]:
     offset = removed = 0
     while number < segment.entries and (octets := files.read_entries(number, min(_CHUNK, segment.entries - number))):
+        moved = []
         for position in range(0, len(octets), SIZE):
             entry = unpack(octets, position)
             if entry is None:
                 raise segment.damage_error(number + position // SIZE)
-            moved = _end_of(segment, files, entry, first)._replace(offset=offset, removed=removed)
-            offset += moved.length
-            removed += moved.gap
-            yield moved.pack()
+            if entry.first < first:
+                entry = _end_of(segment, files, entry, first)
+            moved.append(entry._replace(offset=offset, removed=removed).pack())
+            offset += entry.length
+            removed += entry.gap
+        yield b"".join(moved)
         number += len(octets) // SIZE
 
 
 def _end_of(segment: Segment, files: Files, entry: IndexEntry, first: int) -> IndexEntry:
     """Return the entry of a batch without its messages before a sequence."""
-    if entry.first >= first:
-        return entry
     cuts = segment.read_cuts(files, entry)
     skipped = cuts.index_of(first)
     start = cuts.starts[skipped]

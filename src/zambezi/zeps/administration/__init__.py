@@ -1,0 +1,1 @@
+"""The calls of a client that ask the broker about its streams, and that change them."""

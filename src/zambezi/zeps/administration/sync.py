@@ -1,0 +1,141 @@
+# Generated from asyncio.py by `make generate`. Change that file, and generate this one anew.
+"""Questions and orders to a broker, for threads, in calls that block. Programs use them by `Client`.
+
+Names, arguments and behaviour are those of `zambezi.zeps.administration.asyncio`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Unpack
+
+from zambezi.zeps.client.arguments import Since, StreamSettings, check_reader_name, check_stream_name, start_of
+from zambezi.zeps.client.connection import BrokerConnection, ClientOptions
+from zambezi.zeps.client.questions import Order, Question
+from zambezi.zeps.directory import (
+    CLIENTS,
+    INDEX,
+    READERS,
+    STREAMS,
+    ClientInfo,
+    ReaderInfo,
+    StreamInfo,
+    microseconds_of,
+    read_clients,
+    read_index,
+    read_readers,
+    read_streams,
+)
+from zambezi.zeps.errors import ClientClosed, TimedOut
+from zambezi.zeps.journal.entry import IndexEntry
+from zambezi.zmtp.thread_waiter import Waiter
+
+__all__ = ["Administration", "wake_on_change"]
+
+
+def wake_on_change(waiter: Waiter, connection: BrokerConnection) -> None:
+    """Let waiting callers check again whenever a connection changes."""
+    waiter.state = lambda: f"the client is {connection.state}"
+    connection.on_change = connection.transport.on_closed = waiter.wake
+
+
+class Administration:
+    """The part of a client that asks the broker, and gives it orders. Each has a connection of its own."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        self._options = options
+        self._waiter = Waiter(timed_out=TimedOut)
+        self._questions: dict[Question, Waiter] = {}
+        self._closed = False
+
+    def _locate(self) -> str | None:
+        """Return the endpoint of the broker, or None if it is not known."""
+        raise NotImplementedError
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("the client is closed")
+
+    # Information about the broker
+
+    def streams(self, timeout: float | None = None) -> list[StreamInfo]:
+        """Return all streams of the broker."""
+        return read_streams(self._ask(STREAMS, 0, timeout))
+
+    def clients(self, timeout: float | None = None) -> list[ClientInfo]:
+        """Return all connections of the broker, including those of this client."""
+        return read_clients(self._ask(CLIENTS, 0, timeout))
+
+    def index(self, stream: str, after: int = 0, timeout: float | None = None) -> list[IndexEntry]:
+        """Return the batches of a stream's journal with messages after a sequence: their positions and times."""
+        return read_index(self._ask(check_stream_name(INDEX + check_stream_name(stream)), after, timeout))
+
+    # Administration
+
+    def create(self, stream: str, *, timeout: float | None = None, **settings: Unpack[StreamSettings]) -> None:
+        """Create a stream. Raises `BrokerError` if it exists, or the broker's rules forbid it."""
+        self._order("create", timeout, stream=stream, settings=settings)
+
+    def edit(self, stream: str, *, timeout: float | None = None, **settings: Unpack[StreamSettings]) -> None:
+        """Change settings of a stream. A setting that is None becomes the broker's default again."""
+        self._order("edit", timeout, stream=stream, settings=settings)
+
+    def trim(self, stream: str, before: int | datetime, *, timeout: float | None = None) -> None:
+        """Remove the messages of a stream before a sequence, or before a time."""
+        point = {"before_time": microseconds_of(before)} if isinstance(before, datetime) else {"before": before}
+        self._order("trim", timeout, stream=stream, **point)
+
+    def truncate(self, stream: str, after: int, *, timeout: float | None = None) -> None:
+        """Remove the messages of a stream after a sequence. Its clients are disconnected; its incarnation is new."""
+        self._order("truncate", timeout, stream=stream, after=after)
+
+    def delete(self, stream: str, *, timeout: float | None = None) -> None:
+        """Delete a stream. Its subscribers get `BrokerError`; a publisher that goes on creates it again, empty."""
+        self._order("delete", timeout, stream=stream)
+
+    def copy(self, stream: str, to: str, *, timeout: float | None = None) -> None:
+        """Create a stream with the messages that another one has now, and their times. Sequences begin at 1."""
+        self._order("copy", timeout, stream=stream, to=to)
+
+    def readers(self, stream: str, timeout: float | None = None) -> list[ReaderInfo]:
+        """Return the named readers of a stream, with their positions."""
+        return read_readers(self._ask(check_stream_name(READERS + check_stream_name(stream)), 0, timeout))
+
+    def set_reader(self, stream: str, reader: str, to: Since, *, timeout: float | None = None) -> None:
+        """Set the position of a named reader that no program uses, or add one. `to` is as `since` in `subscribe`."""
+        self._order("set_reader", timeout, stream=stream, reader=check_reader_name(reader), latest=start_of(to))
+
+    def remove_reader(self, stream: str, reader: str, *, timeout: float | None = None) -> None:
+        """Remove a named reader that no program uses."""
+        self._order("remove_reader", timeout, stream=stream, reader=check_reader_name(reader))
+
+    def _order(self, order: str, timeout: float | None, **content: object) -> None:
+        waiter = Waiter(timed_out=TimedOut)
+        question = Order(waiter.reactor, self._options, self._locate, order, content)
+        problem = f"no answer to the order {order!r}, which the broker may still execute, arrived"
+        self._answer(question, waiter, timeout, problem)
+
+    def _ask(self, about: str, after: int, timeout: float | None) -> list[bytes]:
+        waiter = Waiter(timed_out=TimedOut)
+        question = Question(waiter.reactor, self._options, self._locate, about, lambda _: None, after=after)
+        self._answer(question, waiter, timeout, f"the broker did not answer about {about}")
+        return question.bodies
+
+    def _answer(self, question: Question, waiter: Waiter, timeout: float | None, problem: str) -> None:
+        """Ask a question, and wait for its answer."""
+        wake_on_change(waiter, question)
+        self._waiter.call(self._add_question, question, waiter)
+        try:
+            waiter.call(question.start)
+            waiter.until(lambda: question.closing or None, timeout, problem)
+        finally:
+            waiter.call(question.close, 0)
+            self._waiter.call(self._questions.pop, question, None)
+        if question.failure is not None:
+            raise question.failure
+        if not question.done:
+            raise ClientClosed("the client was closed")
+
+    def _add_question(self, question: Question, waiter: Waiter) -> None:
+        self._check_open()
+        self._questions[question] = waiter

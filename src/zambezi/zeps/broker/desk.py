@@ -1,0 +1,30 @@
+"""A reserved stream to which clients publish, and which has no journal: orders, requests and replies, ranges."""
+
+from __future__ import annotations
+
+from zambezi.zeps.errors import BrokerError
+from zambezi.zmtp.source import Framed
+
+
+class Desk:
+    """The other end of one connection to such a stream. Subclasses handle the messages."""
+
+    is_busy = False  # whether the next message must wait
+
+    def order(self, key: bytes, body: bytes) -> None:
+        """Handle a PUBLISH."""
+        raise NotImplementedError
+
+    def subscribe(self, pattern: str) -> None:
+        """Handle a SUBSCRIBE; raise `ZepsError` if there is nothing to read."""
+        raise BrokerError("this stream takes orders: it has no messages")
+
+    def add_credit(self, octets: int) -> None:
+        """Allow so many bytes more."""
+
+    def pull(self) -> Framed | None:
+        """Return the next messages for the client, or None."""
+        return None
+
+    def close(self) -> None:
+        """Note that the connection has ended."""

@@ -1,0 +1,235 @@
+"""Request and reply in the broker: requests become messages of a stream, and replies find their client.
+
+A client of requests is attached to the reserved stream `$requests/S`. The broker gives its connection an address, and
+publishes each request to the stream S with that address in front. Servers read S like every other reader. They are also
+attached to `$replies/S`: there they SUBSCRIBE to the patterns that they serve, and publish their replies, which the
+broker passes on to the connection with that address.
+
+So replies are never in a journal: they cost no disk, and nothing remains of them when the client, a server or the
+broker dies. The reply stream of a client is its connection. The broker knows all servers by their connections, and
+tells a client at once if no server wants its request; such a request is not stored.
+
+The broker remembers no requests, only addresses. A reply that comes late finds no request at the client; one whose
+client is gone finds no address. A client that does not read its replies loses those that do not fit into its inbox.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from zambezi.zeps.block import Block, deliver
+from zambezi.zeps.broker.cursor import Outlet
+from zambezi.zeps.broker.desk import Desk
+from zambezi.zeps.directory import REPLIES, REQUESTS
+from zambezi.zeps.errors import BrokerError
+from zambezi.zeps.filters import PatternTable
+from zambezi.zeps.requests.envelope import (
+    ADDRESS,
+    CLOCK,
+    ERROR,
+    ID,
+    NOBODY,
+    OK,
+    TIME,
+    Stored,
+    publish_frame,
+    read_asked,
+)
+
+if TYPE_CHECKING:
+    from zambezi.zeps.broker.engine import Engine
+    from zambezi.zeps.broker.session import Session
+    from zambezi.zeps.broker.stream import BrokerStream
+
+INBOX: Final = 1 << 20  # bytes of replies that wait for a client; one reply can be larger
+_MOST_CREDIT: Final = 1 << 62
+_PATTERNS: Final = 100  # that one connection serves
+
+
+class Inbox(Desk):
+    """Messages to one client that are in memory only. They go out as the client gives credit and reads."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+        self._waiting: deque[Block] = deque()
+        self._bytes = 0
+        self._sequence = 0
+        self._credit = 0
+
+    def put(self, key: bytes, body: bytes) -> bool:
+        """Deliver a message now or later; return False if it does not fit."""
+        if self._bytes >= INBOX:
+            return False
+        self._sequence += 1
+        block = deliver([publish_frame(key, body)], self._sequence)
+        if not self._waiting and self._credit > 0 and self._outlet.offer(block):
+            self._credit -= block.credit
+            return True
+        self._waiting.append(block)
+        self._bytes += len(block.octets)
+        self._outlet.wake()
+        return True
+
+    def subscribe(self, pattern: str) -> None:
+        """Do nothing: a client gets all its replies."""
+
+    def add_credit(self, octets: int) -> None:
+        self._credit = min(self._credit + octets, _MOST_CREDIT)
+        if self._waiting:
+            self._outlet.wake()
+
+    def pull(self) -> Block | None:
+        if not self._waiting or self._credit <= 0:
+            return None
+        block = self._waiting.popleft()
+        self._bytes -= len(block.octets)
+        self._credit -= block.credit
+        return block
+
+
+class RequestDesk(Inbox):
+    """A client that sends requests to the servers of a stream."""
+
+    def __init__(self, exchange: Exchange, session: Session, outlet: Outlet, stream: str) -> None:
+        super().__init__(outlet)
+        self.stream = stream
+        self.address = exchange.random(ADDRESS)
+        self._exchange = exchange
+        self._session = session
+        self._used: BrokerStream | None = None  # the stream that may have paused the session
+        exchange.inboxes[self.address] = self
+
+    def order(self, key: bytes, body: bytes) -> None:
+        """Publish a request; or answer at once that no server listens, or why it cannot be published."""
+        exchange, engine = self._exchange, self._exchange.engine
+        asked = read_asked(body)
+        if asked is None:
+            self._session.reject("order", "a request is too short: it begins with 12 bytes")
+            return
+        engine.counters.requests += 1
+        if not engine.allows(self._session, "publish", self.stream):
+            user = self._session.user or "anybody"
+            self._answer(ERROR, asked.id, f"{user} may not publish to the stream {self.stream}")
+            return
+        stream = engine.find(self.stream)
+        if stream is None or not exchange.has_server(self.stream, key):
+            engine.counters.unserved += 1
+            self._answer(NOBODY, asked.id, "")
+            return
+        deadline = int(stream.clock() * 1_000_000) + asked.timeout * 1000 if asked.timeout else 0
+        stored = Stored(self.address, asked.id, deadline, asked.content)
+        frame = publish_frame(key, stored.encode())
+        if len(frame) > engine.limits.message:
+            self._answer(ERROR, asked.id, f"a request of {len(frame)} bytes is over the limit of the broker")
+            return
+        self._used = stream
+        engine.counters.published += 1
+        stream.publish([frame], self._session)
+
+    def _answer(self, status: bytes, number: bytes, text: str) -> None:
+        self.put(status, number + text.encode(errors="replace"))
+
+    def close(self) -> None:
+        self._exchange.inboxes.pop(self.address, None)
+        if self._used is not None:
+            self._used.forget_publisher(self._session)
+
+
+class ReplyDesk(Inbox):
+    """A server of a stream: the patterns that it serves, and its replies."""
+
+    def __init__(self, exchange: Exchange, session: Session, outlet: Outlet, stream: str) -> None:
+        super().__init__(outlet)
+        self._exchange = exchange
+        self._session = session
+        self._stream = stream
+        self._patterns: list[str] = []
+
+    def order(self, key: bytes, body: bytes) -> None:
+        """Pass a reply on to its client."""
+        engine = self._exchange.engine
+        if key not in (OK, ERROR) or len(body) < ADDRESS + ID:
+            self._session.reject(
+                "order", "a reply has the key 'ok' or 'error', and begins with 24 bytes of its request"
+            )
+            return
+        if not self._may_serve:
+            self._session.reject("forbidden", self._forbidden)
+            return
+        inbox = self._exchange.inboxes.get(body[:ADDRESS])
+        if inbox is None or inbox.stream != self._stream or not inbox.put(key, body[ADDRESS:]):
+            engine.counters.unclaimed += 1
+
+    def subscribe(self, pattern: str) -> None:
+        """Serve a pattern from now on, and learn the clock of the broker."""
+        exchange = self._exchange
+        if not self._may_serve:
+            raise BrokerError(self._forbidden)
+        if len(self._patterns) >= _PATTERNS:
+            raise BrokerError(f"a connection serves at most {_PATTERNS} patterns")
+        exchange.engine.matchers.parse(pattern)  # raises PatternError before anything is changed
+        exchange.remove_server(self._stream, self, self._patterns)
+        self._patterns.append(pattern)
+        exchange.add_server(self._stream, self, self._patterns)
+        self.put(TIME, CLOCK.pack(exchange.microseconds()))
+
+    @property
+    def _may_serve(self) -> bool:
+        return self._exchange.engine.allows(self._session, "serve", self._stream)
+
+    @property
+    def _forbidden(self) -> str:
+        return f"{self._session.user or 'anybody'} may not serve the stream {self._stream}"
+
+    def close(self) -> None:
+        self._exchange.remove_server(self._stream, self, self._patterns)
+        self._patterns = []
+
+
+class Exchange:
+    """The clients and the servers of all streams."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], float], random: Callable[[int], bytes] = os.urandom) -> None:
+        self.engine = engine
+        self.random = random
+        self.inboxes: dict[bytes, RequestDesk] = {}  # by address
+        self._clock = clock
+        self._servers: dict[str, tuple[PatternTable[ReplyDesk], set[ReplyDesk]]] = {}
+
+    def open(self, name: str, session: Session, outlet: Outlet) -> Desk | None:
+        """Return the desk for a connection to a reserved stream; None if it is not one of requests or replies."""
+        if (stream := name.removeprefix(REQUESTS)) != name:
+            return RequestDesk(self, session, outlet, stream)
+        if (stream := name.removeprefix(REPLIES)) != name:
+            return ReplyDesk(self, session, outlet, stream)
+        return None
+
+    def microseconds(self) -> int:
+        """Return the time of the broker, in microseconds since 1970."""
+        return int(self._clock() * 1_000_000)
+
+    def has_server(self, stream: str, key: bytes) -> bool:
+        """Return whether a server wants requests with a key."""
+        found = self._servers.get(stream)
+        return found is not None and bool(found[0].find(key))
+
+    def add_server(self, stream: str, desk: ReplyDesk, patterns: list[str]) -> None:
+        """Add a server with its patterns."""
+        if stream not in self._servers:
+            self._servers[stream] = (PatternTable(self.engine.matchers), set())
+        table, desks = self._servers[stream]
+        table.add(desk, patterns)
+        desks.add(desk)
+
+    def remove_server(self, stream: str, desk: ReplyDesk, patterns: list[str]) -> None:
+        """Remove a server; `patterns` are those that it was added with."""
+        if not patterns:
+            return
+        table, desks = self._servers[stream]
+        table.remove(desk, patterns)
+        desks.discard(desk)
+        if not desks:
+            del self._servers[stream]

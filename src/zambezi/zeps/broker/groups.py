@@ -1,0 +1,421 @@
+"""The groups of shared readers of a stream: their members, their timers, and their state in the file of positions.
+
+A group is in memory while it has members, or dead letters to write. All changes of one turn of the event loop are one
+write. A client that waits for its acknowledgements sends PING, and gets PING-OK when they are written; with
+`sync = "always"`, when the disk has them. If the disk is full, changes are kept in memory, and written when there is
+room.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from zambezi.wire.text import printable
+from zambezi.zeps.block import Block
+from zambezi.zeps.broker.group import WINDOW, SharedGroup
+from zambezi.zeps.broker.group_member import Member, Portion
+from zambezi.zeps.broker.group_source import GroupSource
+from zambezi.zeps.broker.group_state import BadState, GroupOptions, GroupState, dying_part, read_state
+from zambezi.zeps.broker.letterbox import Letterbox
+from zambezi.zeps.errors import BrokerError, JournalError
+from zambezi.zeps.journal.positions import GROUP, Position
+
+if TYPE_CHECKING:
+    from zambezi.zeps.broker.stream import BrokerStream
+
+_log: Final = logging.getLogger("zambezi.zeps")
+_MICRO: Final = 1_000_000
+_SHOWN: Final = 100  # members of a group that are described
+_WINDOWS: Final = 64 << 20  # bytes of the queues of all groups of a stream
+_LEAST_WINDOW: Final = 64 << 10
+_MOST_UNWRITTEN: Final = 1 << 20  # bytes of changes that are kept while the disk has no room
+
+CallLater = Callable[[float, Callable[[], object]], object]
+
+
+class Wish(NamedTuple):
+    """What a member wants of its group. Zeros and an empty `dead` stand for what the group has."""
+
+    pattern: str
+    wait: int
+    limit: int
+    dead: str
+
+    def applied_to(self, options: GroupOptions) -> GroupOptions:
+        """Return the options of a group that this member has joined."""
+        return replace(
+            options, wait=self.wait or options.wait, limit=self.limit or options.limit, dead=self.dead or options.dead
+        )
+
+
+class _Changes(NamedTuple):
+    """Changes of a group that are not in the file yet."""
+
+    is_snapshot: bool  # whether they begin with one
+    octets: bytes
+    position: int  # with a snapshot
+
+
+class Groups:
+    """The groups of a stream."""
+
+    def __init__(
+        self,
+        stream: BrokerStream,
+        call_soon: Callable[[Callable[[], object]], object],
+        call_later: CallLater,
+    ) -> None:
+        self._stream = stream
+        self._positions = stream.journal.positions
+        self._call_soon = call_soon
+        self._call_later = call_later
+        self._active: dict[str, SharedGroup] = {}
+        self._letterboxes: dict[str, Letterbox] = {}
+        self._by_id: dict[tuple[str, bytes], Member] = {}
+        self._evict: dict[Member, Callable[[], object]] = {}
+        self._changed: dict[SharedGroup, None] = {}
+        self._unwritten: dict[SharedGroup, _Changes] = {}  # changes for which there was no room
+        self._idle: dict[str, tuple[bytes, dict[str, object]]] = {}
+        self._scheduled = False
+        self.problem = ""  # why changes cannot be written now
+        self.is_closed = False
+        self.find_stream: Callable[[str], BrokerStream | None] = lambda _: None
+        self.make_stream: Callable[[str], object] = lambda _: None
+
+    def __len__(self) -> int:
+        return self._positions.count(GROUP)
+
+    # For operators
+
+    def describe(self) -> list[tuple[str, dict[str, object]]]:
+        """Return the names of all groups, in order, with what there is to say about each."""
+        self.flush()
+        return [(state.name, self._describe(state)) for state in self._positions.all(GROUP)]
+
+    def _describe(self, state: Position) -> dict[str, object]:
+        group = self._active.get(state.name)
+        position = group.position if group is not None else state.position
+        row: dict[str, object] = {
+            "reader": state.name,
+            "shared": True,
+            "position": position,
+            "lag": self._stream.readers.lag_of(position),
+            "time": state.time,
+        }
+        if group is None:
+            return row | self._describe_idle(state)
+        return row | describe_group(group) | {"problem": self._letterboxes[state.name].problem}
+
+    def _describe_idle(self, state: Position) -> dict[str, object]:
+        """Return what the file says about a group without members. It is read once for each change."""
+        known = self._idle.get(state.name)
+        if known is None or known[0] is not state.payload:
+            found = self._state_of(state.name)
+            assert found is not None
+            row = asdict(found.options) | {"returned": len(found.unacknowledged), "letters": found.letters}
+            known = self._idle[state.name] = state.payload, row
+        return known[1]
+
+    def set(self, name: str, position: int) -> None:
+        """Let a group without members begin again after a sequence. Raises `BrokerError` if it has members."""
+        state = self._idle_state(name)
+        fresh = GroupState(state.options, position, letters=state.letters)
+        now = int(self._stream.clock() * _MICRO)
+        last = self._stream.journal.last
+        self._positions.write([Position(GROUP, name, position, last, now, payload=fresh.snapshot())])
+
+    def remove(self, name: str) -> None:
+        """Remove a group without members. Raises `BrokerError` if it has members."""
+        self._idle_state(name)
+        self._idle.pop(name, None)
+        self._positions.remove([(GROUP, name)])
+
+    def _idle_state(self, name: str) -> GroupState:
+        group = self._active.get(name)
+        if group is not None and group.members:
+            raise BrokerError(f"the group {printable(name)} has {len(group.members)} members: stop them first")
+        if group is not None:
+            self._drop(group)
+        state = self._state_of(name)
+        if state is None:
+            raise BrokerError(f"the stream {printable(self._stream.name)} has no group {printable(name)}")
+        return state
+
+    # Members
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is a group of that name."""
+        return name in self._active or self._positions.get(GROUP, name) is not None
+
+    def join(
+        self,
+        name: str,
+        identity: bytes,
+        wish: Wish,
+        after: int,
+        in_flight: int,
+        label: str,
+        wake: Callable[[], object],
+        evict: Callable[[], object],
+    ) -> Member:
+        """Add a member to a group, which begins after a sequence if it is new.
+
+        A member with the same id on another connection is the same program: the older one is evicted. Raises
+        `BrokerError` if the member wants another pattern than the group has.
+        """
+        group = self._active.get(name) or self._open(name, wish, after)
+        if wish.pattern != group.options.pattern:
+            self._drop_if_idle(group)
+            raise BrokerError(
+                f"the group {printable(name)} has the pattern {group.options.pattern!a}, not {wish.pattern!a}: all "
+                "members have one pattern; choose another name, or remove the group first"
+            )
+        before = self._by_id.get((name, identity))
+        if before is not None:
+            evict_before = self._evict[before]
+            self.leave(before, keep=True)
+            evict_before()
+        options = wish.applied_to(group.options)
+        if options != group.options:
+            group.options = options
+            group.request_snapshot()
+        member = group.join(label, in_flight, wake)
+        self._by_id[name, identity] = member
+        self._evict[member] = evict
+        self._share_windows()
+        self._note_changed(group)
+        return member
+
+    def leave(self, member: Member, *, keep: bool = False) -> None:
+        """Remove a member. The messages that it has are given back."""
+        if self._evict.pop(member, None) is None:
+            return
+        group = member.group
+        for key in [key for key, other in self._by_id.items() if other is member]:
+            del self._by_id[key]
+        group.leave(member, self._stream.clock())
+        self._note_changed(group)
+        if not keep:
+            self._drop_if_idle(group)
+
+    def _open(self, name: str, wish: Wish, after: int) -> SharedGroup:
+        """Load a group into memory, or begin a new one."""
+        limit = self._stream.journal.policy.readers
+        if len(self) >= limit and not self.exists(name):
+            raise BrokerError(
+                f"the stream has {limit} groups of shared readers already, the limit: {printable(name)} was not added; "
+                "remove others, or set readers in [zeps.journal]"
+            )
+        state = self._state_of(name) or GroupState(wish.applied_to(GroupOptions(wish.pattern)), after)
+        source = GroupSource(self._stream, state.options.pattern)
+        group = self._active[name] = SharedGroup(name, state, source)
+        letterbox = self._letterboxes[name] = Letterbox(
+            self._stream,
+            group,
+            source,
+            announce=partial(self._announce_letters, group),
+            on_buried=partial(self._note_changed, group),
+        )
+        source.on_loaded = partial(self._on_loaded, group, letterbox)
+        group.on_dying = letterbox.wake
+        group.on_timer = partial(self._set_timer, group)
+        if state.dying[1]:
+            letterbox.recover(*state.dying)
+        letterbox.wake()
+        return group
+
+    def _on_loaded(self, group: SharedGroup, letterbox: Letterbox) -> None:
+        group.wake_all()
+        letterbox.wake()
+
+    def _state_of(self, name: str) -> GroupState | None:
+        """Return the state of a group in the file; None if it is new."""
+        known = self._positions.get(GROUP, name)
+        if known is None:
+            return None
+        try:
+            return read_state(known.payload)
+        except BadState as error:
+            stream, group = printable(self._stream.name), printable(name)
+            _log.error("stream %s, group %s: %s; it begins again after %d", stream, group, error, known.position)
+            return GroupState(GroupOptions(), known.position)
+
+    def _announce_letters(self, group: SharedGroup, letters: int, sequences: Sequence[int]) -> None:
+        """Write which messages become dead letters next; raise `JournalError` if that is not possible."""
+        self._changed[group] = None
+        self.flush()
+        if group in self._unwritten:
+            raise JournalError(self.problem)
+        known = self._positions.get(GROUP, group.name)
+        assert known is not None
+        self._positions.extend([known._replace(payload=dying_part(letters, sequences))])
+
+    def _drop_if_idle(self, group: SharedGroup) -> None:
+        """Remove a group without members from memory."""
+        if group.members or group.dying or self._active.get(group.name) is not group:
+            return
+        group.request_snapshot()
+        self._note_changed(group)
+        self.flush()
+        if group not in self._unwritten and not self.is_closed:
+            self._drop(group)
+
+    def _drop(self, group: SharedGroup) -> None:
+        del self._active[group.name]
+        del self._letterboxes[group.name]
+        self._changed.pop(group, None)
+        self._unwritten.pop(group, None)
+        self._share_windows()
+
+    def _share_windows(self) -> None:
+        """Bound the bytes that wait for the members of all groups."""
+        window = max(_LEAST_WINDOW, min(WINDOW, _WINDOWS // max(1, len(self._active))))
+        for group in self._active.values():
+            group.window = window
+
+    # Messages
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a group has members."""
+        return bool(self._active)
+
+    def on_append(self, block: Block) -> None:
+        """Hand a block to the groups that wait for it."""
+        for group in tuple(self._active.values()):
+            group.on_append(block)
+
+    def pull(self, member: Member) -> Portion | None:
+        """Return the next messages of a member."""
+        return member.group.pull(member, self._stream.clock())
+
+    def acknowledge(self, member: Member, sequences: list[int]) -> None:
+        """Note that a member has done with messages."""
+        member.group.acknowledge(member, sequences, self._stream.clock())
+        self._note_changed(member.group)
+
+    def give_back(self, member: Member, sequences: list[int], delay: float, seen: bool) -> None:
+        """Take messages back from a member."""
+        member.group.give_back(member, sequences, self._stream.clock(), delay=delay, seen=seen)
+        self._note_changed(member.group)
+
+    def keep(self, member: Member, sequences: list[int]) -> None:
+        """Let the time of messages begin again."""
+        member.group.keep(member, sequences, self._stream.clock())
+
+    # Time
+
+    def _set_timer(self, group: SharedGroup, time: float) -> None:
+        self._call_later(max(0.0, time - self._stream.clock()), partial(self._expire, group))
+
+    def _expire(self, group: SharedGroup) -> None:
+        if self._active.get(group.name) is group and not self.is_closed:
+            group.expire(self._stream.clock())
+            self._note_changed(group)
+
+    def tick(self) -> None:
+        """Do the periodic work: write what could not be written, and dead letters that wait for their stream."""
+        self.flush()
+        for letterbox in tuple(self._letterboxes.values()):
+            letterbox.wake()
+        for group in tuple(self._active.values()):
+            self._drop_if_idle(group)
+
+    # The file
+
+    def _note_changed(self, group: SharedGroup) -> None:
+        if group.has_changes:
+            self._changed[group] = None
+            if not self._scheduled:
+                self._scheduled = True
+                self._call_soon(self._flush_scheduled)
+
+    def _flush_scheduled(self) -> None:
+        self._scheduled = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Write all changes; keep them if there is no room."""
+        if self.is_closed or not (self._changed or self._unwritten):
+            return
+        changed, self._changed = self._changed, {}
+        for group in changed:
+            is_snapshot, changes = group.take_changes()
+            if changes:
+                self._add_unwritten(group, is_snapshot, changes)
+        self._write()
+
+    def _add_unwritten(self, group: SharedGroup, is_snapshot: bool, changes: bytes) -> None:
+        before = self._unwritten.get(group)
+        if is_snapshot or before is None:
+            self._unwritten[group] = _Changes(is_snapshot, changes, group.position if is_snapshot else 0)
+        else:
+            self._unwritten[group] = before._replace(octets=before.octets + changes)
+
+    def _write(self) -> None:
+        waiting = self._unwritten
+        whole = [group for group, changes in waiting.items() if changes.is_snapshot]
+        try:
+            self._positions.write([self._position(group, waiting[group]) for group in whole])
+            for group in whole:
+                del waiting[group]
+            self._positions.extend([self._position(group, changes) for group, changes in waiting.items()])
+        except JournalError as error:
+            self.problem = str(error)
+            for group, changes in tuple(waiting.items()):
+                if len(changes.octets) > _MOST_UNWRITTEN:  # a snapshot is shorter than many changes
+                    del waiting[group]
+                    group.request_snapshot()
+                    self._changed[group] = None
+            return
+        waiting.clear()
+        self.problem = ""
+        self._stream.readers.confirm()
+
+    def _position(self, group: SharedGroup, changes: _Changes) -> Position:
+        known = self._positions.get(GROUP, group.name)
+        position = changes.position if changes.is_snapshot or known is None else known.position
+        now = int(self._stream.clock() * _MICRO)
+        return Position(GROUP, group.name, position, self._stream.journal.last, now, payload=changes.octets)
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether changes are not in the file."""
+        return bool(self._changed or self._unwritten)
+
+    def close(self) -> None:
+        """Write everything, and nothing any more."""
+        for group in self._active.values():
+            group.request_snapshot()
+            self._changed[group] = None
+        self.flush()
+        self.is_closed = True
+
+
+def describe_group(group: SharedGroup) -> dict[str, object]:
+    """Return what there is to say about a group that has members."""
+    members = list(group.members)
+    return {
+        **asdict(group.options),
+        "in_flight": group.in_flight,
+        "returned": group.returned,
+        "redelivered": group.redelivered,
+        "missed": group.missed,
+        "letters": group.letters,
+        "unknown": group.unknown,
+        "members": len(members),
+        "shares": [
+            {
+                "member": member.label,
+                "in_flight": len(member.in_flight),
+                "delivered": member.delivered,
+                "done": member.acknowledged,
+                "late": member.is_late,
+            }
+            for member in members[:_SHOWN]
+        ],
+    }

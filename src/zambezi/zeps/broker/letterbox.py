@@ -1,0 +1,165 @@
+"""The dead letters of a group: messages that have reached the limit of deliveries go to another stream, once each.
+
+Before the letters are published, the state of the group says which messages they are, and how many letters the other
+stream has (a D part, see `group_state`). The broker publishes them as a publisher that counts its messages. So after a
+crash in between, the count of the other stream tells whether they are there.
+
+If the other stream does not exist, it is created. As long as it cannot take letters, the messages wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from zambezi.wire.text import as_text
+from zambezi.zeps.block import Block
+from zambezi.zeps.broker.group import SharedGroup
+from zambezi.zeps.broker.group_member import Source
+from zambezi.zeps.broker.publishers import Publisher
+from zambezi.zeps.errors import JournalError, OutOfRange
+from zambezi.zeps.layout import DELIVER_LEAST, key_of
+from zambezi.zeps.letters import Letter
+from zambezi.zeps.messages import PUBLISHER, Publish
+
+if TYPE_CHECKING:
+    from zambezi.zeps.broker.stream import BrokerStream, Waiter
+
+AT_ONCE: Final = 16  # letters that are published together
+_EPOCH: Final = 1
+
+
+class Letterbox:
+    """The dead letters of one group. To the stream of dead letters it is a session that publishes."""
+
+    def __init__(
+        self,
+        stream: BrokerStream,
+        group: SharedGroup,
+        source: Source,
+        *,
+        announce: Callable[[int, Sequence[int]], object],
+        on_buried: Callable[[], object],
+    ) -> None:
+        self.publisher: Publisher | None = None
+        self.resumption: Waiter | None = None
+        self.problem = ""  # why letters wait
+        self._stream = stream
+        self._group = group
+        self._source = source
+        self._announce = announce  # write which messages become letters, before they are published
+        self._on_buried = on_buried
+        self._target: BrokerStream | None = None
+        self._sequences: list[int] = []  # of the letters that are being published
+
+    @property
+    def _name(self) -> bytes:
+        """The name under which the stream of dead letters counts."""
+        text = f"{self._stream.journal.incarnation}/{self._group.name}".encode(errors="surrogateescape")
+        return blake2b(text, digest_size=PUBLISHER, person=b"zeps letters").digest()
+
+    def recover(self, before: int, sequences: Sequence[int]) -> None:
+        """Find out how many of the letters that were announced before a crash are in their stream."""
+        target = self._stream.groups.find_stream(self._group.options.dead)
+        count = target.journal.counts.get(self._name) if target is not None else None
+        if count is not None and count.count > before:
+            self._bury(sequences[: count.count - before])
+
+    def wake(self) -> None:
+        """Publish letters, if there are any and none are being published."""
+        while self._group.dying and not self._sequences:
+            if not self._publish_some():
+                return
+
+    def _publish_some(self) -> bool:
+        """Begin to publish some letters; return False if they must wait."""
+        options, groups = self._group.options, self._stream.groups
+        sequences = sorted(self._group.dying)[:AT_ONCE]
+        if not options.dead:
+            self._bury(sequences)
+            return True
+        target = groups.find_stream(options.dead)
+        if target is None:
+            self.problem = f"there is no stream {options.dead}"
+            groups.make_stream(options.dead)
+            return False
+        if target.journal.failed or target.held:
+            self.problem = target.held or target.stop_reason
+            return False
+        frames = self._letters(sequences)
+        if frames is None:
+            return False
+        if not frames:
+            return True  # all of them are gone from the stream
+        publisher = target.publishers.resume(self._name, _EPOCH, 0, self, target.clock())
+        try:
+            self._announce(publisher.count, list(frames))
+        except JournalError as error:
+            self.problem = str(error)
+            target.publishers.leave(publisher, self)
+            return False
+        self.problem = ""
+        self.publisher, self._target, self._sequences = publisher, target, list(frames)
+        target.publish(list(frames.values()), self)
+        if self._sequences:
+            target.confirm_when_safe(self)
+        return True
+
+    def _letters(self, sequences: list[int]) -> dict[int, bytes] | None:
+        """Return the PUBLISH messages of letters by the original's sequence; None if messages must be loaded first."""
+        found: dict[int, bytes] = {}
+        for sequence in sequences:
+            try:
+                block = self._source.message(sequence)
+            except OutOfRange:
+                self._group.missed += 1
+                self._bury([sequence])
+                continue
+            if block is None:
+                return found or None
+            found[sequence] = self._letter(sequence, block)
+        return found
+
+    def _letter(self, sequence: int, block: Block) -> bytes:
+        original = block.bodies[0]
+        key = key_of(original)
+        deliveries = self._group.dying[sequence].deliveries
+        letter = Letter(self._stream.name, sequence, as_text(key), self._group.name, deliveries)
+        body = letter.pack(original[DELIVER_LEAST + len(key) :])
+        return Publish(as_text(key), body).encode()[0]
+
+    def _bury(self, sequences: Sequence[int]) -> None:
+        self._group.bury(sequences)
+        self._on_buried()
+
+    def _finish(self) -> list[int]:
+        sequences, self._sequences = self._sequences, []
+        target, self._target = self._target, None
+        publisher, self.publisher = self.publisher, None
+        if target is not None and publisher is not None:
+            target.publishers.leave(publisher, self)
+        return sequences
+
+    # Calls from the stream of dead letters
+
+    def confirm(self, barriers: int) -> None:
+        self._bury(self._finish())
+        self.wake()
+
+    def refuse(self, reason: str) -> None:
+        self._finish()
+        self.problem = reason
+
+    def dismiss(self) -> None:
+        self._finish()
+        self.problem = "too many messages wait for the disk"
+
+    def lose_publisher(self, epoch: int) -> None:
+        """Do nothing: only this letterbox has the name."""
+
+    def pause(self) -> None:
+        """Do nothing: no further letters follow before these are confirmed."""
+
+    def resume(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,210 @@
+"""A member of a group of shared readers, without I/O and without a clock: its credit, and its answers to the broker.
+
+The broker sends each message to one member. The member acknowledges it (DONE), gives it back, or says that it still
+works on it; the answers of one turn of the event loop are one message. If the connection is lost, the broker gives all
+messages that were not acknowledged to other members, or to this one when it has joined again. So messages that were
+received and not read by then are dropped here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from zambezi.zeps.client.batch import Message, MessageBatch
+from zambezi.zeps.client.subscriber import SubscriberCounters
+from zambezi.zeps.errors import BrokerError, ZepsError
+from zambezi.zeps.messages import Credit, Done, GiveBack, Join, Keep
+from zambezi.zeps.sequences import pack_sequences, unpack_deliveries
+
+IN_FLIGHT: Final = 1000  # messages
+_SHARE: Final = 4  # credit is given when one part in so many of the window is free
+_MOST: Final = 8192  # sequences in one message
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWish:
+    """What a member wants of its group: see `Stream.subscribe`."""
+
+    group: str
+    pattern: str
+    since: int
+    in_flight: int = IN_FLIGHT
+    wait: int = 0  # milliseconds
+    limit: int = 0
+    dead: str = ""
+
+
+class SharedMessage(Message):
+    """A message that was delivered to a member of a group before, to this one or to another."""
+
+    __slots__ = ()
+
+    @property
+    def deliveries(self) -> int:
+        """How often the message was delivered, with this time."""
+        return self[5]  # type: ignore[misc,no-any-return]
+
+    def __repr__(self) -> str:
+        return f"{Message(*self[:5])!r}, delivery {self.deliveries}"
+
+
+class SharedBatch(MessageBatch):
+    """Messages that came together, some of which were delivered before."""
+
+    __slots__ = ("_deliveries",)
+
+    def __init__(self, stream: str, frames: list[bytes], body_at: int, deliveries: dict[int, int]) -> None:
+        super().__init__(stream, frames, body_at)
+        self._deliveries = deliveries
+
+    def __iter__(self) -> Iterator[Message]:
+        for message in super().__iter__():
+            count = self._deliveries.get(message.sequence, 1)
+            yield tuple.__new__(SharedMessage, (*message, count)) if count > 1 else message
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        if isinstance(index, slice):
+            return SharedBatch(self.stream, self.frames[index], self._body_at, self._deliveries)
+        return list(self)[index]
+
+
+class GroupMember:
+    """The rules of one member over a connection that comes and goes."""
+
+    def __init__(self, stream: str, wish: GroupWish, identity: bytes, window: int) -> None:
+        if window < 1:
+            raise ZepsError(f"window must be a number of bytes above zero, not {window}")
+        self.counters = SubscriberCounters()
+        self.failure: ZepsError | None = None
+        self.ended = False
+        self.position: int | None = None  # the last sequence that was received
+        self._stream = stream
+        self._wish = wish
+        self._identity = identity
+        self._window = window
+        self._unused_credit = 0
+        self._unread = 0
+        self._batches: deque[tuple[MessageBatch, int]] = deque()
+        self._deliveries: dict[int, int] = {}  # of the messages that come next
+        self._done: list[int] = []  # answers that were not sent
+        self._returned: dict[tuple[int, int], list[int]] = {}  # by delay and `seen`
+        self._kept: list[int] = []
+        self.is_joined = False
+        self.losses = 0  # connections that were lost
+
+    # The connection
+
+    def join_messages(self) -> list[bytes]:
+        """Return the messages that begin the membership: JOIN and CREDIT."""
+        wish = self._wish
+        join = Join(
+            wish.group,
+            self._identity,
+            wish.pattern,
+            wish.since,
+            wish.in_flight,
+            wish.wait,
+            wish.limit,
+            wish.dead,
+        )
+        self.is_joined = True
+        self._unused_credit = 0
+        credit = self.next_credit()
+        return [join.encode()[0], *([credit] if credit is not None else [])]
+
+    def lose_connection(self) -> None:
+        """Forget everything that belongs to a connection: the broker gives the messages to other members."""
+        self.losses += self.is_joined
+        self.is_joined = False
+        self._batches.clear()
+        self._unread = 0
+        self._deliveries = {}
+        self._done, self._returned, self._kept = [], {}, []
+
+    def fail_refused(self, reason: str) -> None:
+        """End with an error: the broker has refused the member."""
+        self.fail(BrokerError(f"the group {self._wish.group!r} of {self._stream!r} was refused: {reason}"))
+
+    def fail(self, error: ZepsError) -> None:
+        """End with an error. Messages that were received can still be read."""
+        if self.failure is None:
+            self.failure = error
+
+    # Receiving
+
+    def learn_deliveries(self, octets: bytes) -> None:
+        """Learn which messages that come next were delivered before; raise `ZepsError` if the bytes are not valid."""
+        self._deliveries = unpack_deliveries(octets)
+
+    def accept(self, frames: list[bytes], body_at: int) -> None:
+        """Accept DELIVER messages; `body_at` is the result of `check_deliveries`."""
+        octets = sum(map(len, frames))
+        deliveries, self._deliveries = self._deliveries, {}
+        batch = SharedBatch(self._stream, frames, body_at, deliveries) if deliveries else None
+        self._unused_credit -= octets
+        self._unread += octets
+        self.counters.received += len(frames)
+        self.counters.repeated += len(deliveries)
+        self._batches.append((batch or MessageBatch(self._stream, frames, body_at), octets))
+        self.position = self._batches[-1][0].last
+
+    def next_batch(self) -> MessageBatch | None:
+        """Return the next batch, or None if there is none yet."""
+        if not self._batches:
+            return None
+        batch, octets = self._batches.popleft()
+        self._unread -= octets
+        return batch
+
+    def next_credit(self) -> bytes | None:
+        """Return the CREDIT to send now, and count it as given; None if it is too little for a message."""
+        missing = self._window - self._unread - self._unused_credit
+        if self.ended or missing < max(1, self._window // _SHARE):
+            return None
+        self._unused_credit += missing
+        return Credit(missing).encode()[0]
+
+    # Answers
+
+    def acknowledge(self, sequences: Iterable[int]) -> None:
+        """Note that the program has done with messages."""
+        self._done += sequences
+
+    def give_back(self, sequences: Iterable[int], delay: float = 0.0, *, seen: bool = True) -> None:
+        """Give messages back."""
+        milliseconds = min(max(0, int(delay * 1000)), 0xFFFFFFFF)
+        self._returned.setdefault((milliseconds, int(seen)), []).extend(sequences)
+
+    def keep(self, sequences: Iterable[int]) -> None:
+        """Say that the program still works on messages."""
+        self._kept += sequences
+
+    def give_back_unread(self) -> None:
+        """Give back the messages that the program has not read: it leaves."""
+        for batch, _ in self._batches:
+            self.give_back(batch.sequences(), seen=False)
+        self._batches.clear()
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether answers wait to be sent."""
+        return bool(self._done or self._returned or self._kept)
+
+    def take_answers(self) -> list[bytes]:
+        """Return the answers to send now."""
+        done, self._done = self._done, []
+        kept, self._kept = self._kept, []
+        returned, self._returned = self._returned, {}
+        found = [Done(pack_sequences(part)).encode()[0] for part in _parts(done)]
+        found += [Keep(pack_sequences(part)).encode()[0] for part in _parts(kept)]
+        for (delay, seen), sequences in returned.items():
+            found += [GiveBack(delay, seen, pack_sequences(part)).encode()[0] for part in _parts(sequences)]
+        return found
+
+
+def _parts(sequences: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(sequences), _MOST):
+        yield sequences[start : start + _MOST]

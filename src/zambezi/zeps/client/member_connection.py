@@ -1,0 +1,143 @@
+"""The connection of a member of a group of shared readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zambezi.zeps.client.batch import MessageBatch
+from zambezi.zeps.client.connection import DETACH_PATIENCE, BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.member import GroupMember
+from zambezi.zeps.errors import BrokerError, ZepsError
+from zambezi.zeps.messages import SHARED, Ping
+from zambezi.zmtp.reactor import Reactor
+
+_PING = Ping().encode()[0]
+
+
+class MemberConnection(BrokerConnection):
+    """The connection of a member."""
+
+    def __init__(
+        self, reactor: Reactor, options: ClientOptions, locate: Locate, stream: str, engine: GroupMember
+    ) -> None:
+        super().__init__(reactor, options, locate, stream)
+        self.engine = engine
+        self.confirmed_once = False
+        self._scheduled = False
+        self._asked = 0  # confirmations that were asked for on this connection
+        self._confirmed = 0
+
+    def next_batch(self) -> MessageBatch | None:
+        """Return the next batch, and give the broker credit for more."""
+        batch = self.engine.next_batch()
+        if batch is not None and self.engine.is_joined:
+            credit = self.engine.next_credit()
+            if credit is not None:
+                self.send(credit)
+        return batch
+
+    # Answers
+
+    def acknowledge(self, sequences: Iterable[int]) -> None:
+        """Acknowledge messages, in this turn of the loop."""
+        self.engine.acknowledge(sequences)
+        self._send_soon()
+
+    def give_back(self, sequences: Iterable[int], delay: float) -> None:
+        """Give messages back, in this turn of the loop."""
+        self.engine.give_back(sequences, delay)
+        self._send_soon()
+
+    def keep(self, sequences: Iterable[int]) -> None:
+        """Say that the program still works on messages, in this turn of the loop."""
+        self.engine.keep(sequences)
+        self._send_soon()
+
+    def _send_soon(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self.reactor.call_soon(self._send_scheduled)
+
+    def _send_scheduled(self) -> None:
+        self._scheduled = False
+        self.send_answers()
+
+    def send_answers(self) -> None:
+        """Send the answers that wait."""
+        if self.engine.has_answers and self.engine.is_joined and not self.closing:
+            for message in self.engine.take_answers():
+                self.send(message)
+
+    def ask_for_confirmation(self) -> tuple[int, int]:
+        """Ask the broker to confirm all answers so far; return what `is_confirmed` needs."""
+        self.send_answers()
+        if self.engine.is_joined:
+            self._asked += 1
+            self.send(_PING)
+        return self.engine.losses, self._asked
+
+    def is_confirmed(self, barrier: tuple[int, int]) -> bool:
+        """Return whether the broker has confirmed; raise `BrokerError` if the connection was lost before that."""
+        losses, asked = barrier
+        if self.engine.losses == losses and self._confirmed >= asked:
+            return True
+        if self.engine.losses != losses:
+            raise BrokerError(
+                "the connection was lost before the broker has confirmed the acknowledgements: some of the messages "
+                "can come again"
+            )
+        return False
+
+    def ping_answered(self) -> None:
+        self._confirmed += 1
+        self.on_change()
+
+    # Events of the connection
+
+    def stream_granted(self) -> None:
+        if not self.extends(SHARED):
+            self._fail(BrokerError(f"the broker at {self._endpoint} has no shared readers"))
+            return
+        for message in self.engine.join_messages():
+            self.send(message)
+
+    def joined(self) -> None:
+        self.confirmed_once = True
+        self.on_change()
+
+    def messages_received(self, frames: list[bytes], body_at: int) -> None:
+        self.engine.accept(frames, body_at)
+        self.on_change()
+
+    def deliveries_received(self, octets: bytes) -> None:
+        try:
+            self.engine.learn_deliveries(octets)
+        except ZepsError as error:
+            self.malformed(str(error))
+
+    def invalid_received(self, reason: str) -> None:
+        self.engine.fail_refused(reason)
+        if not self.closing:
+            super().close(DETACH_PATIENCE)
+
+    def _fail(self, error: ZepsError) -> None:
+        self.engine.fail(error)
+        if not self.closing:
+            super().close(DETACH_PATIENCE)
+
+    def malformed_received(self) -> None:
+        self.engine.counters.malformed += 1
+
+    def reconnected(self) -> None:
+        self.engine.counters.reconnects += 1
+
+    def disconnected(self) -> None:
+        self.engine.lose_connection()
+        self._asked = self._confirmed = 0
+
+    def close(self, linger: float | None) -> None:
+        """Give back what the program has not read, and leave the group."""
+        if not self.closing:
+            self.engine.give_back_unread()
+            self.send_answers()
+        super().close(linger)

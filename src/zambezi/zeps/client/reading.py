@@ -1,0 +1,148 @@
+"""The reading of a subscription, for both faces: messages one by one or in batches, and their acknowledgement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Self
+
+from zambezi.zeps.client.batch import Message, MessageBatch
+from zambezi.zeps.client.named_connection import NamedConnection
+from zambezi.zeps.client.subscriber import SubscriberCounters
+from zambezi.zeps.client.subscriber_connection import SubscriberConnection
+from zambezi.zeps.errors import ClientClosed, ZepsError
+
+
+class _Tracked:
+    """The messages of a batch, for a named reader: the next message acknowledges the one before, if that is wanted."""
+
+    __slots__ = ("_owner", "messages")
+
+    def __init__(self, owner: SubscriptionReader, batch: MessageBatch) -> None:
+        self._owner = owner
+        self.messages = iter(batch)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        owner = self._owner
+        owner._acknowledge_returned()
+        if owner._is_lost:
+            raise StopIteration
+        message = next(self.messages)
+        owner._returned = message.sequence
+        return message
+
+
+class SubscriptionReader:
+    """The reading of a subscription, for both faces. An attempt returns None if it must be made again later."""
+
+    _connection: SubscriberConnection
+
+    def __init__(self, connection: SubscriberConnection) -> None:
+        self._connection = connection
+        self._named = connection if isinstance(connection, NamedConnection) else None
+        self._returned = -1  # the last sequence that the program has got, of a named reader
+        self._batch: MessageBatch | None = None  # the batch that is being iterated over
+        self._current: Iterator[Message] = iter(())  # the rest of its messages
+
+    def _refill(self, finished: Iterator[Message]) -> bool | None:
+        """Replace a finished iterator by the next batch; return False at the end of the subscription."""
+        if self._current is not finished:
+            return True  # another task or thread has replaced it
+        found = self._next_batch()
+        if found is None:
+            return None
+        if not found:
+            return False
+        self._batch = found
+        self._current = iter(found) if self._named is None else _Tracked(self, found)
+        return True
+
+    def _rest_of_batch(self) -> MessageBatch | None:
+        """Return the messages that are left in the current batch, and remove them."""
+        batch, self._batch = self._batch, None
+        rest = self._current.messages if isinstance(self._current, _Tracked) else self._current
+        left = sum(1 for _ in rest) if batch is not None and not self._is_lost else 0
+        return batch[-left:] if batch is not None and left else None
+
+    def _rest_or_next(self) -> MessageBatch | None:
+        """Return the rest of the current batch, or else the next one; an empty one at the end."""
+        self._acknowledge_returned()
+        found = self._rest_of_batch() or self._next_batch()
+        if found and self._named is not None:
+            self._returned = found.last
+        return found
+
+    def _next_batch(self) -> MessageBatch | None:
+        """Return the next batch; an empty one at the end."""
+        batch = self._connection.next_batch()
+        if batch is None and (self._connection.closing or self._connection.engine.ended):
+            failure = self._connection.engine.failure
+            if failure is not None:
+                raise failure
+            return MessageBatch(self._connection.stream, [])
+        return batch
+
+    # Acknowledgements of a named reader
+
+    def ack(self, upto: Message | MessageBatch | int) -> None:
+        """Acknowledge a message, a batch or a sequence, and all messages before it. Returns at once.
+
+        The broker keeps it: a program that is started again goes on after it. `flush` waits until the broker has it.
+        """
+        named = self._named
+        if named is None:
+            raise ZepsError("only a subscription with a name can acknowledge: subscribe(name=...)")
+        sequence: object = upto
+        if isinstance(upto, MessageBatch | Message):
+            sequence = upto.last if isinstance(upto, MessageBatch) else upto.sequence
+        received = named.engine.position
+        if not isinstance(sequence, int) or isinstance(sequence, bool) or not 0 <= sequence <= (received or 0):
+            raise ZepsError(f"a message, a batch or a sequence up to {received} can be acknowledged, not {upto!r:.80}")
+        if named.engine.failure is not None:
+            raise named.engine.failure
+        if named.closing:
+            raise self._end_error()
+        named.acknowledge(sequence)
+
+    def _acknowledge_returned(self) -> None:
+        """Acknowledge what the program has got, if the next `recv` does that."""
+        named = self._named
+        if named is not None and named.reader.is_automatic:
+            named.acknowledge(self._returned)
+
+    def _forget_returned(self) -> None:
+        """Do not acknowledge what the program has got last: it has failed to handle it."""
+        self._returned = -1
+
+    @property
+    def _is_lost(self) -> bool:
+        return self._named is not None and self._named.reader.is_lost
+
+    def _is_ready(self) -> bool | None:
+        connection = self._connection
+        if connection.engine.failure is not None:
+            raise connection.engine.failure
+        if connection.confirmed_once or connection.engine.ended:
+            return True
+        if connection.closing:
+            raise self._end_error()
+        return None
+
+    def _end_error(self) -> ClientClosed:
+        ended = self._connection.engine.ended
+        return ClientClosed("the subscription has reached its end" if ended else "the subscription is closed")
+
+    @property
+    def position(self) -> int | None:
+        """The last sequence that was received; None if the position is not known yet."""
+        return self._connection.engine.position
+
+    @property
+    def counters(self) -> SubscriberCounters:
+        """Counters of this subscription."""
+        return self._connection.engine.counters
+
+    def __repr__(self) -> str:
+        return f"<Subscription {self._connection.state}, at {self.position}>"

@@ -1,0 +1,59 @@
+"""The sizes of parts of a journal, for programs that divide it: how many bytes are before some sequences.
+
+The index has the offset of every batch. A journal of messages that were published one by one has as many entries as
+messages, so nothing here reads the whole index: each point is found by a binary search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+from zambezi.zeps.journal.reading import JournalReading
+from zambezi.zeps.journal.segment import Files, Segment
+
+Point: TypeAlias = tuple[int, int]  # a sequence, and the bytes of the range before it
+
+MOST: Final = 100_000  # points of a range, about
+
+
+def size_points(journal: JournalReading, after: int, last: int, step: int) -> Iterator[Point]:
+    """Yield points of a range, about one for each `step` bytes: the first is its beginning, the last is after its end.
+
+    The points between them are beginnings of batches. At both ends of the range, a batch counts in proportion to its
+    messages. Nothing is yielded if the journal has no message of the range.
+    """
+    parts = [segment for segment in journal.segments if segment.entries and segment.last > after]
+    parts = [segment for segment in parts if segment.first <= last]
+    if not parts:
+        return
+    step = max(1, step, sum([segment.size for segment in parts]) // MOST)
+    passed, target = 0, step  # bytes of the range before the segment, and where the next point is wanted
+    for segment in parts:
+        files = journal.files(segment)
+        begin = _offset_of(segment, files, max(after + 1, segment.first))
+        end = _offset_of(segment, files, min(last, segment.last) + 1)
+        if segment is parts[0]:
+            yield max(after + 1, segment.first), 0
+        number = 0
+        while target < passed + end - begin:
+            number = segment.locate_offset(files, begin + target - passed, number)
+            if number >= segment.entries:
+                break
+            entry = segment.read_entry(files, number)
+            if entry.first > last or entry.offset >= end:
+                break
+            yield entry.first, passed + entry.offset - begin
+            target = passed + entry.offset - begin + step
+        passed += end - begin
+    yield min(last, parts[-1].last) + 1, passed
+
+
+def _offset_of(segment: Segment, files: Files, sequence: int) -> int:
+    """Return the byte of the log at which a message begins, approximately; the end of the log, if it is the next."""
+    if sequence <= segment.first:
+        return 0
+    if sequence > segment.last:
+        return segment.size
+    entry = segment.read_entry(files, segment.locate(files, sequence))
+    return entry.offset + entry.length * (sequence - entry.first) // entry.count

@@ -1,0 +1,144 @@
+"""The connection of a client that sends requests to the servers of one stream.
+
+A request waits for its reply under a random id. The connection passes the reply, or an error, to the request and wakes
+its caller. A request that was sent on a connection which is lost fails: it may have been handled, and to send it again
+could handle it twice. One that was not sent yet waits for the next connection.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+
+from zambezi.zeps.client.batch import MessageBatch
+from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.publisher import encode_key
+from zambezi.zeps.client.subscriber import WINDOW
+from zambezi.zeps.directory import REQUESTS as STREAM
+from zambezi.zeps.errors import BrokerError, ClientClosed, NobodyServes, RequestFailed, ZepsError
+from zambezi.zeps.messages import LATEST, REQUESTS, Credit, Subscribe
+from zambezi.zeps.requests.envelope import ID, LONGEST, NOBODY, OK, Asked, publish_frame
+from zambezi.zmtp.reactor import Reactor
+
+
+class Pending:
+    """A request that waits for its reply."""
+
+    __slots__ = ("error", "id", "key", "message", "reply", "wake")
+
+    def __init__(self, number: bytes, key: str, message: bytes, wake: Callable[[], object]) -> None:
+        self.id = number
+        self.key = key
+        self.message = message  # the PUBLISH; empty when it was sent
+        self.wake = wake
+        self.reply: bytes | None = None
+        self.error: ZepsError | None = None
+
+    def result(self) -> bytes | None:
+        """Return the reply, or None if it has not come; raise the error if the request has failed."""
+        if self.error is not None:
+            raise self.error
+        return self.reply
+
+
+class RequestConnection(BrokerConnection):
+    """The connection that sends requests and receives replies."""
+
+    def __init__(self, reactor: Reactor, options: ClientOptions, locate: Locate, stream: str) -> None:
+        super().__init__(reactor, options, locate, STREAM + stream)
+        self.about = stream
+        self.late = 0  # replies that came after their request was given up, or a second time
+        self._pending: dict[bytes, Pending] = {}
+        self._unsent: deque[Pending] = deque()
+        self._used = 0  # bytes of credit that the broker has used
+
+    def ask(self, key: str, body: bytes, timeout: float | None, wake: Callable[[], object]) -> Pending:
+        """Send a request, now or when the broker is connected; return it. `wake` is called when it is over."""
+        self.check_open()
+        number = os.urandom(ID)
+        milliseconds = 0 if timeout is None else min(LONGEST, max(1, int(timeout * 1000)))
+        message = publish_frame(encode_key(key)[1:], Asked(number, milliseconds, body).encode())
+        if len(message) > self.options.largest:
+            raise ZepsError(f"with a body of {len(body)} bytes the request exceeds the limit of {self.options.largest}")
+        pending = self._pending[number] = Pending(number, key, message, wake)
+        if self.granted:
+            self._send_request(pending)
+        else:
+            self._unsent.append(pending)
+        return pending
+
+    def _send_request(self, pending: Pending) -> None:
+        self.send(pending.message)
+        pending.message = b""
+
+    def forget(self, pending: Pending) -> None:
+        """Remove a request that is over, or whose caller does not wait any more."""
+        self._pending.pop(pending.id, None)
+        if pending.message:
+            self._unsent = deque(one for one in self._unsent if one is not pending)
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait for their reply."""
+        return len(self._pending)
+
+    # Events of the connection
+
+    def stream_granted(self) -> None:
+        if not self.extends(REQUESTS):
+            self._fail_all(BrokerError("the broker does not know requests: it is an older release, or another program"))
+            return
+        self._used = 0
+        for message in (*Subscribe("", LATEST).encode(), *Credit(WINDOW).encode()):
+            self.send(message)
+        while self._unsent:
+            self._send_request(self._unsent.popleft())
+
+    def messages_received(self, frames: list[bytes], body_at: int) -> None:
+        batch = MessageBatch(self.stream, frames, body_at)
+        for status, body in zip(batch.raw_keys(), batch.bodies(), strict=True):
+            self._settle(status, body)
+        self._used += batch.octets
+        if self._used >= WINDOW // 4:
+            self.send(Credit(self._used).encode()[0])
+            self._used = 0
+
+    def _settle(self, status: bytes, body: bytes) -> None:
+        pending = self._pending.pop(body[:ID], None)
+        if pending is None:
+            self.late += 1
+            return
+        if status == OK:
+            pending.reply = body[ID:]
+        elif status == NOBODY:
+            pending.error = NobodyServes(f"no server of {self.about!r} answers requests with the key {pending.key!r}")
+        else:
+            pending.error = RequestFailed(body[ID:].decode(errors="replace") or "the server failed without a reason")
+        pending.wake()
+
+    def disconnected(self) -> None:
+        self._fail(
+            [one for one in self._pending.values() if not one.message],
+            BrokerError(
+                f"the connection was lost before the reply: a server of {self.about!r} may have got the request"
+            ),
+        )
+
+    def invalid_received(self, reason: str) -> None:
+        self._fail_all(BrokerError(f"the broker refuses requests to {self.about!r}: {reason}"))
+
+    def _fail_all(self, error: ZepsError) -> None:
+        self._unsent.clear()
+        self._fail(list(self._pending.values()), error)
+
+    def _fail(self, requests: list[Pending], error: ZepsError) -> None:
+        for pending in requests:
+            del self._pending[pending.id]
+            pending.error = error
+            pending.wake()
+
+    def close(self, linger: float | None) -> None:
+        if not self.closing:
+            self._fail_all(ClientClosed("the client was closed before the reply"))
+        super().close(linger)

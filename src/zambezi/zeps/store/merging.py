@@ -1,0 +1,128 @@
+"""Merging: many chunks become one segment. And the removal of what is not needed: merged chunks, old segments.
+
+A segment is put before its chunks are removed. Fences are never removed: a put that comes hours late must meet them.
+An owner that was deposed may still be merging: its segment has bytes of the same log, and overlaps with others.
+
+A slow stream has many small chunks, and would get many small segments. So a merge also takes the newest segments, while
+each is at most twice as large as all that is merged after it: then the number of segments stays small, and a byte is
+copied a few times only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from zambezi.zeps.store.chunk import Author, Kind, Piece, pack_segment, unpack_footer, unpack_object
+from zambezi.zeps.store.commands import Procedure, delete, get, put
+from zambezi.zeps.store.names import SegmentName, StreamPlace
+from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look
+
+GROWTH: Final = 2  # a segment is merged again while the bytes after it are at least this part of its own
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """The objects that become one segment: segments, and all chunks of the tail. They are in order."""
+
+    segments: Sequence[SegmentObject]
+    chunks: Sequence[ChunkObject]
+    snapshot: bytes  # the records of all publishers at the end of the last chunk
+    following: int  # the sequence after the last one
+    last_time: int
+
+    @property
+    def data_chunks(self) -> list[int]:
+        """The numbers of the chunks with messages."""
+        return [chunk.number for chunk in self.chunks if not chunk.is_fence]
+
+
+def segments_to_absorb(view: View, limit: int) -> list[SegmentObject]:
+    """Return the newest segments that are small enough to be merged again; `limit` is the size of a full segment."""
+    size = sum(chunk.size for chunk in view.tail)
+    absorbed: list[SegmentObject] = []
+    for segment in reversed(view.readable):
+        if size + segment.size > limit or segment.size > GROWTH * size:
+            break
+        if absorbed and segment.name.last >= absorbed[0].name.first:
+            break  # they overlap: a reader takes from each what it lacks, and a merge does not
+        absorbed.insert(0, segment)
+        size += segment.size
+    return absorbed
+
+
+def merge(place: StreamPlace, author: Author, plan: MergePlan) -> Procedure[SegmentObject | None]:
+    """Put a segment, and remove what it replaces. Return None if an object is missing: another broker merged it."""
+    pieces: list[Piece] = []
+    keys = [place.segment(segment.name) for segment in plan.segments]
+    keys += [place.chunk(number) for number in plan.data_chunks]
+    sizes = [one.size for one in plan.segments] + [chunk.size for chunk in plan.chunks if not chunk.is_fence]
+    for key, size in zip(keys, sizes, strict=True):
+        octets = yield from get(key)
+        # A chunk that was merged can be replaced by a void fence, which has another size.
+        if octets is None or len(octets) != size:
+            return None
+        pieces.append(unpack_object(octets, key).piece)
+    number = plan.chunks[-1].number
+    octets = pack_segment(author, number, pieces, plan.snapshot, plan.following, plan.last_time)
+    made = SegmentObject(unpack_footer(octets, "the new segment").segment_name, len(octets))
+    yield from put(place.segment(made.name), octets)
+    yield from delete(place.chunk(chunk.number) for chunk in plan.chunks if is_removable(chunk))
+    yield from delete(place.segment(segment.name) for segment in plan.segments)
+    return made
+
+
+def is_removable(chunk: ChunkObject) -> bool:
+    """Return whether a chunk may be removed when its messages are in a segment."""
+    return not chunk.is_fence
+
+
+def sweep(place: StreamPlace, keep_bytes: int | None, horizon: int | None) -> Procedure[View]:
+    """Remove the segments that are too old, and all that other segments have; return the view that remains.
+
+    `keep_bytes` bounds the bytes of the segments; segments that end before `horizon`, a time in microseconds since
+    1970, are too old. The newest segment always stays: its name has the number that comes next.
+    """
+    view = yield from look(place)
+    expired = expired_segments(view, keep_bytes, horizon)
+    doomed = [*view.leftovers, *expired]
+    yield from delete(place.segment(segment.name) for segment in doomed)
+    yield from delete(place.chunk(chunk.number) for chunk in view.merged_chunks)
+    return View(
+        [chunk for chunk in view.chunks if chunk not in view.merged_chunks],
+        [segment for segment in view.segments if segment not in doomed],
+    )
+
+
+def expired_segments(view: View, keep_bytes: int | None, horizon: int | None) -> list[SegmentObject]:
+    """Return the segments that retention removes, the oldest first; never the newest."""
+    kept = sum(segment.name.octets for segment in view.readable)
+    expired = []
+    for segment in view.readable[:-1]:
+        is_too_much = keep_bytes is not None and kept > keep_bytes
+        is_too_old = horizon is not None and segment.name.last_time < horizon
+        if not is_too_much and not is_too_old:
+            break
+        expired.append(segment)
+        kept -= segment.name.octets
+    return expired
+
+
+def clear(place: StreamPlace, author: Author, last: int, deletion: int) -> Procedure[None]:
+    """Remove the messages of a deleted stream. `deletion` is the number of the chunk that deletes it.
+
+    An empty segment stands for all others, so that the log stays without gaps; the deletion stays above it.
+    """
+    empty = pack_segment(author, deletion - 1, (), b"", last + 1, 0)
+    name = SegmentName(deletion - 1, last + 1, last, 0, 0, 0)
+    yield from put(place.segment(name), empty)
+    view = yield from look(place)
+    yield from delete(place.segment(segment.name) for segment in view.segments if segment.name != name)
+    yield from delete(place.chunk(chunk.number) for chunk in view.chunks if is_removable(chunk))
+
+
+def find_deletion(view: View, kinds: Sequence[Kind]) -> int | None:
+    """Return the number of the chunk that deletes the stream; `kinds` are those of the tail."""
+    found = (chunk.number for chunk, kind in zip(view.tail, kinds, strict=True) if kind == Kind.DELETION)
+    return next(found, None)

@@ -1,0 +1,282 @@
+"""Reading a stream from the store, with no broker: as procedures, for the simulation, brokers, commands and Spark.
+
+A reader keeps a view of the log. It looks again when an object has been removed meanwhile, because it was merged, and
+when it is told to (`refresh`). It reads what it needs of a segment: the index, once, and then ranges of the log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from zambezi.zeps.errors import OutOfRange, StoreDamaged
+from zambezi.zeps.journal.entry import IndexEntry
+from zambezi.zeps.store.chunk import FOOTER, UNCHANGED, Footer, Kind, Piece, read_entries, unpack_footer
+from zambezi.zeps.store.commands import MISSING, Get, Procedure, ask_all, get
+from zambezi.zeps.store.names import SegmentName, StreamPlace
+from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look_and_read
+
+_FOOTERS_AT_ONCE: Final = 16
+_LOOKS: Final = 3  # times that a part must not be as the same listing says, before it counts as damaged
+
+
+class Part(NamedTuple):
+    """An object with messages, and its sequences."""
+
+    key: str
+    size: int  # of the object
+    first: int
+    last: int
+    octets: int  # of messages
+    first_time: int
+    last_time: int
+    is_segment: bool
+
+
+class _Opened(NamedTuple):
+    """A part whose index was read."""
+
+    part: Part
+    entries: Sequence[IndexEntry]
+    firsts: Sequence[int]
+
+
+class LogReader:
+    """A reader of one stream. Its procedures must not run at the same time."""
+
+    def __init__(self, place: StreamPlace) -> None:
+        self.place = place
+        self.last = 0
+        self.last_time = 0
+        self.incarnation = UNCHANGED  # that of `stream.json`, unless the log tells another one
+        self.is_deleted = False
+        self._view = View((), ())
+        self._footers: dict[int, Footer] = {}  # of chunks in the tail
+        self._opened: _Opened | None = None
+
+    @property
+    def first(self) -> int:
+        """The first sequence that exists; one more than `last` if there is none."""
+        readable = self._view.readable
+        return readable[0].name.first if readable else 1
+
+    @property
+    def size(self) -> int:
+        """The bytes of all messages, approximately."""
+        return sum(one.name.octets for one in self._view.readable) + sum(one.size for one in self._view.tail)
+
+    @property
+    def segments(self) -> list[Part]:
+        """The segments to read, in order. They can overlap."""
+        return [self._segment_part(one) for one in self._view.readable if one.name.first <= one.name.last]
+
+    @property
+    def tail_size(self) -> int:
+        """The bytes of the chunks that are in no segment."""
+        return sum(chunk.size for chunk in self._view.tail)
+
+    def refresh(self) -> Procedure[None]:
+        """Look at the log again: find the last sequence. It needs two LISTs, and the footer of the last chunk."""
+        yield from look_and_read(self.place, self._read_view)
+
+    def _read_view(self, view: View) -> Procedure[View | None]:
+        """Use a view, if its objects can be read."""
+        view.check_whole()
+        known = dict(view.tail)
+        self._footers = {number: one for number, one in self._footers.items() if known.get(number) == one.size}
+        is_known = yield from self._read_last_footers(view)
+        if not is_known:
+            return None
+        self._view = view
+        return view
+
+    def _read_last_footers(self, view: View) -> Procedure[bool]:
+        """Find the last sequence, from the end of the tail backwards; return False if an object is missing."""
+        incarnation = UNCHANGED
+        is_deleted = False
+        stop = len(view.tail)
+        step = 1
+        while stop:
+            start = max(0, stop - step)
+            footers = yield from self._read_footers(view.tail[start:stop])
+            if footers is None:
+                return False
+            for footer in reversed(footers):
+                incarnation = footer.incarnation if incarnation == UNCHANGED else incarnation
+                is_deleted |= footer.kind == Kind.DELETION
+                if footer.kind == Kind.DATA:
+                    self._note_end(footer.last, footer.last_time, incarnation, is_deleted)
+                    return True
+            stop, step = start, _FOOTERS_AT_ONCE
+        if view.newest is None:
+            self._note_end(0, 0, incarnation, is_deleted)
+            return True
+        name = view.newest.name
+        if incarnation == UNCHANGED:
+            key = self.place.segment(name)
+            octets = yield from get(key, view.newest.size - FOOTER, FOOTER)
+            if octets is None:
+                return False
+            incarnation = unpack_footer(octets, key).incarnation
+        self._note_end(name.last, name.last_time, incarnation, is_deleted)
+        return True
+
+    def _note_end(self, last: int, last_time: int, incarnation: bytes, is_deleted: bool) -> None:
+        self.last, self.last_time = last, last_time
+        self.incarnation, self.is_deleted = incarnation, is_deleted
+
+    def _read_footers(self, chunks: Sequence[ChunkObject]) -> Procedure[list[Footer] | None]:
+        """Return the footers of chunks; None if one was removed."""
+        unknown = [chunk for chunk in chunks if chunk.number not in self._footers]
+        answers = yield from ask_all(
+            [Get(self.place.chunk(chunk.number), max(0, chunk.size - FOOTER), FOOTER) for chunk in unknown]
+        )
+        if MISSING in answers:
+            return None
+        for chunk, octets in zip(unknown, answers, strict=True):
+            key = self.place.chunk(chunk.number)
+            footer = unpack_footer(octets, key)
+            if (footer.number, footer.size) != (chunk.number, chunk.size):
+                raise StoreDamaged(f"{key} has {chunk.size} bytes, and its footer says chunk {footer.number}")
+            self._footers[chunk.number] = footer
+        return [self._footers[chunk.number] for chunk in chunks]
+
+    def read(self, after: int, size: int) -> Procedure[Piece | None]:
+        """Return messages from the sequence after `after` on: about `size` bytes, and at least a batch.
+
+        The first batch can also have messages before. Returns None at the end of the log as it was at the last
+        `refresh`; raises `OutOfRange` if the sequence is not kept any more.
+        """
+        seen: View | None = None
+        times = 0
+        while after < self.last:
+            if after + 1 < self.first:
+                raise OutOfRange(
+                    f"sequences {after + 1} to {self.first - 1} are not kept any more, the oldest is {self.first}",
+                    self.first,
+                )
+            problem = StoreDamaged(f"sequence {after + 1} of {self.place.path} cannot be read")
+            try:
+                piece = yield from self._read_range(after + 1, size)
+                if piece is not None:
+                    return piece
+            except StoreDamaged as error:
+                problem = error
+            # The object was merged or removed, and perhaps replaced; if the same objects are listed now, it is damaged.
+            times = times + 1 if self._view == seen else 1
+            if times == _LOOKS:
+                raise problem
+            seen = self._view
+            self._opened = None
+            yield from self.refresh()
+        return None
+
+    def open(self, sequence: int) -> Procedure[_Opened | None]:
+        """Read the index of the object that has a sequence; return None if the object was removed."""
+        opened = self._opened
+        if opened is not None and opened.part.first <= sequence <= opened.part.last:
+            return opened
+        part = yield from self.find_part(sequence)
+        if part is None:
+            return None
+        octets = yield from get(part.key, part.size - FOOTER, FOOTER)
+        if octets is None:
+            return None
+        footer = unpack_footer(octets, part.key)
+        if (footer.first, footer.last, footer.size) != (part.first, part.last, part.size):
+            raise StoreDamaged(f"{part.key} is not what its name or its size says")
+        index = yield from get(part.key, footer.log, footer.index)
+        if index is None:
+            return None
+        entries = read_entries(index, footer, part.key)
+        self._opened = _Opened(part, entries, [entry.first for entry in entries])
+        return self._opened
+
+    def find_part(self, sequence: int) -> Procedure[Part | None]:
+        """Return the object that has a sequence; None if the view is too old."""
+        for segment in self._view.readable:
+            if segment.name.first <= sequence <= segment.name.last:
+                return self._segment_part(segment)
+        footers = yield from self._read_footers(self._view.tail)
+        for footer in footers or ():
+            if footer.kind == Kind.DATA and footer.first <= sequence <= footer.last:
+                return Part(
+                    self.place.chunk(footer.number),
+                    footer.size,
+                    footer.first,
+                    footer.last,
+                    footer.log,
+                    footer.first_time,
+                    footer.last_time,
+                    is_segment=False,
+                )
+        return None
+
+    def _segment_part(self, segment: SegmentObject) -> Part:
+        name: SegmentName = segment.name
+        return Part(
+            self.place.segment(name),
+            segment.size,
+            name.first,
+            name.last,
+            name.octets,
+            name.first_time,
+            name.last_time,
+            is_segment=True,
+        )
+
+    def _read_range(self, sequence: int, size: int) -> Procedure[Piece | None]:
+        opened = yield from self.open(sequence)
+        if opened is None:
+            return None
+        entries = opened.entries
+        start = bisect_right(opened.firsts, sequence) - 1
+        begin = entries[start].offset
+        stop = start + 1
+        while stop < len(entries) and entries[stop].end - begin <= size:
+            stop += 1
+        chosen = entries[start:stop]
+        length = chosen[-1].end - begin
+        octets = yield from get(opened.part.key, begin, length)
+        if octets is None:
+            return None
+        if len(octets) != length:
+            raise StoreDamaged(f"{opened.part.key} ends before byte {begin + length}")
+        if not opened.part.is_segment:  # the name of a segment stands for its bytes; a chunk can be replaced by a fence
+            for entry in chosen:
+                if crc32(octets[entry.offset - begin : entry.end - begin]) != entry.crc:
+                    raise StoreDamaged(f"{opened.part.key} is damaged between {entry.offset} and {entry.end}")
+        return Piece(octets, [entry._replace(offset=entry.offset - begin) for entry in chosen], b"")
+
+    def last_before(self, time: int) -> Procedure[int]:
+        """Return the last sequence before the first message at or after a time in microseconds since 1970."""
+        while True:
+            found = yield from self._last_before(time)
+            if found is not None:
+                return found
+            yield from self.refresh()
+
+    def _last_before(self, time: int) -> Procedure[int | None]:
+        found = self.first - 1
+        parts = self.segments
+        if not parts or parts[-1].last_time < time:
+            footers = yield from self._read_footers(self._view.tail)
+            if footers is None:
+                return None
+            later = [footer for footer in footers if footer.kind == Kind.DATA and footer.count]
+            found = parts[-1].last if parts else found
+            spans = [(footer.first, footer.last, footer.last_time) for footer in later]
+        else:
+            spans = [(part.first, part.last, part.last_time) for part in parts]
+        for first, last, last_time in spans:
+            if last_time < time:
+                found = max(found, last)
+                continue
+            opened = yield from self.open(first)
+            if opened is None:
+                return None
+            number = next(number for number, entry in enumerate(opened.entries) if entry.time >= time)
+            return max(found, opened.entries[number].first - 1)
+        return found

@@ -1,0 +1,247 @@
+"""A real object store, by `obstore`: S3, Google's, Azure's and what speaks their languages; or a directory.
+
+All calls block and are thread-safe; obstore releases the interpreter's lock meanwhile. obstore is imported when a store
+is opened, so that a process without a store does not need it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
+from urllib.parse import unquote, urlsplit
+
+from zambezi.zeps.errors import StoreError
+from zambezi.zeps.store.commands import (
+    AT_ONCE,
+    DONE,
+    EXISTS,
+    MISSING,
+    Answer,
+    Delete,
+    Failed,
+    Get,
+    List,
+    Names,
+    Procedure,
+    Put,
+    Request,
+    StoredObject,
+    Together,
+    Wait,
+)
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore as RawStore
+
+T = TypeVar("T")
+SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "file")
+_CLIENT_OPTIONS: Final = frozenset(
+    {"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_ca_certificate", "proxy_url", "timeout"}
+)
+_TIMEOUT: Final = "10s"  # of a request; the engines repeat it
+_PATIENCE: Final = 30.0  # seconds of failures, after which a blocking call gives up
+
+
+def is_store_url(text: str) -> bool:
+    """Return whether a text is the URL of a store, and not a directory.
+
+    >>> is_store_url("s3://bucket/prefix"), is_store_url("/var/lib/zambezi")
+    (True, False)
+    """
+    return "://" in text
+
+
+class ObjectStore:
+    """A prefix of an object store, by its URL: `s3://bucket/prefix`, `gs://...`, `az://...`, or a directory.
+
+    `options` are obstore's, such as `endpoint`, `region`, `access_key_id`, `allow_http`. Without them, the store's own
+    environment variables count.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
+        self.url = url
+        self._directory: Path | None = None
+        self._raw = self._open(url, dict(options or {}))
+        self._threads: ThreadPoolExecutor | None = None
+        self._synced: set[Path] = set()  # directories whose names are on the disk
+
+    def _open(self, url: str, options: dict[str, str]) -> RawStore:
+        try:
+            from obstore.store import LocalStore, from_url  # noqa: PLC0415
+        except ImportError:
+            raise StoreError("an object store needs obstore: pip install 'zambezi[store]'") from None
+        scheme = urlsplit(url).scheme if is_store_url(url) else "file"
+        if scheme not in SCHEMES:
+            raise StoreError(f"{url!r} is no store: it must be a directory, or begin with s3://, gs:// or az://")
+        try:
+            if scheme == "file":
+                path = Path(unquote(urlsplit(url).path) if is_store_url(url) else url).absolute()
+                path.mkdir(parents=True, exist_ok=True)
+                self._directory = path
+                return LocalStore(path)
+            client: dict[str, Any] = {"timeout": _TIMEOUT}
+            client |= {name: options.pop(name) for name in list(options) if name in _CLIENT_OPTIONS}
+            if "allow_http" in client:
+                client["allow_http"] = str(client["allow_http"]).lower() == "true"
+            retries = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
+            # The options come from a file: obstore checks their names and values.
+            opened: RawStore = cast("Any", from_url)(url, config=options, client_options=client, retry_config=retries)
+            return opened
+        except (OSError, ValueError, TypeError) as error:
+            raise StoreError(f"{url} cannot be opened: {_first_line(error)}") from None
+        except Exception as error:  # obstore's errors have no common base but this one
+            if not type(error).__module__.startswith("obstore"):
+                raise
+            raise StoreError(f"{url} cannot be opened: {_first_line(error)}") from None
+
+    def execute(self, request: Request) -> Answer:
+        """Execute a request, and return the answer. An error of the store is an answer, too."""
+        try:
+            return self._execute(request)
+        except FileNotFoundError as error:
+            return MISSING if isinstance(request, Get) else Failed(_first_line(error))
+        except Exception as error:
+            if type(error).__name__ == "AlreadyExistsError":
+                return EXISTS
+            if isinstance(error, OSError) or type(error).__module__.startswith("obstore"):
+                return Failed(_first_line(error))
+            raise
+
+    def _execute(self, request: Request) -> Answer:
+        import obstore  # noqa: PLC0415
+
+        if isinstance(request, Put):
+            mode: Literal["create", "overwrite"] = "create" if request.create else "overwrite"
+            obstore.put(self._raw, request.key, request.data, mode=mode, use_multipart=False)
+            self._sync(request.key)
+            return DONE
+        if isinstance(request, Get):
+            return self._get(request)
+        if isinstance(request, List):
+            return self._list(request.prefix)
+        if isinstance(request, Names):
+            found = obstore.list_with_delimiter(self._raw, request.prefix)["common_prefixes"]
+            return [str(path).rstrip("/").rpartition("/")[2] for path in found]
+        return self._delete(request)
+
+    def _get(self, request: Get) -> Answer:
+        import obstore  # noqa: PLC0415
+
+        if request.length is None:
+            return bytes(obstore.get(self._raw, request.key).bytes())[request.start :]
+        if not request.length:
+            return b""
+        try:
+            return bytes(
+                obstore.get_range(self._raw, request.key, start=request.start, length=request.length),
+            )
+        except Exception:
+            # A store refuses a range after the end: the object is shorter than it was. The caller sees that.
+            if request.start < obstore.head(self._raw, request.key)["size"]:
+                raise
+            return b""
+
+    def _list(self, prefix: str) -> Sequence[StoredObject]:
+        found = self._list_once(prefix)
+        # A directory is not read at one moment: a file that is made meanwhile can be missing while one that was removed
+        # after that is gone. So it is read until it is the same twice.
+        while self._directory is not None and found != (again := self._list_once(prefix)):
+            found = again
+        return found
+
+    def _list_once(self, prefix: str) -> list[StoredObject]:
+        import obstore  # noqa: PLC0415
+
+        found = obstore.list(self._raw, prefix=prefix).collect()
+        return sorted(StoredObject(one["path"], one["size"], one["last_modified"].timestamp()) for one in found)
+
+    def _delete(self, request: Delete) -> Answer:
+        import obstore  # noqa: PLC0415
+
+        try:
+            obstore.delete(self._raw, list(request.keys))
+        except FileNotFoundError:
+            for key in request.keys:
+                try:
+                    obstore.delete(self._raw, key)
+                except FileNotFoundError:
+                    continue
+        return DONE
+
+    def _sync(self, key: str) -> None:
+        """Sync a new file of a directory to the disk, and the names that lead to it. Other stores do so themselves."""
+        if self._directory is None:
+            return
+        path = self._directory / key
+        _fsync(path, os.O_RDONLY)
+        parent = path.parent
+        _fsync(parent, os.O_RDONLY | os.O_DIRECTORY)
+        while parent != self._directory and parent not in self._synced:
+            self._synced.add(parent)
+            parent = parent.parent
+            _fsync(parent, os.O_RDONLY | os.O_DIRECTORY)
+
+    def run(self, procedure: Procedure[T], patience: float = _PATIENCE) -> T:
+        """Run a procedure to its end; raise `StoreError` if the store fails for longer than `patience` seconds."""
+        failing_since: float | None = None
+        problem = ""
+        answer: Any = None
+        while True:
+            try:
+                command = procedure.send(answer)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            if isinstance(command, Wait):
+                now = time.monotonic()
+                failing_since = now if failing_since is None else failing_since
+                if now + command.seconds > failing_since + patience:
+                    raise StoreError(f"{self.url} does not answer: {problem}")
+                time.sleep(command.seconds)
+                continue
+            if isinstance(command, Together):
+                answer = self._execute_all(command.commands)
+                failed = [one for one in answer if isinstance(one, Failed)]
+            else:
+                answer = self.execute(command)
+                failed = [answer] if isinstance(answer, Failed) else []
+            if failed:
+                problem = failed[0].reason
+            else:
+                failing_since = None
+
+    def _execute_all(self, requests: Sequence[Request]) -> list[Answer]:
+        if len(requests) == 1:
+            return [self.execute(requests[0])]
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(AT_ONCE, "zambezi-store")
+        return list(self._threads.map(self.execute, requests))
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+            self._threads = None
+
+    def __repr__(self) -> str:
+        return f"ObjectStore({self.url!r})"
+
+
+def _fsync(path: Path, flags: int) -> None:
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        return  # another broker has removed it meanwhile
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of an error: obstore adds pages for its own developers."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__

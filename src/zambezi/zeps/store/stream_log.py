@@ -1,0 +1,351 @@
+"""The log of one stream in the store, as a broker sees it: an engine without I/O, with time as an argument.
+
+    absent --take--> taking --> owner --> deposed      another broker has put a fence
+                         \\         \\---> released     by `release`: everything is stored
+                          \\---------\\--> deleted      by `delete`, or by another broker before
+
+The owner collects the pieces that are appended, and puts them as one chunk, one chunk at a time (group commit). While a
+put is under way, the next chunk grows. A piece is safe when its chunk is stored: then the event `Stored` names its
+ticket. An owner that finds another broker's fence in the place of its next chunk is deposed. It cannot confirm anything
+any more, and its pieces that were not stored are lost.
+
+When the tail of the log is long, the owner merges it into a segment, beside the puts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, TypeAlias, TypeVar
+
+from zambezi.zeps.errors import StoreError
+from zambezi.zeps.journal.counts import RECORD, Counts
+from zambezi.zeps.store.chunk import UNCHANGED, Author, Footer, Kind, Piece, pack_chunk, pack_fence, unpack_footer
+from zambezi.zeps.store.commands import Answer, Procedure, get
+from zambezi.zeps.store.ending import End
+from zambezi.zeps.store.merging import MergePlan, clear, find_deletion, merge, segments_to_absorb, sweep
+from zambezi.zeps.store.names import StreamPlace
+from zambezi.zeps.store.runner import Runner, Ticket
+from zambezi.zeps.store.takeover import put_own, take_over
+from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look
+
+T = TypeVar("T")
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """How a log is written."""
+
+    commit: float = 0.05  # seconds between the beginnings of two puts, at least
+    chunk: int = 8 * _MIB  # bytes after which a chunk is put without waiting, and that it has at most
+    segment: int = 64 * _MIB  # bytes of chunks that become a segment
+    chunks: int = 512  # chunks that become a segment, whatever their size: a new owner reads the ends of all
+    publishers: int = 100_000  # whose counts are kept
+
+
+class State(Enum):
+    """The states of a log."""
+
+    ABSENT = "absent"
+    TAKING = "taking"
+    OWNER = "owner"
+    DEPOSED = "deposed"
+    RELEASED = "released"
+    DELETED = "deleted"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The broker owns the stream now; `end` is the end of its log."""
+
+    end: End
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """All pieces up to a ticket are in the store; `last` is the last sequence of them."""
+
+    ticket: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The broker does not own the stream any more: it is deposed, released, deleted or broken."""
+
+    state: State
+    reason: str = ""
+
+
+Event: TypeAlias = Owned | Stored | Ended
+
+
+class StreamLog:
+    """The log of one stream."""
+
+    def __init__(
+        self, place: StreamPlace, owner: bytes, incarnation: bytes, settings: LogSettings | None = None
+    ) -> None:
+        self.place = place
+        self.settings = settings or LogSettings()
+        self.state = State.ABSENT
+        self.last = 0  # the last sequence that is stored
+        self.last_time = 0
+        self.counts = Counts(self.settings.publishers)  # of the stored messages
+        self.problem = ""  # why the last merge failed
+        self._owner = owner
+        self._incarnation = incarnation  # that of `stream.json`
+        self._author = Author(owner, 0, incarnation)
+        self._runner = Runner()
+        self._now = 0.0
+        self._events: list[Event] = []
+        self._pending: deque[Piece] = deque()
+        self._pending_bytes = 0
+        self._appended = 0  # the ticket of the last piece
+        self._next_number = 0  # of a chunk
+        self._is_putting = False
+        self._next_put = 0.0  # the earliest time of the next put
+        self._last_words: Kind | None = None  # the chunk to put after all others
+        self._tail: list[ChunkObject] = []
+        self._segments: list[SegmentObject] = []
+        self._is_tidying = False  # whether a merge, a sweep or a look is under way
+
+    # For the shell
+
+    def requests(self, now: float) -> list[Ticket]:
+        """Return the requests that the shell must execute now."""
+        self._now = now
+        self._put_next(now)
+        return self._runner.requests(now)
+
+    def answer(self, number: int, answer: Answer, now: float) -> None:
+        """Continue with the answer of a request."""
+        self._now = now
+        self._runner.answer(number, answer, now)
+
+    @property
+    def next_time(self) -> float | None:
+        """The time at which `requests` must be called again; None if only an answer or a call matters."""
+        times = [self._runner.next_time]
+        if self._can_put:
+            times.append(self._next_put)
+        return min((time for time in times if time is not None), default=None)
+
+    def take_events(self) -> list[Event]:
+        """Return what has happened since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    # For the broker
+
+    @property
+    def is_owner(self) -> bool:
+        return self.state is State.OWNER
+
+    @property
+    def incarnation(self) -> bytes:
+        """The incarnation of the stream, 16 bytes."""
+        return self._author.incarnation
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the owner."""
+        return self._author.epoch
+
+    @property
+    def pending_bytes(self) -> int:
+        """The bytes that are appended and not in a chunk yet. The caller bounds them."""
+        return self._pending_bytes
+
+    def take(self, now: float, incarnation: bytes = UNCHANGED) -> None:
+        """Take the stream, from whichever broker owns it. With an incarnation, the stream gets that one."""
+        if self.state in (State.TAKING, State.OWNER):
+            return
+        self.state = State.TAKING
+        self._pending.clear()
+        self._pending_bytes = 0
+        self._last_words = None
+        self._now = now
+        self._start(take_over(self.place, self._owner, incarnation), self._take_end)
+
+    def _take_end(self, end: End) -> None:
+        incarnation = self._incarnation if end.incarnation == UNCHANGED else end.incarnation
+        self._author = Author(self._owner, end.epoch, incarnation)
+        self.last, self.last_time = end.last, end.last_time
+        if end.is_deleted:
+            self._end(State.DELETED)
+            self._clear_deleted(end)
+            return
+        self.counts = Counts(self.settings.publishers)
+        self.counts.note(end.records)
+        self._tail = list(end.view.tail)
+        self._segments = list(end.view.segments)
+        self._next_number = end.view.following
+        self._is_putting = False
+        self.state = State.OWNER
+        self._events.append(Owned(end))
+
+    def append(self, piece: Piece) -> int:
+        """Append messages or counts, and return the ticket that `Stored` will name."""
+        assert self.state is State.OWNER, "only the owner appends"
+        self._pending.append(piece)
+        self._pending_bytes += piece.size
+        self._appended += 1
+        return self._appended
+
+    def release(self) -> None:
+        """Give the stream up after all pieces are stored: another broker can take it at once."""
+        if self.is_owner:
+            self._last_words = self._last_words or Kind.RELEASE
+
+    def delete(self) -> None:
+        """Delete the stream after all pieces are stored."""
+        if self.is_owner:
+            self._last_words = Kind.DELETION
+
+    def check(self, now: float) -> None:
+        """Find out whether another broker has taken the stream. An owner that puts chunks finds out by itself."""
+        if self.is_owner and not self._is_putting:
+            number = self._next_number
+            self._now = now
+            self._start(get(self.place.chunk(number)), lambda found: self._note_check(number, found))
+
+    def _note_check(self, number: int, found: bytes | None) -> None:
+        if found is not None and self.is_owner and not self._is_putting and number == self._next_number:
+            self._depose(unpack_footer(found, self.place.chunk(number)))
+
+    # Puts
+
+    @property
+    def _can_put(self) -> bool:
+        return self.is_owner and not self._is_putting and bool(self._pending or self._last_words)
+
+    def _put_next(self, now: float) -> None:
+        if not self._can_put or (now < self._next_put and self._pending_bytes < self.settings.chunk):
+            return
+        self._is_putting = True
+        self._next_put = now + self.settings.commit
+        number, author = self._next_number, self._author
+        if not self._pending:
+            assert self._last_words is not None
+            kind = self._last_words
+            fence = pack_fence(kind, author, number)
+            self._start(put_own(self.place.chunk(number), fence), lambda is_ours: self._note_last_words(kind, is_ours))
+            return
+        pieces = self._next_pieces()
+        ticket = self._appended - len(self._pending)
+        octets = pack_chunk(author, number, pieces, self.last + 1, self.last_time)
+        records = b"".join([piece.records for piece in pieces])
+        footer = unpack_footer(octets, self.place.chunk(number))
+        self._start(
+            put_own(self.place.chunk(number), octets),
+            lambda is_ours: self._note_put(is_ours, footer, records, ticket),
+        )
+
+    def _next_pieces(self) -> list[Piece]:
+        """Return the pieces of the next chunk: as many as fit, and at least one."""
+        pieces = [self._pending.popleft()]
+        size = pieces[0].size
+        while self._pending and size + self._pending[0].size <= self.settings.chunk:
+            pieces.append(self._pending.popleft())
+            size += pieces[-1].size
+        self._pending_bytes -= size
+        return pieces
+
+    def _note_put(self, is_ours: bool, footer: Footer, records: bytes, ticket: int) -> None:
+        self._is_putting = False
+        if not is_ours:
+            self._depose()
+            return
+        self._tail.append(ChunkObject(footer.number, footer.size))
+        self._next_number += 1
+        self.last, self.last_time = footer.last, footer.last_time
+        self.counts.note([records[at : at + RECORD] for at in range(0, len(records), RECORD)])
+        self._events.append(Stored(ticket, self.last))
+        self._merge_if_long()
+
+    def _note_last_words(self, kind: Kind, is_ours: bool) -> None:
+        self._is_putting = False
+        if not is_ours:
+            self._depose()
+        elif kind is Kind.RELEASE:
+            self._end(State.RELEASED)
+        else:
+            self._end(State.DELETED)
+            self._start(clear(self.place, self._author, self.last, self._next_number), lambda _: None)
+
+    def _depose(self, fence: Footer | None = None) -> None:
+        other = f" (broker {fence.owner.hex()})" if fence is not None else ""
+        self._end(State.DEPOSED, f"another broker{other} has taken the stream")
+
+    def _end(self, state: State, reason: str = "") -> None:
+        self.state = state
+        self._pending.clear()
+        self._pending_bytes = 0
+        self._last_words = None
+        self._events.append(Ended(state, reason))
+
+    # Merging and retention
+
+    @property
+    def _view(self) -> View:
+        return View(self._tail, self._segments)
+
+    def _merge_if_long(self) -> None:
+        if self._is_tidying or not self.is_owner:
+            return
+        size = sum(chunk.size for chunk in self._tail)
+        if size < self.settings.segment and len(self._tail) < self.settings.chunks:
+            return
+        view = self._view
+        plan = MergePlan(
+            segments_to_absorb(view, self.settings.segment),
+            tuple(view.tail),
+            self.counts.snapshot(self.last + 1)[RECORD:],  # without the head, which the file of a journal needs
+            self.last + 1,
+            self.last_time,
+        )
+        self._tidy(merge(self.place, self._author, plan), lambda made: self._note_merge(plan, made))
+
+    def _note_merge(self, plan: MergePlan, made: SegmentObject | None) -> None:
+        if made is None:  # a broker that owned the stream before has merged some of it
+            self._tidy(look(self.place), self._note_look)
+            return
+        absorbed = set(plan.segments)
+        self._segments = sorted([*(one for one in self._segments if one not in absorbed), made])
+        self._tail = [chunk for chunk in self._tail if chunk.number > made.name.last_chunk]
+
+    def sweep(self, keep_bytes: int | None, horizon: int | None, now: float) -> None:
+        """Remove segments that are too old or too many, and leftovers; do nothing while a merge is under way."""
+        if self.is_owner and not self._is_tidying:
+            self._now = now
+            self._tidy(sweep(self.place, keep_bytes, horizon), self._note_look)
+
+    def _note_look(self, view: View) -> None:
+        self._segments = list(view.segments)
+        self._tail = [chunk for chunk in self._tail if chunk.number > view.reached]
+
+    def _tidy(self, procedure: Procedure[T], done: Callable[[T], object]) -> None:
+        def note(result: T) -> None:
+            self._is_tidying = False
+            done(result)
+
+        def fail(error: StoreError) -> None:
+            self._is_tidying = False
+            self.problem = str(error)
+
+        self._is_tidying = True
+        self._runner.start(procedure, self._now, note, fail)
+
+    def _clear_deleted(self, end: End) -> None:
+        """Remove what an interrupted deletion has left behind."""
+        deletion = find_deletion(end.view, [footer.kind for footer in end.footers])
+        if deletion is not None:
+            self._start(clear(self.place, self._author, end.last, deletion), lambda _: None)
+
+    def _start(self, procedure: Procedure[Any], done: Callable[[Any], object]) -> None:
+        self._runner.start(procedure, self._now, done, lambda error: self._end(State.BROKEN, str(error)))

@@ -1,0 +1,77 @@
+"""The mirrors of a server."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.server.test_server import config_for
+from tests.zmtp.waiting import PATIENCE, eventually, in_loop
+from zambezi.server import Config, Server
+from zambezi.server import mirrors as module
+from zambezi.server.config import MirrorConfig
+from zambezi.zeps.asyncio import Client
+from zambezi.zmtp.keys import KeyPair, write_pair
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def mirroring(path: Path, **mirror: object) -> Config:
+    return config_for(path, mirrors=[MirrorConfig(stream="s", **mirror)])  # type: ignore[arg-type]
+
+
+async def fill(client: Client, stream: str) -> None:
+    await client.stream(stream).publish_many([("k", b"one"), ("k", b"two"), ("other", b"three")])
+    await client.stream(stream).flush(PATIENCE)
+
+
+@in_loop
+async def test_a_server_follows_a_stream_of_another_one_with_keys(tmp_path: Path) -> None:
+    keys, ours = tmp_path / "keys", tmp_path / "ours"
+    public, _ = write_pair(keys, "server", KeyPair.generate())
+    _, secret = write_pair(ours, "mirror", KeyPair.generate())
+    (keys / "allowed").mkdir()
+    (keys / "allowed" / "mirror.pub").write_bytes((ours / "mirror.pub").read_bytes())
+    config = config_for(tmp_path / "one")
+    config = dataclasses.replace(config, server=dataclasses.replace(config.server, keys=str(keys)))
+    async with Server(config) as other:
+        assert other.local_zeps is not None
+        async with Client.connect(other.local_zeps) as client:
+            await fill(client, "s")
+        here = mirroring(
+            tmp_path / "two",
+            source=other.endpoints["zeps"],
+            target="copy",
+            pattern="k",
+            server_key=str(public),
+            key=str(secret),
+        )
+        async with Server(here) as server, Client.connect(server.endpoints["zeps"]) as client:
+            async with client.stream("copy").subscribe(since="earliest") as subscription:
+                assert [(await subscription.recv(PATIENCE)).body for _ in range(2)] == [b"one", b"two"]
+            assert server.problems == []
+            await eventually(lambda: not server._look())
+            await eventually(lambda: server.mirrors[0].lag == 1)  # as far as the mirror knows: the last key is another
+
+
+@in_loop
+async def test_a_mirror_that_fails_begins_again_and_the_trouble_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AGAIN", 0.01)
+    async with Server(config_for(tmp_path / "one")) as other:
+        here = mirroring(tmp_path / "two", source=other.endpoints["zeps"])
+        async with Server(here) as server, Client.connect(other.endpoints["zeps"]) as client:
+            await eventually(lambda: any("there is no stream 's'" in trouble for trouble in server._look()))
+            assert server.problems == []  # the server itself is ready
+            await fill(client, "s")
+            await eventually(lambda: server.broker is not None and server.broker.engine.names() == ["s"])
+
+
+@in_loop
+async def test_a_mirror_waits_for_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GRACE", 0.0)
+    async with Server(mirroring(tmp_path, source="tcp://127.0.0.1:1")) as server:
+        await eventually(lambda: any("it waits for the source: not connected" in one for one in server._look()))

@@ -1,0 +1,122 @@
+"""zambezi.zeps.client.member: a member of a group, without sockets."""
+
+from __future__ import annotations
+
+import pytest
+
+from zambezi.zeps.block import deliver
+from zambezi.zeps.client.batch import check_deliveries
+from zambezi.zeps.client.member import GroupMember, GroupWish
+from zambezi.zeps.errors import BrokerError, ZepsError
+from zambezi.zeps.messages import Credit, Done, GiveBack, Join, Keep, Publish, Zeps
+from zambezi.zeps.sequences import pack_deliveries, pack_sequences
+
+WISH = GroupWish("workers", "k", 0, 10, 2000, 3, "dead")
+OWNER = b"owner-----------"
+
+
+def member(window: int = 100) -> GroupMember:
+    found = GroupMember("s", WISH, OWNER, window)
+    found.join_messages()
+    return found
+
+
+def receive(engine: GroupMember, *sequences: int) -> None:
+    for sequence in sequences:
+        frames = deliver([Publish("k", b"body").encode()[0]], sequence).bodies
+        body_at = check_deliveries(frames)
+        assert body_at is not None
+        engine.accept(frames, body_at)
+
+
+def answers(engine: GroupMember) -> list[Zeps]:
+    return [Zeps.decode(message) for message in engine.take_answers()]
+
+
+def test_a_member_joins_and_gives_credit() -> None:
+    engine = GroupMember("s", WISH, OWNER, 100)
+    join, credit = [Zeps.decode(message) for message in engine.join_messages()]
+    assert join == Join("workers", OWNER, "k", 0, 10, 2000, 3, "dead")
+    assert credit == Credit(100)
+
+
+def test_credit_is_given_again_as_the_program_reads() -> None:
+    engine = member(window=60)
+    receive(engine, 1, 5)
+    assert engine.next_credit() is None
+    batch = engine.next_batch()
+    assert batch is not None
+    assert batch.sequences() == [1]
+    credit = engine.next_credit()
+    assert credit is not None
+    assert Zeps.decode(credit) == Credit(21)
+
+
+def test_the_answers_of_a_turn_are_few_messages() -> None:
+    engine = member()
+    engine.acknowledge([1])
+    engine.acknowledge([4, 2])
+    engine.give_back([5])
+    engine.give_back([6])
+    engine.give_back([7], 1.5)
+    engine.keep([8])
+    assert engine.has_answers
+    assert answers(engine) == [
+        Done(pack_sequences([1, 4, 2])),
+        Keep(pack_sequences([8])),
+        GiveBack(0, 1, pack_sequences([5, 6])),
+        GiveBack(1500, 1, pack_sequences([7])),
+    ]
+    assert answers(engine) == []
+    engine.acknowledge(range(20_000))
+    assert [len(message.sequences) // 8 for message in answers(engine) if isinstance(message, Done)] == [
+        8192,
+        8192,
+        3616,
+    ]
+
+
+def test_messages_know_how_often_they_were_delivered() -> None:
+    engine = member()
+    engine.learn_deliveries(pack_deliveries([(3, 2)]))
+    receive(engine, 3, 4)
+    first, second = engine.next_batch(), engine.next_batch()
+    assert first is not None
+    assert second is not None
+    (again,) = first
+    assert (again.sequence, again.key, again.body, again.deliveries) == (3, "k", b"body", 2)
+    assert repr(again).endswith("delivery 2")
+    assert first[0].deliveries == first[:1][0].deliveries == 2
+    assert [message.deliveries for message in second] == [1]
+    with pytest.raises(ZepsError):
+        engine.learn_deliveries(b"odd")
+
+
+def test_a_member_that_leaves_gives_back_what_the_program_has_not_seen() -> None:
+    engine = member()
+    receive(engine, 1, 2)
+    engine.next_batch()
+    engine.give_back_unread()
+    assert answers(engine) == [GiveBack(0, 0, pack_sequences([2]))]
+
+
+def test_a_lost_connection_takes_everything_with_it() -> None:
+    engine = member()
+    receive(engine, 1, 2)
+    engine.acknowledge([1])
+    engine.lose_connection()
+    assert engine.losses == 1
+    assert not engine.has_answers
+    assert engine.next_batch() is None
+    engine.lose_connection()
+    assert engine.losses == 1
+
+
+def test_errors() -> None:
+    with pytest.raises(ZepsError, match="window"):
+        GroupMember("s", WISH, OWNER, 0)
+    engine = member()
+    engine.fail_refused("no")
+    engine.fail_refused("again")
+    assert isinstance(engine.failure, BrokerError)
+    assert str(engine.failure) == "the group 'workers' of 's' was refused: no"

@@ -1,0 +1,54 @@
+"""The connection of a client that sends requests."""
+
+from __future__ import annotations
+
+from tests.zeps.faces import QUICK
+from tests.zeps.scripted import Scripted
+from tests.zmtp.waiting import eventually, in_loop
+from zambezi.zeps.client.connection import ClientOptions
+from zambezi.zeps.client.subscriber import WINDOW
+from zambezi.zeps.messages import Credit, Deliver, Publish
+from zambezi.zeps.requests.envelope import read_asked
+from zambezi.zeps.requests.request_connection import RequestConnection
+from zambezi.zmtp.async_waiter import Waiter
+
+
+def connection_to(scripted: Scripted) -> RequestConnection:
+    made = RequestConnection(Waiter().reactor, ClientOptions(backoff=QUICK), lambda: scripted.endpoint, "s")
+    made.start()
+    return made
+
+
+@in_loop
+async def test_requests_wait_for_the_connection_and_one_that_is_given_up_is_not_sent() -> None:
+    async with Scripted(extensions="requests") as scripted:
+        connection = connection_to(scripted)
+        woken: list[str] = []
+        first = connection.ask("one", b"1", None, lambda: woken.append("one"))
+        second = connection.ask("two", b"2", 0.5, lambda: woken.append("two"))
+        connection.forget(first)
+        who = await scripted.attached()
+        _, publish = await scripted.expect(Publish, who)
+        asked = read_asked(publish.body)
+        assert asked is not None
+        assert (publish.key, asked.timeout, asked.content) == ("two", 500, b"2")
+        await scripted.say(who, Deliver(1, "ok", asked.id + b"reply"))
+        await eventually(lambda: second.result() == b"reply")
+        assert woken == ["two"]
+        # A second reply, and one to a request that does not exist.
+        await scripted.say(who, Deliver(2, "ok", asked.id + b"again"), Deliver(3, "ok", b"short"))
+        await eventually(lambda: connection.late == 2)
+        connection.close(0)
+
+
+@in_loop
+async def test_credit_is_given_back() -> None:
+    async with Scripted(extensions="requests") as scripted:
+        connection = connection_to(scripted)
+        who = await scripted.attached()
+        _, credit = await scripted.expect(Credit, who)
+        assert credit.credit == WINDOW
+        await scripted.say(who, Deliver(1, "ok", bytes(WINDOW // 4)))
+        _, credit = await scripted.expect(Credit, who)
+        assert credit.credit > WINDOW // 4
+        connection.close(0)

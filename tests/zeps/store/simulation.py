@@ -1,0 +1,545 @@
+"""A simulation of brokers, clients and an object store in virtual time.
+
+The store has put if absent and consistent LISTs, page by page. The network between the brokers and the store fails,
+delays, repeats, answers late and loses answers. Brokers stall, are killed and come back with another id; they take the
+stream from each other at random. Publishers count their messages, and subscribers go on with the next sequence.
+
+`World.run` runs one seed and raises `Violation` if an invariant does not hold:
+
+- the chunks with messages that were ever accepted are one log without a fork, each message once;
+- a confirmed message is in the log, at the sequence that was confirmed;
+- every subscriber, and every reader without a broker, saw a prefix of the log;
+- publishes and reads are linearizable (see `history`);
+- when the faults end, a broker owns the stream again, and messages are confirmed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush, nsmallest
+from itertools import count as count_from
+from typing import Final
+
+from tests.zeps.store.history import History
+from zambezi.zeps.block import Block, deliver
+from zambezi.zeps.errors import OutOfRange, StoreError
+from zambezi.zeps.journal.counts import Count
+from zambezi.zeps.layout import DELIVER_LEAST, sequence_of
+from zambezi.zeps.messages import Publish
+from zambezi.zeps.store.chunk import Kind, Piece, piece_of, unpack_object
+from zambezi.zeps.store.commands import (
+    DONE,
+    EXISTS,
+    MISSING,
+    Answer,
+    Delete,
+    Failed,
+    Get,
+    List,
+    Names,
+    Procedure,
+    Put,
+    Request,
+    StoredObject,
+)
+from zambezi.zeps.store.names import StreamPlace
+from zambezi.zeps.store.reader import LogReader
+from zambezi.zeps.store.runner import Runner
+from zambezi.zeps.store.stream_log import Ended, LogSettings, Owned, State, Stored, StreamLog
+
+PLACE: Final = StreamPlace.of("prices")
+PAGE: Final = 3  # objects in a page of a LIST
+TIMEOUT: Final = 1.0  # seconds after which a broker gives a request up; the request may arrive later
+LATEST: Final = 10.0  # seconds that a request can be under way
+MICRO: Final = 1_000_000
+Message = tuple[bytes, int]  # a publisher, and the number of its message
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """How often the world misbehaves: probabilities, for each request or each step of a broker."""
+
+    lost: float = 0.06  # a request that never arrives
+    unanswered: float = 0.06  # a request that is executed, and whose answer is lost
+    late: float = 0.12  # a request or an answer that takes very long
+    repeated: float = 0.05  # a put that arrives a second time, much later
+
+
+CALM: Final = Faults(0, 0, 0, 0)
+
+
+class Clock:
+    """Virtual time: what is scheduled runs in order."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._queue: list[tuple[float, int, Callable[[], object]]] = []
+        self._order = count_from()
+
+    def after(self, seconds: float, action: Callable[[], object]) -> None:
+        heappush(self._queue, (self.now + seconds, next(self._order), action))
+
+    def run_until(self, time: float) -> None:
+        while self._queue and self._queue[0][0] <= time:
+            self.now, _, action = heappop(self._queue)
+            action()
+        self.now = max(self.now, time)
+
+
+class Store:
+    """The object store itself: it executes requests at once and in order."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.objects: dict[str, tuple[bytes, float]] = {}
+        self.accepted: list[tuple[str, bytes]] = []  # every object that was ever put
+
+    def execute(self, request: Put | Get | Names | Delete) -> Answer:
+        if isinstance(request, Put):
+            if request.create and request.key in self.objects:
+                return EXISTS
+            self.objects[request.key] = (request.data, self._clock.now)
+            self.accepted.append((request.key, request.data))
+            return DONE
+        if isinstance(request, Get):
+            found = self.objects.get(request.key)
+            if found is None:
+                return MISSING
+            stop = None if request.length is None else request.start + request.length
+            return found[0][request.start : stop]
+        if isinstance(request, Names):
+            inside = [
+                key.removeprefix(request.prefix + "/") for key in self.objects if key.startswith(request.prefix + "/")
+            ]
+            return sorted({key.partition("/")[0] for key in inside if "/" in key})
+        for key in request.keys:
+            self.objects.pop(key, None)
+        return DONE
+
+    def page(self, prefix: str, after: str) -> list[StoredObject]:
+        keys = nsmallest(PAGE, [key for key in self.objects if after < key and key.startswith(prefix)])
+        return [StoredObject(key, len(self.objects[key][0]), self.objects[key][1]) for key in keys]
+
+
+class Network:
+    """The way of one broker to the store."""
+
+    def __init__(self, clock: Clock, store: Store, chance: random.Random) -> None:
+        self._clock = clock
+        self._store = store
+        self._chance = chance
+        self.faults = Faults()
+
+    def send(self, request: Request, answer: Callable[[Answer], object]) -> None:
+        """Execute a request some time later, or never, and call `answer` once."""
+        waiting = [answer]
+
+        def give(value: Answer) -> None:
+            if waiting:
+                waiting.pop()(value)
+
+        self._clock.after(TIMEOUT, lambda: give(Failed("timeout")))
+        if isinstance(request, List):
+            self._clock.after(self._delay(), lambda: self._list(request, [], give))
+            return
+        if self._happens(self.faults.lost):
+            return
+        self._clock.after(self._delay(), lambda: self._execute(request, give))
+        if isinstance(request, Put) and self._happens(self.faults.repeated):
+            self._clock.after(self._late(), lambda: self._store.execute(request))
+
+    def _execute(self, request: Put | Get | Names | Delete, give: Callable[[Answer], object]) -> None:
+        found = self._store.execute(request)
+        if not self._happens(self.faults.unanswered):
+            self._clock.after(self._delay(), lambda: give(found))
+
+    def _list(self, request: List, found: list[StoredObject], give: Callable[[Answer], object]) -> None:
+        page = self._store.page(request.prefix + "/", found[-1].key if found else "")
+        found += page
+        if len(page) < PAGE:
+            self._clock.after(self._delay(), lambda: give(found))
+        elif not self._happens(self.faults.lost):
+            self._clock.after(self._delay(), lambda: self._list(request, found, give))
+
+    def _delay(self) -> float:
+        return self._late() if self._happens(self.faults.late) else self._chance.uniform(0.001, 0.05)
+
+    def _late(self) -> float:
+        return self._chance.uniform(0.05, 1.0) if self._chance.random() < 0.7 else self._chance.uniform(1, LATEST)
+
+    def _happens(self, probability: float) -> bool:
+        return probability > 0 and self._chance.random() < probability
+
+
+class Broker:
+    """A broker with one stream. A stalled one keeps what reaches it for later."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.id = number.to_bytes(16, "big")
+        self.is_alive = True
+        self.is_stalled = False
+        self._waiting: list[Callable[[], object]] = []
+        self.log = StreamLog(PLACE, self.id, b"I" * 16, world.settings)
+        self.counts: dict[bytes, int] = {}  # of accepted messages
+        self.last = 0  # the last sequence given out
+        self._confirmations: dict[int, list[Callable[[], object]]] = {}  # by ticket
+        self._runner = Runner()  # for readers on behalf of subscribers
+        self._alarm: float | None = None
+
+    def call(self, action: Callable[[], object]) -> None:
+        """Let something happen to the broker: now, when it goes on, or never if it is dead."""
+        if not self.is_alive:
+            return
+        if self.is_stalled:
+            self._waiting.append(action)
+            return
+        action()
+        self._turn()
+
+    def stall(self, seconds: float) -> None:
+        self.is_stalled = True
+        self.world.clock.after(seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        self.is_stalled = False
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            self.call(action)
+
+    def kill(self) -> None:
+        self.is_alive = False
+        self._waiting.clear()
+
+    def _turn(self) -> None:
+        now = self.world.clock.now
+        for engine in (self.log, self._runner):
+            for number, request in engine.requests(now):
+                self._send(engine, number, request)
+        self._note_events()
+        self._set_alarm()
+
+    def _send(self, engine: StreamLog | Runner, number: int, request: Request) -> None:
+        def answer(value: Answer) -> None:
+            self.call(lambda: engine.answer(number, value, self.world.clock.now))
+
+        self.world.network.send(request, answer)
+
+    def _set_alarm(self) -> None:
+        times = [time for engine in (self.log, self._runner) if (time := engine.next_time) is not None]
+        if not times:
+            return
+        wanted = max(min(times), self.world.clock.now)
+        if self._alarm is None or wanted < self._alarm or self._alarm < self.world.clock.now:
+            self._alarm = wanted
+            self.world.clock.after(wanted - self.world.clock.now, lambda: self.call(self._ring))
+
+    def _ring(self) -> None:
+        self._alarm = None
+
+    def _note_events(self) -> None:
+        for event in self.log.take_events():
+            if isinstance(event, Owned):
+                self.counts = {state.publisher: state.count for state in self.log.counts.states()}
+                self.last = self.log.last
+                self._confirmations.clear()
+            elif isinstance(event, Stored):
+                for ticket in [ticket for ticket in self._confirmations if ticket <= event.ticket]:
+                    for confirm in self._confirmations.pop(ticket):
+                        confirm()
+            elif isinstance(event, Ended):
+                self._confirmations.clear()
+                if event.state is State.BROKEN:
+                    raise Violation(f"broker {self.id.hex()[-2:]}: {event.reason}")
+
+    # For clients
+
+    def take(self) -> None:
+        self.call(lambda: self.log.take(self.world.clock.now))
+
+    def check(self) -> None:
+        self.call(lambda: self.log.check(self.world.clock.now))
+
+    def sweep(self, keep: int) -> None:
+        self.call(lambda: self.log.sweep(keep, None, self.world.clock.now))
+
+    def release(self) -> None:
+        self.call(self.log.release)
+
+    def publish(self, publisher: bytes, numbers: Iterable[int], confirm: Callable[[int, int], object]) -> None:
+        """Append messages of a publisher, if they are the next ones; `confirm` gets each number and its sequence."""
+        if not self.log.is_owner:
+            return
+        wanted = [number for number in numbers if number > self.counts.get(publisher, 0)]
+        if not wanted or wanted[0] != self.counts.get(publisher, 0) + 1:
+            return
+        frames = [Publish(publisher.decode(), b"%d" % number).encode()[0] for number in wanted]
+        block = deliver(frames, self.last + 1)
+        time = max(int(self.world.clock.now * MICRO), self.log.last_time)
+        piece = piece_of(block, time, 1 << 20, [Count(publisher, 1, wanted[-1])])
+        self.counts[publisher] = wanted[-1]
+        self.last = block.last
+        ticket = self.log.append(piece)
+        first = block.first
+        self._confirmations.setdefault(ticket, []).append(
+            lambda: [confirm(number, first + index) for index, number in enumerate(wanted)]
+        )
+
+    def count_of(self, publisher: bytes) -> int:
+        return self.counts.get(publisher, 0)
+
+    def read(self, after: int, give: Callable[[list[tuple[int, Message]]], object]) -> None:
+        """Read messages from the store, for a subscriber of this broker or a reader."""
+        self._runner.start(read_all(after), self.world.clock.now, give, _raise)
+
+
+def _raise(error: StoreError) -> None:
+    if not isinstance(error, OutOfRange):
+        raise Violation(str(error))
+
+
+def read_all(after: int) -> Procedure[list[tuple[int, Message]]]:
+    """Return all messages after a sequence, as a reader without a broker finds them."""
+    reader = LogReader(PLACE)
+    yield from reader.refresh()
+    found: list[tuple[int, Message]] = []
+    while True:
+        try:
+            piece = yield from reader.read(after, 400)
+        except OutOfRange as error:
+            after = error.oldest - 1
+            found.clear()
+            continue
+        if piece is None:
+            return found
+        found += [one for one in messages_of(piece) if one[0] > after]
+        after = found[-1][0]
+
+
+def messages_of(piece: Piece) -> list[tuple[int, Message]]:
+    """Return the messages of a piece, with their sequences. The bodies are numbers."""
+    found: list[tuple[int, Message]] = []
+    for entry in piece.entries:
+        block = Block(entry.first, entry.last, entry.count, piece.octets[entry.offset : entry.end], entry.credit)
+        bodies = [body[DELIVER_LEAST + len(key) :] for key, body in zip(block.keys, block.bodies, strict=True)]
+        sequences = [sequence_of(body) for body in block.bodies]
+        if sequences != list(range(entry.first, entry.last + 1)):
+            raise Violation(f"a batch of {entry.first} to {entry.last} has {sequences}")
+        found += zip(sequences, zip(block.keys, map(int, bodies), strict=True), strict=True)
+    return found
+
+
+@dataclass
+class Publisher:
+    """A publisher that sends each message until it is confirmed."""
+
+    world: World
+    name: bytes
+    sent: int = 0
+    confirmed: int = 0
+    begun: dict[int, float] = field(default_factory=dict)  # when a message was first sent
+
+    def step(self) -> None:
+        broker = self.world.some_broker()
+        if broker is None:
+            return
+        if self.sent == self.confirmed and not self.world.is_over:
+            for number in range(self.sent + 1, self.sent + 1 + self.world.chance.randint(1, 3)):
+                self.sent = number
+                self.begun[number] = self.world.clock.now
+                self.world.history.begin(self.name, number, self.world.clock.now)
+        broker.call(lambda: self._send(broker))
+
+    def _send(self, broker: Broker) -> None:
+        if broker.log.is_owner:
+            broker.publish(self.name, range(broker.count_of(self.name) + 1, self.sent + 1), self._confirm)
+            if broker.count_of(self.name) > self.sent:
+                raise Violation(f"{self.name!r} has sent {self.sent} messages, and the broker counts more")
+            # The broker has all: those that are stored are confirmed now, as RESUME does.
+            stored = broker.log.counts.get(self.name)
+            self.confirmed = max(self.confirmed, stored.count if stored is not None else 0)
+
+    def _confirm(self, number: int, sequence: int) -> None:
+        self.confirmed = max(self.confirmed, number)
+        self.world.history.confirm(self.name, number, sequence, self.world.clock.now)
+
+
+@dataclass
+class Subscriber:
+    """A subscriber, or a reader without a broker: it goes on with the next sequence at any broker."""
+
+    world: World
+    seen: dict[int, Message] = field(default_factory=dict)
+    last: int = 0
+
+    def step(self) -> None:
+        broker = self.world.some_broker()
+        if broker is not None:
+            begun = self.world.clock.now
+            after = self.last
+            broker.call(lambda: broker.read(after, lambda found: self._note(after, found, begun)))
+
+    def _note(self, after: int, found: list[tuple[int, Message]], begun: float) -> None:
+        for sequence, message in found:
+            if self.seen.setdefault(sequence, message) != message:
+                raise Violation(f"sequence {sequence} was {self.seen[sequence]}, and is {message} now")
+        last = found[-1][0] if found else after
+        self.last = max(self.last, last)
+        self.world.history.read(last, begun, self.world.clock.now)
+
+
+class World:
+    """Everything, and the invariants."""
+
+    def __init__(self, seed: int, *, brokers: int = 3, keep: int | None = None) -> None:
+        self.chance = random.Random(seed)
+        self.clock = Clock()
+        self.store = Store(self.clock)
+        self.network = Network(self.clock, self.store, self.chance)
+        self.settings = LogSettings(
+            commit=0.05, chunk=300, segment=self.chance.choice([300, 2000]), chunks=self.chance.choice([2, 3, 5])
+        )
+        self.history = History()
+        self.is_over = False
+        self.keep = keep
+        self._ids = count_from(1)
+        self.brokers = [Broker(self, next(self._ids)) for _ in range(brokers)]
+        self.publishers = [Publisher(self, b"publisher-%06d" % number) for number in range(2)]
+        self.subscribers = [Subscriber(self) for _ in range(2)]
+
+    def some_broker(self) -> Broker | None:
+        alive = [broker for broker in self.brokers if broker.is_alive and not broker.is_stalled]
+        owners = [broker for broker in alive if broker.log.is_owner]
+        return self.chance.choice(owners or alive) if alive else None
+
+    def run(self, seconds: float = 12.0) -> World:
+        """Run with faults for some time, and then without; check all invariants."""
+        self._every(0.3, self._disturb)
+        for publisher in self.publishers:
+            self._every(0.4, self._unless_waiting(publisher.step))
+        for subscriber in self.subscribers:
+            self._every(0.8, self._unless_waiting(subscriber.step))
+        self.brokers[0].take()
+        self.clock.run_until(seconds)
+        self.network.faults = CALM
+        self.is_calm = self.is_waiting = True
+        self.clock.run_until(seconds + LATEST + TIMEOUT)  # late requests arrive
+        self.is_waiting = False
+        self._every(0.5, self._heal)
+        self.clock.run_until(self.clock.now + 4)
+        self.is_over = True
+        self.clock.run_until(self.clock.now + 4)
+        self._check()
+        return self
+
+    is_calm = False
+    is_waiting = False
+
+    def _unless_waiting(self, step: Callable[[], object]) -> Callable[[], object]:
+        return lambda: None if self.is_waiting else step()
+
+    def _every(self, seconds: float, action: Callable[[], object]) -> None:
+        def again() -> None:
+            action()
+            self.clock.after(self.chance.uniform(0.2, 1.8) * seconds, again)
+
+        self.clock.after(self.chance.uniform(0, seconds), again)
+
+    def _disturb(self) -> None:
+        """Do something bad to a broker, or let it take the stream."""
+        if self.is_calm:
+            return
+        broker = self.chance.choice(self.brokers)
+        choice = self.chance.random()
+        if choice < 0.25:
+            broker.take()
+        elif choice < 0.35:
+            broker.check()
+        elif choice < 0.5 and not broker.is_stalled:
+            broker.stall(self.chance.choice([0.1, 1.0, 3.0, 10.0]))
+        elif choice < 0.55:
+            broker.kill()
+            self.brokers[self.brokers.index(broker)] = Broker(self, next(self._ids))
+        elif choice < 0.6:
+            broker.release()
+        elif choice < 0.7 and self.keep is not None:
+            broker.sweep(self.keep)
+
+    def _heal(self) -> None:
+        """Let owners check that they are, and let a live broker take a stream without an owner."""
+        owners = [broker for broker in self.brokers if broker.log.is_owner]
+        for broker in owners or [self.chance.choice(self.brokers)]:
+            broker.call(broker.take if not owners else broker.check)
+
+    def _check(self) -> None:
+        log = self._true_log()
+        for publisher in self.publishers:
+            numbers = [number for name, number in log.values() if name == publisher.name]
+            if numbers != list(range(1, len(numbers) + 1)):
+                raise Violation(f"{publisher.name!r} has {numbers} in the log")
+            if publisher.confirmed < publisher.sent:
+                raise Violation(
+                    f"{publisher.name!r}: nothing was confirmed after {publisher.confirmed}, when all faults had ended"
+                )
+        for subscriber in self.subscribers:
+            for sequence, message in subscriber.seen.items():
+                if log.get(sequence) != message:
+                    raise Violation(f"a reader saw {message} at {sequence}, and the log has {log.get(sequence)}")
+            if log and subscriber.last != max(log):
+                raise Violation(f"a reader came to {subscriber.last} of {max(log)} only, when all faults had ended")
+            if self.keep is None and list(subscriber.seen) != list(range(1, len(subscriber.seen) + 1)):
+                raise Violation("a reader missed messages")
+        for (name, number), sequence in self.history.confirmed.items():
+            if log.get(sequence) != (name, number):
+                raise Violation(f"{name!r} {number} was confirmed at {sequence}, and the log has {log.get(sequence)}")
+        if problem := self.history.problem(log):
+            raise Violation(problem)
+        self._check_readable(log)
+
+    def _true_log(self) -> dict[int, Message]:
+        """Return the log of all chunks with messages that were ever accepted: it must have no fork."""
+        chunks: dict[int, bytes] = {}
+        for key, octets in self.store.accepted:
+            if key.startswith(PLACE.chunks):
+                chunk = unpack_object(octets, key)
+                if chunk.footer.kind is Kind.DATA and chunks.setdefault(chunk.footer.number, octets) != octets:
+                    raise Violation(f"chunk {chunk.footer.number} was put twice with different messages")
+        log: dict[int, Message] = {}
+        for number in sorted(chunks):
+            chunk = unpack_object(chunks[number], str(number))
+            if chunk.footer.first != len(log) + 1:
+                raise Violation(f"chunk {number} begins at {chunk.footer.first}, and {len(log) + 1} must follow")
+            log |= dict(messages_of(chunk.piece))
+        return log
+
+    def _check_readable(self, log: dict[int, Message]) -> None:
+        """Read the whole log from the objects that exist."""
+        found = dict(self.execute(read_all(0)))
+        first = min(found, default=len(log) + 1)
+        wanted = {sequence: message for sequence, message in log.items() if sequence >= first}
+        if found != wanted or (self.keep is None and first > 1 and log):
+            raise Violation(f"{len(found)} messages can be read from {first} on, and the log has {len(log)}")
+
+    def execute(self, procedure: Procedure[list[tuple[int, Message]]]) -> list[tuple[int, Message]]:
+        """Run a procedure against the store, without a network."""
+        results: list[list[tuple[int, Message]]] = []
+        runner = Runner()
+        runner.start(procedure, 0.0, results.append, _raise)
+        while not results:
+            for number, request in runner.requests(0.0):
+                runner.answer(number, self._execute_now(request), 0.0)
+        return results[0]
+
+    def _execute_now(self, request: Request) -> Answer:
+        if not isinstance(request, List):
+            return self.store.execute(request)
+        found: list[StoredObject] = []
+        while page := self.store.page(request.prefix + "/", found[-1].key if found else ""):
+            found += page
+        return found

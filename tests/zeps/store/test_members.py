@@ -1,0 +1,67 @@
+"""zambezi.zeps.store.members: which brokers live, by the store's own times."""
+
+from tests.zeps.store.shelf import Shelf
+from zambezi.zeps.store.commands import Get
+from zambezi.zeps.store.members import Roll, beat, leave
+
+A, B = b"a" * 16, b"b" * 16
+
+
+def roll(shelf: Shelf, broker: bytes, before: Roll | None = None) -> Roll:
+    found = shelf.run(beat(broker, [f"tcp://{broker[:1].decode()}:1"], before.members if before else ()))
+    assert found is not None
+    return found
+
+
+def test_brokers_find_each_other_and_notice_one_that_is_silent() -> None:
+    shelf = Shelf()
+    assert [member.id for member in roll(shelf, A).members] == [A]
+    shelf.clock.now = 5.0
+    found = roll(shelf, B)
+    assert [member.id for member in found.members] == [A, B]
+    assert found.members[0].endpoints == ("tcp://a:1",)
+    shelf.clock.now = 10.1
+    assert [member.id for member in roll(shelf, B).members] == [B]
+    assert roll(shelf, A).member(B) is not None
+
+
+def test_a_known_broker_is_not_read_again() -> None:
+    shelf = Shelf()
+    roll(shelf, A)
+    found = roll(shelf, B)
+    shelf.requests.clear()
+    roll(shelf, B, found)
+    assert not [request for request in shelf.requests if isinstance(request, Get)]
+    assert len(shelf.requests) == 2
+
+
+def test_a_broker_that_leaves_is_gone_and_one_that_died_is_forgotten() -> None:
+    shelf = Shelf()
+    roll(shelf, A)
+    shelf.run(leave(A))
+    assert [member.id for member in roll(shelf, B).members] == [B]
+    shelf.clock.now = 4000.0
+    roll(shelf, A)
+    assert len(shelf.store.objects) == 1
+
+
+def test_streams_spread_over_brokers_and_few_move() -> None:
+    shelf = Shelf()
+    for number in range(4):
+        roll(shelf, bytes([number]) * 16)
+    found = roll(shelf, A)
+    homes = {f"s{number}": found.home(f"s{number}") for number in range(500)}
+    counts = [sum(home == member for home in homes.values()) for member in found.members]
+    assert min(counts) > 60
+    fewer = Roll(0.0, found.members[1:])
+    moved = [name for name, home in homes.items() if fewer.home(name) != home]
+    assert len(moved) == counts[0]
+    assert Roll(0.0, ()).home("s") is None
+
+
+def test_heartbeats_that_no_broker_writes_do_no_harm() -> None:
+    shelf = Shelf()
+    shelf.store.objects["brokers/readme.txt"] = (b"x", 0.0)
+    shelf.store.objects[f"brokers/{B.hex()}.json"] = (b"[1", 0.0)
+    found = roll(shelf, A)
+    assert [(member.id, list(member.endpoints)) for member in found.members] == [(A, ["tcp://a:1"]), (B, [])]

@@ -1,0 +1,99 @@
+"""zambezi.zeps.store.merging: chunks become segments, and old segments go."""
+
+from tests.zeps.store.shelf import PLACE, Shelf
+from tests.zeps.store.test_view import view
+from zambezi.zeps.store.chunk import unpack_object
+from zambezi.zeps.store.commands import Delete, Put
+from zambezi.zeps.store.merging import expired_segments, segments_to_absorb, sweep
+from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
+
+SMALL = LogSettings(commit=0.0, chunks=3, segment=100_000)
+
+
+def filled(messages: int, settings: LogSettings = SMALL) -> tuple[Shelf, StreamLog]:
+    shelf = Shelf()
+    log = shelf.log(settings=settings)
+    for number in range(1, messages + 1):
+        shelf.publish(log, b"%d" % number)
+    return shelf, log
+
+
+def test_a_long_tail_becomes_a_segment_and_its_fences_stay() -> None:
+    shelf, log = filled(2)
+    found = shelf.view()
+    assert [(one.name.first, one.name.last, one.name.last_chunk) for one in found.segments] == [(1, 2, 3)]
+    assert [chunk.number for chunk in found.chunks] == [1]  # the fence
+    assert found.following == 4
+    segment = unpack_object(shelf.store.objects[PLACE.segment(found.segments[0].name)][0], "segment")
+    assert [entry.first for entry in segment.entries] == [1, 2]
+    shelf.publish(log, b"3")
+    assert [number for _, number in shelf.messages()] == [1, 2, 3]
+
+
+def test_a_segment_is_put_before_its_parts_are_removed() -> None:
+    shelf, _ = filled(9)
+    for index, request in enumerate(shelf.requests):
+        if isinstance(request, Delete):
+            put = next(one for one in reversed(shelf.requests[:index]) if isinstance(one, Put))
+            assert "/segments/" in put.key
+
+
+def test_a_slow_stream_has_few_segments() -> None:
+    shelf, _ = filled(200)
+    assert len(shelf.view().segments) < 12
+    assert [number for _, number in shelf.messages()] == list(range(1, 201))
+
+
+def test_large_and_overlapping_segments_are_not_merged_again() -> None:
+    assert segments_to_absorb(view([4, 5], (3, 1, 9)), 10_000)
+    assert not segments_to_absorb(view([4, 5], (3, 1, 9)), 1500)  # too large together
+    assert not segments_to_absorb(view([4], (3, 1, 9), fences=(4,)), 10_000)  # too much work for one chunk
+    assert len(segments_to_absorb(view([5, 6], (3, 1, 9), (4, 5, 12)), 10_000)) == 1
+
+
+def test_retention_removes_the_oldest_segments_but_never_the_newest() -> None:
+    found = view([], (3, 1, 9), (4, 10, 19), (5, 20, 29))  # of 10 bytes each
+    assert [one.name.first for one in expired_segments(found, 25, None)] == [1]
+    assert [one.name.first for one in expired_segments(found, 0, None)] == [1, 10]
+    assert [one.name.first for one in expired_segments(found, None, 2)] == [1, 10]
+    assert expired_segments(found, None, 1) == []
+
+
+def test_a_sweep_removes_leftovers_and_keeps_fences() -> None:
+    shelf, log = filled(2, LogSettings(commit=0.0, chunks=3))
+    leftover = next(request for request in shelf.requests if isinstance(request, Put) and request.key == PLACE.chunk(2))
+    shelf.execute(leftover)  # a put that arrives a second time
+    assert PLACE.chunk(2) in shelf.store.objects
+    kept = shelf.run(sweep(PLACE, None, None))
+    assert PLACE.chunk(2) not in shelf.store.objects
+    assert PLACE.chunk(1) in shelf.store.objects
+    assert (kept.chunks, kept.segments) == (shelf.view().chunks, shelf.view().segments)
+    assert log.state is State.OWNER
+
+
+def test_a_merge_that_finds_a_part_missing_looks_again() -> None:
+    shelf, log = filled(1)
+    octets, time = shelf.store.objects.pop(PLACE.chunk(2))
+    shelf.publish(log, b"2")  # wants to merge, and cannot
+    assert log.is_owner
+    assert not shelf.view().segments
+    shelf.store.objects[PLACE.chunk(2)] = (octets, time)
+    shelf.publish(log, b"3")
+    assert len(shelf.view().segments) == 1
+
+
+def test_a_void_fence_in_the_place_of_a_part_is_not_merged() -> None:
+    shelf, log = filled(1)
+    fence, time = shelf.store.objects[PLACE.chunk(1)]
+    shelf.store.objects[PLACE.chunk(2)] = (fence, time)
+    shelf.publish(log, b"2")
+    assert not shelf.view().segments
+
+
+def test_a_damaged_part_stops_the_merge_and_not_the_stream() -> None:
+    shelf, log = filled(1)
+    octets, time = shelf.store.objects[PLACE.chunk(2)]
+    shelf.store.objects[PLACE.chunk(2)] = (b"!" + octets[1:], time)
+    shelf.publish(log, b"2")
+    assert log.is_owner
+    assert "CRC" in log.problem

