@@ -27,7 +27,6 @@ class StreamState:
     last: int
     size: int  # bytes
     last_time: int
-    has_gaps: bool = False  # whether messages between `first` and `last` can be missing: the stream is compacted
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ from zambezi.zeps.layout import BODY_LENGTH, DELIVER_KEY, LONG, SHORT
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
+RATE: Final = 32 << 20  # bytes per second that are read and written
 MEMORY: Final = 128 << 20  # bytes for keys, in about
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 _KEY: Final = 110  # bytes of memory that a key takes, beside its own
@@ -79,7 +80,7 @@ class Compactor:
         self._stopped = False
 
     def stop(self) -> None:
-        """End the current step soon. Any thread may call this."""
+        """End the current step soon, and remove its files. Any thread may call this."""
         self._stopped = True
 
     def step(self, octets: int, now: float) -> bool:
@@ -87,14 +88,17 @@ class Compactor:
 
         `now` is the time in seconds since 1970.
         """
-        if self._work is None:
+        if self._work is None and not self._stopped:
             self._work = self._compact_all(now)
         while octets > 0 and not self._stopped:
+            assert self._work is not None
             done = next(self._work, None)
             if done is None:
                 self._work = None
                 return False
             octets -= done
+        if self._stopped:
+            self._work = None  # this removes the files that are being written
         return not self._stopped
 
     def _compact_all(self, now: float) -> Iterator[int]:
