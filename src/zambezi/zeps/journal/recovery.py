@@ -14,6 +14,7 @@ Last come the counts of publishers, which must agree with the messages: see `zam
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ from uuid import uuid4
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.counts import COUNTS, Counts
 from zambezi.zeps.journal.entry import unpack
-from zambezi.zeps.journal.files import FRESH
+from zambezi.zeps.journal.files import unnamed
 from zambezi.zeps.journal.identity import (
     DamagedIdentity,
     Identity,
@@ -127,10 +128,13 @@ def _read_identity(directory: Path, problems: list[str]) -> tuple[Identity, bool
 
 
 def _remove_stray_files(directory: Path, segments: list[Segment]) -> None:
-    """Remove files that have no log, and files without a name: a crash interrupted the work on their segments.
+    """Remove the files of work that a crash interrupted: those that have not got their name, and those without a log.
 
     The index of a segment between others stays: its log is lost, and can come back from a copy.
     """
+    for path in unnamed(directory):
+        with suppress(OSError):  # it does no harm
+            path.unlink()
     names = {Name(segment.first, segment.revision) for segment in segments}
     for suffix in (INDEX, COUNTS, KEYS):
         for name in set(found_names(directory, suffix)) - names:
@@ -138,8 +142,6 @@ def _remove_stray_files(directory: Path, segments: list[Segment]) -> None:
             is_covered = any(segment.first <= name.first <= segment.last for segment in segments)
             if name.revision or is_covered or not is_between:
                 (directory / f"{name}{suffix}").unlink()
-    for path in directory.glob(f".*{FRESH}"):
-        path.unlink()
 
 
 def _remove_replaced(segments: list[Segment]) -> list[Segment]:
@@ -188,5 +190,5 @@ def _repair_old_segment(segment: Segment, following: Segment, batch: int, time: 
             problem = segment.describe_gap(following.first)
         sync = True
     if sync:
-        files.sync()
+        files.sync(Path(segment.path + COUNTS).exists())  # a segment without counts must not get an empty file of them
     return problem
