@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -216,8 +216,8 @@ def test_a_kill_at_any_moment_loses_nothing(moment: int, twice: bool) -> None:
         left = moment
         with pytest.MonkeyPatch.context() as patch:
 
-            def dying(call):  # type: ignore[no-untyped-def]
-                def run(*arguments, **options):  # type: ignore[no-untyped-def]
+            def dying(call: Callable[..., object]) -> Callable[..., object]:
+                def run(*arguments: object, **options: object) -> object:
                     nonlocal left
                     left -= 1
                     if left < 0:
