@@ -20,6 +20,7 @@ KEYS = KeyPair.generate(bytes(32))
 
 GOOD: list[tuple[str, str, Any]] = [
     ("path", "data", "data"),
+    ("storeOptions", '{"region": "r"}', {"region": "r"}),
     ("endpoint", TCP, TCP),
     ("endpoint", "ipc:///run/zeps", "ipc:///run/zeps"),
     ("stream", "readings", "readings"),
@@ -65,6 +66,8 @@ GOOD: list[tuple[str, str, Any]] = [
 
 BAD = [
     ("path", ""),
+    ("storeOptions", "[]"),
+    ("storeOptions", '{"timeout": 1}'),
     ("endpoint", "127.0.0.1:5555"),
     ("endpoint", "inproc://here"),
     ("endpoint", "tcp://*:5555"),
@@ -114,7 +117,7 @@ def other_options(name: str) -> dict[str, str]:
     """Return the options that a query needs beside this one."""
     use = use_of(name)
     given = {"endpoint": TCP}
-    if name in ("path", "verify"):
+    if name in ("path", "storeOptions", "verify"):
         given = {"path": "data"}
     if use != SINK and name not in ("streams", "streamPattern"):
         given["stream"] = "s"

@@ -65,6 +65,18 @@ def add_parser(subparsers: Subparsers) -> None:
         help="the format of each line: sequence, key and body (text), a JSON object (json), only the body (raw), or "
         "only the body in hexadecimal (hex) (default: text)",
     )
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        help="read under this name: the broker keeps the position, and the next time the command goes on after the "
+        "last message that it has printed; --since counts only for a new name",
+    )
+    parser.add_argument(
+        "--if-held",
+        choices=("take", "refuse"),
+        default="take",
+        help="if another program reads under the name: take the name away from it, or fail (default: take)",
+    )
     add_client_options(parser)
     _add_multicast_options(parser)
     parser.set_defaults(run=run)
@@ -111,10 +123,15 @@ def run(arguments: argparse.Namespace) -> int:
                 times=arguments.format == "json" and not arguments.multicast,
                 multicast=arguments.multicast,
                 interface=arguments.interface,
+                name=arguments.name,
+                ack="manual",
+                if_held=arguments.if_held,
             ) as subscription:
                 for batch in subscription.batches():
                     for message in batch:
                         write(message)
+                        if arguments.name is not None:
+                            subscription.ack(message)
                         written += 1
                         if written == arguments.count:
                             return 0

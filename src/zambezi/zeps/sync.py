@@ -95,7 +95,6 @@ class Client(Administration):
         self._find: Locate = (lambda: None) if self._asked is not None else locator(endpoint)
         self._streams: dict[str, Stream] = {}
         self._subscriptions: set[Subscription] = set()
-        self._questions: dict[Question, Waiter] = {}
         self._servings: set[Serving] = set()
         self._closed = False
 

@@ -41,11 +41,12 @@ def wake_on_change(waiter: Waiter, connection: BrokerConnection) -> None:
 class Administration:
     """The part of a client that asks the broker, and gives it orders. Each has a connection of its own."""
 
+    _closed: bool
+
     def __init__(self, options: ClientOptions) -> None:
         self._options = options
         self._waiter = Waiter(timed_out=TimedOut)
         self._questions: dict[Question, Waiter] = {}
-        self._closed = False
 
     def _locate(self) -> str | None:
         """Return the endpoint of the broker, or None if it is not known."""

@@ -55,12 +55,13 @@ class LogReader:
         self._view = View((), ())
         self._footers: dict[int, Footer] = {}  # of chunks in the tail
         self._opened: _Opened | None = None
+        self._tail_first = 1  # the first sequence of the tail
 
     @property
     def first(self) -> int:
         """The first sequence that exists; one more than `last` if there is none."""
         readable = self._view.readable
-        return readable[0].name.first if readable else 1
+        return readable[0].name.first if readable else self._tail_first
 
     @property
     def size(self) -> int:
@@ -87,7 +88,7 @@ class LogReader:
         known = dict(view.tail)
         self._footers = {number: one for number, one in self._footers.items() if known.get(number) == one.size}
         is_known = yield from self._read_last_footers(view)
-        if not is_known:
+        if not is_known or not (yield from self._read_first_footer(view)):
             return None
         self._view = view
         return view
@@ -123,6 +124,16 @@ class LogReader:
         self._note_end(name.last, name.last_time, incarnation, is_deleted)
         return True
 
+    def _read_first_footer(self, view: View) -> Procedure[bool]:
+        """Find the first sequence of a log without segments; return False if an object is missing."""
+        data = [chunk for chunk in view.tail if not chunk.is_fence]
+        if view.newest is None and data:
+            footers = yield from self._read_footers(data[:1])
+            if footers is None:
+                return False
+            self._tail_first = footers[0].first
+        return True
+
     def _note_end(self, last: int, last_time: int, incarnation: bytes, is_deleted: bool) -> None:
         self.last, self.last_time = last, last_time
         self.incarnation, self.is_deleted = incarnation, is_deleted
@@ -149,6 +160,13 @@ class LogReader:
         The first batch can also have messages before. Returns None at the end of the log as it was at the last
         `refresh`; raises `OutOfRange` if the sequence is not kept any more.
         """
+        return self._read(after, size)
+
+    def read_index(self, after: int) -> Procedure[Piece | None]:
+        """Return the entries of a whole object, from the sequence after `after` on, without the messages."""
+        return self._read(after, None)
+
+    def _read(self, after: int, size: int | None) -> Procedure[Piece | None]:
         seen: View | None = None
         times = 0
         while after < self.last:
@@ -227,13 +245,15 @@ class LogReader:
             is_segment=True,
         )
 
-    def _read_range(self, sequence: int, size: int) -> Procedure[Piece | None]:
+    def _read_range(self, sequence: int, size: int | None) -> Procedure[Piece | None]:
         opened = yield from self.open(sequence)
         if opened is None:
             return None
         entries = opened.entries
         start = bisect_right(opened.firsts, sequence) - 1
         begin = entries[start].offset
+        if size is None:
+            return Piece(b"", entries[start:], b"")
         stop = start + 1
         while stop < len(entries) and entries[stop].end - begin <= size:
             stop += 1

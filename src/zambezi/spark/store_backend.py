@@ -1,0 +1,211 @@
+"""A backend that reads streams from an object store, with no broker: `path` is a URL, or a directory with a store.
+
+The driver plans with LISTs: the names of segments have their sequences and sizes. Executors read ranges of segments and
+chunks, and decode them like bytes of a file. While one piece is decoded, a thread reads the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+from uuid import UUID
+from zlib import crc32
+
+import numpy as np
+
+from zambezi.spark.backend import (
+    READ_SIZE,
+    Found,
+    Request,
+    SequenceRange,
+    SizeIndex,
+    StreamState,
+    replaced_error,
+    size_index_from_points,
+    trimmed_error,
+)
+from zambezi.spark.columns import BareMessages, BatchTimes, EncodedMessages, Messages
+from zambezi.spark.errors import DamagedLog, DataLoss, Replaced, SparkError, Vanished
+from zambezi.wire.text import as_bytes
+from zambezi.zeps.errors import OutOfRange, StoreDamaged, StoreError
+from zambezi.zeps.matchers import Matchers
+from zambezi.zeps.store.catalog import StoredStream, check_format, find_stream, list_streams
+from zambezi.zeps.store.chunk import UNCHANGED, Piece
+from zambezi.zeps.store.commands import Procedure
+from zambezi.zeps.store.names import FORMAT_KEY
+from zambezi.zeps.store.reader import LogReader
+from zambezi.zeps.store.shell import ObjectStore, is_store_url
+
+T = TypeVar("T")
+_FETCH: Final = 4 * READ_SIZE  # bytes of one request
+
+
+def is_store(path: str) -> bool:
+    """Return whether an option `path` names a store, and not the data directory of a broker."""
+    return is_store_url(path) or (Path(path) / FORMAT_KEY).is_file()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise the errors of the store as errors of the source."""
+    try:
+        yield
+    except StoreDamaged as error:
+        raise DamagedLog(f"{error}: `zambezi store verify` says more") from None
+    except StoreError as error:
+        raise SparkError(f"option 'path': {error}") from None
+
+
+class StoreBackend:
+    """The streams under a prefix of an object store."""
+
+    filters_keys = False
+
+    def __init__(self, url: str, options: Mapping[str, str], *, verify: bool = False) -> None:
+        self._verify = verify
+        self._readers: dict[str, tuple[StoredStream, LogReader]] = {}
+        with _translated():
+            self._store = ObjectStore(url, options)
+            self._run(check_format(create=False))
+
+    def _run(self, procedure: Procedure[T]) -> T:
+        with _translated():
+            return self._store.run(procedure)
+
+    def streams(self, names: Iterable[str] | None = None, pattern: str = "") -> dict[str, StreamState]:
+        if names is None:
+            is_selected = Matchers().parse(pattern)
+            stored = [stream.name for stream in self._run(list_streams())]
+            names = [name for name in stored if is_selected(as_bytes(name))]
+        found = {}
+        for name in names:
+            opened = self._open(name)
+            if opened is not None:
+                _, reader = opened
+                found[name] = StreamState(
+                    name, self._incarnation(*opened), reader.first, reader.last, reader.size, reader.last_time
+                )
+        return found
+
+    def _open(self, name: str) -> tuple[StoredStream, LogReader] | None:
+        """Return a stream in its present state; None if it does not exist."""
+        known = self._readers.get(name)
+        if known is not None:
+            self._run(known[1].refresh())
+            if not known[1].is_deleted:
+                return known
+            del self._readers[name]
+        stream = self._run(find_stream(name))
+        if stream is None:
+            return None
+        reader = LogReader(stream.place)
+        self._run(reader.refresh())
+        self._readers[name] = stream, reader
+        return self._readers[name]
+
+    def _incarnation(self, stream: StoredStream, reader: LogReader) -> str:
+        return str(stream.incarnation if reader.incarnation == UNCHANGED else UUID(bytes=reader.incarnation))
+
+    def _open_incarnation(self, wanted: SequenceRange) -> LogReader:
+        """Return the reader of a range. Raise `Vanished` or `Replaced` if that incarnation does not exist any more."""
+        opened = self._open(wanted.stream)
+        if opened is None:
+            raise Vanished(f"stream {wanted.stream!a} does not exist any more in {self._store.url}")
+        incarnation = self._incarnation(*opened)
+        if incarnation != wanted.incarnation:
+            raise replaced_error(wanted.stream, incarnation, wanted.incarnation)
+        return opened[1]
+
+    def last_before(self, times: Mapping[str, int]) -> dict[str, int]:
+        return {
+            stream: 0 if (opened := self._open(stream)) is None else self._run(opened[1].last_before(time))
+            for stream, time in times.items()
+        }
+
+    def size_indexes(self, ranges: Sequence[SequenceRange], step: int) -> list[SizeIndex | None]:
+        return [self._size_index(wanted) for wanted in ranges]
+
+    def _size_index(self, wanted: SequenceRange) -> SizeIndex | None:
+        """Return the sizes that the names of segments tell; a part of a segment has its share of the bytes."""
+        try:
+            reader = self._open_incarnation(wanted)
+        except DataLoss:
+            return None
+        parts = [(part.first, part.last, part.octets) for part in reader.segments]
+        parts.append((parts[-1][1] + 1 if parts else reader.first, reader.last, reader.tail_size))
+        points = []
+        sequence, size = max(wanted.after + 1, reader.first), 0.0
+        for first, last, octets in parts:  # they can overlap: each counts with the sequences that those before lack
+            stop = min(last, wanted.last) + 1
+            if sequence < stop:
+                points.append((sequence, int(size)))
+                size += octets * (stop - sequence) / (last - first + 1)
+                sequence = stop
+        return size_index_from_points([*points, (sequence, int(size))] if points else [])
+
+    def read(self, ranges: Sequence[SequenceRange], request: Request) -> Iterator[Found]:
+        for wanted in ranges:
+            try:
+                yield from self._read_range(wanted, request)
+            except DataLoss as loss:
+                yield wanted, loss
+
+    def _read_range(self, wanted: SequenceRange, request: Request) -> Iterator[Found]:
+        reader = self._open_incarnation(wanted)
+        after = wanted.after
+        with ThreadPoolExecutor(1, "zambezi-spark-store") as fetcher:
+            coming = fetcher.submit(self._fetch, reader, after, request)
+            while after < wanted.last:
+                try:
+                    piece = coming.result()
+                except OutOfRange as error:
+                    yield wanted, trimmed_error(wanted.stream, after, error.oldest)
+                    after = error.oldest - 1
+                    coming = fetcher.submit(self._fetch, reader, after, request)
+                    continue
+                if piece is None:
+                    raise Replaced(f"stream {wanted.stream!a} ends at {after} now, and {wanted.last} was to be read")
+                after = piece.entries[-1].last
+                if after < wanted.last:
+                    coming = fetcher.submit(self._fetch, reader, after, request)
+                for messages in self._messages(piece, wanted, request):
+                    yield wanted, messages
+
+    def _fetch(self, reader: LogReader, after: int, request: Request) -> Piece | None:
+        return self._run(reader.read_index(after) if request.bare else reader.read(after, _FETCH))
+
+    def _messages(self, piece: Piece, wanted: SequenceRange, request: Request) -> Iterator[Messages]:
+        """Yield the messages of a piece, about `READ_SIZE` bytes at a time."""
+        entries = piece.entries
+        firsts = np.array([entry.first for entry in entries], np.int64)
+        times = np.array([entry.time for entry in entries], np.int64)
+        if request.bare:
+            yield BareMessages(entries[0].first, entries[-1].last, BatchTimes(firsts, times))
+            return
+        octets = np.frombuffer(piece.octets, np.uint8)
+        ends = np.array([entry.end for entry in entries], np.int64)
+        starts = np.array([entry.offset for entry in entries], np.int64)
+        if self._verify:
+            self._check_sums(piece, wanted)
+        start = 0
+        while start < len(firsts) and firsts[start] <= wanted.last:
+            stop = max(start + 1, int(np.searchsorted(ends, starts[start] + READ_SIZE, "right")))
+            stop = min(stop, start + max(1, int(np.searchsorted(firsts[start:], wanted.last, "right"))))
+            part = octets[starts[start] : ends[stop - 1]]
+            yield EncodedMessages(part, int(firsts[start]), BatchTimes(firsts[start:stop], times[start:stop]))
+            start = stop
+
+    def _check_sums(self, piece: Piece, wanted: SequenceRange) -> None:
+        view = memoryview(piece.octets)
+        for entry in piece.entries:
+            if crc32(view[entry.offset : entry.end]) != entry.crc:
+                raise DamagedLog(
+                    f"stream {wanted.stream!a}: the batch of sequence {entry.first} does not match its CRC: `zambezi "
+                    "store verify` says more"
+                )
+
+    def close(self) -> None:
+        self._store.close()
