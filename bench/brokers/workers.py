@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, MutableSequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -26,6 +27,11 @@ from bench.brokers.streams import RedisStreams
 from bench.brokers.system import System
 from bench.brokers.zambezi import Zambezi
 from zambezi.zeps import sync
+
+with suppress(ImportError):  # `System.missing` says so
+    import nats
+    import redis
+    from nats.js import api
 
 GROUP: Final = "workers"
 KEYS: Final = 1000  # distinct keys: Zambezi gives the messages of a key to one member
@@ -46,7 +52,7 @@ class Team(ABC):
         """Publish the messages."""
         raw_publish(self.system, port, case, lambda: None)
 
-    def prepare(self, port: int) -> None:
+    def prepare(self, port: int) -> None:  # noqa: B027
         """Create the group, if that must be done before the members join."""
 
     @abstractmethod
@@ -85,9 +91,6 @@ class JetStreamTeam(Team):
         asyncio.run(self._create(port))
 
     async def _create(self, port: int) -> None:
-        import nats
-        from nats.js import api
-
         client = await nats.connect(f"nats://127.0.0.1:{port}")
         await client.jetstream().add_consumer(
             STREAM,
@@ -99,8 +102,6 @@ class JetStreamTeam(Team):
         asyncio.run(self._work(port, ready, count))
 
     async def _work(self, port: int, ready: Callable[[], object], count: Callable[[int], object]) -> None:
-        import nats
-
         client = await nats.connect(f"nats://127.0.0.1:{port}")
         subscription = await client.jetstream().pull_subscribe_bind(GROUP, stream=STREAM)
         await asyncio.to_thread(ready)
@@ -117,16 +118,10 @@ class RedisTeam(Team):
     weight = 4
 
     def prepare(self, port: int) -> None:
-        import redis
-
         with redis.Redis(port=port) as client:
             client.xgroup_create(KEY, GROUP, id="0", mkstream=True)
 
     def work(self, port: int, ready: Callable[[], object], count: Callable[[int], object]) -> None:
-        import os
-
-        import redis
-
         with redis.Redis(port=port) as client:
             client.ping()
             ready()

@@ -103,9 +103,7 @@ class _Worker:
                 with suppress(TimedOut):
                     message = self._subscription.recv(_POLL)
                     handled += 1
-                    self._commands.handle(message)
-                    if not self._is_shared:
-                        self._commands.wait()
+                    self._handle(message)
             self._commands.wait()
         finally:
             self._end()
@@ -114,11 +112,24 @@ class _Worker:
             raise OptionsError(self._failed)
         return 0
 
+    def _handle(self, message: Message) -> None:
+        try:
+            self._commands.handle(message)
+        except BaseException:  # a signal, or a command that cannot be started: the message was not begun
+            self._give_back(message)
+            raise
+        if not self._is_shared:
+            self._commands.wait()
+
+    def _give_back(self, message: Message) -> None:
+        """Give back a message that no command was started for."""
+        if self._is_shared:
+            self._subscription.nack(message, seen=False)
+
     def _end(self) -> None:
         """Give back what was not begun, and wait for the commands that run."""
         for message in self._commands.end():
-            if self._is_shared:
-                self._subscription.nack(message, seen=False)
+            self._give_back(message)
         self._commands.wait()
 
     def _finished(self, message: Message, status: int) -> None:
@@ -128,7 +139,7 @@ class _Worker:
         elif not self._is_shared:
             self._failed = f"{place} is not acknowledged: its command has ended with status {status}"
         elif status in NOT_STARTED:
-            self._subscription.nack(message, seen=False)
+            self._give_back(message)
         else:
             self._subscription.nack(message, self._retry)
             warn(f"{place} is given back: its command has ended with status {status}")
