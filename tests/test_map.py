@@ -46,6 +46,7 @@ ELSEWHERE = {
     "spark/avro/kinds.py": "spark/test_avro.py",
     "spark/avro/logical.py": "spark/test_avro.py",
     "spark/avro/schema.py": "spark/test_avro.py",
+    "spark/entries.py": "spark/test_journal_backend.py",
     "spark/errors.py": "spark/test_options.py",
     "spark/pipelines/archive.py": "spark/pipelines/test_deposit.py",
     "spark/pipelines/pipeline.py": "spark/pipelines/test_running.py",

@@ -36,23 +36,18 @@ from zambezi.spark.columns import (
     Octets,
     too_large,
 )
+from zambezi.spark.entries import ENTRY, are_consecutive
 from zambezi.spark.errors import DamagedLog, DataLoss, Replaced, SparkError, Trimmed, Vanished
 from zambezi.wire.text import as_bytes
 from zambezi.zeps.errors import JournalError, OutOfRange
 from zambezi.zeps.journal import Journal, Store
-from zambezi.zeps.journal.entry import SIZE
 from zambezi.zeps.journal.identity import read_identity
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.segment import Files, Segment
 from zambezi.zeps.journal.sizes import size_points
-from zambezi.zeps.layout import ENTRY_FIELDS
 from zambezi.zeps.matchers import Matchers
 
-# An index entry as a numpy type.
-ENTRY: Final = np.dtype([(name, f">u{size}") for name, size in ENTRY_FIELDS.items()])
 _ENTRIES_PER_READ: Final = 4096
-
-assert ENTRY.itemsize == SIZE
 
 
 class JournalBackend:
@@ -214,9 +209,7 @@ class JournalBackend:
 
     def _check_entries(self, segment: Segment, entries: npt.NDArray[np.void]) -> None:
         """Check that each index entry begins where the one before it ends."""
-        ends = np.stack([entries["first"] + entries["count"], entries["offset"] + entries["length"]])
-        begins = np.stack([entries["first"], entries["offset"]])
-        if (ends[:, :-1] != begins[:, 1:]).any() or not entries["count"].all():
+        if not are_consecutive(entries):
             raise DamagedLog(f"{segment.path}.idx is damaged: `zambezi journal verify` says more")
 
     def _check_sums(self, segment: Segment, octets: Octets, entries: npt.NDArray[np.void]) -> None:

@@ -15,6 +15,7 @@ from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import IndexEntry, Journal, Policy, Store
 from zambezi.zeps.journal.identity import FAILED, MARK, STREAM, boot_id
 from zambezi.zeps.journal.segment import stem_of
+from zambezi.zeps.journal.verify import Checked, verify
 
 POLICY = Policy(segment=600, batch=200)
 ANOTHER_BOOT = "11111111-2222-3333-4444-555555555555"
@@ -415,6 +416,16 @@ def test_but_not_if_the_name_is_lost_with_it(tmp_path: Path) -> None:
         assert store.names() == []
         with pytest.raises(JournalError, match=r"stream.json is damaged .*: restore it, or move its directory away"):
             store.open("x" * 250)
+
+
+def test_a_segment_without_counts_gets_no_file_of_counts(tmp_path: Path) -> None:
+    """Old segments have none, and an empty one would look damaged."""
+    written = Written(tmp_path, [[b"x" * 100] * 5] * 6)
+    for first in written.firsts[:-2]:
+        (tmp_path / "a" / f"{stem_of(first)}.cnt").unlink()
+    with Store(tmp_path, policy=POLICY) as store:
+        assert all(isinstance(one, Checked) for one in verify(store.open("a")))
+    assert len(list((tmp_path / "a").glob("*.cnt"))) == 2
 
 
 def test_a_newer_format_is_not_touched(written: Written) -> None:

@@ -58,6 +58,11 @@ def fresh_path(path: str | Path) -> Path:
     return Path(path).with_name(f".{Path(path).name}.new")
 
 
+def unnamed(directory: Path) -> list[Path]:
+    """Return the files in a directory that have not got their own name yet."""
+    return list(directory.glob(".*.new"))
+
+
 def read_small(path: Path) -> bytes:
     """Return the content of a small file. Raise `ValueError` if it is larger than such a file can be."""
     descriptor = open_file(path)

@@ -474,8 +474,8 @@ class Journal(JournalReading):
         self.segments = kept
         self._active = kept[-1]
         files = self._files_of(kept[-1])
+        kept[-1].cut_counts(files, self.counts, last)
         kept[-1].cut_after(files, last)
-        kept[-1].cut_counts(files, self.counts)
         files.sync()
         self._unsynced[kept[-1].first] = kept[-1]
         self._recount()

@@ -14,6 +14,7 @@ Last come the counts of publishers, which must agree with the messages: see `zam
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ from uuid import uuid4
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.counts import COUNTS, Counts
 from zambezi.zeps.journal.entry import unpack
+from zambezi.zeps.journal.files import unnamed
 from zambezi.zeps.journal.identity import (
     DamagedIdentity,
     Identity,
@@ -124,10 +126,17 @@ def _read_identity(directory: Path, problems: list[str]) -> tuple[Identity, bool
 
 
 def _remove_stray_files(directory: Path, segments: list[Segment]) -> None:
-    """Remove files without a log from both ends: a crash interrupted the removal of their segments."""
+    """Remove the files of work that a crash interrupted: those that have not got their name, and those without a log.
+
+    A file without a log is of a segment at either end that was being removed, or a trim was copying the oldest segment.
+    """
+    for path in unnamed(directory):
+        with suppress(OSError):  # it does no harm
+            path.unlink()
+    second = segments[min(1, len(segments) - 1)].first
     for suffix in (INDEX, COUNTS):
         for first in first_sequences(directory, suffix):
-            if not segments[0].first <= first <= segments[-1].first:
+            if first != segments[0].first and not second <= first <= segments[-1].first:
                 (directory / (stem_of(first) + suffix)).unlink()
 
 
@@ -167,5 +176,5 @@ def _repair_old_segment(segment: Segment, following: Segment, batch: int, time: 
             problem = segment.describe_gap(following.first)
         sync = True
     if sync:
-        files.sync()
+        files.sync(Path(segment.path + COUNTS).exists())  # a segment without counts must not get an empty file of them
     return problem

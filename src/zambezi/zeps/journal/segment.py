@@ -371,30 +371,35 @@ class Segment:
         entry = unpack(files.read_entries(number, 1)) if 0 <= number < self.entries else None
         if number < self.entries and (entry is None or not entry.first <= last + 1 <= entry.last):
             raise self.damage_error(max(0, number))
-        if entry is not None:
+        if entry is None:
+            os.ftruncate(files.index, number * SIZE)
+        else:
             kept = last - entry.first + 1
             cuts = self.read_cuts(files, entry)
-        os.ftruncate(files.index, number * SIZE)
-        if entry is not None:
             length = cuts.starts[kept]
-            os.ftruncate(files.log, entry.offset + length)
+            # A batch that is cut has an entry at every moment: a process that is killed must not lose its beginning.
+            os.ftruncate(files.index, (number + (kept > 0)) * SIZE)
             if kept:
                 crc = crc32(files.read_log(entry.offset, length))
                 part = entry._replace(count=kept, length=length, credit=cuts.spent[kept], crc=crc, publishers=0)
                 os.pwrite(files.index, part.pack(), number * SIZE)
+            os.ftruncate(files.log, entry.offset + length)
         self.read_extent(files)
 
-    def cut_counts(self, files: Files, counts: Counts) -> None:
-        """Keep the counts of all publishers, whatever of their messages `cut_after` has removed."""
+    def cut_counts(self, files: Files, counts: Counts, last: int) -> None:
+        """Keep the counts of all publishers, whatever of their messages `cut_after` will remove.
+
+        It comes before `cut_after`: recovery removes a batch that is cut, if the counts are of the whole batch.
+        """
         if not has_snapshot(self.path):  # it was an old segment
-            counts.move_to(self.last)
-            self.replace_counts(files, counts.snapshot(self.last + 1))
+            counts.move_to(last)
+            self.replace_counts(files, counts.snapshot(last + 1))
             return
         found = Recount(Counts(counts.limit))
-        found.read(self.path, self.last)
-        if found.torn is not None:
-            self.uncount(files, found.torn, self.entries)
-        moved = counts.move_to(self.last)
+        found.read(self.path, last)
+        if last < self.last:
+            self.uncount(files, last + 1 if found.torn is None else found.torn, self.entries)
+        moved = counts.move_to(last)
         os.ftruncate(files.counts, found.size)
         write_all(files.counts, moved, found.size)
         self.count_bytes, self.snapshot_bytes = found.size + len(moved), found.snapshot
