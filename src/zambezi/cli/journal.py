@@ -18,9 +18,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 from rich.table import Table
 
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.formats import json_bytes
 from zambezi.cli.quantity import count, start
 from zambezi.cli.stream_tables import size
-from zambezi.cli.sub import json_body
 from zambezi.cli.terminal import Console, confirm, description_column, say, table_console
 from zambezi.wire.text import as_bytes, printable
 from zambezi.zeps.block import Block
@@ -414,8 +414,8 @@ def _bounds(journal: Journal, arguments: argparse.Namespace) -> tuple[int, int]:
 
 
 def _as_json(message: JournalMessage) -> bytes:
-    head = {"sequence": message.sequence, "time": _time(message.time, "microseconds"), "key": printable(message.key)}
-    return json.dumps({**head, **json_body(message.body)}).encode() + b"\n"
+    head = {"sequence": message.sequence, "time": _time(message.time, "microseconds")}
+    return json.dumps({**head, **json_bytes("key", message.key), **json_bytes("body", message.body)}).encode() + b"\n"
 
 
 def _as_raw(message: JournalMessage) -> bytes:

@@ -132,6 +132,9 @@ class Shell(Protocol):
     def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         """Do the same on another thread: the action can take minutes, and must not delay the other ones."""
 
+    def search(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        """Do the same on threads of their own, for searches in journals."""
+
     def clock(self) -> float:
         """Return the time in seconds since 1970."""
 
@@ -341,6 +344,14 @@ class Engine:
     def work_long(self, action: Callable[[], object], callback: Done) -> None:
         """Do something that can take minutes, while other work is done; it calls `check_open` now and then."""
         self._shell.work_long(action, callback)
+
+    def search(self, action: Callable[[], object], callback: Done) -> None:
+        """Search in a journal, then call back with None or with the error. The action ends if its client leaves."""
+        self._shell.search(action, callback)
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Call back in the next turn of the loop."""
+        self._shell.call_soon(callback)
 
     def check_open(self) -> None:
         """Raise `BrokerError` if the broker closes. Any thread may call this."""

@@ -23,7 +23,7 @@ from zambezi.zeps.journal.identity import DamagedIdentity, Identity, read_identi
 from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.names import directory_of, name_of
 from zambezi.zeps.journal.policy import Policy
-from zambezi.zeps.journal.segment import Segment, first_sequences
+from zambezi.zeps.journal.segment import Segment, found_names
 from zambezi.zeps.journal.stored_policy import changed, merged, read_changes, write_changes
 
 _log: Final = logging.getLogger("zambezi.zeps")
@@ -133,7 +133,7 @@ class Store:
             name = read_identity(path).name
         except DamagedIdentity as problem:
             guessed = name_of(path.name)
-            if guessed is None or not first_sequences(path):
+            if guessed is None or not found_names(path):
                 raise
             self.problems.append(str(problem))
             return guessed
