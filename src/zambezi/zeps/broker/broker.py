@@ -348,8 +348,9 @@ class Broker:
         if error is None:
             stream.confirm_barriers()
         elif isinstance(error, JournalError):
-            _log.error("stream %s is stopped: %s", stream.name, error)
-            stream.stop()
+            if self._engine.find(stream.name) is stream:  # if not, it was deleted while its journal was synced
+                _log.error("stream %s is stopped: %s", stream.name, error)
+                stream.stop()
         else:
             raise error
 

@@ -320,8 +320,18 @@ class Engine:
         if problem is not None:
             self.unusable[name] = str(problem)
         for session in sessions:
-            session.on_stream_refused("the stream was deleted at this moment; attach again")
+            self._request_again(session, name)
         done(problem)
+
+    def _request_again(self, session: Session, name: str) -> None:
+        """Let a session that has waited for the deletion have a new stream, as if it had come a moment later."""
+        try:
+            stream = self.request_stream(session, name)
+        except ZepsError as error:
+            session.on_stream_refused(str(error))
+        else:
+            if stream is not None:
+                session.on_stream_ready(stream)
 
     def work(self, action: Callable[[], object], callback: Done) -> None:
         """Do something that waits for the disk, then call back with None or with the error."""

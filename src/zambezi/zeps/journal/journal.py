@@ -508,9 +508,12 @@ class Journal(JournalReading):
                 )
             if last == self.last:
                 return
+            # Before and after: a process that reads in between must not take the stream for the old or the new one.
             try:
-                # Before and after: a process that reads in between must not take the stream for the old or the new one.
                 self._change_incarnation()
+            except OSError as error:
+                raise JournalError(f"stream {self.name!a} was not cut: {self._path}: {why(error)}") from error
+            try:
                 self._cut_after(last)
                 self._compacted = 0
                 identities.remove_compacted(self.directory)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, TypeAlias
 from uuid import UUID, uuid4
 
-from zambezi.zeps.errors import JournalError
+from zambezi.zeps.errors import JournalError, JournalFull
 from zambezi.zeps.journal.file_cache import FileCache
 from zambezi.zeps.journal.files import make_directory, make_private, open_file
 from zambezi.zeps.journal.identity import DamagedIdentity, Identity, read_identity, sync_directory, write_identity
@@ -214,9 +214,10 @@ class Store:
         try:
             fill(journal)
             journal.close()
-        except BaseException:
+        except JournalFull as error:
+            raise JournalError(f"stream {journal.name!a} was not created: {self.path} has no room for it") from error
+        finally:
             journal.abandon()
-            raise
 
     def _give_name(self, fresh: Path, directory: Path) -> None:
         """Give the directory of a stream its name: after a crash it exists complete, or not at all."""
