@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from zambezi.cli.client import add_client_options, client_of
+from zambezi.cli.formats import FORMATS
 from zambezi.cli.quantity import count, start
 from zambezi.cli.stream import find
-from zambezi.cli.terminal import Console, description_column, say, warn
+from zambezi.cli.terminal import Console, description_column, warn
 from zambezi.cli.worker import add_worker_options, check_options, sharing_of, work
 from zambezi.wire.text import printable
-from zambezi.zeps.client.batch import Message
 from zambezi.zeps.errors import TimedOut
 from zambezi.zmtp.keys import read_pair
 
@@ -170,33 +168,3 @@ def _progress(arguments: argparse.Namespace) -> Progress:
         console=Console(stderr=True),
         disable=not watched,
     )
-
-
-def _text(message: Message) -> None:
-    say(f"{message.sequence} {printable(message.key)} {printable(message.body)}")
-
-
-def json_body(body: bytes) -> dict[str, str]:
-    """Return the field of a JSON object for a body: `body`, or `body_hex` if it is not UTF-8."""
-    try:
-        return {"body": body.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {"body_hex": body.hex()}
-
-
-def _json(message: Message) -> None:
-    time = message.time.isoformat(timespec="microseconds") if message.time is not None else None
-    head = {"stream": message.stream, "sequence": message.sequence, "time": time, "key": printable(message.key)}
-    say(json.dumps({**head, **json_body(message.body)}))
-
-
-def _raw(message: Message) -> None:
-    sys.stdout.buffer.write(message.body + b"\n")
-    sys.stdout.buffer.flush()
-
-
-def _hex(message: Message) -> None:
-    say(message.body.hex())
-
-
-FORMATS: Final[Mapping[str, Callable[[Message], None]]] = {"text": _text, "json": _json, "raw": _raw, "hex": _hex}
