@@ -72,6 +72,7 @@ class Groups:
         self._changed: dict[SharedGroup, None] = {}
         self._unwritten: dict[SharedGroup, Changes] = {}  # changes for which there was no room
         self._idle: dict[str, tuple[bytes, dict[str, object]]] = {}
+        self._written: dict[SharedGroup, int] = {}  # the positions of the last snapshots
         self._users: dict[str, str] = {}  # to whom the groups in memory belong; empty: all
         self._scheduled = False
         self.problem = ""  # why changes cannot be written now
@@ -250,9 +251,7 @@ class Groups:
         self.flush()
         if group in self._unwritten:
             raise JournalError(self.problem)
-        known = self._positions.get(GROUP, group.name)
-        assert known is not None
-        self._positions.extend([known._replace(payload=dying_part(letters, sequences))])
+        self._positions.extend([self._position(group, Changes(dying_part(letters, sequences)))])
 
     def _drop_if_idle(self, group: SharedGroup) -> None:
         """Remove a group without members from memory."""
@@ -268,6 +267,7 @@ class Groups:
         del self._active[group.name]
         del self._letterboxes[group.name]
         self._users.pop(group.name, None)
+        self._written.pop(group, None)
         self._changed.pop(group, None)
         self._unwritten.pop(group, None)
         self._share_windows()
@@ -378,8 +378,9 @@ class Groups:
         self._stream.readers.confirm()
 
     def _position(self, group: SharedGroup, changes: Changes) -> Position:
-        known = self._positions.get(GROUP, group.name)
-        position = changes.position if changes.is_snapshot or known is None else known.position
+        if changes.is_snapshot:
+            self._written[group] = changes.position
+        position = self._written[group]
         now = int(self._stream.clock() * _MICRO)
         user = self._users.get(group.name, "")
         return Position(GROUP, group.name, position, self._stream.journal.last, now, user=user, payload=changes.octets)
