@@ -71,18 +71,20 @@ async def test_a_program_that_fails_gets_its_message_again(tmp_path: Path, conne
                 assert await some(subscription, 3) == [1, 2, 3]
                 raise Failure
 
-        async def fail_with_its_client(endpoint: str) -> None:
+        async def fail_and_close(endpoint: str) -> None:
             async with connect(endpoint) as other:
                 subscription = other.stream("s").subscribe(name="billing")
-                assert await some(subscription, 2) == [3, 4]
-                await subscription.flush(PATIENCE)
-                raise Failure
+                try:
+                    assert await some(subscription, 2) == [3, 4]
+                    raise Failure
+                finally:
+                    await subscription.close()
 
         with pytest.raises(Failure):
             await fail(client)
         assert await position(client) == 2
         with pytest.raises(Failure):
-            await fail_with_its_client(broker.bind(TCP))
+            await fail_and_close(broker.bind(TCP))
         assert await position(client) == 3
 
 

@@ -251,6 +251,7 @@ class Positions:
         self._pieces: dict[Key, list[bytes]] = {}  # of payloads that were extended: they are joined when asked for
         self._kinds: Counter[int] = Counter()
         self._descriptor = -1
+        self._is_closed = False
         self._has_file = self._name_synced = False
         self._size = 0  # bytes of the file
         self._live = 0  # bytes of the last records of all names
@@ -259,7 +260,7 @@ class Positions:
 
     def _recover(self, last: int) -> None:
         content = read_positions(self._directory)
-        self._has_file = self._name_synced = content.size > 0 or self._path.exists()
+        self._has_file = content.size > 0 or self._path.exists()
         for offset, length in content.damaged:
             self.problems.append(
                 f"{self._path}, byte {offset}: {length} bytes are damaged; readers that had their last position there "
@@ -311,6 +312,10 @@ class Positions:
     def count(self, kind: int) -> int:
         """Return how many names of a kind there are."""
         return self._kinds[kind]
+
+    def lowest(self, kind: int) -> int | None:
+        """Return the lowest position of a kind; None if there is none."""
+        return min([state.position for state in tuple(self._states.values()) if state.kind == kind], default=None)
 
     def __len__(self) -> int:
         return len(self._states)
@@ -381,6 +386,8 @@ class Positions:
         self.written += 1
 
     def _open(self) -> int:
+        if self._is_closed:
+            raise OSError(errno.EBADF, "the stream is closed")
         if self._descriptor < 0:
             flags = os.O_RDWR | os.O_CREAT
             self._descriptor = self._with_descriptors(partial(open_file, self._path, flags))
@@ -421,7 +428,7 @@ class Positions:
     def compact(self) -> None:
         """Replace the file by one with the last records only. Blocks, but not `write`."""
         with self._disk:
-            if not self.is_mostly_old:
+            if self._is_closed or not self.is_mostly_old:
                 return
             try:
                 self._rewrite()
@@ -482,6 +489,7 @@ class Positions:
         """Close the file, after threads that use it."""
         with self._disk:
             self.release()
+            self._is_closed = True  # its directory can be that of another stream now
 
 
 def _write_all(descriptor: int, octets: bytes, offset: int) -> None:
