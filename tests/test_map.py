@@ -11,6 +11,8 @@ TESTS = ROOT / "tests"
 ELSEWHERE = {
     "cli/client.py": "cli/test_streams.py",
     "cli/errors.py": "cli/test_help.py",
+    "cli/exec.py": "cli/test_worker.py",
+    "cli/formats.py": "cli/test_streams.py",
     "cli/logs.py": "cli/test_serve.py",
     "cli/middleware.py": "cli/test_fleet.py",
     "cli/node.py": "cli/test_mesh.py",
@@ -60,6 +62,7 @@ ELSEWHERE = {
     "zeps/broker/client_connection.py": "zeps/broker/test_session.py",
     "zeps/broker/delivery.py": "zeps/broker/test_session.py",
     "zeps/broker/desk.py": "zeps/broker/test_exchange.py",
+    "zeps/broker/desks.py": "zeps/broker/test_last_messages.py",
     "zeps/broker/extensions.py": "zeps/broker/test_session.py",
     "zeps/broker/group_log.py": "zeps/broker/test_group.py",
     "zeps/broker/group_member.py": "zeps/broker/test_group.py",

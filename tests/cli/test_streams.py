@@ -248,7 +248,7 @@ def test_named_readers_go_on_and_are_administered(served: Served, capsys: pytest
     at = ("--endpoint", served.endpoint)
     for number in range(5):
         run(capsys, "pub", "prices", "tick", str(number), *at)
-    assert "no named readers" in run(capsys, "reader", "list", "prices", *at)
+    assert "has no readers" in run(capsys, "reader", "list", "prices", *at)
 
     def seen(*arguments: str) -> list[str]:
         return run(capsys, "sub", "prices", "--name", "billing", "--format", "raw", *arguments, *at).splitlines()

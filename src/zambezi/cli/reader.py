@@ -1,4 +1,4 @@
-"""`zambezi reader`: list, set and remove the named readers of a stream of a running broker."""
+"""`zambezi reader`: list, set and remove the named and shared readers of a stream of a running broker."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ def _command(
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     if is_about_one:
         parser.add_argument("reader", metavar="READER", help="the name of the reader")
+        parser.add_argument("--shared", action="store_true", help="READER is a group of shared readers")
     parser.add_argument(
         "--timeout", metavar="TIME", type=seconds, default=60.0, help="how long to wait for the broker (default: 1m)"
     )
@@ -84,7 +85,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     elif found:
         table_console().print(reader_table(found))
     else:
-        say(f"{printable(arguments.stream)} has no named readers")
+        say(f"{printable(arguments.stream)} has no readers")
     return 0
 
 
@@ -95,15 +96,21 @@ def run_info(arguments: argparse.Namespace) -> int:
         say(json.dumps(_describe(found)))
         return 0
     for name, value in _describe(found).items():
-        if value != "":
+        if value != "" and name != "shares":
             say(f"{name + ':':<14}{printable(str(value))}")
+    for share in found.shares:
+        late = ", late" if share.get("late") else ""
+        who = printable(str(share.get("member", "")))
+        say(f"{'member:':<14}{who}: {share.get('in_flight')} in flight, {share.get('done')} done{late}")
     return 0
 
 
 def run_set(arguments: argparse.Namespace) -> int:
     with client_of(arguments) as client:
         find(client, arguments.stream, arguments.timeout)
-        client.set_reader(arguments.stream, arguments.reader, arguments.to, timeout=arguments.timeout)
+        client.set_reader(
+            arguments.stream, arguments.reader, arguments.to, shared=arguments.shared, timeout=arguments.timeout
+        )
         found = _find(client, arguments)
     say(f"{printable(found.reader)} goes on after sequence {found.position}: {found.lag:,} messages wait for it")
     return 0
@@ -115,16 +122,17 @@ def run_remove(arguments: argparse.Namespace) -> int:
         if not arguments.yes:
             question = f"remove the reader {printable(found.reader)}, and forget its position {found.position}?"
             confirm(question, BrokerError("nothing was changed"))
-        client.remove_reader(arguments.stream, arguments.reader, timeout=arguments.timeout)
+        client.remove_reader(arguments.stream, arguments.reader, shared=arguments.shared, timeout=arguments.timeout)
     say(f"{printable(found.reader)} is removed")
     return 0
 
 
 def reader_table(readers: Sequence[ReaderInfo]) -> Table:
     """Return a table of named readers."""
-    table = Table(title="named readers", title_justify="left")
+    table = Table(title="readers", title_justify="left")
     for name, justify in (
         ("reader", "left"),
+        ("kind", "left"),
         ("position", "right"),
         ("lag", "right"),
         ("changed", "left"),
@@ -135,13 +143,27 @@ def reader_table(readers: Sequence[ReaderInfo]) -> Table:
     for one in readers:
         table.add_row(
             printable(one.reader),
+            _kind(one),
             str(one.position),
             f"{one.lag:,}",
             ago(one.changed_at),
             printable(one.user) or "-",
-            printable(one.holder) or "-",
+            _users(one),
         )
     return table
+
+
+def _kind(info: ReaderInfo) -> str:
+    return "group" if info.shared else "reader"
+
+
+def _users(info: ReaderInfo) -> str:
+    if not info.shared:
+        return printable(info.holder) or "-"
+    said = [f"{info.members} members", f"{info.in_flight + info.returned:,} in flight"]
+    if info.letters:
+        said.append(f"{info.letters:,} dead letters")
+    return ", ".join(said)
 
 
 def _readers(client: Client, arguments: argparse.Namespace) -> list[ReaderInfo]:
@@ -152,10 +174,15 @@ def _readers(client: Client, arguments: argparse.Namespace) -> list[ReaderInfo]:
 
 def _find(client: Client, arguments: argparse.Namespace) -> ReaderInfo:
     for one in _readers(client, arguments):
-        if one.reader == arguments.reader:
+        if one.reader == arguments.reader and one.shared == arguments.shared:
             return one
-    raise BrokerError(f"the stream {printable(arguments.stream)} has no reader {printable(arguments.reader)}")
+    kind = "group" if arguments.shared else "reader"
+    raise BrokerError(f"the stream {printable(arguments.stream)} has no {kind} {printable(arguments.reader)}")
 
 
 def _describe(info: ReaderInfo) -> dict[str, Any]:
-    return {**dataclasses.asdict(info), "time": info.changed_at.isoformat()}
+    """Return the fields that are about this kind of reader."""
+    found = {**dataclasses.asdict(info), "time": info.changed_at.isoformat()}
+    if info.shared:
+        return {name: value for name, value in found.items() if name not in ("user", "holder")}
+    return {name: found[name] for name in ("reader", "position", "lag", "time", "user", "holder")}

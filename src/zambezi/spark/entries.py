@@ -17,7 +17,8 @@ assert ENTRY.itemsize == SIZE
 
 
 def are_consecutive(entries: npt.NDArray[np.void]) -> bool:
-    """Return whether each entry has messages, and begins where the one before it ends."""
-    ends = np.stack([entries["first"] + entries["count"], entries["offset"] + entries["length"]])
+    """Return whether each entry covers sequences, and begins where the one before it ends."""
+    sequences = entries["count"] + entries["gap"]
+    ends = np.stack([entries["first"] + sequences, entries["offset"] + entries["length"]])
     begins = np.stack([entries["first"], entries["offset"]])
-    return bool((ends[:, :-1] == begins[:, 1:]).all() and entries["count"].all())
+    return bool((ends[:, :-1] == begins[:, 1:]).all() and sequences.all())

@@ -39,7 +39,7 @@ from zambezi.spark.columns import (
 from zambezi.spark.entries import ENTRY, are_consecutive
 from zambezi.spark.errors import DamagedLog, DataLoss, Replaced, SparkError, Trimmed, Vanished
 from zambezi.wire.text import as_bytes
-from zambezi.zeps.errors import JournalError, OutOfRange
+from zambezi.zeps.errors import JournalError, OutOfRange, Rewritten
 from zambezi.zeps.journal import Journal, Store
 from zambezi.zeps.journal.identity import read_identity
 from zambezi.zeps.journal.names import directory_of
@@ -133,10 +133,13 @@ class JournalBackend:
         after = wanted.after
         if after + 1 < journal.first:
             yield wanted, trimmed_error(wanted.stream, after, journal.first)
-        for segment in _segments(journal, after, wanted.last):
+        while segments := _segments(journal, after, wanted.last):
+            segment = segments[0]
             after = max(after, segment.first - 1)
             try:
                 files = self._open_files(journal, segment, wanted, after)
+            except Rewritten:
+                continue  # the stream is compacted: another segment has the messages now
             except Trimmed as loss:
                 yield wanted, loss
             else:
@@ -148,6 +151,8 @@ class JournalBackend:
         """Open the files of a segment, and check that they belong to the wanted incarnation."""
         try:
             files = journal.files(segment)
+        except Rewritten:
+            raise
         except OutOfRange as error:
             raise trimmed_error(wanted.stream, after, error.oldest) from None
         except JournalError as error:
@@ -172,12 +177,14 @@ class JournalBackend:
             offsets = entries["offset"].astype(np.int64)
             firsts = entries["first"].astype(np.int64)
             times = entries["time"].astype(np.int64)
-            if request.bare:
+            gaps = entries["gap"]
+            is_bare = request.bare and not gaps.any()  # only the messages say which of them were removed
+            if is_bare:
                 end = int(firsts[-1]) + int(entries[-1]["count"]) - 1
                 yield BareMessages(int(firsts[0]), end, BatchTimes(firsts, times))
                 if end >= last:
                     return
-            start = len(entries) if request.bare else 0
+            start = len(entries) if is_bare else 0
             while start < len(entries):
                 if firsts[start] > last:
                     return
@@ -187,7 +194,8 @@ class JournalBackend:
                 if self._verify:
                     self._check_sums(segment, octets, entries[start:stop])
                 batches = BatchTimes(firsts[start:stop], times[start:stop])
-                yield EncodedMessages(octets, int(firsts[start]), batches)
+                if len(octets):
+                    yield EncodedMessages(octets, int(firsts[start]), batches, has_gaps=bool(gaps[start:stop].any()))
                 start = stop
             number += len(entries)
 

@@ -61,7 +61,7 @@ def test_a_trim_that_was_interrupted_is_finished(first: int) -> None:
         shutil.copytree(path, spare, dirs_exist_ok=True)
         store.open("a").trim(first)
         kill(store)
-        oldest = max(file for file in Path(spare).glob("a/*.log") if int(file.stem) <= first)
+        oldest = max(file for file in Path(spare).glob("a/*.log") if int(file.stem) <= first)  # no revisions
         for suffix in (".log", ".idx", ".cnt"):
             copy = Path(path) / "a" / f"{oldest.stem}{suffix}"
             if not copy.exists():

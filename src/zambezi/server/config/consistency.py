@@ -143,6 +143,12 @@ def _store(config: Config) -> Iterator[Mistake]:
     url = config.zeps.store.url
     if "://" in url and url.partition("://")[0] not in SCHEMES:
         yield ("zeps", "store", "url"), "url must be a directory, or begin with s3://, gs:// or az://"
+    for here, journal in (
+        (("journal",), config.zeps.journal),
+        *((("streams", name), one) for name, one in config.zeps.streams.items()),
+    ):
+        if journal.sync == "store" and journal.compact:
+            yield ("zeps", *here, "compact"), 'a stream with sync = "store" cannot be compacted: remove one of the keys'
     if url:
         return
     need = 'sync = "store" needs an object store: set url in [zeps.store]'

@@ -29,6 +29,8 @@ from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.stream import WAITING, BrokerStream
 from zambezi.zeps.errors import BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
+from zambezi.zeps.journal.compaction import RATE as COMPACTION_RATE
+from zambezi.zeps.journal.compaction import Compactor
 from zambezi.zeps.journal.scrub import RATE, Scrub
 from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, POSITIONS, RANGES, REQUESTS, SHARED, TIMES
 from zambezi.zeps.multicast.feed import FeedCounters
@@ -93,6 +95,9 @@ class Broker:
         self._scrub_rate = scrub
         self._scrubber = ThreadPoolExecutor(1, "zambezi-scrub")
         self._scrubbing = False
+        self._compacter = ThreadPoolExecutor(1, "zambezi-compact")
+        self._compacting = False
+        self._searcher = ThreadPoolExecutor(2, "zambezi-search")
         self._storage_closing = False  # no thread may sync or wake a journal any more
         settings = BrokerOptions(**options)
         default = policy or Policy()
@@ -102,6 +107,7 @@ class Broker:
             else Depot(path, store, policy=default, policies=settings.policies, own=settings.own)
         )
         self.scrub = Scrub(self._store.journals)
+        self.compactor = Compactor(self._store.journals)
         try:
             self._engine = Engine(self._store, settings, self)
         except BaseException:
@@ -188,7 +194,8 @@ class Broker:
         for sender in self._senders.values():
             sender.close()
         self.scrub.stop()
-        for pool in (self._pool, self._maker, self._long, self._scrubber):
+        self.compactor.stop()
+        for pool in (self._pool, self._maker, self._long, self._scrubber, self._compacter, self._searcher):
             pool.shutdown()
         self._engine.close()
 
@@ -241,7 +248,8 @@ class Broker:
         others = [problem for problem in engine.problems if problem not in engine.unusable.values()]
         failing = self._store.remote.problem if isinstance(self._store, Depot) else ""
         store = [f"the object store does not answer, and is asked again: {failing}"] if failing else []
-        return [*store, *others, *unusable, *self.scrub.problems]
+        uncompacted = [f"stream {name}: {problem}" for name, problem in list(self.compactor.problems.items())]
+        return [*store, *others, *unusable, *self.scrub.problems, *uncompacted]
 
     @property
     def engine(self) -> Engine:
@@ -313,6 +321,9 @@ class Broker:
     def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         self._work_on(self._long, action, callback)
 
+    def search(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        self._work_on(self._searcher, action, callback)
+
     def _work_on(
         self, pool: ThreadPoolExecutor, action: Callable[[], object], callback: Callable[[ZepsError | None], object]
     ) -> None:
@@ -353,8 +364,9 @@ class Broker:
         if error is None:
             stream.confirm_barriers()
         elif isinstance(error, JournalError):
-            _log.error("stream %s is stopped: %s", stream.name, error)
-            stream.stop()
+            if self._engine.find(stream.name) is stream:  # if not, it was deleted while its journal was synced
+                _log.error("stream %s is stopped: %s", stream.name, error)
+                stream.stop()
         else:
             raise error
 
@@ -364,6 +376,7 @@ class Broker:
         self._timer = self._reactor.call_at(self._reactor.time() + TICK, self._tick)
         self._engine.tick()
         self._scrub_some()
+        self._compact_some()
 
     def _scrub_some(self) -> None:
         """Check a part of the journals on another thread, unless the part before is still being checked."""
@@ -372,6 +385,20 @@ class Broker:
             octets = int(self._scrub_rate * TICK)
             step = self._loop.run_in_executor(self._scrubber, self.scrub.step, octets, self._loop.time())
             step.add_done_callback(self._on_scrubbed)
+
+    def _compact_some(self) -> None:
+        """Compact a part of the journals on another thread, unless the part before is still being compacted."""
+        if not self._compacting:
+            self._compacting = True
+            step = self._loop.run_in_executor(
+                self._compacter, self.compactor.step, int(COMPACTION_RATE * TICK), self.clock()
+            )
+            step.add_done_callback(self._on_compacted)
+
+    def _on_compacted(self, done: asyncio.Future[bool]) -> None:
+        self._compacting = False
+        if not done.cancelled() and (error := done.exception()) is not None:
+            _log.error("the compaction of journals failed, and begins again: %r", error)
 
     def _on_scrubbed(self, done: asyncio.Future[None]) -> None:
         self._scrubbing = False
@@ -401,8 +428,9 @@ class Broker:
         await self._release_streams()
         self._storage_closing = True
         self.scrub.stop()
-        await asyncio.to_thread(self._pool.shutdown)
-        await asyncio.to_thread(self._scrubber.shutdown)
+        self.compactor.stop()
+        for pool in (self._pool, self._scrubber, self._compacter):
+            await asyncio.to_thread(pool.shutdown)
         self._close_storage()
 
     async def _release_streams(self) -> None:

@@ -1,7 +1,7 @@
 """The bytes of chunks, fences and segments. All of them have one format:
 
     log        DELIVER messages with their frame headers, as in the log of a journal
-    index      an entry of 48 bytes for each batch, as in the index of a journal; offsets count from the log's beginning
+    index      an entry of 64 bytes for each batch, as in the index of a journal; offsets count from the log's beginning
     records    the counts of publishers, 80 bytes each, in the order of the batches
     snapshot   the last record of each publisher; only segments have one
     footer     128 bytes: see `Footer`
@@ -272,7 +272,7 @@ def read_entries(index: bytes, footer: Footer, key: str) -> list[IndexEntry]:
     first, offset, time = footer.first, 0, 0
     for at in range(0, len(index), SIZE):
         entry = unpack(index, at)
-        if entry is None or (entry.first, entry.offset) != (first, offset) or entry.time < time:
+        if entry is None or (entry.first, entry.offset) != (first, offset) or entry.time < time or entry.gap:
             raise StoreDamaged(f"{key} has an index that is damaged at entry {at // SIZE}")
         entries.append(entry)
         first, offset, time = entry.last + 1, entry.end, entry.time

@@ -54,6 +54,8 @@ def copy_stream(store: ObjectStore, journal: Journal, advance: Advance = _ignore
 
     Raises `StoreError` if a broker owns the stream in the store, or if the store has another stream of this name.
     """
+    if journal.removed:
+        raise StoreError(f"stream {journal.name!a} is compacted: a store has all messages of a stream, or none")
     stream = store.run(make_stream(journal.name, journal.incarnation, journal.settings))
     end = end_of(store, stream)
     stored = incarnation_of(stream, end.incarnation)
@@ -79,9 +81,11 @@ def copy_stream(store: ObjectStore, journal: Journal, advance: Advance = _ignore
     settle(store, log)
     copied = begun = max(log.last, journal.first - 1)
     for entry, octets in batches(journal, copied, journal.last):
+        if entry.gap:
+            raise StoreError(f"stream {journal.name!a} is compacted, and the store has streams without gaps only")
         if entry.first != copied + 1:
             raise StoreError(f"stream {journal.name!a}: the store ends at {copied}, inside a batch of the journal")
-        log.append(Piece(octets, [entry._replace(offset=0, publishers=0)], b""))
+        log.append(Piece(octets, [entry._replace(offset=0, publishers=0, removed=0)], b""))
         copied = entry.last
         advance(len(octets))
         if log.pending_bytes >= log.settings.chunk:
