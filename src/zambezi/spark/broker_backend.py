@@ -259,10 +259,10 @@ def _messages_of(body: memoryview, request: Request) -> tuple[Messages, int]:
     head = read_block_head(body)
     pairs = np.frombuffer(body[BLOCK_HEAD : head.messages], ">u8").astype(np.int64)
     batches = BatchTimes(pairs[0::2], pairs[1::2])
-    if request.bare:
+    if request.bare and not head.has_gaps:
         return BareMessages(head.first, head.last, batches), head.last
     octets = np.frombuffer(body[head.messages :], np.uint8)
-    return EncodedMessages(octets, head.first, batches, has_gaps=bool(request.pattern)), head.last
+    return EncodedMessages(octets, head.first, batches, head.has_gaps), head.last
 
 
 def _data_loss(wanted: SequenceRange, end: End) -> DataLoss | None:

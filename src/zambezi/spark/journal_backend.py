@@ -177,12 +177,13 @@ class JournalBackend:
             offsets = entries["offset"].astype(np.int64)
             firsts = entries["first"].astype(np.int64)
             times = entries["time"].astype(np.int64)
-            if request.bare:
-                end = int(firsts[-1]) + int(entries[-1]["count"]) - 1
+            start = 0
+            end = int(firsts[-1]) + int(entries[-1]["count"]) - 1
+            if request.bare and int(entries["count"].sum(dtype=np.int64)) == end - int(firsts[0]) + 1:
                 yield BareMessages(int(firsts[0]), end, BatchTimes(firsts, times))
                 if end >= last:
                     return
-            start = len(entries) if request.bare else 0
+                start = len(entries)
             while start < len(entries):
                 if firsts[start] > last:
                     return

@@ -326,14 +326,17 @@ def _peek(reader: Reader, octets: int, last: int) -> Span | None:
 
 
 def _bare_block(reader: Reader, span: Span) -> Steps:
-    yield block_answer(span.first, span.last, reader.pairs(span.first, span.last))
+    if span.count != span.last - span.first + 1:
+        yield from _whole_block(reader, span)  # the index does not say which sequences are missing
+    else:
+        yield block_answer(span.first, span.last, span.count, reader.pairs(span.first, span.last))
 
 
 def _whole_block(reader: Reader, span: Span) -> Steps:
     pairs = reader.pairs(span.first, span.last)
     if not span.is_resident():
         yield span
-    yield block_answer(span.first, span.last, pairs, span.read().octets)
+    yield block_answer(span.first, span.last, span.count, pairs, span.read().octets)
 
 
 class _FilteredBlocks:
@@ -355,7 +358,7 @@ class _FilteredBlocks:
             yield None
             indices += [index for index, key in some if wanted(key)]
         if indices:
-            yield block_answer(span.first, span.last, pairs, block.select(indices).octets)
+            yield block_answer(span.first, span.last, len(indices), pairs, block.select(indices).octets)
 
 
 class _Source:

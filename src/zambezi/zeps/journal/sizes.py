@@ -56,4 +56,4 @@ def _offset_of(segment: Segment, files: Files, sequence: int) -> int:
     if sequence > segment.last:
         return segment.size
     entry = segment.read_entry(files, segment.locate(files, sequence))
-    return entry.offset + entry.length * (sequence - entry.first) // entry.count
+    return entry.offset + entry.length * (sequence - entry.first) // (entry.last - entry.first + 1)
