@@ -53,11 +53,13 @@ from zambezi.zeps.client.arguments import (
 )
 from zambezi.zeps.client.batch import Message, MessageBatch
 from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.member_connection import MemberConnection
 from zambezi.zeps.client.named_connection import NamedConnection
 from zambezi.zeps.client.publisher import POSTS, Key, Publisher, PublisherCounters
 from zambezi.zeps.client.publisher_connection import PublisherConnection
 from zambezi.zeps.client.questions import Question
 from zambezi.zeps.client.reading import SubscriptionReader
+from zambezi.zeps.client.sharing import SharedArguments, group_member
 from zambezi.zeps.client.subscriber import Subscriber
 from zambezi.zeps.client.subscriber_connection import SubscriberConnection
 from zambezi.zeps.errors import ClientClosed, TimedOut, ZepsError
@@ -321,6 +323,7 @@ class Stream:
         name: str | None = None,
         ack: AckMode = "auto",
         if_held: IfHeld = "take",
+        **sharing: Unpack[SharedArguments],
     ) -> Subscription:
         """Subscribe to the messages whose keys match a pattern: older ones first, and then live ones.
 
@@ -339,18 +342,30 @@ class Stream:
         `recv` acknowledges what the program has got before, and so does `close`; with "manual" the program calls `ack`.
         One client reads under a name: a new one takes the name away (`ReaderTaken`), or is refused (if_held="refuse").
 
+        With `shared` several programs share the messages: each message goes to one member of the group with that name,
+        and the messages of a key to the same one. What a member does not acknowledge within `wait` seconds, gives back
+        (`nack`) or leaves behind goes to another one. After `limit` deliveries a message goes to the stream `dead`. A
+        member has at most `in_flight` messages. `since` matters only if the group is new.
+
         Returns at once. `async with` waits until the broker has confirmed the subscription: messages published after
         that are not missed.
         """
         client = self._client
         start = start_of(since)
+        size = window or client._options.window
+        excluded = {"name": name, "until": until, "times": times, "multicast": multicast}
+        member = group_member(sharing, self.name, pattern, start, size, ack, **excluded)
+        if member is not None:
+            waiter = Waiter(timed_out=TimedOut)
+            shared = MemberConnection(waiter.reactor, client._options, client._locate, self.name, member)
+            return self._begin_subscription(shared, waiter)
         reader = named_reader(name, start, ack, if_held, self.name, multicast)
         engine = Subscriber(
             self.name,
             check_pattern(pattern),
             start,
             end_of(until),
-            window or client._options.window,
+            size,
             check_times(times, self.name, multicast),
             is_named=reader is not None,
         )
@@ -359,8 +374,11 @@ class Stream:
         connection: SubscriberConnection
         place = waiter.reactor, client._options, client._locate, self.name, engine
         connection = SubscriberConnection(*place, options) if reader is None else NamedConnection(*place, reader)
-        subscription = Subscription(client, connection, waiter)
-        client._waiter.call(self._add_subscription, subscription)
+        return self._begin_subscription(connection, waiter)
+
+    def _begin_subscription(self, connection: SubscriberConnection | MemberConnection, waiter: Waiter) -> Subscription:
+        subscription = Subscription(self._client, connection, waiter)
+        self._client._waiter.call(self._add_subscription, subscription)
         waiter.call(connection.start)
         return subscription
 
@@ -427,7 +445,7 @@ class Stream:
 class Subscription(SubscriptionReader):
     """The messages of a subscription. Iterate over them one by one, or over `batches()`."""
 
-    def __init__(self, client: Client, connection: SubscriberConnection, waiter: Waiter) -> None:
+    def __init__(self, client: Client, connection: SubscriberConnection | MemberConnection, waiter: Waiter) -> None:
         super().__init__(connection)
         self._client = client
         self._waiter = waiter
@@ -472,12 +490,17 @@ class Subscription(SubscriptionReader):
         await self._waiter.until(self._is_ready, timeout, "the subscription was not confirmed")
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until the broker has confirmed all acknowledgements of a named reader."""
-        named = self._named
-        if named is not None:
-            target = self._waiter.call(named.ask_for_confirmation)
-            problem = "not all acknowledgements were confirmed"
-            await self._waiter.until(partial(named.check_confirmed, target), timeout, problem)
+        """Wait until the broker has confirmed all acknowledgements of a named reader, or of a member of a group.
+
+        Raises `BrokerError` if a member has lost its connection before: some of the messages can come again.
+        """
+        problem = "not all acknowledgements were confirmed"
+        if self._named is not None:
+            target = self._waiter.call(self._named.ask_for_confirmation)
+            await self._waiter.until(partial(self._named.check_confirmed, target), timeout, problem)
+        elif self._member is not None:
+            place = self._waiter.call(self._member.ask_for_confirmation)
+            await self._waiter.until(partial(self._member.check_confirmed, place), timeout, problem)
 
     async def close(self, linger: float | str | None = _DEFAULT) -> None:
         """End the subscription. Messages that were received can still be read.
@@ -491,6 +514,8 @@ class Subscription(SubscriptionReader):
                 self._acknowledge_returned()
                 if self._named.reader.is_claimed and not self._named.reader.is_confirmed and seconds != 0:
                     await self.flush(seconds)
+            elif self._waiter.call(self._leave_group) and seconds != 0:
+                await self.flush(seconds)
         finally:
             await _close_connection(self._waiter, self._connection, 1.0 if self._connection.granted else 0)
 

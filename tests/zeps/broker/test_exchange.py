@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -12,7 +13,7 @@ from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.broker.exchange import INBOX
 from zambezi.zeps.directory import STREAMS, read_streams
 from zambezi.zeps.errors import JournalFull
-from zambezi.zeps.messages import Publish, Subscribe
+from zambezi.zeps.messages import Detach, DetachOk, Publish, Subscribe, Zeps
 from zambezi.zeps.requests.envelope import CLOCK, Asked, Stored, encode_reply, read_stored
 
 ID = b"12345678"
@@ -133,6 +134,8 @@ def test_rules_decide_who_asks_and_who_serves(tmp_path: Path) -> None:
         rights.remove(("bob", "serve"))
         server.send(Publish("ok", bytes(24)))
         assert server.reasons == ["bob may not serve the stream s"]
+        ask(client)
+        assert answers(client) == [("nobody", ID)]
 
 
 @pytest.mark.parametrize("body", [b"", bytes(11)])
@@ -197,3 +200,27 @@ def test_requests_wait_with_a_full_disk_and_a_client_that_leaves_meanwhile_is_fo
         client.close()
     stage.tick()
     assert len(stored(stage)) == 1
+
+
+@pytest.mark.parametrize("name", ["$requests/s", "$replies/s", "$requests/", "$replies/none"])
+def test_every_command_gets_an_answer_or_none_and_breaks_nothing(name: str, stage: Stage) -> None:
+    """Send every command of the grammar, in two orders, with empty and with full fields."""
+    kinds = [kind for kind in Zeps.__subclasses__() if kind._id is not None]
+    for order in (kinds, kinds[::-1]):
+        client = stage.client(name, credit=1000)
+        for kind in order:
+            if kind is Detach or kind is DetachOk:
+                continue
+            for value in (0, 1):
+                given = {str: "k" * value, bytes: bytes(16 * value), int: value}
+                hints = get_type_hints(kind)
+                fields = {step.name: given[hints[step.name]] for step in kind._steps if step.name in hints}
+                constant = {"protocol", "version"}
+                client.send(kind(**{field: one for field, one in fields.items() if field not in constant}))
+        before = client.confirmed
+        client.ping()
+        assert client.confirmed == before + 1
+        client.detach()
+        client.close()
+    assert not stage.engine.exchange.inboxes
+    assert not stage.engine.exchange._servers

@@ -402,13 +402,14 @@ def recover(stage: Stage, log: bytes) -> Stage:
 def test_the_first_change_is_a_snapshot_and_then_only_the_changes() -> None:
     stage = Stage(KEYS)
     member = stage.join(most=10)
-    is_snapshot, log = stage.group.take_changes()
-    assert is_snapshot
+    log = stage.group.take_changes().octets
     stage.pull(member)
-    assert stage.group.take_changes() == (False, b"")
+    assert not stage.group.has_changes
+    assert stage.group.take_changes().octets == b""
     stage.acknowledge(member, 1, 5)
-    is_snapshot, more = stage.group.take_changes()
-    assert not is_snapshot
+    changes = stage.group.take_changes()
+    assert not changes.is_snapshot
+    more = changes.octets
     assert len(more) == 5 + 16
     again = recover(stage, log + more)
     assert again.group.position == 0
@@ -419,10 +420,10 @@ def test_the_first_change_is_a_snapshot_and_then_only_the_changes() -> None:
 def test_counts_of_deliveries_survive() -> None:
     stage = Stage(KEYS)
     member = stage.join(most=3)
-    _, log = stage.group.take_changes()
+    log = stage.group.take_changes().octets
     stage.pull(member)
     stage.give_back(member, 2)
-    _, more = stage.group.take_changes()
+    more = stage.group.take_changes().octets
     again = recover(stage, log + more)
     second = again.join(most=3)
     assert again.deliveries(second) == {2: 2}
@@ -431,16 +432,15 @@ def test_counts_of_deliveries_survive() -> None:
 def test_a_message_that_came_back_before_and_is_done_later_does_not_come_again() -> None:
     stage = Stage(KEYS)
     member = stage.join(most=3)
-    _, log = stage.group.take_changes()
+    log = stage.group.take_changes().octets
     stage.pull(member)
     stage.give_back(member, 3)
-    again = recover(stage, log + stage.group.take_changes()[1])
+    again = recover(stage, log + stage.group.take_changes().octets)
     member = again.join()
     again.tape.at_once = 3
     assert again.pull(member)[:3] == [1, 2, 3]
     again.acknowledge(member, 3)
-    is_snapshot, log = again.group.take_changes()
-    assert is_snapshot
+    log = again.group.take_changes().octets
     third = recover(again, log)
     assert third.pull(third.join(most=4)) == [1, 2, 4, 5]
 
@@ -464,8 +464,8 @@ class Life:
         self.write()
 
     def write(self) -> None:
-        is_snapshot, changes = self.stage.group.take_changes()
-        self.log = changes if is_snapshot else self.log + changes
+        changes = self.stage.group.take_changes()
+        self.log = changes.octets if changes.is_snapshot else self.log + changes.octets
         self.kept |= self.acknowledged
 
     def step(self) -> None:

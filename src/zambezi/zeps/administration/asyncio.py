@@ -97,16 +97,26 @@ class Administration:
         await self._order("copy", timeout, stream=stream, to=to)
 
     async def readers(self, stream: str, timeout: float | None = None) -> list[ReaderInfo]:
-        """Return the named readers of a stream, with their positions."""
+        """Return the named readers of a stream, with their positions, and its groups of shared readers."""
         return read_readers(await self._ask(check_stream_name(READERS + check_stream_name(stream)), 0, timeout))
 
-    async def set_reader(self, stream: str, reader: str, to: Since, *, timeout: float | None = None) -> None:
-        """Set the position of a named reader that no program uses, or add one. `to` is as `since` in `subscribe`."""
-        await self._order("set_reader", timeout, stream=stream, reader=check_reader_name(reader), latest=start_of(to))
+    async def set_reader(
+        self, stream: str, reader: str, to: Since, *, shared: bool = False, timeout: float | None = None
+    ) -> None:
+        """Set the position of a named reader that no program uses, or add one. `to` is as `since` in `subscribe`.
 
-    async def remove_reader(self, stream: str, reader: str, *, timeout: float | None = None) -> None:
-        """Remove a named reader that no program uses."""
-        await self._order("remove_reader", timeout, stream=stream, reader=check_reader_name(reader))
+        With shared=True, `reader` is a group that exists and has no members.
+        """
+        kind = "group" if shared else "reader"
+        name = {"stream": stream, kind: check_reader_name(reader)}
+        await self._order(f"set_{kind}", timeout, **name, latest=start_of(to))
+
+    async def remove_reader(
+        self, stream: str, reader: str, *, shared: bool = False, timeout: float | None = None
+    ) -> None:
+        """Remove a named reader that no program uses; with shared=True, a group that has no members."""
+        kind = "group" if shared else "reader"
+        await self._order(f"remove_{kind}", timeout, **{"stream": stream, kind: check_reader_name(reader)})
 
     async def _order(self, order: str, timeout: float | None, **content: object) -> None:
         waiter = Waiter(timed_out=TimedOut)

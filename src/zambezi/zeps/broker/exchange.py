@@ -156,7 +156,7 @@ class ReplyDesk(Inbox):
                 "order", "a reply has the key 'ok' or 'error', and begins with 24 bytes of its request"
             )
             return
-        if not self._may_serve:
+        if not self.may_serve:
             self._session.reject("forbidden", self._forbidden)
             return
         inbox = self._exchange.inboxes.get(body[:ADDRESS])
@@ -166,7 +166,7 @@ class ReplyDesk(Inbox):
     def subscribe(self, pattern: str) -> None:
         """Serve a pattern from now on, and learn the clock of the broker."""
         exchange = self._exchange
-        if not self._may_serve:
+        if not self.may_serve:
             raise BrokerError(self._forbidden)
         if len(self._patterns) >= _PATTERNS:
             raise BrokerError(f"a connection serves at most {_PATTERNS} patterns")
@@ -177,7 +177,8 @@ class ReplyDesk(Inbox):
         self.put(TIME, CLOCK.pack(exchange.microseconds()))
 
     @property
-    def _may_serve(self) -> bool:
+    def may_serve(self) -> bool:
+        """Whether the rules allow it now."""
         return self._exchange.engine.allows(self._session, "serve", self._stream)
 
     @property
@@ -214,7 +215,7 @@ class Exchange:
     def has_server(self, stream: str, key: bytes) -> bool:
         """Return whether a server wants requests with a key."""
         found = self._servers.get(stream)
-        return found is not None and bool(found[0].find(key))
+        return found is not None and any(desk.may_serve for desk in found[0].find(key))
 
     def add_server(self, stream: str, desk: ReplyDesk, patterns: list[str]) -> None:
         """Add a server with its patterns."""

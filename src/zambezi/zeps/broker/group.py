@@ -8,9 +8,9 @@
     lagging     slots with a frontier of their own, before that of the group
 
 The messages are read once, when a member has room and an empty queue. All queues together are bounded: if they are
-full, the member with the longest one is left behind. Its queue is dropped, and its slots lag: they are read again, by a
-reader of their own, whenever that member has room. So a slow member costs no memory, and keeps no other member waiting.
-When a slot that lags has reached the frontier of the group, it lags no more.
+full, the member with the longest one is left behind. Its queue is dropped, and its slots lag: they are read again when
+that member has room. So a slow member costs no memory, and keeps no other member waiting. When a slot that lags has
+reached the frontier of the group, it lags no more.
 
 A slot that moves to another member while messages of it are in flight is closed until they are acknowledged or given
 back. It lags meanwhile. So the messages of a key are never at two members, and their order holds.
@@ -32,7 +32,7 @@ from typing import Final
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker.group_member import Member, Portion, Share, Source, join_blocks
 from zambezi.zeps.broker.group_reading import GroupReading
-from zambezi.zeps.broker.group_state import Delivered, GroupState
+from zambezi.zeps.broker.group_state import Changes, Delivered, GroupState
 from zambezi.zeps.broker.returned import Returned
 from zambezi.zeps.broker.slots import MASK, SLOTS
 from zambezi.zeps.errors import OutOfRange
@@ -118,8 +118,7 @@ class SharedGroup(GroupReading):
         if member in self._slots:
             return
         for other in self.members:
-            if other.queue or other.behind is not None:
-                self._leave_behind(other)
+            self._leave_behind(other)
         moved = self._slots.join(member)
         self._close_slots(moved)
         member.late_until = 0.0
@@ -432,10 +431,6 @@ class SharedGroup(GroupReading):
         lagging = {slot: at for slot, at in self._lagging.items() if at < end}
         unacknowledged = self._returned.items() | self.dying | self._log.past
         for member in self.members:
-            if member.behind is not None:
-                before = member.behind.before if member.behind.left else member.behind_until
-                for slot in member.behind_slots:
-                    lagging[slot] = max(lagging.get(slot, 0), before)
             lagging |= member.frontiers_of_queue()
             count = self._deliveries.get
             for sequence, value in member.in_flight.items():
@@ -448,15 +443,13 @@ class SharedGroup(GroupReading):
         """Whether `take_changes` has something to return."""
         return self._log.has_changes
 
-    def take_changes(self) -> tuple[bool, bytes]:
-        """Return what has changed since the last call, as bytes; and whether it is a snapshot, and all before is old.
-
-        The bytes are empty if nothing has changed.
-        """
+    def take_changes(self) -> Changes:
+        """Return what has changed since the last call."""
         if not self._log.needs_snapshot:
-            return False, self._log.take()
+            return Changes(self._log.take())
         self._log.begin_snapshot()
-        return True, self.state().snapshot()
+        state = self.state()
+        return Changes(state.snapshot(), is_snapshot=True, position=state.position)
 
     def request_snapshot(self) -> None:
         """Make the next change a snapshot."""

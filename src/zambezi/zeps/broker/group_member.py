@@ -53,11 +53,6 @@ class Share:
         self.at = 0
 
     @property
-    def before(self) -> int:
-        """The sequence before the next message."""
-        return self.sequences[self.at] - 1
-
-    @property
     def octets(self) -> int:
         """The bytes of the block."""
         return len(self.block.octets)
@@ -91,10 +86,7 @@ class Member:
         # In flight: the time of the delivery in milliseconds, and the slot, in one number. The oldest comes first.
         self.in_flight: dict[int, int] = {}
         self.queue: deque[Share] = deque()
-        self.behind: Share | None = None  # messages of slots that lag
-        self.behind_slots: list[int] = []
-        self.behind_until = 0  # the sequence that these slots have reached when `behind` is delivered
-        self.lane: LaneReader | None = None
+        self.queued = 0  # bytes in its queue
         self.head = 0  # the oldest message in flight
         self.head_since = 0.0
         self.last_sent = 0
@@ -117,11 +109,6 @@ class Member:
     def is_late(self) -> bool:
         """Whether it has not acknowledged in time, and not acknowledged anything since."""
         return self.strikes > 0
-
-    @property
-    def queued(self) -> int:
-        """The bytes in its queue."""
-        return sum([share.octets for share in self.queue])
 
     def frontiers_of_queue(self) -> dict[int, int]:
         """Return the frontiers of the slots that have messages in the queue: before the first of them."""

@@ -1,5 +1,9 @@
 """The reading part of a group of shared readers: what is read for all members, and again for slots that lag.
 
+The messages after the frontier are read once for all members. Slots that lag are read again, all of them together:
+beginning with the one that is furthest behind, and each of them joins in at its own frontier. A slot of a member whose
+queue is long does not count: it would only be left behind again.
+
 `SharedGroup` adds the members' coming and going, and what becomes of the messages. The docstring of `group` has the
 words.
 """
@@ -31,6 +35,7 @@ class GroupReading:
         self._source = source
         self._slots: Slots[Member] = Slots()
         self._main = source.reader(state.frontier)
+        self._second = source.reader(state.frontier)  # for slots that lag
         self._lagging = state.lagging
         self._closed: dict[int, int] = {}  # slots that have moved: the messages that are in flight at other members
         self._queued = 0  # bytes of all queues
@@ -38,36 +43,31 @@ class GroupReading:
 
     def _next_share(self, member: Member) -> Share | None:
         """Return the messages that a member gets next; None if there are none now. `_pass` follows."""
-        share = self._next_behind(member) if self._lagging else None
-        return share or self._next_in_queue(member)
+        for _ in range(SCANS):
+            if member.queue:
+                return member.queue[0]
+            if member not in self._slots or not self._read_some():
+                return None
+        if member.queue:
+            return member.queue[0]
+        member.wake()  # nothing of what was read is for this member; other clients wait for their turn
+        return None
 
     def _pass(self, member: Member, share: Share) -> None:
         """Forget a share if all of it is delivered."""
-        if share.left:
-            return
-        if share is member.behind:
-            self._settle(member)
-        else:
+        if not share.left:
             member.queue.popleft()
+            member.queued -= share.octets
             self._queued -= share.octets
 
-    # For all members
-
-    def _next_in_queue(self, member: Member) -> Share | None:
-        for _ in range(SCANS):
-            if member.queue:
-                break
-            if member not in self._slots or not self._read_main():
-                return None
-        else:
-            member.wake()  # nothing of what was read is for this member; other clients wait for their turn
-            return None
-        return member.queue[0]
-
-    def _read_main(self) -> bool:
-        """Read the next messages for all members; return False if there are none now."""
+    def _read_some(self) -> bool:
+        """Read messages, and put them into the queues of the members; return False if there are none now."""
         if self._queued >= self.window:
             self._leave_behind(max(self.members, key=lambda one: one.queued))
+        return (bool(self._lagging) and self._read_behind()) or self._read_main()
+
+    def _read_main(self) -> bool:
+        """Read the next messages for all slots that do not lag."""
         self._catch_up()
         block = self._read(self._main)
         if block is None:
@@ -81,6 +81,43 @@ class GroupReading:
             end, closed = self._main.position, self._closed
             self._lagging = {slot: at for slot, at in self._lagging.items() if at < end or slot in closed}
 
+    def _read_behind(self) -> bool:
+        """Read messages for slots that lag; return False if there are none now."""
+        ready = self._ready_slots()
+        if not ready:
+            return False
+        lane, end = self._second, self._main.position
+        lowest = min(ready.values())
+        if lane.position != lowest:
+            lane.position = lowest
+        block = self._read(lane)
+        if block is None:
+            return False
+        reached = min(block.last, end)
+        sequences = sequences_of(block)
+        slots = slots_of(block, sequences)
+        frontier = ready.get
+        indices = [
+            index
+            for index in self._wanted(block, sequences)
+            if frontier(slots[index], end) < sequences[index] <= reached
+        ]
+        self._put_into_queues(block, sequences, slots, indices)
+        for slot, at in ready.items():
+            if at < reached:
+                self._lagging[slot] = reached
+        return True
+
+    def _ready_slots(self) -> dict[int, int]:
+        """Return the slots that lag and can be read, with their frontiers."""
+        end, closed, owner = self._main.position, self._closed, self._slots.owner
+        most = self.window // (2 * max(1, len(self.members)))
+        return {
+            slot: at
+            for slot, at in self._lagging.items()
+            if at < end and slot not in closed and (holder := owner[slot]) is not None and holder.queued <= most
+        }
+
     def _read(self, lane: LaneReader) -> Block | None:
         try:
             return lane.read()
@@ -90,23 +127,14 @@ class GroupReading:
             return lane.read()
 
     def _divide(self, block: Block) -> None:
-        """Put the messages of a block into the queues of the members."""
+        """Put the messages of a block after the frontier into the queues of the members."""
         sequences = sequences_of(block)
         slots = slots_of(block, sequences)
         indices = self._wanted(block, sequences)
-        lagging, owner = self._lagging, self._slots.owner
-        shares: defaultdict[Member | None, list[int]] = defaultdict(list)
+        lagging = self._lagging
         if lagging:
             indices = [index for index in indices if slots[index] not in lagging]
-        for index in indices:
-            shares[owner[slots[index]]].append(index)
-        for member, mine in shares.items():
-            if member is not None:
-                share = share_of(block, sequences, slots, mine)
-                self._queued += share.octets
-                member.queue.append(share)
-                if member.has_room:
-                    member.wake()
+        self._put_into_queues(block, sequences, slots, indices)
 
     def _wanted(self, block: Block, sequences: Sequence[int]) -> Iterable[int]:
         """Return the indices of the messages that the group wants, and that are not done."""
@@ -119,69 +147,26 @@ class GroupReading:
             indices = [index for index in indices if sequences[index] not in skip]
         return indices
 
-    # For slots that lag
-
-    def _next_behind(self, member: Member) -> Share | None:
-        for _ in range(SCANS):
-            if member.behind is None and not self._read_behind(member):
-                return None
-            if member.behind is not None:
-                break
-        else:
-            member.wake()
-            return None
-        return member.behind
-
-    def _read_behind(self, member: Member) -> bool:
-        """Read messages for the slots of a member that lag; return False if there are none now."""
-        end = self._main.position
-        lagging = self._lagging
-        mine = [slot for slot in self._slots.of(member) if slot in lagging and slot not in self._closed]
-        mine = [slot for slot in mine if lagging[slot] < end]
-        if not mine:
-            member.lane = None
-            return False
-        before = min(lagging[slot] for slot in mine)
-        if member.lane is None:
-            member.lane = self._source.reader(before)
-        elif member.lane.position != before:
-            member.lane.position = before
-        block = self._read(member.lane)
-        if block is None:
-            return False
-        sequences = sequences_of(block)
-        slots = slots_of(block, sequences)
-        reached = min(block.last, end)
-        ready = {slot: lagging[slot] for slot in mine}
-        indices = [
-            index
-            for index in self._wanted(block, sequences)
-            if ready.get(slots[index], end) < sequences[index] <= reached
-        ]
-        if indices:
-            member.behind = share_of(block, sequences, slots, indices)
-            member.behind_slots = mine
-            member.behind_until = reached
-        else:
-            self._advance_slots(mine, reached)
-        return True
+    def _put_into_queues(
+        self, block: Block, sequences: Sequence[int], slots: list[int], indices: Iterable[int]
+    ) -> None:
+        owner = self._slots.owner
+        shares: defaultdict[Member | None, list[int]] = defaultdict(list)
+        for index in indices:
+            shares[owner[slots[index]]].append(index)
+        for member, mine in shares.items():
+            if member is not None:
+                share = share_of(block, sequences, slots, mine)
+                self._queued += share.octets
+                member.queued += share.octets
+                member.queue.append(share)
+                if member.has_room:
+                    member.wake()
 
     def _leave_behind(self, member: Member) -> None:
         """Drop what a member has not been delivered yet: its slots lag."""
-        self._settle(member)
         if member.queue:
             self._lagging |= member.frontiers_of_queue()
             self._queued -= member.queued
+            member.queued = 0
             member.queue.clear()
-
-    def _settle(self, member: Member) -> None:
-        """Drop the messages of slots that lag. They are read again."""
-        share, member.behind = member.behind, None
-        if share is not None:
-            self._advance_slots(member.behind_slots, share.before if share.left else member.behind_until)
-
-    def _advance_slots(self, slots: Iterable[int], reached: int) -> None:
-        lagging = self._lagging
-        for slot in slots:
-            if slot in lagging and lagging[slot] < reached:
-                lagging[slot] = reached

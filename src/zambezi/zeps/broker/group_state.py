@@ -46,6 +46,14 @@ class Delivered(NamedTuple):
     deliveries: int
 
 
+class Changes(NamedTuple):
+    """What has changed, as bytes: empty if nothing has."""
+
+    octets: bytes
+    is_snapshot: bool = False  # whether it begins with a snapshot: everything before is old
+    position: int = 0  # with a snapshot
+
+
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
     """What all members of a group share."""

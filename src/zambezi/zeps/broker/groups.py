@@ -19,7 +19,7 @@ from zambezi.zeps.block import Block
 from zambezi.zeps.broker.group import WINDOW, SharedGroup
 from zambezi.zeps.broker.group_member import Member, Portion
 from zambezi.zeps.broker.group_source import GroupSource
-from zambezi.zeps.broker.group_state import BadState, GroupOptions, GroupState, dying_part, read_state
+from zambezi.zeps.broker.group_state import BadState, Changes, GroupOptions, GroupState, dying_part, read_state
 from zambezi.zeps.broker.letterbox import Letterbox
 from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zeps.journal.positions import GROUP, Position
@@ -52,14 +52,6 @@ class Wish(NamedTuple):
         )
 
 
-class _Changes(NamedTuple):
-    """Changes of a group that are not in the file yet."""
-
-    is_snapshot: bool  # whether they begin with one
-    octets: bytes
-    position: int  # with a snapshot
-
-
 class Groups:
     """The groups of a stream."""
 
@@ -78,7 +70,7 @@ class Groups:
         self._by_id: dict[tuple[str, bytes], Member] = {}
         self._evict: dict[Member, Callable[[], object]] = {}
         self._changed: dict[SharedGroup, None] = {}
-        self._unwritten: dict[SharedGroup, _Changes] = {}  # changes for which there was no room
+        self._unwritten: dict[SharedGroup, Changes] = {}  # changes for which there was no room
         self._idle: dict[str, tuple[bytes, dict[str, object]]] = {}
         self._scheduled = False
         self.problem = ""  # why changes cannot be written now
@@ -344,17 +336,16 @@ class Groups:
             return
         changed, self._changed = self._changed, {}
         for group in changed:
-            is_snapshot, changes = group.take_changes()
-            if changes:
-                self._add_unwritten(group, is_snapshot, changes)
+            changes = group.take_changes()
+            if changes.octets:
+                self._add_unwritten(group, changes)
         self._write()
 
-    def _add_unwritten(self, group: SharedGroup, is_snapshot: bool, changes: bytes) -> None:
+    def _add_unwritten(self, group: SharedGroup, changes: Changes) -> None:
         before = self._unwritten.get(group)
-        if is_snapshot or before is None:
-            self._unwritten[group] = _Changes(is_snapshot, changes, group.position if is_snapshot else 0)
-        else:
-            self._unwritten[group] = before._replace(octets=before.octets + changes)
+        if before is not None and not changes.is_snapshot:
+            changes = before._replace(octets=before.octets + changes.octets)
+        self._unwritten[group] = changes
 
     def _write(self) -> None:
         waiting = self._unwritten
@@ -376,7 +367,7 @@ class Groups:
         self.problem = ""
         self._stream.readers.confirm()
 
-    def _position(self, group: SharedGroup, changes: _Changes) -> Position:
+    def _position(self, group: SharedGroup, changes: Changes) -> Position:
         known = self._positions.get(GROUP, group.name)
         position = changes.position if changes.is_snapshot or known is None else known.position
         now = int(self._stream.clock() * _MICRO)

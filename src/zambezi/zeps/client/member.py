@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from zambezi.zeps.client.batch import Message, MessageBatch
 from zambezi.zeps.client.subscriber import SubscriberCounters
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.messages import Credit, Done, GiveBack, Join, Keep
 from zambezi.zeps.sequences import pack_sequences, unpack_deliveries
+
+T = TypeVar("T")
 
 IN_FLIGHT: Final = 1000  # messages
 _SHARE: Final = 4  # credit is given when one part in so many of the window is free
@@ -74,13 +76,16 @@ class SharedBatch(MessageBatch):
 class GroupMember:
     """The rules of one member over a connection that comes and goes."""
 
-    def __init__(self, stream: str, wish: GroupWish, identity: bytes, window: int) -> None:
+    def __init__(
+        self, stream: str, wish: GroupWish, identity: bytes, window: int, *, is_automatic: bool = True
+    ) -> None:
         if window < 1:
             raise ZepsError(f"window must be a number of bytes above zero, not {window}")
         self.counters = SubscriberCounters()
         self.failure: ZepsError | None = None
         self.ended = False
         self.position: int | None = None  # the last sequence that was received
+        self.incarnation = ""  # of the stream; a member does not ask for it
         self._stream = stream
         self._wish = wish
         self._identity = identity
@@ -89,9 +94,12 @@ class GroupMember:
         self._unread = 0
         self._batches: deque[tuple[MessageBatch, int]] = deque()
         self._deliveries: dict[int, int] = {}  # of the messages that come next
-        self._done: list[int] = []  # answers that were not sent
-        self._returned: dict[tuple[int, int], list[int]] = {}  # by delay and `seen`
+        self.is_automatic = is_automatic  # whether the next `recv` acknowledges what the program has got
+        # Answers that were not sent. Any thread adds to them without a lock: so these lists are never replaced.
+        self._done: list[int] = []
+        self._returned: list[tuple[int, int, Sequence[int]]] = []  # delay, `seen` and sequences
         self._kept: list[int] = []
+        self._unconfirmed = 0  # acknowledgements that were sent and not confirmed
         self.is_joined = False
         self.losses = 0  # connections that were lost
 
@@ -122,7 +130,9 @@ class GroupMember:
         self._batches.clear()
         self._unread = 0
         self._deliveries = {}
-        self._done, self._returned, self._kept = [], {}, []
+        self._unconfirmed = 0
+        for answers in (self._done, self._returned, self._kept):
+            answers.clear()
 
     def fail_refused(self, reason: str) -> None:
         """End with an error: the broker has refused the member."""
@@ -171,16 +181,16 @@ class GroupMember:
 
     def acknowledge(self, sequences: Iterable[int]) -> None:
         """Note that the program has done with messages."""
-        self._done += sequences
+        self._done.extend(sequences)
 
     def give_back(self, sequences: Iterable[int], delay: float = 0.0, *, seen: bool = True) -> None:
         """Give messages back."""
         milliseconds = min(max(0, int(delay * 1000)), 0xFFFFFFFF)
-        self._returned.setdefault((milliseconds, int(seen)), []).extend(sequences)
+        self._returned.append((milliseconds, int(seen), list(sequences)))
 
     def keep(self, sequences: Iterable[int]) -> None:
         """Say that the program still works on messages."""
-        self._kept += sequences
+        self._kept.extend(sequences)
 
     def give_back_unread(self) -> None:
         """Give back the messages that the program has not read: it leaves."""
@@ -195,14 +205,32 @@ class GroupMember:
 
     def take_answers(self) -> list[bytes]:
         """Return the answers to send now."""
-        done, self._done = self._done, []
-        kept, self._kept = self._kept, []
-        returned, self._returned = self._returned, {}
+        done = _taken(self._done)
         found = [Done(pack_sequences(part)).encode()[0] for part in _parts(done)]
-        found += [Keep(pack_sequences(part)).encode()[0] for part in _parts(kept)]
-        for (delay, seen), sequences in returned.items():
-            found += [GiveBack(delay, seen, pack_sequences(part)).encode()[0] for part in _parts(sequences)]
+        found += [Keep(pack_sequences(part)).encode()[0] for part in _parts(_taken(self._kept))]
+        returned: dict[tuple[int, int], list[int]] = {}
+        for delay, seen, sequences in _taken(self._returned):
+            returned.setdefault((delay, seen), []).extend(sequences)
+        for (delay, seen), some in returned.items():
+            found += [GiveBack(delay, seen, pack_sequences(part)).encode()[0] for part in _parts(some)]
+        self._unconfirmed += len(found)
         return found
+
+    @property
+    def has_unconfirmed(self) -> bool:
+        """Whether the broker has not confirmed all answers."""
+        return self.has_answers or self._unconfirmed > 0
+
+    def note_confirmed(self) -> None:
+        """Note that the broker has confirmed all answers that were sent."""
+        self._unconfirmed = 0
+
+
+def _taken(answers: list[T]) -> list[T]:
+    """Remove and return the answers of a list to which another thread may add more."""
+    found = answers[:]
+    del answers[: len(found)]
+    return found
 
 
 def _parts(sequences: Sequence[int]) -> Iterator[Sequence[int]]:

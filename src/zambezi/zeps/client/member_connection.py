@@ -39,13 +39,13 @@ class MemberConnection(BrokerConnection):
     # Answers
 
     def acknowledge(self, sequences: Iterable[int]) -> None:
-        """Acknowledge messages, in this turn of the loop."""
+        """Acknowledge messages, in this turn of the loop. Any thread can call it, without the lock."""
         self.engine.acknowledge(sequences)
         self._send_soon()
 
-    def give_back(self, sequences: Iterable[int], delay: float) -> None:
+    def give_back(self, sequences: Iterable[int], delay: float = 0.0, *, seen: bool = True) -> None:
         """Give messages back, in this turn of the loop."""
-        self.engine.give_back(sequences, delay)
+        self.engine.give_back(sequences, delay, seen=seen)
         self._send_soon()
 
     def keep(self, sequences: Iterable[int]) -> None:
@@ -69,27 +69,32 @@ class MemberConnection(BrokerConnection):
                 self.send(message)
 
     def ask_for_confirmation(self) -> tuple[int, int]:
-        """Ask the broker to confirm all answers so far; return what `is_confirmed` needs."""
+        """Ask the broker to confirm all answers so far; return what `check_confirmed` needs."""
         self.send_answers()
         if self.engine.is_joined:
             self._asked += 1
             self.send(_PING)
         return self.engine.losses, self._asked
 
-    def is_confirmed(self, barrier: tuple[int, int]) -> bool:
-        """Return whether the broker has confirmed; raise `BrokerError` if the connection was lost before that."""
-        losses, asked = barrier
+    def check_confirmed(self, target: tuple[int, int]) -> bool | None:
+        """Return True if the broker has confirmed, and None if not yet; raise if it never will."""
+        losses, asked = target
         if self.engine.losses == losses and self._confirmed >= asked:
             return True
+        if self.engine.failure is not None:
+            raise self.engine.failure
         if self.engine.losses != losses:
             raise BrokerError(
                 "the connection was lost before the broker has confirmed the acknowledgements: some of the messages "
                 "can come again"
             )
-        return False
+        self.check_open()
+        return None
 
     def ping_answered(self) -> None:
         self._confirmed += 1
+        if self._confirmed == self._asked:
+            self.engine.note_confirmed()
         self.on_change()
 
     # Events of the connection

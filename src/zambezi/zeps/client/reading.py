@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Self
 
 from zambezi.zeps.client.batch import Message, MessageBatch
+from zambezi.zeps.client.member_connection import MemberConnection
 from zambezi.zeps.client.named_connection import NamedConnection
 from zambezi.zeps.client.subscriber import SubscriberCounters
 from zambezi.zeps.client.subscriber_connection import SubscriberConnection
@@ -34,14 +35,40 @@ class _Tracked:
         return message
 
 
+class _Handed:
+    """The messages of a batch, for a member of a group: the next message acknowledges the one before, if wanted."""
+
+    __slots__ = ("_losses", "_member", "_owner", "messages")
+
+    def __init__(self, owner: SubscriptionReader, batch: MessageBatch, member: MemberConnection) -> None:
+        self._owner = owner
+        self._member = member
+        self._losses = member.engine.losses
+        self.messages = iter(batch)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        owner = self._owner
+        owner._acknowledge_returned()
+        if self._member.engine.losses != self._losses:
+            raise StopIteration  # the broker has given the others back when the connection was lost
+        message = next(self.messages)
+        owner._handed = (message.sequence,)
+        return message
+
+
 class SubscriptionReader:
     """The reading of a subscription, for both faces. An attempt returns None if it must be made again later."""
 
-    _connection: SubscriberConnection
+    _connection: SubscriberConnection | MemberConnection
 
-    def __init__(self, connection: SubscriberConnection) -> None:
+    def __init__(self, connection: SubscriberConnection | MemberConnection) -> None:
         self._connection = connection
         self._named = connection if isinstance(connection, NamedConnection) else None
+        self._member = connection if isinstance(connection, MemberConnection) else None
+        self._handed: Sequence[int] = ()  # the last sequences that the program has got, of a member of a group
         self._returned = -1  # the last sequence that the program has got, of a named reader
         self._batch: MessageBatch | None = None  # the batch that is being iterated over
         self._current: Iterator[Message] = iter(())  # the rest of its messages
@@ -56,13 +83,16 @@ class SubscriptionReader:
         if not found:
             return False
         self._batch = found
-        self._current = iter(found) if self._named is None else _Tracked(self, found)
+        if self._member is not None:
+            self._current = _Handed(self, found, self._member)
+        else:
+            self._current = iter(found) if self._named is None else _Tracked(self, found)
         return True
 
     def _rest_of_batch(self) -> MessageBatch | None:
         """Return the messages that are left in the current batch, and remove them."""
         batch, self._batch = self._batch, None
-        rest = self._current.messages if isinstance(self._current, _Tracked) else self._current
+        rest = self._current.messages if isinstance(self._current, _Tracked | _Handed) else self._current
         left = sum(1 for _ in rest) if batch is not None and not self._is_lost else 0
         return batch[-left:] if batch is not None and left else None
 
@@ -72,6 +102,8 @@ class SubscriptionReader:
         found = self._rest_of_batch() or self._next_batch()
         if found and self._named is not None:
             self._returned = found.last
+        elif found and self._member is not None:
+            self._handed = found.sequences()
         return found
 
     def _next_batch(self) -> MessageBatch | None:
@@ -84,16 +116,20 @@ class SubscriptionReader:
             return MessageBatch(self._connection.stream, [])
         return batch
 
-    # Acknowledgements of a named reader
+    # Acknowledgements of a named reader, or of a member of a group
 
     def ack(self, upto: Message | MessageBatch | int) -> None:
-        """Acknowledge a message, a batch or a sequence, and all messages before it. Returns at once.
+        """Acknowledge a message, a batch or a sequence. Returns at once; `flush` waits until the broker has it.
 
-        The broker keeps it: a program that is started again goes on after it. `flush` waits until the broker has it.
+        With a name, it acknowledges all messages before it, too: a program that is started again goes on after it. In a
+        group, it acknowledges these messages only.
         """
+        if self._member is not None:
+            self._check_member().acknowledge(_sequences_of(upto))
+            return
         named = self._named
         if named is None:
-            raise ZepsError("only a subscription with a name can acknowledge: subscribe(name=...)")
+            raise ZepsError("only a subscription with a name, or a shared one, can acknowledge: subscribe(name=...)")
         sequence: object = upto
         if isinstance(upto, MessageBatch | Message):
             sequence = upto.last if isinstance(upto, MessageBatch) else upto.sequence
@@ -106,8 +142,48 @@ class SubscriptionReader:
             raise self._end_error()
         named.acknowledge(sequence)
 
+    def nack(self, message: Message | MessageBatch | int, delay: float = 0.0) -> None:
+        """Give a message of a group back: another member, or this one, gets it again, after `delay` seconds.
+
+        Without a delay it comes before newer messages of its key; with a delay they do not wait for it.
+        """
+        sequences = _sequences_of(message)
+        self._check_member().give_back(sequences, delay)
+        if set(sequences).issuperset(self._handed):
+            self._handed = ()
+
+    def keep(self, message: Message | MessageBatch | int) -> None:
+        """Say that the program still works on a message of a group: its time begins again."""
+        self._check_member().keep(_sequences_of(message))
+
+    def _check_member(self) -> MemberConnection:
+        member = self._member
+        if member is None:
+            raise ZepsError("only a shared subscription can do that: subscribe(shared=...)")
+        if member.engine.failure is not None:
+            raise member.engine.failure
+        if member.closing:
+            raise self._end_error()
+        return member
+
+    def _leave_group(self) -> bool:
+        """Acknowledge what the program has got, and give back the rest; return whether a confirmation is missing."""
+        member = self._member
+        if member is None or member.closing or not member.engine.is_joined:
+            return False
+        self._acknowledge_returned()
+        rest = self._rest_of_batch()
+        if rest:
+            member.give_back(rest.sequences(), seen=False)
+        return member.engine.has_unconfirmed
+
     def _acknowledge_returned(self) -> None:
         """Acknowledge what the program has got, if the next `recv` does that."""
+        if self._member is not None:
+            handed, self._handed = self._handed, ()
+            if handed and self._member.engine.is_automatic:
+                self._member.acknowledge(handed)
+            return
         named = self._named
         if named is not None and named.reader.is_automatic:
             named.acknowledge(self._returned)
@@ -115,6 +191,7 @@ class SubscriptionReader:
     def _forget_returned(self) -> None:
         """Do not acknowledge what the program has got last: it has failed to handle it."""
         self._returned = -1
+        self._handed = ()
 
     @property
     def _is_lost(self) -> bool:
@@ -146,3 +223,12 @@ class SubscriptionReader:
 
     def __repr__(self) -> str:
         return f"<Subscription {self._connection.state}, at {self.position}>"
+
+
+def _sequences_of(item: Message | MessageBatch | int) -> Sequence[int]:
+    if isinstance(item, MessageBatch):
+        return item.sequences()
+    sequence: object = item.sequence if isinstance(item, Message) else item
+    if not isinstance(sequence, int) or isinstance(sequence, bool) or not 0 < sequence < 1 << 63:
+        raise ZepsError(f"a message, a batch or a sequence is wanted, not {item!r:.80}")
+    return (sequence,)

@@ -47,6 +47,7 @@ _REST: Final = DELIVER_KEY - 1  # where a DELIVER goes on like a PUBLISH: with t
 _rest: Final = itemgetter(slice(_REST, None))
 _DIGEST: Final = MARK - SEQUENCE.size
 _NO_MARK: Final = bytes(MARK)
+_MARK: Final = Mark(_NO_MARK).encode()[0][:-MARK]  # a MARK without its last field
 
 PING: Final = Ping().encode()[0]
 
@@ -186,7 +187,7 @@ class Target:
         return Standing(self._digest, self.position)
 
     def _mark(self, sequence: int) -> bytes:
-        return Mark(self._digest + SEQUENCE.pack(sequence)).encode()[0]
+        return _MARK + self._digest + SEQUENCE.pack(sequence)
 
     @property
     def has_room(self) -> bool:
