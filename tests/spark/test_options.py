@@ -22,6 +22,8 @@ GOOD: list[tuple[str, str, Any]] = [
     ("path", "data", "data"),
     ("endpoint", TCP, TCP),
     ("endpoint", "ipc:///run/zeps", "ipc:///run/zeps"),
+    ("path", "file:///data/my%20broker", "/data/my broker"),
+    ("path", "file:/data", "/data"),
     ("stream", "readings", "readings"),
     ("stream", "with, comma", "with, comma"),
     ("streams", "a, b,a", ("a", "b")),
@@ -45,6 +47,8 @@ GOOD: list[tuple[str, str, Any]] = [
     ("maxBytesPerTrigger", "64m", 64 << 20),
     ("maxBytesPerTrigger", "1 GiB", 1 << 30),
     ("maxBytesPerTrigger", "10", 10),
+    ("maxBytesPerTrigger", "None", None),
+    ("cores", "24", 24),
     ("minMessagesPerTrigger", "5", 5),
     ("maxTriggerDelay", "500ms", 0.5),
     ("maxTriggerDelay", "15m", 900.0),
@@ -65,6 +69,9 @@ GOOD: list[tuple[str, str, Any]] = [
 
 BAD = [
     ("path", ""),
+    ("path", "s3://bucket/data"),
+    ("path", "file://host/data"),
+    ("cores", "0"),
     ("endpoint", "127.0.0.1:5555"),
     ("endpoint", "inproc://here"),
     ("endpoint", "tcp://*:5555"),

@@ -93,14 +93,14 @@ class BlockHead(NamedTuple):
 
     first: int
     last: int
-    count: int  # of messages
+    total: int  # messages
     pairs: int  # of a sequence and a time, which follow
     messages: int  # the offset of the messages in the body
 
     @property
     def has_gaps(self) -> bool:
         """Whether messages between `first` and `last` are missing."""
-        return self.count != self.last - self.first + 1
+        return self.total != self.last - self.first + 1
 
 
 def read_block_head(body: bytes | memoryview) -> BlockHead:
