@@ -110,6 +110,12 @@ SESSIONS: dict[str, Session] = {
     ),
     "docs/security.md": Session(),
     "docs/spark.md": Session(),
+    "docs/store.md": Session(
+        before=[
+            ("broker", f"zambezi serve {ONLY}"),
+            ("laptop", "seq 1 50 | zambezi pub prices gold"),
+        ],
+    ),
     "docs/journal.md": Session(
         before=[
             ("broker", f"zambezi serve {ONLY}"),

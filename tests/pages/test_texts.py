@@ -32,6 +32,7 @@ from zambezi.zeps.messages import (
     Zeps,
     extensions_of,
 )
+from zambezi.zeps.store.names import FORMAT_KEY, StreamPlace, parse_chunk, parse_segment
 from zambezi.zmtp import z85
 from zambezi.zmtp.keyring import Keyring
 from zambezi.zmtp.keys import KeyPair, write_pair
@@ -170,6 +171,18 @@ def check_allowed(text: str, place: Path) -> None:
     keyring = Keyring(place)
     assert not keyring.problems
     assert {name for names in keyring.keys.values() for name in names} == set(shown.values())
+
+
+@TEXTS.at("docs/store.md", "PREFIX/")
+def check_objects(text: str, _place: Path) -> None:
+    names = [line.split()[0].rstrip("/") for line in text.splitlines()]
+    place = StreamPlace.of("prices")
+    assert names[1] == FORMAT_KEY
+    assert "/".join(names[2:6]) == place.identity
+    assert [parse_chunk(name) for name in names[7:9]] == [1, 2]
+    segment = parse_segment(names[10])
+    assert segment is not None
+    assert segment.first < segment.last
 
 
 @TEXTS.at("docs/security.md", "keys/")

@@ -20,6 +20,7 @@ KEYS = KeyPair.generate(bytes(32))
 
 GOOD: list[tuple[str, str, Any]] = [
     ("path", "data", "data"),
+    ("storeOptions", '{"region": "r"}', {"region": "r"}),
     ("endpoint", TCP, TCP),
     ("endpoint", "ipc:///run/zeps", "ipc:///run/zeps"),
     ("path", "file:///data/my%20broker", "/data/my broker"),
@@ -69,9 +70,10 @@ GOOD: list[tuple[str, str, Any]] = [
 
 BAD = [
     ("path", ""),
-    ("path", "s3://bucket/data"),
     ("path", "file://host/data"),
     ("cores", "0"),
+    ("storeOptions", "[]"),
+    ("storeOptions", '{"timeout": 1}'),
     ("endpoint", "127.0.0.1:5555"),
     ("endpoint", "inproc://here"),
     ("endpoint", "tcp://*:5555"),
@@ -121,7 +123,7 @@ def other_options(name: str) -> dict[str, str]:
     """Return the options that a query needs beside this one."""
     use = use_of(name)
     given = {"endpoint": TCP}
-    if name in ("path", "verify"):
+    if name in ("path", "storeOptions", "verify"):
         given = {"path": "data"}
     if use != SINK and name not in ("streams", "streamPattern"):
         given["stream"] = "s"

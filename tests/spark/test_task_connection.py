@@ -37,7 +37,7 @@ def test_answers_to_requests_are_received(endpoint: str) -> None:
         connection.send(request("read", stream="out"))
         key, body = connection.wait_for_delivery()
         assert key == b"block"
-        assert find_messages(bytes(body[44:])).sequences().tolist() == [1, 2, 3]
+        assert find_messages(bytes(body[36:])).sequences().tolist() == [1, 2, 3]
         key, body = connection.wait_for_delivery()
         assert (key, bytes(body)) == (b"end", b'{"result":"all"}')
 

@@ -1,4 +1,4 @@
-"""A switch that loses, delays and shuffles packets, for kernels without netem. Its ports are the arguments.
+"""A switch that loses, delays and shuffles packets: many kernels have no netem. Its ports are the arguments.
 
 Every packet that comes in by one port goes out by all others, as with a hub. `PACKET_VNET_HDR` puts in front of each
 packet the work that the kernel has left for the network card (checksums, segments), so that it can be done later.

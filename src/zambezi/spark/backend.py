@@ -1,6 +1,6 @@
-"""The interface between the source and the place where streams are stored: files, or a broker.
+"""The interface between the source and the place where streams are stored: files, an object store, or a broker.
 
-The readers and the planner use only this interface. `JournalBackend` and `BrokerBackend` implement it.
+The readers and the planner use only this interface. `JournalBackend`, `StoreBackend` and `BrokerBackend` implement it.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from zambezi.spark.plan import (
     split_into_partitions,
     uniform_size_index,
 )
+from zambezi.spark.store_backend import StoreBackend, is_store
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
@@ -42,7 +43,9 @@ _NEEDS_LOG: Final = frozenset({"key", "body"})  # columns that the index of the 
 
 
 def open_backend(options: Options) -> Backend:
-    """Open the data directory or the connection to the broker that the options name."""
+    """Open the data directory, the object store or the connection to the broker that the options name."""
+    if options["path"] is not None and is_store(options["path"]):
+        return StoreBackend(options["path"], options["storeOptions"] or {}, verify=options["verify"])
     if options["path"] is not None:
         return JournalBackend(options["path"], verify=options["verify"])
     return BrokerBackend(

@@ -78,9 +78,9 @@ def _size_or_none(value: str) -> int | None:
     return None if value.strip().lower() == "none" else _size(value)
 
 
-def _directory(value: str) -> str:
+def _place(value: str) -> str:
     path = local_path(value)
-    if not path or re.match(r"[a-zA-Z][\w+.-]+:/", path):
+    if not path or path.startswith("file:"):
         raise ValueError
     return path
 
@@ -159,6 +159,13 @@ def _time(value: str) -> int:
     return microseconds_of(when if when.tzinfo is not None else when.replace(tzinfo=UTC))
 
 
+def _store_options(value: str) -> dict[str, str]:
+    options = json.loads(value)
+    if not isinstance(options, dict) or not all(isinstance(one, str) for one in options.values()):
+        raise ValueError
+    return options
+
+
 def _per_stream(parse_one: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return a parser for one value for all streams, or JSON with one value for each stream."""
 
@@ -192,11 +199,20 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "path",
         _READ,
-        _directory,
-        "a directory, or a URI such as file:///data",
+        _place,
+        "a directory, or a URL such as file:///data or s3://bucket/prefix",
         None,
         "",
-        "the data directory of a broker, read as files: the fastest way",
+        "the data directory of a broker, read as files: the fastest way; or an object store, read without a broker",
+    ),
+    Option(
+        "storeOptions",
+        _READ,
+        _store_options,
+        'JSON such as {"endpoint": "http://host:8333", "region": "r"}',
+        None,
+        "the environment",
+        "options of `obstore` for the object store that `path` names",
     ),
     Option("endpoint", _ALL, _endpoint, _ENDPOINT, None, "", "the broker: works from every machine that can reach it"),
     Option("stream", _ALL, _text, "the name of a stream", None, "", "the stream to read, or to publish to"),
@@ -439,7 +455,8 @@ def _parse(option: Option, value: str) -> Any:
     except (PatternError, EndpointError) as error:
         raise OptionError(f"option {option.name!r} is {value!r}: it must be {option.allowed} ({error})") from None
     except (ValueError, TypeError, AttributeError, OverflowError):
-        shown = "not a key" if option.name == "secretKey" else repr(value)
+        # Neither a secret key nor the credentials of a store may be in a log.
+        shown = {"secretKey": "not a key", "storeOptions": "not JSON"}.get(option.name, repr(value))
         raise OptionError(f"option {option.name!r} is {shown}: it must be {option.allowed}") from None
 
 
@@ -464,6 +481,8 @@ def _check(options: Options) -> None:
         raise OptionError("option 'secretKey' needs option 'serverKey', the public key of the broker")
     if "filterAt" in options and "endpoint" not in options:
         raise OptionError("option 'filterAt' needs option 'endpoint': with 'path', executors filter")
+    if "storeOptions" in options and "path" not in options:
+        raise OptionError("option 'storeOptions' needs option 'path', the URL of the object store")
     if "verify" in options and "path" not in options:
         raise OptionError("option 'verify' needs option 'path': messages from a broker have no CRC")
 

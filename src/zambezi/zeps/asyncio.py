@@ -94,7 +94,6 @@ class Client(Administration):
         self._find: Locate = (lambda: None) if self._asked is not None else locator(endpoint)
         self._streams: dict[str, Stream] = {}
         self._subscriptions: set[Subscription] = set()
-        self._questions: dict[Question, Waiter] = {}
         self._servings: set[Serving] = set()
         self._closed = False
 
@@ -402,14 +401,15 @@ class Stream:
             self._requester = Requester(self)
         return self._requester
 
-    def serve(self, pattern: str = "") -> Serving:
+    def serve(self, pattern: str = "", *, wait: float = 30.0) -> Serving:
         """Serve the requests whose keys match a pattern: `async for request in stream.serve("square")`.
 
-        Answer each request with `reply` or `fail`. Several programs can serve the same requests: each request goes to
-        one of them. Returns at once. `async with` waits until requests find this program.
+        Answer each request with `reply` or `fail`. Several programs can serve the same pattern: each request goes to
+        one of them, and to another one if it is not answered within `wait` seconds. Returns at once. `async with` waits
+        until requests find this program.
         """
         check_not_reserved(self.name)
-        serving = Serving(self, check_pattern(pattern))
+        serving = Serving(self, check_pattern(pattern), wait)
         self._client._waiter.call(self._client._servings.add, serving)
         return serving
 

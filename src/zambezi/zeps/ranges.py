@@ -24,6 +24,7 @@ READ: Final = "read"  # messages
 STATES: Final = b"states"
 POINTS: Final = b"points"
 BLOCK: Final = b"block"
+SPARSE: Final = b"sparse"  # a block of a compacted stream, without the messages that were removed
 END: Final = b"end"
 
 # The results in an `end`
@@ -34,7 +35,7 @@ VANISHED: Final = "vanished"  # there is no such stream
 FORBIDDEN: Final = "forbidden"
 UNREADABLE: Final = "unreadable"  # the journal is damaged, or the disk fails
 
-_BLOCK: Final = Struct(">QQQI")
+_BLOCK: Final = Struct(">QQI")
 BLOCK_HEAD: Final = _BLOCK.size
 PAIR: Final = 16  # bytes of a sequence and a time
 
@@ -83,9 +84,9 @@ def json_answer(key: bytes, content: object) -> Answer:
     return Answer(key, json.dumps(content, separators=(",", ":")).encode("ascii"))
 
 
-def block_answer(first: int, last: int, count: int, pairs: bytes, messages: bytes = b"") -> Answer:
+def block_answer(first: int, last: int, pairs: bytes, messages: bytes = b"", key: bytes = BLOCK) -> Answer:
     """Return an answer with messages, as the journal has them, and the times of their batches."""
-    return Answer(BLOCK, _BLOCK.pack(first, last, count, len(pairs) // PAIR), pairs, messages)
+    return Answer(key, _BLOCK.pack(first, last, len(pairs) // PAIR), pairs, messages)
 
 
 class BlockHead(NamedTuple):
@@ -93,22 +94,16 @@ class BlockHead(NamedTuple):
 
     first: int
     last: int
-    total: int  # messages
     pairs: int  # of a sequence and a time, which follow
     messages: int  # the offset of the messages in the body
-
-    @property
-    def has_gaps(self) -> bool:
-        """Whether messages between `first` and `last` are missing."""
-        return self.total != self.last - self.first + 1
 
 
 def read_block_head(body: bytes | memoryview) -> BlockHead:
     """Return the beginning of a block; raise `BrokerError` if it is not one."""
     if len(body) >= BLOCK_HEAD:
-        first, last, count, pairs = _BLOCK.unpack_from(body)
+        first, last, pairs = _BLOCK.unpack_from(body)
         if len(body) >= BLOCK_HEAD + PAIR * pairs and pairs and first <= last:
-            return BlockHead(first, last, count, pairs, BLOCK_HEAD + PAIR * pairs)
+            return BlockHead(first, last, pairs, BLOCK_HEAD + PAIR * pairs)
     raise BrokerError("the broker sent a block that cannot be parsed")
 
 

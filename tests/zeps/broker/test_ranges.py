@@ -49,7 +49,7 @@ def blocks(client: Client) -> list[tuple[int, int, list[tuple[int, int]], list[i
         if message.key == "block":
             body = message.body
             head = read_block_head(body)
-            numbers = [int.from_bytes(body[at : at + 8]) for at in range(28, head.messages, 8)]
+            numbers = [int.from_bytes(body[at : at + 8]) for at in range(20, head.messages, 8)]
             pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
             assert len(pairs) == head.pairs
             sequences = [place.sequence for place in walk_messages(body[head.messages :])]

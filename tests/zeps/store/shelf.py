@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tests.zeps.store.simulation import Clock, Message, Store, messages_of
 from zambezi.zeps.block import deliver
-from zambezi.zeps.errors import StoreError
+from zambezi.zeps.errors import ZepsError
 from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.messages import Publish
 from zambezi.zeps.store.chunk import Piece, piece_of
@@ -47,7 +47,7 @@ class Shelf:
     def run(self, procedure: Procedure[T]) -> T:
         """Run a procedure to its end."""
         results: list[T] = []
-        errors: list[StoreError] = []
+        errors: list[ZepsError] = []
         runner = Runner()
         runner.start(procedure, self.clock.now, results.append, errors.append)
         while not results and not errors:

@@ -24,7 +24,7 @@ from typing import Final
 
 from tests.zeps.store.history import History
 from zambezi.zeps.block import Block, deliver
-from zambezi.zeps.errors import OutOfRange, StoreError
+from zambezi.zeps.errors import OutOfRange, ZepsError
 from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.layout import DELIVER_LEAST, sequence_of
 from zambezi.zeps.messages import Publish
@@ -299,7 +299,7 @@ class Broker:
         self._runner.start(read_all(after), self.world.clock.now, give, _raise)
 
 
-def _raise(error: StoreError) -> None:
+def _raise(error: ZepsError) -> None:
     if not isinstance(error, OutOfRange):
         raise Violation(str(error))
 

@@ -1,7 +1,7 @@
 """zambezi.zeps.store.runner and commands: requests out, answers in."""
 
 from tests.zeps.store.shelf import Shelf
-from zambezi.zeps.errors import StoreDamaged, StoreError
+from zambezi.zeps.errors import StoreDamaged, ZepsError
 from zambezi.zeps.store.commands import (
     AT_ONCE,
     DONE,
@@ -62,7 +62,7 @@ def test_an_error_ends_a_procedure() -> None:
         yield from get("key")
         raise StoreDamaged("broken")
 
-    errors: list[StoreError] = []
+    errors: list[ZepsError] = []
     runner = Runner()
     runner.start(broken(), 0.0, lambda _: None, errors.append)
     (ticket,) = runner.requests(0.0)

@@ -73,6 +73,7 @@ def running_weed(directory: Path) -> Iterator[Weed]:
     actions = ["Admin", "Read", "Write", "List", "Tagging"]
     config.write_text(json.dumps({"identities": [{"name": "t", "credentials": credentials, "actions": actions}]}))
     master, volume, filer, s3 = _free_ports(4)
+    log = (directory / "weed.log").open("wb")
     process = subprocess.Popen(
         [
             weed,
@@ -86,12 +87,14 @@ def running_weed(directory: Path) -> Iterator[Weed]:
             f"-volume.port={volume}",
             f"-filer.port={filer}",
             f"-s3.port={s3}",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
             "-master.volumeSizeLimitMB=64",
             "-volume.max=20",
         ],
         cwd=directory,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=log,
     )
     try:
         _make_bucket(filer, process)
@@ -100,6 +103,7 @@ def running_weed(directory: Path) -> Iterator[Weed]:
     finally:
         process.kill()
         process.wait()
+        log.close()
 
 
 def _make_bucket(filer: int, process: subprocess.Popen[bytes]) -> None:

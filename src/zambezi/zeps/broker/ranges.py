@@ -27,6 +27,7 @@ from zambezi.zeps.journal.reader import Reader, Span
 from zambezi.zeps.journal.sizes import size_points
 from zambezi.zeps.ranges import (
     ALL,
+    BLOCK,
     CUT,
     END,
     FORBIDDEN,
@@ -34,6 +35,7 @@ from zambezi.zeps.ranges import (
     POINTS,
     READ,
     REPLACED,
+    SPARSE,
     STATES,
     TRIMMED,
     UNREADABLE,
@@ -326,17 +328,21 @@ def _peek(reader: Reader, octets: int, last: int) -> Span | None:
 
 
 def _bare_block(reader: Reader, span: Span) -> Steps:
-    if span.count != span.last - span.first + 1:
-        yield from _whole_block(reader, span)  # the index does not say which sequences are missing
+    if _has_gaps(span):
+        yield from _whole_block(reader, span)  # only the messages say which of them are there
     else:
-        yield block_answer(span.first, span.last, span.count, reader.pairs(span.first, span.last))
+        yield block_answer(span.first, span.last, reader.pairs(span.first, span.last))
+
+
+def _has_gaps(span: Span) -> bool:
+    return span.count < span.last - span.first + 1
 
 
 def _whole_block(reader: Reader, span: Span) -> Steps:
     pairs = reader.pairs(span.first, span.last)
     if not span.is_resident():
         yield span
-    yield block_answer(span.first, span.last, span.count, pairs, span.read().octets)
+    yield block_answer(span.first, span.last, pairs, span.read().octets, SPARSE if _has_gaps(span) else BLOCK)
 
 
 class _FilteredBlocks:
@@ -358,7 +364,7 @@ class _FilteredBlocks:
             yield None
             indices += [index for index, key in some if wanted(key)]
         if indices:
-            yield block_answer(span.first, span.last, len(indices), pairs, block.select(indices).octets)
+            yield block_answer(span.first, span.last, pairs, block.select(indices).octets)
 
 
 class _Source:

@@ -142,13 +142,14 @@ class SubscriptionReader:
             raise self._end_error()
         named.acknowledge(sequence)
 
-    def nack(self, message: Message | MessageBatch | int, delay: float = 0.0) -> None:
+    def nack(self, message: Message | MessageBatch | int, delay: float = 0.0, *, seen: bool = True) -> None:
         """Give a message of a group back: another member, or this one, gets it again, after `delay` seconds.
 
-        Without a delay it comes before newer messages of its key; with a delay they do not wait for it.
+        Without a delay it comes before newer messages of its key; with a delay they do not wait for it. A program that
+        leaves says seen=False for messages that it has not begun to handle: then this delivery does not count.
         """
         sequences = _sequences_of(message)
-        self._check_member().give_back(sequences, delay)
+        self._check_member().give_back(sequences, delay, seen=seen)
         if set(sequences).issuperset(self._handed):
             self._handed = ()
 

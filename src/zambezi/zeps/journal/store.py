@@ -14,16 +14,16 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeAlias
-from uuid import uuid4
+from uuid import UUID, uuid4
 
-from zambezi.zeps.errors import JournalError
+from zambezi.zeps.errors import JournalError, JournalFull
 from zambezi.zeps.journal.file_cache import FileCache
 from zambezi.zeps.journal.files import make_directory, make_private, open_file
 from zambezi.zeps.journal.identity import DamagedIdentity, Identity, read_identity, sync_directory, write_identity
 from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.names import directory_of, name_of
 from zambezi.zeps.journal.policy import Policy
-from zambezi.zeps.journal.segment import Segment, first_sequences
+from zambezi.zeps.journal.segment import Segment, found_names
 from zambezi.zeps.journal.stored_policy import changed, merged, read_changes, write_changes
 
 _log: Final = logging.getLogger("zambezi.zeps")
@@ -133,7 +133,7 @@ class Store:
             name = read_identity(path).name
         except DamagedIdentity as problem:
             guessed = name_of(path.name)
-            if guessed is None or not first_sequences(path):
+            if guessed is None or not found_names(path):
                 raise
             self.problems.append(str(problem))
             return guessed
@@ -170,17 +170,28 @@ class Store:
         self._journals[name] = journal
         return journal
 
-    def make(self, name: str, settings: Mapping[str, object] | None = None, fill: Fill | None = None) -> None:
+    def make(
+        self,
+        name: str,
+        settings: Mapping[str, object] | None = None,
+        fill: Fill | None = None,
+        *,
+        first: int = 1,
+        incarnation: UUID | None = None,
+    ) -> None:
         """Create a stream on the disk, with its own settings, unless it exists. Blocks; any thread may call it.
 
-        It is empty, or `fill` appends messages before the stream gets its name.
+        It is empty, or `fill` appends messages before the stream gets its name. A stream that is restored begins with
+        the sequence `first`, and has the incarnation that it had.
         """
         directory = self.path / directory_of(name)
         try:
             if not directory.is_dir():
                 fresh = self.path / f"{_NEW}{uuid4().hex}"
+                identity = Identity(name, incarnation or uuid4())
                 try:
-                    self._file_cache.with_descriptors(partial(self._write_stream, fresh, name, settings or {}))
+                    writing = partial(self._write_stream, fresh, identity, settings or {}, first)
+                    self._file_cache.with_descriptors(writing)
                     if fill is not None:
                         self._fill(fresh, settings or {}, fill)
                     self._give_name(fresh, directory)
@@ -190,22 +201,23 @@ class Store:
         except OSError as error:
             raise JournalError(f"stream {name!a} cannot be created: {directory}: {error.strerror or error}") from error
 
-    def _write_stream(self, fresh: Path, name: str, settings: Mapping[str, object]) -> None:
+    def _write_stream(self, fresh: Path, identity: Identity, settings: Mapping[str, object], first: int) -> None:
         shutil.rmtree(fresh, ignore_errors=True)  # of an attempt before, for which no descriptor was left
         make_directory(fresh)
-        Segment(str(fresh), 1).create()
+        Segment(str(fresh), first).create()
         if settings:
             write_changes(fresh, settings)
-        write_identity(fresh, Identity(name, uuid4()))
+        write_identity(fresh, identity)
 
     def _fill(self, fresh: Path, settings: Mapping[str, object], fill: Fill) -> None:
         journal = Journal(fresh, changed(self.policy, settings), self._file_cache, write=True)
         try:
             fill(journal)
             journal.close()
-        except BaseException:
+        except JournalFull as error:
+            raise JournalError(f"stream {journal.name!a} was not created: {self.path} has no room for it") from error
+        finally:
             journal.abandon()
-            raise
 
     def _give_name(self, fresh: Path, directory: Path) -> None:
         """Give the directory of a stream its name: after a crash it exists complete, or not at all."""

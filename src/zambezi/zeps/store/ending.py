@@ -118,7 +118,9 @@ def _fold(view: View, footers: Sequence[Footer], records: Sequence[bytes]) -> En
     is_deleted = False
     for footer in footers:
         if footer.kind in (Kind.DATA, Kind.SEGMENT):
-            if footer.kind == Kind.DATA and (footer.epoch, footer.first) != (epoch, last + 1):
+            # The first message of a log can have any sequence: a stream that is copied may have lost its beginning.
+            wanted = last + 1 if last else footer.first
+            if footer.kind == Kind.DATA and (footer.epoch, footer.first) != (epoch, wanted):
                 raise StoreDamaged(
                     f"chunk {footer.number} has epoch {footer.epoch} and sequence {footer.first}, and epoch {epoch} "
                     f"and sequence {last + 1} must follow"

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
-from zambezi.zeps.errors import StoreError
+from zambezi.zeps.errors import ZepsError
 from zambezi.zeps.store.commands import DONE, Answer, Command, Procedure, Request, Together, Wait
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class Ticket(NamedTuple):
 class _Running:
     procedure: Procedure[Any]
     done: Callable[[Any], object]
-    failed: Callable[[StoreError], object]
+    failed: Callable[[ZepsError], object]
     answers: dict[int, Answer | None] = field(default_factory=dict)
     is_together: bool = False
 
@@ -44,9 +44,9 @@ class Runner:
         procedure: Procedure[T],
         now: float,
         done: Callable[[T], object],
-        failed: Callable[[StoreError], object],
+        failed: Callable[[ZepsError], object],
     ) -> None:
-        """Start a procedure, and call `done` with its result, or `failed` with the `StoreError` that ends it."""
+        """Start a procedure, and call `done` with its result, or `failed` with the `ZepsError` that ends it."""
         self._step(_Running(procedure, done, failed), None, now)
 
     def requests(self, now: float) -> list[Ticket]:
@@ -89,7 +89,7 @@ class Runner:
             command = running.procedure.send(answer)
         except StopIteration as end:
             running.done(end.value)
-        except StoreError as error:
+        except ZepsError as error:
             running.failed(error)
         else:
             self._execute(running, command, now)

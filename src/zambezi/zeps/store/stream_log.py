@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias, TypeVar
 
-from zambezi.zeps.errors import StoreError
+from zambezi.zeps.errors import ZepsError
 from zambezi.zeps.journal.counts import RECORD, Counts
 from zambezi.zeps.store.chunk import UNCHANGED, Author, Footer, Kind, Piece, pack_chunk, pack_fence, unpack_footer
 from zambezi.zeps.store.commands import Answer, Procedure, get
@@ -334,7 +334,7 @@ class StreamLog:
             self._is_tidying = False
             done(result)
 
-        def fail(error: StoreError) -> None:
+        def fail(error: ZepsError) -> None:
             self._is_tidying = False
             self.problem = str(error)
 

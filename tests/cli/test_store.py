@@ -1,0 +1,97 @@
+"""`zambezi store`: copy, list, verify and restore, with a directory as the store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.zeps.journal.streams import append
+from zambezi import cli
+from zambezi.zeps.journal import Policy, Store
+from zambezi.zeps.journal.verify import Damage, verify
+
+pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
+
+START = 1_700_000_000
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    with Store(path, policy=Policy(segment=300)) as store:
+        prices = store.open("prices")
+        for number in range(10):
+            append(prices, b"body %d" % number, b"\xff\x00", now=START + number, key=f"k{number % 3}")
+        append(store.open("[b]\x1b"), b"x" * 2900)
+    return path
+
+
+def run(*arguments: str | Path) -> int:
+    return cli.main(["store", *map(str, arguments)])
+
+
+def test_a_data_directory_is_copied_and_restored(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    assert run("copy", store, "--data", data) == 0
+    assert "prices: 20 messages copied" in capsys.readouterr().out
+    assert run("copy", store, "--data", data) == 0
+    assert "prices: 0 messages copied" in capsys.readouterr().out
+    assert run("verify", store) == 0
+    assert "prices: 20 messages in" in capsys.readouterr().out
+    restored = tmp_path / "restored"
+    assert run("restore", store, "--data", restored) == 0
+    with Store(data, write=False) as one, Store(restored, write=False) as other:
+        assert one.names() == other.names()
+        for name in one.names():
+            was, now = one.open(name), other.open(name)
+            assert (was.incarnation, was.first, was.last) == (now.incarnation, now.first, now.last)
+            assert (was.first_time, was.last_time) == (now.first_time, now.last_time)
+            assert not [found for found in verify(now) if isinstance(found, Damage)]
+    assert run("restore", store, "--data", restored) == 1
+    assert "has a stream" in capsys.readouterr().err
+
+
+def test_a_list_is_a_table_or_json(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "store"
+    run("copy", store, "--data", data)
+    capsys.readouterr()
+    assert run("list", store) == 0
+    assert r"[b]\x1b" in capsys.readouterr().out
+    assert run("list", store, "prices", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["stream"], found["first"], found["last"]) == ("prices", 1, 20)
+
+
+def test_damage_is_found(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "store"
+    run("copy", store, "prices", "--data", data)
+    chunk = max(store.glob("streams/prices/*/chunks/*"), key=lambda path: path.stat().st_size)
+    octets = bytearray(chunk.read_bytes())
+    octets[20] ^= 1
+    chunk.write_bytes(octets)
+    (chunk.parent / "readme").write_text("")
+    capsys.readouterr()
+    assert run("verify", store) == 1
+    output = capsys.readouterr().out
+    assert "does not match its CRC" in output
+    assert "readme is not an object" in output
+    assert "damage in 2 places" in output
+
+
+def test_what_cannot_be_done_is_said(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("list", tmp_path / "nothing") == 1
+    assert "not the prefix of a store" in capsys.readouterr().err
+    store = tmp_path / "store"
+    run("copy", store, "prices", "--data", data)
+    for arguments, told in (
+        (("list", store, "no"), "has no stream 'no'; it has 'prices'"),
+        (("copy", store, "no", "--data", data), "has no stream 'no'"),
+        (("list", store, "--option", "x"), "NAME=VALUE"),
+        (("list", "ftp://x/y"), "is no store"),
+    ):
+        assert run(*arguments) == 1
+        assert told in capsys.readouterr().err
