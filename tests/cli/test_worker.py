@@ -14,7 +14,7 @@ import pytest
 from tests.zeps.serving import serving
 from zambezi import cli
 from zambezi.cli.errors import OptionsError
-from zambezi.cli.exec import Commands, environment_of
+from zambezi.cli.exec import Commands, Ended, environment_of
 from zambezi.zeps import sync
 from zambezi.zeps.client.batch import Message
 from zambezi.zeps.letters import Letter
@@ -175,8 +175,8 @@ def test_commands_run_at_once_but_one_after_another_for_a_key(tmp_path: Path) ->
     ended: list[int] = []
     other = threading.Event()
 
-    def finished(message: Message, status: int) -> None:
-        assert status == 0
+    def finished(message: Message, end: Ended) -> None:
+        assert end.status == 0
         ended.append(message.sequence)
         if message.sequence == 3:
             other.set()
@@ -194,7 +194,7 @@ def test_commands_run_at_once_but_one_after_another_for_a_key(tmp_path: Path) ->
 def test_what_was_not_begun_is_returned_at_the_end(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    commands = Commands(f"cat {gate}", 2, lambda message, status: None)
+    commands = Commands(f"cat {gate}", 2, lambda message, end: None)
     for sequence in (1, 2, 3):
         commands.handle(message(sequence))
     assert [one.sequence for one in commands.end()] == [2, 3]
@@ -205,7 +205,7 @@ def test_what_was_not_begun_is_returned_at_the_end(tmp_path: Path) -> None:
 
 def test_a_second_signal_ends_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     statuses: list[int] = []
-    commands = Commands("sleep 1000", 1, lambda message, status: statuses.append(status))
+    commands = Commands("sleep 1000", 1, lambda message, end: statuses.append(end.status))
     commands.handle(message(1))
     wait = commands._wait
     interrupted = iter([KeyboardInterrupt])
@@ -225,7 +225,7 @@ def test_a_second_signal_ends_the_commands(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_shell_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     statuses: list[int] = []
-    commands = Commands("true", 1, lambda message, status: statuses.append(status))
+    commands = Commands("true", 1, lambda message, end: statuses.append(end.status))
 
     def fail(*arguments: object, **options: object) -> None:
         raise OSError(7, "Argument list too long")

@@ -41,6 +41,7 @@ SUBCOMMANDS: Final = (
     "reader",
     "mirror",
     "request",
+    "reply",
     "journal",
     "store",
     "pipeline",

@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zambezi.cli.errors import OptionsError
 from zambezi.zeps.client.batch import Message
@@ -26,7 +26,16 @@ if TYPE_CHECKING:
 
 NOT_STARTED: Final = frozenset({126, 127})  # the shell's status if a command cannot be executed, or is not found
 
-Finished = Callable[[Message, int], object]  # told the message and the status of its command
+
+class Ended(NamedTuple):
+    """The end of a command: its status, and what it has written, if that was captured."""
+
+    status: int
+    output: bytes = b""
+    errors: bytes = b""
+
+
+Finished = Callable[[Message, Ended], object]  # told the message, and the end of its command
 
 
 def add_exec_options(parser: argparse._ActionsContainer) -> None:
@@ -60,12 +69,22 @@ def environment_of(message: Message) -> Mapping[str, str]:
 class Commands:
     """The commands that run now, and the messages that wait because a message with their key is being handled."""
 
-    def __init__(self, command: str, parallel: int, on_finished: Finished) -> None:
+    def __init__(
+        self,
+        command: str,
+        parallel: int,
+        on_finished: Finished,
+        *,
+        is_ordered: bool = True,
+        captures_output: bool = False,
+    ) -> None:
         if not command.strip():
             raise OptionsError("--exec needs a command")
         if parallel < 1:
             raise OptionsError(f"--parallel must be at least 1, not {parallel}")
         self._command = command
+        self._is_ordered = is_ordered  # whether messages with the same key are handled one after another
+        self._captured = subprocess.PIPE if captures_output else None
         self._on_finished = on_finished  # called in the thread of the command
         self._room = threading.Semaphore(parallel)
         self._lock = threading.Condition()
@@ -79,10 +98,10 @@ class Commands:
         """Handle a message: wait for room, and start its command; or put it behind another one with its key."""
         self.check()
         with self._lock:
-            if message.key and message.key in self._waiting:
+            if self._is_ordered and message.key and message.key in self._waiting:
                 self._waiting[message.key].append(message)
                 return
-            if message.key:
+            if self._is_ordered and message.key:
                 self._waiting[message.key] = deque()
         self._room.acquire()
         self.check()
@@ -121,26 +140,28 @@ class Commands:
 
     def _run(self, message: Message) -> None:
         try:
-            status = self._execute(message)
+            ended = self._execute(message)
         except OSError as error:
-            status = next(iter(NOT_STARTED))
+            ended = Ended(next(iter(NOT_STARTED)))
             self._problem = f"the command cannot be started: {error.strerror or error}"
-        if status in NOT_STARTED and not self._problem:
-            self._problem = f"the command cannot be started: the shell has ended with status {status}"
-        self._on_finished(message, status)
+        if ended.status in NOT_STARTED and not self._problem:
+            self._problem = f"the command cannot be started: the shell has ended with status {ended.status}"
+        self._on_finished(message, ended)
 
-    def _execute(self, message: Message) -> int:
+    def _execute(self, message: Message) -> Ended:
         process = subprocess.Popen(  # noqa: S603
             ["/bin/sh", "-c", self._command],
             stdin=subprocess.PIPE,
+            stdout=self._captured,
+            stderr=self._captured,
             env=environment_of(message),
             process_group=0,  # the signals of a terminal do not reach it
         )
         with self._lock:
             self._running.add(process)
         try:
-            process.communicate(message.body)  # a command that does not read its input is no problem
-            return process.returncode
+            output, errors = process.communicate(message.body)  # a command need not read its input
+            return Ended(process.returncode, output or b"", errors or b"")
         finally:
             with self._lock:
                 self._running.discard(process)

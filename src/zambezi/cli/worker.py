@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from zambezi.cli.errors import OptionsError
-from zambezi.cli.exec import NOT_STARTED, Commands, add_exec_options
+from zambezi.cli.exec import NOT_STARTED, Commands, Ended, add_exec_options
 from zambezi.cli.quantity import count, seconds
 from zambezi.cli.terminal import warn
 from zambezi.wire.text import printable
@@ -132,7 +132,8 @@ class _Worker:
             self._give_back(message)
         self._commands.wait()
 
-    def _finished(self, message: Message, status: int) -> None:
+    def _finished(self, message: Message, ended: Ended) -> None:
+        status = ended.status
         place = f"message {message.sequence} of {printable(message.stream)}"
         if status == 0:
             self._subscription.ack(message)

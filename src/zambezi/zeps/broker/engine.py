@@ -492,8 +492,9 @@ class Engine:
         journal.retain(now)
         stream.readers.flush()
         stream.groups.tick()
-        if stream.readers.needs_compaction:
-            self._shell.work(journal.positions.compact, _ignore_problem)
+        compact = stream.readers.take_compaction()
+        if compact is not None:
+            self._shell.work(compact, stream.readers.note_compacted)
 
     def detach_all(self) -> None:
         """Append all pending messages, and send DETACH to all clients. End work that takes long."""
@@ -509,7 +510,3 @@ class Engine:
         for stream in self._streams.values():
             stream.finish()
         self.store.close()
-
-
-def _ignore_problem(_: ZepsError | None) -> None:
-    """Do nothing: the file is as it was, and the next tick tries again."""
