@@ -301,7 +301,8 @@ class Engine:
         for name in names:
             if name not in self._streams and name not in self._making and name not in self.unusable:
                 self._making[name] = []
-                self.work(partial(self.store.make, name), partial(self._on_stream_made, name, done=self._log_problem))
+                done = partial(_log_made, name)
+                self.work(partial(self.store.make, name), partial(self._on_stream_made, name, done=done))
 
     def _make_for_letters(self, name: str) -> None:
         self.make_missing([name])
@@ -314,10 +315,6 @@ class Engine:
                 raise BrokerError(f"there is no stream {name}, and {session.user or 'anybody'} may not create it")
             self._count_new_stream(session, name)
             self.make_missing([name])
-
-    def _log_problem(self, problem: ZepsError | None) -> None:
-        if problem is not None:
-            _log.error("a stream of the configuration could not be created: %s", problem)
 
     def take_away(
         self, stream: BrokerStream, reason: str, action: Callable[[], object], done: Done, *, keep: bool
@@ -547,3 +544,10 @@ class Engine:
         for stream in self._streams.values():
             stream.finish()
         self.store.close()
+
+
+def _log_made(name: str, problem: ZepsError | None) -> None:
+    if problem is None:
+        _log.info("stream %s was created by the server", printable(name))
+    else:
+        _log.error("stream %s could not be created: %s", printable(name), problem)
