@@ -21,7 +21,7 @@ from zambezi.zeps.messages import LATEST, TIME, Attach, AttachOk, Credit, Ping, 
 from zambezi.zmtp.asyncio import Dealer
 from zambezi.zmtp.options import Bound
 
-TOTAL = 200_000
+TOTAL = 80_000
 BATCH = 400
 LAST_PART = TOTAL - 20 * BATCH
 KEYS = ["temp.attic", "temp.kitchen", "wind", "temp.hall", "rain.attic", "rain", "wind.hall"]
