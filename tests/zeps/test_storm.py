@@ -196,7 +196,7 @@ def starts(publisher: Publisher, kind: str) -> Callable[[], Start]:
 @pytest.mark.spec("ZEP-03", "ZEP-10", "ZEP-11", "ZEP-13")
 def test_each_sees_its_subset_in_order(tmp_path: Path) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(200):
             await storm(tmp_path)
 
     asyncio.run(bounded())
