@@ -272,8 +272,8 @@ def test_a_failed_export_leaves_no_file(data: Path, tmp_path: Path, capsys: pyte
     for name in ("prices.jsonl", "prices.zeps"):
         assert run(data, "export", "prices", str(tmp_path / name)) == 1
         assert capsys.readouterr().err == (
-            "zambezi: stream 'prices': the batch of 3 to 4 is damaged; --since 4 skips it, and `zambezi journal "
-            "verify` says more\n"
+            f"zambezi: {log}: the batch of 3 to 4 is damaged; --since 4 skips it, and `zambezi journal verify` says "
+            "more\n"
         )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
     assert run(data, "export", "prices", str(tmp_path / "rest"), "--since", "4") == 0

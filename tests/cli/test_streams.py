@@ -244,6 +244,36 @@ def test_streams_are_administered(served: Served, capsys: pytest.CaptureFixture[
     assert "there is no stream prices" in fails(capsys, "stream", "info", "prices", *at)
 
 
+def test_named_readers_go_on_and_are_administered(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ("--endpoint", served.endpoint)
+    for number in range(5):
+        run(capsys, "pub", "prices", "tick", str(number), *at)
+    assert "has no readers" in run(capsys, "reader", "list", "prices", *at)
+
+    def seen(*arguments: str) -> list[str]:
+        return run(capsys, "sub", "prices", "--name", "billing", "--format", "raw", *arguments, *at).splitlines()
+
+    assert seen("--since", "earliest", "--count", "2") == ["0", "1"]
+    assert seen("--count", "1") == ["2"]  # after the last line that was printed, not after the batch
+    row = json.loads(run(capsys, "reader", "list", "prices", "--json", *at))
+    assert (row["reader"], row["position"], row["lag"], row["holder"]) == ("billing", 3, 2, "")
+    assert "billing" in run(capsys, "reader", "list", "prices", *at)
+    assert [word in run(capsys, "stream", "list", *at) for word in ("named", "lag")] == [True, True]
+    assert "reader_lag:      2" in run(capsys, "stream", "info", "prices", *at)
+    assert seen("--until", "now") == ["3", "4"]
+    said = run(capsys, "reader", "set", "prices", "billing", "--to", "1", *at)
+    assert said == "billing goes on after sequence 1: 4 messages wait for it\n"
+    assert json.loads(run(capsys, "reader", "info", "prices", "billing", "--json", *at))["position"] == 1
+    assert "position:     1" in run(capsys, "reader", "info", "prices", "billing", *at)
+    assert cli.main(["reader", "remove", "prices", "billing", *at]) == 1
+    assert "use --yes" in capsys.readouterr().err
+    assert run(capsys, "reader", "remove", "prices", "billing", "--yes", *at) == "billing is removed\n"
+    assert cli.main(["reader", "info", "prices", "billing", *at]) == 1
+    assert "the stream prices has no reader billing" in capsys.readouterr().err
+    assert cli.main(["reader", "list", "price", *at]) == 1
+    assert "did you mean prices?" in capsys.readouterr().err
+
+
 def test_commands_without_a_broker_do_not_wait_in_silence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

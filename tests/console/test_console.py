@@ -52,6 +52,33 @@ async def publish(server: Server, count: int) -> None:
 
 
 @in_loop
+async def test_named_readers_have_their_lag_and_a_bounded_number_of_series(tmp_path: Path) -> None:
+    async with shown(tmp_path) as (server, _):
+        await publish(server, 5)
+
+        def series() -> dict[str, float]:
+            return {
+                " ".join((sample.name, *sorted(sample.labels.values()))): sample.value
+                for family in text_string_to_metric_families(metrics.exposition(server).decode())
+                for sample in family.samples
+                if "reader" in sample.name
+            }
+
+        async with Client.connect(server.endpoints["zeps"]) as client:
+            await client.set_reader("prices", "billing", 3)
+            found = series()
+            assert found["zambezi_reader_lag billing prices"] == 2
+            assert found["zambezi_stream_readers prices"] == 1
+            assert found["zambezi_readers_refused_total"] == found["zambezi_readers_taken_total"] == 0
+            for number in range(10):
+                await client.set_reader("prices", f"reader-{number}", number % 3)
+            found = series()
+            assert found["zambezi_stream_readers prices"] == 11
+            assert found["zambezi_stream_reader_lag prices"] == 5
+            assert not [name for name in found if name.startswith("zambezi_reader_lag")]
+
+
+@in_loop
 async def test_the_state_describes_all_services(tmp_path: Path) -> None:
     async with shown(tmp_path) as (server, browser):
         await publish(server, 3)

@@ -62,6 +62,13 @@ def test_streams_are_listed(url: str) -> None:
     assert backend.streams(["no"]) == {}
     assert backend.streams(None, "exact:no") == {}
     assert backend.last_before({"s": (BEGINNING + 4) * 10**6, "no": 0}) == {"s": 40, "no": 0}
+    assert [backend.times_after({"s": after})["s"] for after in (0, 10, 94, 95)] == [
+        BEGINNING * 10**6,
+        (BEGINNING + 1) * 10**6,
+        (BEGINNING + 9) * 10**6,
+        0,
+    ]
+    assert backend.times_after({"no": 0}) == {"no": 0}
     backend.close()
 
 

@@ -94,6 +94,9 @@ class Stage:
     def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         (self.long_jobs if self.slow else self._soon).append(partial(self._do, action, callback))
 
+    def search(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        self.work(action, callback)
+
     def clock(self) -> float:
         return self.now
 

@@ -63,8 +63,8 @@ def test_a_frame_header_is_zmtps(size: int) -> None:
     assert header[0] == (0 if size < 256 else LONG_FLAG)
 
 
-def test_an_index_entry_has_48_bytes_in_the_order_of_its_fields() -> None:
-    assert ENTRY.size == sum(ENTRY_FIELDS.values()) == 48
-    entry = IndexEntry(1, 2, 3, 4, 5, 6, 7, 8)
-    assert list(ENTRY_FIELDS)[:8] == list(entry._fields)
-    assert ENTRY.unpack(pack(*entry))[:8] == entry
+def test_an_index_entry_has_64_bytes_in_the_order_of_its_fields() -> None:
+    assert ENTRY.size == sum(ENTRY_FIELDS.values()) == 64
+    entry = IndexEntry(1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+    assert list(ENTRY_FIELDS)[:10] == list(entry._fields)
+    assert ENTRY.unpack(pack(*entry))[:10] == entry

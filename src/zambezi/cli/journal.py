@@ -1,12 +1,13 @@
 """`zambezi journal`: inspect the journals of a data directory, verify them, repair them, and export messages.
 
-All commands except `repair` and `truncate` only read, and work while a broker runs.
+All commands except `repair`, `import` and `truncate` only read, and work while a broker runs.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -18,9 +19,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 from rich.table import Table
 
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.formats import json_bytes
+from zambezi.cli.journal_import import add_import
 from zambezi.cli.quantity import count, start
 from zambezi.cli.stream_tables import size
-from zambezi.cli.sub import json_body
 from zambezi.cli.terminal import Console, confirm, description_column, say, table_console
 from zambezi.wire.text import as_bytes, printable
 from zambezi.zeps.block import Block
@@ -48,8 +50,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "journal",
         help="inspect and verify journals, and export messages",
         description=(
-            "Work with the journals of a data directory. All commands except repair and truncate can be used while a "
-            "broker runs."
+            "Work with the journals of a data directory. All commands except repair, import and truncate can be used "
+            "while a broker runs."
         ),
     )
     commands = journal.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -58,6 +60,7 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_repair(commands)
     _add_dump(commands)
     _add_export(commands)
+    _add_data(add_import(commands))
     _add_truncate(commands)
 
 
@@ -167,6 +170,7 @@ def _description(journal: Journal) -> dict[str, object]:
         "incarnation": str(journal.incarnation),
         "first": journal.first,
         "last": journal.last,
+        "messages": journal.messages,
         "octets": journal.octets,
         "first_time": journal.first_time,
         "last_time": journal.last_time,
@@ -204,7 +208,7 @@ def _stream_table(journals: list[Journal], path: Path) -> Table:
         ("incarnation", "left"),
     )
     for journal in journals:
-        held = journal.last - journal.first + 1
+        held = journal.messages
         table.add_row(
             printable(journal.name),
             f"{held:,}",
@@ -414,8 +418,8 @@ def _bounds(journal: Journal, arguments: argparse.Namespace) -> tuple[int, int]:
 
 
 def _as_json(message: JournalMessage) -> bytes:
-    head = {"sequence": message.sequence, "time": _time(message.time, "microseconds"), "key": printable(message.key)}
-    return json.dumps({**head, **json_body(message.body)}).encode() + b"\n"
+    head = {"sequence": message.sequence, "time": _time(message.time, "microseconds")}
+    return json.dumps({**head, **json_bytes("key", message.key), **json_bytes("body", message.body)}).encode() + b"\n"
 
 
 def _as_raw(message: JournalMessage) -> bytes:
@@ -522,13 +526,14 @@ def _export_batches(journal: Journal, after: int, last: int, out: BinaryIO, adva
     """Copy whole batches without parsing them, except for the first and the last; return the number of messages."""
     written = 0
     for entry, data in batches(journal, after, last, advance):
-        skipped, wanted = max(0, after - entry.first + 1), min(entry.last, last) - entry.first + 1
-        if skipped or wanted < entry.count:
-            starts = Block(entry.first, entry.last, entry.count, data, entry.credit).starts
-            out.write(data[starts[skipped] : starts[wanted]])
-        else:
+        if after < entry.first and entry.last <= last:
             out.write(data)
-        written += wanted - skipped
+            written += entry.count
+        else:
+            block = Block(entry.first, entry.last, entry.count, data, entry.credit)
+            skipped, wanted = bisect_right(block.sequences, after), bisect_right(block.sequences, last)
+            out.write(data[block.starts[skipped] : block.starts[wanted]])
+            written += wanted - skipped
     return written
 
 

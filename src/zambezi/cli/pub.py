@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from zambezi.cli.client import add_client_options, client_of
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.exported import parse_line
 from zambezi.cli.quantity import seconds
 from zambezi.wire.text import as_bytes, as_text
 
@@ -35,6 +36,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("body", metavar="BODY", nargs="?", help="the message (default: the lines of standard input)")
     parser.add_argument("--tab", action="store_true", help="read the key of each message from its line")
     parser.add_argument(
+        "--json", action="store_true", help="read lines of JSON with key and body, as `zambezi journal export` has them"
+    )
+    parser.add_argument(
         "--publisher",
         metavar="NAME",
         help="count the lines under this name, and skip those that were published under it before",
@@ -47,8 +51,8 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if (arguments.key is None) != arguments.tab:
-        raise OptionsError("give either the KEY of all messages, or --tab if each line has its own")
+    if [arguments.key is not None, arguments.tab, arguments.json].count(True) != 1:
+        raise OptionsError("give either the KEY of all messages, or --tab or --json if each line has its own")
     if arguments.publisher is not None and arguments.body is not None:
         raise OptionsError("--publisher counts the lines of standard input: leave BODY out")
     count = skipped = 0
@@ -84,7 +88,10 @@ def _messages(arguments: argparse.Namespace) -> Iterator[list[tuple[str, bytes]]
     batch: list[tuple[str, bytes]] = []
     for number, line in enumerate(sys.stdin.buffer, 1):
         text = line.removesuffix(b"\n")
-        if arguments.tab:
+        if arguments.json:
+            message = parse_line(text, "standard input", number)
+            batch.append((as_text(message.key), message.body))
+        elif arguments.tab:
             key, tab, text = text.partition(b"\t")
             if not tab:
                 raise OptionsError(f"line {number} of standard input has no tab between the key and the body")

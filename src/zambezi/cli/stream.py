@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import difflib
 import json
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from rich.live import Live
 
 from zambezi.cli.client import add_client_options, client_of
 from zambezi.cli.errors import OptionsError
+from zambezi.cli.formats import FORMATS
 from zambezi.cli.quantity import octets, seconds, start
 from zambezi.cli.stream_tables import client_table, size, stream_table
 from zambezi.cli.terminal import Console, confirm, say
@@ -39,6 +41,9 @@ def add_parser(subparsers: Subparsers) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_list(commands)
     _add_info(commands)
+    command = _command(commands, "last", "Print the last message of a key. The exit status is 1 without one.", run_last)
+    command.add_argument("key", metavar="KEY", help="the key")
+    command.add_argument("--json", action="store_true", help="print a JSON object")
     for name, run, described in (
         ("create", run_create, "Create a stream. Streams are also created by publishing to them."),
         ("edit", run_edit, "Change settings of a stream. The value `default` takes the setting of the server again."),
@@ -98,9 +103,17 @@ def _sync(text: str) -> str:
     return text
 
 
+def _yes_or_no(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not yes or no")
+    return text == "yes"
+
+
 _SETTINGS: dict[str, tuple[Callable[[str], Any], str, str]] = {
     "keep_seconds": (seconds, "TIME", "remove messages that are older, such as 7d"),
     "keep_bytes": (octets, "SIZE", "keep this size of messages, such as 10G, and remove older ones"),
+    "compact": (_yes_or_no, "YES|NO", "of the messages that would be removed, keep the last one of each key"),
+    "keep_tombstones": (seconds, "TIME", "with compact: remove a key this long after a message without a body"),
     "sync": (_sync, "WHEN", "sync the disk before each confirmation (always), every second (interval), or never"),
     "segment": (octets, "SIZE", "the largest size of a journal file"),
     "publishers": (int, "N", "the most publishers whose messages are counted"),
@@ -193,6 +206,18 @@ def _shown(name: str, value: Any) -> str:
         text = in_seconds(value).strip('"')
         return text if text[-1].isalpha() else f"{text}s"
     return str(value)
+
+
+def run_last(arguments: argparse.Namespace) -> int:
+    with client_of(arguments) as client:
+        info = find(client, arguments.stream, arguments.timeout)
+        message = client.last(info.stream, arguments.key, arguments.timeout)
+    if message is None:
+        key = printable(arguments.key)
+        print(f"zambezi: {printable(info.stream)} has no message with the key {key}", file=sys.stderr)
+        return 1
+    FORMATS["json" if arguments.json else "text"](message)
+    return 0
 
 
 def find(client: Client, name: str, timeout: float | None) -> StreamInfo:

@@ -14,9 +14,14 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def stream_table(streams: Sequence[StreamInfo]) -> Table:
-    """Return a table of streams. It has columns for multicast if a stream has a group."""
+    """Return a table of streams.
+
+    It has columns for multicast if a stream has a group, and for named readers, connected or not, if a stream has some:
+    their number, and the lag of the one that is furthest behind.
+    """
     table = Table(title="streams", title_justify="left")
     grouped = any(one.multicast for one in streams)
+    named = any(one.readers for one in streams)
     for name, justify in (
         ("stream", "left"),
         ("messages", "right"),
@@ -24,6 +29,7 @@ def stream_table(streams: Sequence[StreamInfo]) -> Table:
         ("size", "right"),
         ("per s", "right"),
         ("readers", "right"),
+        *((("named", "right"), ("lag", "right")) if named else ()),
         ("newest", "left"),
         ("sync", "left"),
         *((("group", "left"), ("multicast", "right"), ("withheld", "right")) if grouped else ()),
@@ -37,7 +43,8 @@ def stream_table(streams: Sequence[StreamInfo]) -> Table:
             size(one.octets),
             f"{one.rate:,.0f}",
             str(one.subscribers),
-            _ago(one.last_at),
+            *((str(one.readers), f"{one.reader_lag:,}") if named else ()),
+            ago(one.last_at),
             f"held: {printable(one.held)}" if one.held else printable(one.sync),
             *(_group(one) if grouped else ()),
         )
@@ -95,7 +102,8 @@ def size(octets: float) -> str:
     raise AssertionError("the last unit takes all")
 
 
-def _ago(when: datetime | None) -> str:
+def ago(when: datetime | None) -> str:
+    """Return how long ago a time is."""
     if when is None:
         return "-"
     passed = (datetime.now(UTC) - when).total_seconds()

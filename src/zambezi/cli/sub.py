@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from zambezi.cli.client import add_client_options, client_of
+from zambezi.cli.formats import FORMATS
 from zambezi.cli.quantity import count, start
 from zambezi.cli.stream import find
-from zambezi.cli.terminal import Console, description_column, say, warn
+from zambezi.cli.terminal import Console, description_column, warn
+from zambezi.cli.worker import add_worker_options, check_options, sharing_of, work
 from zambezi.wire.text import printable
-from zambezi.zeps.client.batch import Message
 from zambezi.zeps.errors import TimedOut
 from zambezi.zmtp.keys import read_pair
 
@@ -35,7 +34,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "sub",
         help="replay a stream, and follow it",
-        description="Print the messages of STREAM from a position on, and then new ones as they come. Ctrl-C ends it.",
+        description="Print the messages of STREAM from a position on, and then new ones as they come; or handle them "
+        "with a command, alone or together with other programs. Ctrl-C ends it.",
     )
     parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
     parser.add_argument(
@@ -65,6 +65,19 @@ def add_parser(subparsers: Subparsers) -> None:
         help="the format of each line: sequence, key and body (text), a JSON object (json), only the body (raw), or "
         "only the body in hexadecimal (hex) (default: text)",
     )
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        help="read under this name: the broker keeps the position, and the next time the command goes on after the "
+        "last message that it has printed; --since counts only for a new name",
+    )
+    parser.add_argument(
+        "--if-held",
+        choices=("take", "refuse"),
+        default="take",
+        help="if another program reads under the name: take the name away from it, or fail (default: take)",
+    )
+    add_worker_options(parser)
     add_client_options(parser)
     _add_multicast_options(parser)
     parser.set_defaults(run=run)
@@ -94,8 +107,10 @@ def _end(text: str) -> object:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    check_options(arguments)
     write = FORMATS[arguments.format]
     written = 0
+    is_acknowledged = arguments.name is not None or arguments.shared is not None
     group_key = read_pair(arguments.group_key).secret if arguments.group_key is not None else b""
     with client_of(arguments, group_key) as client, _progress(arguments) as progress:
         stream = client.stream(arguments.stream)
@@ -108,13 +123,21 @@ def run(arguments: argparse.Namespace) -> int:
                 arguments.pattern,
                 since=arguments.since,
                 until=arguments.until,
-                times=arguments.format == "json" and not arguments.multicast,
+                times=arguments.format == "json" and not (arguments.multicast or arguments.shared),
                 multicast=arguments.multicast,
                 interface=arguments.interface,
+                name=arguments.name,
+                ack="manual",
+                if_held=arguments.if_held,
+                **sharing_of(arguments),
             ) as subscription:
+                if arguments.exec is not None:
+                    return work(subscription, arguments)
                 for batch in subscription.batches():
                     for message in batch:
                         write(message)
+                        if is_acknowledged:
+                            subscription.ack(message)
                         written += 1
                         if written == arguments.count:
                             return 0
@@ -145,33 +168,3 @@ def _progress(arguments: argparse.Namespace) -> Progress:
         console=Console(stderr=True),
         disable=not watched,
     )
-
-
-def _text(message: Message) -> None:
-    say(f"{message.sequence} {printable(message.key)} {printable(message.body)}")
-
-
-def json_body(body: bytes) -> dict[str, str]:
-    """Return the field of a JSON object for a body: `body`, or `body_hex` if it is not UTF-8."""
-    try:
-        return {"body": body.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {"body_hex": body.hex()}
-
-
-def _json(message: Message) -> None:
-    time = message.time.isoformat(timespec="microseconds") if message.time is not None else None
-    head = {"stream": message.stream, "sequence": message.sequence, "time": time, "key": printable(message.key)}
-    say(json.dumps({**head, **json_body(message.body)}))
-
-
-def _raw(message: Message) -> None:
-    sys.stdout.buffer.write(message.body + b"\n")
-    sys.stdout.buffer.flush()
-
-
-def _hex(message: Message) -> None:
-    say(message.body.hex())
-
-
-FORMATS: Final[Mapping[str, Callable[[Message], None]]] = {"text": _text, "json": _json, "raw": _raw, "hex": _hex}

@@ -77,6 +77,12 @@ _OF_STREAMS = {
     "octets": ("zambezi_stream_bytes", "the size of the journal", GaugeMetricFamily),
     "rate": ("zambezi_stream_messages_per_second", "messages published per second, recently", GaugeMetricFamily),
     "subscribers": ("zambezi_stream_subscribers", "subscribers", GaugeMetricFamily),
+    "readers": ("zambezi_stream_readers", "named readers", GaugeMetricFamily),
+    "reader_lag": (
+        "zambezi_stream_reader_lag",
+        "messages that the named reader is behind which is furthest behind",
+        GaugeMetricFamily,
+    ),
 }
 _OF_SUBSCRIBERS: Final = {
     "lag": ("zambezi_subscriber_lag", "messages that the slowest subscriber is behind"),
@@ -117,6 +123,15 @@ def _streams(streams: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
         for stream in streams:
             metric.add_metric([label(stream["stream"])], stream[key])
         yield metric
+    lags = GaugeMetricFamily(
+        "zambezi_reader_lag",
+        "messages that a named reader is behind, in streams with few of them",
+        labels=["stream", "reader"],
+    )
+    for stream in streams:
+        for reader, lag in stream["named"].items():
+            lags.add_metric([label(stream["stream"]), label(reader)], lag)
+    yield lags
     held = GaugeMetricFamily("zambezi_stream_held", "1 if the stream cannot be written now", labels=["stream"])
     for stream in streams:
         held.add_metric([label(stream["stream"])], 1 if stream["held"] else 0)
@@ -160,6 +175,14 @@ def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
     yield CounterMetricFamily("zambezi_requests_unserved", "requests that no server wanted", value=zeps["unserved"])
     yield CounterMetricFamily(
         "zambezi_replies_unclaimed", "replies whose client was gone, or did not read", value=zeps["unclaimed"]
+    )
+    yield CounterMetricFamily(
+        "zambezi_readers_refused", "named readers that the limit refused", value=zeps["readers_refused"]
+    )
+    yield CounterMetricFamily(
+        "zambezi_readers_taken",
+        "named readers that were refused or disconnected because another client has the name",
+        value=zeps["readers_taken"],
     )
     yield GaugeMetricFamily("zambezi_publishers", "publishers whose messages are counted", value=zeps["publishers"])
     yield CounterMetricFamily(

@@ -339,6 +339,8 @@ def policy_of(journal: JournalConfig) -> Policy:
         segment=journal.segment,
         keep_bytes=journal.keep_bytes,
         keep_seconds=journal.keep,
+        compact=journal.compact,
+        keep_tombstones=journal.keep_tombstones,
         publishers=journal.publishers,
         keep_publishers=journal.keep_publishers,
         readers=journal.readers,

@@ -20,12 +20,14 @@ from zambezi.server.queues import queues_of
 from zambezi.wire.text import as_bytes, as_text, printable
 from zambezi.zeps.broker.reports import describe_session, describe_stream
 from zambezi.zeps.broker.session import Session
+from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zre.log import hash_of
 
 if TYPE_CHECKING:
     from zambezi.server.server import Server
 
 ROWS: Final = 1000  # streams, clients, topics, peers
+READERS: Final = 10  # named readers of a stream, up to which each has its lag
 SOME: Final = 20  # patterns, headers, groups, subscribers
 LONG: Final = 200  # characters of a text that a peer chose freely
 
@@ -77,7 +79,13 @@ def _zeps(server: Server) -> dict[str, Any] | None:
     slowest = _slowest(sessions)
     return {
         "streams": [
-            {"feed": None, "id": id_of(stream.name), **describe_stream(stream), **slowest.get(stream.name, {})}
+            {
+                "feed": None,
+                "id": id_of(stream.name),
+                **describe_stream(stream),
+                **slowest.get(stream.name, {}),
+                "named": _named(stream),
+            }
             for stream in streams[:ROWS]
         ],
         "clients": [_client(session) for session in sessions[:ROWS]],
@@ -97,6 +105,8 @@ def _zeps(server: Server) -> dict[str, Any] | None:
         "scrub": {**dataclasses.asdict(broker.scrub.counters), "damaged": len(broker.scrub.problems)},
         "dismissed": counters.dismissed,
         "fenced": counters.fenced,
+        "readers_refused": counters.readers_refused,
+        "readers_taken": counters.readers_taken,
         "requests": counters.requests,
         "unserved": counters.unserved,
         "unclaimed": counters.unclaimed,
@@ -117,6 +127,12 @@ def _client(session: Session) -> dict[str, object]:
     row = describe_session(session)
     patterns = row.get("patterns")
     return {**row, "patterns": patterns[:SOME]} if isinstance(patterns, list) else row
+
+
+def _named(stream: BrokerStream) -> dict[str, int]:
+    """Return the lag of each named reader, if the stream has few of them."""
+    readers = stream.readers
+    return {state.name: readers.lag_of(state.position) for state in readers.all()} if len(readers) <= READERS else {}
 
 
 def _slowest(sessions: Iterable[Session]) -> Mapping[str, dict[str, int]]:

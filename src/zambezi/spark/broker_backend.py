@@ -40,6 +40,7 @@ from zambezi.zeps.ranges import (
     POINTS,
     READ,
     REPLACED,
+    SPARSE,
     STATES,
     TRIMMED,
     VANISHED,
@@ -87,6 +88,10 @@ class BrokerBackend:
         # The range before a time ends with the last message before it.
         ends = self._ask([request(CUT, stream=stream, until=max(0, time)) for stream, time in times.items()])
         return {stream: int(end.get("last", 0)) for stream, (_, end) in zip(times, ends, strict=True)}
+
+    def times_after(self, positions: Mapping[str, int]) -> dict[str, int]:
+        ends = self._ask([request(CUT, stream=stream, after=after) for stream, after in positions.items()])
+        return {stream: int(end.get("time", 0)) for stream, (_, end) in zip(positions, ends, strict=True)}
 
     def size_indexes(self, ranges: Sequence[SequenceRange], step: int) -> list[SizeIndex | None]:
         cuts = [
@@ -247,22 +252,22 @@ class _Reading:
                 after = max(wanted.after + 1, loss.oldest - 1)
                 self._left.append(SequenceRange(wanted.stream, wanted.incarnation, after, wanted.last))
             return None if loss is None else (wanted, loss)
-        if key != BLOCK:
+        if key not in (BLOCK, SPARSE):
             raise ConnectionLost(f"stream {wanted.stream!a}: the broker sent {key!r} instead of messages")
-        messages, last = _messages_of(body, self._request)
+        messages, last = _messages_of(body, self._request, has_gaps=key == SPARSE)
         self._left[0] = SequenceRange(wanted.stream, wanted.incarnation, max(wanted.after, last), wanted.last)
         return wanted, messages
 
 
-def _messages_of(body: memoryview, request: Request) -> tuple[Messages, int]:
+def _messages_of(body: memoryview, request: Request, *, has_gaps: bool) -> tuple[Messages, int]:
     """Return the messages of a block, and its last sequence."""
     head = read_block_head(body)
     pairs = np.frombuffer(body[BLOCK_HEAD : head.messages], ">u8").astype(np.int64)
     batches = BatchTimes(pairs[0::2], pairs[1::2])
-    if request.bare:
+    if request.bare and not has_gaps:
         return BareMessages(head.first, head.last, batches), head.last
     octets = np.frombuffer(body[head.messages :], np.uint8)
-    return EncodedMessages(octets, head.first, batches, has_gaps=bool(request.pattern)), head.last
+    return EncodedMessages(octets, head.first, batches, has_gaps=has_gaps or bool(request.pattern)), head.last
 
 
 def _data_loss(wanted: SequenceRange, end: End) -> DataLoss | None:

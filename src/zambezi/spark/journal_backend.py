@@ -36,23 +36,18 @@ from zambezi.spark.columns import (
     Octets,
     too_large,
 )
+from zambezi.spark.entries import ENTRY, are_consecutive
 from zambezi.spark.errors import DamagedLog, DataLoss, Replaced, SparkError, Trimmed, Vanished
 from zambezi.wire.text import as_bytes
-from zambezi.zeps.errors import JournalError, OutOfRange
+from zambezi.zeps.errors import JournalError, OutOfRange, Rewritten
 from zambezi.zeps.journal import Journal, Store
-from zambezi.zeps.journal.entry import SIZE
 from zambezi.zeps.journal.identity import read_identity
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.segment import Files, Segment
 from zambezi.zeps.journal.sizes import size_points
-from zambezi.zeps.layout import ENTRY_FIELDS
 from zambezi.zeps.matchers import Matchers
 
-# An index entry as a numpy type.
-ENTRY: Final = np.dtype([(name, f">u{size}") for name, size in ENTRY_FIELDS.items()])
 _ENTRIES_PER_READ: Final = 4096
-
-assert ENTRY.itemsize == SIZE
 
 
 class JournalBackend:
@@ -114,6 +109,12 @@ class JournalBackend:
             for stream, time in times.items()
         }
 
+    def times_after(self, positions: Mapping[str, int]) -> dict[str, int]:
+        return {
+            stream: 0 if (journal := self._open(stream)) is None else journal.time_after(after)
+            for stream, after in positions.items()
+        }
+
     def size_indexes(self, ranges: Sequence[SequenceRange], step: int) -> list[SizeIndex | None]:
         return [self._size_index(wanted, step) for wanted in ranges]
 
@@ -138,10 +139,13 @@ class JournalBackend:
         after = wanted.after
         if after + 1 < journal.first:
             yield wanted, trimmed_error(wanted.stream, after, journal.first)
-        for segment in _segments(journal, after, wanted.last):
+        while segments := _segments(journal, after, wanted.last):
+            segment = segments[0]
             after = max(after, segment.first - 1)
             try:
                 files = self._open_files(journal, segment, wanted, after)
+            except Rewritten:
+                continue  # the stream is compacted: another segment has the messages now
             except Trimmed as loss:
                 yield wanted, loss
             else:
@@ -153,6 +157,8 @@ class JournalBackend:
         """Open the files of a segment, and check that they belong to the wanted incarnation."""
         try:
             files = journal.files(segment)
+        except Rewritten:
+            raise
         except OutOfRange as error:
             raise trimmed_error(wanted.stream, after, error.oldest) from None
         except JournalError as error:
@@ -177,12 +183,14 @@ class JournalBackend:
             offsets = entries["offset"].astype(np.int64)
             firsts = entries["first"].astype(np.int64)
             times = entries["time"].astype(np.int64)
-            if request.bare:
+            gaps = entries["gap"]
+            is_bare = request.bare and not gaps.any()  # only the messages say which of them were removed
+            if is_bare:
                 end = int(firsts[-1]) + int(entries[-1]["count"]) - 1
                 yield BareMessages(int(firsts[0]), end, BatchTimes(firsts, times))
                 if end >= last:
                     return
-            start = len(entries) if request.bare else 0
+            start = len(entries) if is_bare else 0
             while start < len(entries):
                 if firsts[start] > last:
                     return
@@ -192,7 +200,8 @@ class JournalBackend:
                 if self._verify:
                     self._check_sums(segment, octets, entries[start:stop])
                 batches = BatchTimes(firsts[start:stop], times[start:stop])
-                yield EncodedMessages(octets, int(firsts[start]), batches)
+                if len(octets):
+                    yield EncodedMessages(octets, int(firsts[start]), batches, has_gaps=bool(gaps[start:stop].any()))
                 start = stop
             number += len(entries)
 
@@ -214,9 +223,7 @@ class JournalBackend:
 
     def _check_entries(self, segment: Segment, entries: npt.NDArray[np.void]) -> None:
         """Check that each index entry begins where the one before it ends."""
-        ends = np.stack([entries["first"] + entries["count"], entries["offset"] + entries["length"]])
-        begins = np.stack([entries["first"], entries["offset"]])
-        if (ends[:, :-1] != begins[:, 1:]).any() or not entries["count"].all():
+        if not are_consecutive(entries):
             raise DamagedLog(f"{segment.path}.idx is damaged: `zambezi journal verify` says more")
 
     def _check_sums(self, segment: Segment, octets: Octets, entries: npt.NDArray[np.void]) -> None:

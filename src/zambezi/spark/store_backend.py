@@ -6,8 +6,9 @@ chunks, and decode them like bytes of a file. While one piece is decoded, a thre
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
@@ -15,6 +16,7 @@ from uuid import UUID
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 
 from zambezi.spark.backend import (
     READ_SIZE,
@@ -27,20 +29,21 @@ from zambezi.spark.backend import (
     size_index_from_points,
     trimmed_error,
 )
-from zambezi.spark.columns import BareMessages, BatchTimes, EncodedMessages, Messages
+from zambezi.spark.columns import BareMessages, BatchTimes, EncodedMessages, Octets
+from zambezi.spark.entries import ENTRY, are_consecutive
 from zambezi.spark.errors import DamagedLog, DataLoss, Replaced, SparkError, Vanished
 from zambezi.wire.text import as_bytes
 from zambezi.zeps.errors import OutOfRange, StoreDamaged, StoreError
 from zambezi.zeps.matchers import Matchers
 from zambezi.zeps.store.catalog import StoredStream, check_format, find_stream, list_streams
-from zambezi.zeps.store.chunk import UNCHANGED, Piece
+from zambezi.zeps.store.chunk import UNCHANGED
 from zambezi.zeps.store.commands import Procedure
 from zambezi.zeps.store.names import FORMAT_KEY
-from zambezi.zeps.store.reader import LogReader
+from zambezi.zeps.store.reader import LogReader, OpenedPart
 from zambezi.zeps.store.shell import ObjectStore, is_store_url
 
 T = TypeVar("T")
-_FETCH: Final = 4 * READ_SIZE  # bytes of one request
+_AHEAD: Final = 4  # requests that are under way at the same time
 
 
 def is_store(path: str) -> bool:
@@ -66,6 +69,7 @@ class StoreBackend:
 
     def __init__(self, url: str, options: Mapping[str, str], *, verify: bool = False) -> None:
         self._verify = verify
+        self._fetchers = ThreadPoolExecutor(_AHEAD, "zambezi-spark-store")
         self._readers: dict[str, tuple[StoredStream, LogReader]] = {}
         with _translated():
             self._store = ObjectStore(url, options)
@@ -125,6 +129,17 @@ class StoreBackend:
             for stream, time in times.items()
         }
 
+    def times_after(self, positions: Mapping[str, int]) -> dict[str, int]:
+        return {stream: self._time_after(stream, after) for stream, after in positions.items()}
+
+    def _time_after(self, stream: str, after: int) -> int:
+        opened = self._open(stream)
+        if opened is None or after >= opened[1].last:
+            return 0
+        _, reader = opened
+        part = self._run(reader.open_after(max(after, reader.first - 1)))
+        return 0 if part is None else int(self._entries(part, after, after + 1)[0]["time"])
+
     def size_indexes(self, ranges: Sequence[SequenceRange], step: int) -> list[SizeIndex | None]:
         return [self._size_index(wanted) for wanted in ranges]
 
@@ -156,56 +171,80 @@ class StoreBackend:
     def _read_range(self, wanted: SequenceRange, request: Request) -> Iterator[Found]:
         reader = self._open_incarnation(wanted)
         after = wanted.after
-        with ThreadPoolExecutor(1, "zambezi-spark-store") as fetcher:
-            coming = fetcher.submit(self._fetch, reader, after, request)
-            while after < wanted.last:
-                try:
-                    piece = coming.result()
-                except OutOfRange as error:
-                    yield wanted, trimmed_error(wanted.stream, after, error.oldest)
-                    after = error.oldest - 1
-                    coming = fetcher.submit(self._fetch, reader, after, request)
-                    continue
-                if piece is None:
+        while after < wanted.last:
+            try:
+                opened = self._run(reader.open_after(after))
+                if opened is None:
                     raise Replaced(f"stream {wanted.stream!a} ends at {after} now, and {wanted.last} was to be read")
-                after = piece.entries[-1].last
-                if after < wanted.last:
-                    coming = fetcher.submit(self._fetch, reader, after, request)
-                for messages in self._messages(piece, wanted, request):
-                    yield wanted, messages
+                entries = self._entries(opened, after, wanted.last)
+                if request.bare:
+                    last = int(entries[-1]["first"]) + int(entries[-1]["count"]) - 1
+                    yield wanted, BareMessages(int(entries[0]["first"]), last, _times(entries))
+                    after = last
+                    continue
+                for part, octets in self._fetch(opened, entries):
+                    if octets is None:  # the object was merged: read the rest from where it is now
+                        self._run(reader.refresh())
+                        break
+                    if self._verify or not opened.part.is_segment:
+                        _check_sums(opened.part.key, octets, part)
+                    yield wanted, EncodedMessages(octets, int(part[0]["first"]), _times(part))
+                    after = int(part[-1]["first"]) + int(part[-1]["count"]) - 1
+            except OutOfRange as error:
+                yield wanted, trimmed_error(wanted.stream, after, error.oldest)
+                after = error.oldest - 1
 
-    def _fetch(self, reader: LogReader, after: int, request: Request) -> Piece | None:
-        return self._run(reader.read_index(after) if request.bare else reader.read(after, _FETCH))
+    def _entries(self, opened: OpenedPart, after: int, last: int) -> npt.NDArray[np.void]:
+        """Return the entries of an object for a range of sequences."""
+        entries = np.frombuffer(opened.index, ENTRY)
+        if not are_consecutive(entries):
+            raise DamagedLog(f"{opened.part.key} has a damaged index: `zambezi store verify` says more")
+        start = max(0, int(np.searchsorted(entries["first"], after + 1, "right")) - 1)
+        return entries[start : max(start + 1, int(np.searchsorted(entries["first"], last, "right")))]
 
-    def _messages(self, piece: Piece, wanted: SequenceRange, request: Request) -> Iterator[Messages]:
-        """Yield the messages of a piece, about `READ_SIZE` bytes at a time."""
-        entries = piece.entries
-        firsts = np.array([entry.first for entry in entries], np.int64)
-        times = np.array([entry.time for entry in entries], np.int64)
-        if request.bare:
-            yield BareMessages(entries[0].first, entries[-1].last, BatchTimes(firsts, times))
-            return
-        octets = np.frombuffer(piece.octets, np.uint8)
-        ends = np.array([entry.end for entry in entries], np.int64)
-        starts = np.array([entry.offset for entry in entries], np.int64)
-        if self._verify:
-            self._check_sums(piece, wanted)
+    def _fetch(
+        self, opened: OpenedPart, entries: npt.NDArray[np.void]
+    ) -> Iterator[tuple[npt.NDArray[np.void], Octets | None]]:
+        """Yield entries and their bytes, about `READ_SIZE` at a time; None for bytes that the store does not give.
+
+        Some requests are under way while the bytes of the ones before are used.
+        """
+        starts = entries["offset"].astype(np.int64)
+        ends = starts + entries["length"].astype(np.int64)
+        coming: deque[tuple[npt.NDArray[np.void], Future[memoryview | None]]] = deque()
         start = 0
-        while start < len(firsts) and firsts[start] <= wanted.last:
-            stop = max(start + 1, int(np.searchsorted(ends, starts[start] + READ_SIZE, "right")))
-            stop = min(stop, start + max(1, int(np.searchsorted(firsts[start:], wanted.last, "right"))))
-            part = octets[starts[start] : ends[stop - 1]]
-            yield EncodedMessages(part, int(firsts[start]), BatchTimes(firsts[start:stop], times[start:stop]))
-            start = stop
-
-    def _check_sums(self, piece: Piece, wanted: SequenceRange) -> None:
-        view = memoryview(piece.octets)
-        for entry in piece.entries:
-            if crc32(view[entry.offset : entry.end]) != entry.crc:
-                raise DamagedLog(
-                    f"stream {wanted.stream!a}: the batch of sequence {entry.first} does not match its CRC: `zambezi "
-                    "store verify` says more"
-                )
+        while start < len(entries) or coming:
+            while start < len(entries) and len(coming) < _AHEAD:
+                stop = max(start + 1, int(np.searchsorted(ends, starts[start] + READ_SIZE, "right")))
+                length = int(ends[stop - 1] - starts[start])
+                read = self._fetchers.submit(self._store.read_range, opened.part.key, int(starts[start]), length)
+                coming.append((entries[start:stop], read))
+                start = stop
+            part, read = coming.popleft()
+            found = read.result()
+            octets = None if found is None else np.frombuffer(found, np.uint8)
+            wanted = int(part[-1]["offset"]) + int(part[-1]["length"]) - int(part[0]["offset"])
+            yield part, octets if octets is not None and len(octets) == wanted else None
+            if octets is None:
+                return
 
     def close(self) -> None:
+        self._fetchers.shutdown(cancel_futures=True)
         self._store.close()
+
+
+def _times(entries: npt.NDArray[np.void]) -> BatchTimes:
+    return BatchTimes(entries["first"].astype(np.int64), entries["time"].astype(np.int64))
+
+
+def _check_sums(key: str, octets: Octets, entries: npt.NDArray[np.void]) -> None:
+    """Check the CRC of each batch."""
+    view = octets.data
+    begin = int(entries[0]["offset"])
+    for entry in entries:
+        start = int(entry["offset"]) - begin
+        if crc32(view[start : start + int(entry["length"])]) != entry["crc"]:
+            raise DamagedLog(
+                f"{key}: the batch of sequence {int(entry['first'])} does not match its CRC: `zambezi store verify` "
+                "says more"
+            )

@@ -94,7 +94,6 @@ class Client(Administration):
         self._find: Locate = (lambda: None) if self._asked is not None else locator(endpoint)
         self._streams: dict[str, Stream] = {}
         self._subscriptions: set[Subscription] = set()
-        self._questions: dict[Question, Waiter] = {}
         self._servings: set[Serving] = set()
         self._closed = False
 
@@ -172,8 +171,6 @@ class Client(Administration):
             await self.close()
             return
         # A program that leaves with an exception does not want to wait, and has an error already.
-        for subscription in tuple(self._subscriptions):
-            subscription._forget_returned()
         try:
             await self.close(0)
         except ZepsError as second:
@@ -339,7 +336,8 @@ class Stream:
 
         With a `name` the broker keeps the position of this reader: a program that is started again goes on after the
         last message that it has acknowledged, and `since` matters only if the name is new. With ack="auto" the next
-        `recv` acknowledges what the program has got before, and so does `close`; with "manual" the program calls `ack`.
+        `recv` acknowledges what the program has got before, and so does the end of `async with`, unless by an
+        exception; with "manual" the program calls `ack`.
         One client reads under a name: a new one takes the name away (`ReaderTaken`), or is refused (if_held="refuse").
 
         With `shared` several programs share the messages: each message goes to one member of the group with that name,
@@ -402,14 +400,15 @@ class Stream:
             self._requester = Requester(self)
         return self._requester
 
-    def serve(self, pattern: str = "") -> Serving:
+    def serve(self, pattern: str = "", *, wait: float = 30.0) -> Serving:
         """Serve the requests whose keys match a pattern: `async for request in stream.serve("square")`.
 
-        Answer each request with `reply` or `fail`. Several programs can serve the same requests: each request goes to
-        one of them. Returns at once. `async with` waits until requests find this program.
+        Answer each request with `reply` or `fail`. Several programs can serve the same pattern: each request goes to
+        one of them, and to another one if it is not answered within `wait` seconds. Returns at once. `async with` waits
+        until requests find this program.
         """
         check_not_reserved(self.name)
-        serving = Serving(self, check_pattern(pattern))
+        serving = Serving(self, check_pattern(pattern), wait)
         self._client._waiter.call(self._client._servings.add, serving)
         return serving
 
@@ -505,13 +504,11 @@ class Subscription(SubscriptionReader):
     async def close(self, linger: float | str | None = _DEFAULT) -> None:
         """End the subscription. Messages that were received can still be read.
 
-        A named reader waits up to `linger` seconds for confirmations, and raises `TimedOut` if they do not come. With
-        ack="auto" it acknowledges first what the program has got.
+        A named reader waits up to `linger` seconds for confirmations, and raises `TimedOut` if they do not come.
         """
         seconds = self._client._options.linger if isinstance(linger, str) else linger
         try:
             if self._named is not None and not (self._named.closing or self._is_lost):
-                self._acknowledge_returned()
                 if self._named.reader.is_claimed and not self._named.reader.is_confirmed and seconds != 0:
                     await self.flush(seconds)
             elif self._waiter.call(self._leave_group) and seconds != 0:
@@ -530,6 +527,6 @@ class Subscription(SubscriptionReader):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
-            self._forget_returned()
+        if kind is None:
+            self._acknowledge_returned()
         await self.close(_DEFAULT if kind is None else 0)

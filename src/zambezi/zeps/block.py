@@ -13,6 +13,7 @@ Property tests check that all of this agrees with the grammar in `zambezi.zeps.m
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -52,7 +53,8 @@ class Place(NamedTuple):
 class Block:
     """Messages as bytes, from sequence `first` to `last`. It is immutable, and shared by all subscribers.
 
-    A block from a journal has every sequence from `first` to `last`; a filtered one has some of them.
+    A block that is appended has every sequence from `first` to `last`. A filtered one, or one from a part of a journal
+    that was compacted, has some of them.
     """
 
     __slots__ = ("_bodies", "_parsed", "_stride", "count", "credit", "first", "last", "octets")
@@ -73,6 +75,22 @@ class Block:
         if self._stride:
             return range(0, len(self.octets) + 1, self._stride)
         return self._starts_and_keys()[0]
+
+    @property
+    def sequences(self) -> Sequence[int]:
+        """The sequence of each message. Without gaps, it is a range."""
+        return self.sequences_at(self.starts)
+
+    def sequences_at(self, starts: Sequence[int]) -> Sequence[int]:
+        """Return the sequence of each message; `starts` is the property of that name."""
+        if self.last - self.first + 1 == self.count:
+            return range(self.first, self.last + 1)
+        octets = self.octets
+        unpack = SEQUENCE.unpack_from
+        return array(
+            "Q",
+            [unpack(octets, at + SEQUENCE_AT + (LONG if octets[at] else SHORT))[0] for at in starts[: self.count]],
+        )
 
     @property
     def keys(self) -> list[bytes]:
@@ -100,10 +118,10 @@ class Block:
         return Block(self.first, self.last, len(chosen), picked, len(picked) - heads)
 
     def head(self, count: int) -> Block:
-        """Return a block of the first messages. The block must be without gaps."""
+        """Return a block of the first messages: not of all."""
         octets = self.octets[: self.starts[count]]
         heads = SHORT * count + (LONG - SHORT) * sum([octets[start] == LONG_FLAG for start in self.starts[:count]])
-        return Block(self.first, self.first + count - 1, count, octets, len(octets) - heads)
+        return Block(self.first, self.sequences[count] - 1, count, octets, len(octets) - heads)
 
     def _starts_and_keys(self) -> tuple[Sequence[int], list[bytes]]:
         if self._parsed is None:

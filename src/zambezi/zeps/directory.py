@@ -16,6 +16,7 @@ CLIENTS: Final = "$clients"
 ORDERS: Final = "$admin"
 INDEX: Final = "$index/"
 RANGES: Final = "$ranges"
+LAST: Final = "$last"
 REQUESTS: Final = "$requests/"
 REPLIES: Final = "$replies/"
 READERS: Final = "$readers/"
@@ -48,6 +49,7 @@ class StreamInfo:
     incarnation: str = ""
     first: int = 1
     last: int = 0
+    removed: int = 0  # messages from `first` to `last` that compaction has removed
     octets: int = 0
     first_time: int = 0
     last_time: int = 0
@@ -55,6 +57,7 @@ class StreamInfo:
     segment: int = 0  # bytes of a journal file
     keep_bytes: int | None = None  # bytes that are kept; None: all
     keep_seconds: float | None = None  # the age at which messages are removed; None: never
+    compact: bool = False  # whether of old messages the last one of each key stays
     publishers: int = 0  # whose messages the broker counts
     max_publishers: int = 0  # the most publishers that it counts
     keep_publishers: float = 0.0  # seconds of silence, after which it forgets a publisher
@@ -72,7 +75,7 @@ class StreamInfo:
     @property
     def messages(self) -> int:
         """The number of messages in the stream."""
-        return max(0, self.last - self.first + 1)
+        return max(0, self.last - self.first + 1 - self.removed)
 
     @property
     def first_at(self) -> datetime | None:

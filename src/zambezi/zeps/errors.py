@@ -30,6 +30,10 @@ class OutOfRange(JournalError):
         self.oldest = oldest
 
 
+class Rewritten(JournalError):
+    """A segment was replaced by another one while it was read: the same messages can be read from that one."""
+
+
 class StoreError(ZepsError):
     """The object store cannot be used."""
 

@@ -40,6 +40,8 @@ ENTRY_FIELDS: Final = {
     "credit": 4,  # the cost of delivering it: its bytes without the frame headers (ZEP-03)
     "crc": 4,  # CRC-32 of its bytes in the log
     "publishers": 4,  # the number of publishers that have a count in the batch: see `zambezi.zeps.journal.counts`
+    "gap": 8,  # the number of sequences of the batch whose messages were removed: see `zambezi.zeps.journal.compaction`
+    "removed": 8,  # the sum of the gaps of all entries before this one
     "check": 4,  # CRC-32 of the fields before this one
 }
 ENTRY: Final = Struct(">" + "".join("Q" if size == 8 else "I" for size in ENTRY_FIELDS.values()))

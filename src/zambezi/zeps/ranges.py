@@ -24,6 +24,7 @@ READ: Final = "read"  # messages
 STATES: Final = b"states"
 POINTS: Final = b"points"
 BLOCK: Final = b"block"
+SPARSE: Final = b"sparse"  # a block of a compacted stream, without the messages that were removed
 END: Final = b"end"
 
 # The results in an `end`
@@ -83,9 +84,9 @@ def json_answer(key: bytes, content: object) -> Answer:
     return Answer(key, json.dumps(content, separators=(",", ":")).encode("ascii"))
 
 
-def block_answer(first: int, last: int, pairs: bytes, messages: bytes = b"") -> Answer:
+def block_answer(first: int, last: int, pairs: bytes, messages: bytes = b"", key: bytes = BLOCK) -> Answer:
     """Return an answer with messages, as the journal has them, and the times of their batches."""
-    return Answer(BLOCK, _BLOCK.pack(first, last, len(pairs) // PAIR), pairs, messages)
+    return Answer(key, _BLOCK.pack(first, last, len(pairs) // PAIR), pairs, messages)
 
 
 class BlockHead(NamedTuple):

@@ -150,12 +150,17 @@ def test_clients_that_attach_during_the_change_wait(stage: Stage) -> None:
     stage.let_disk_work()
     late.read()
     assert late.confirmed == 1
-    assert stage.stream("s").journal.last == 4
+    journal = stage.stream("s").journal
+    assert journal.last == 4
     admin.send(Publish("delete", b'{"stream": "s"}'))
     latest = stage.client("s")
+    latest.send(Publish("k", b"1"), Ping())
+    before = journal.incarnation
     stage.let_disk_work()
     latest.read()
-    assert "attach again" in latest.reasons[0]
+    assert (latest.reasons, latest.confirmed) == ([], 1)
+    assert stage.stream("s").journal.incarnation != before
+    assert stage.stream("s").journal.last == 1
 
 
 def test_a_stream_that_is_being_changed_or_cannot_be_used(tmp_path: Path) -> None:

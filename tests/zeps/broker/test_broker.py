@@ -16,6 +16,7 @@ from tests.zeps.stage import PLENTY
 from tests.zmtp.engines import CLIENT_KEYS, SERVER_KEYS
 from tests.zmtp.stranger import Stranger, hello
 from tests.zmtp.waiting import eventually, in_loop
+from zambezi.zeps.asyncio import Client
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.engine import UNREAD, Limits
@@ -407,6 +408,28 @@ async def test_the_publisher_learns_of_a_failed_sync(tmp_path: Path, monkeypatch
         await speaker.say(DetachOk())
         await eventually(lambda: not broker.engine.sessions)
         assert broker.counters.invalid == {"stopped": 1}
+
+
+@in_loop
+async def test_a_sync_of_a_stream_that_was_deleted_is_no_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    go_on = threading.Event()
+
+    def sync(journal: Journal) -> int:
+        assert go_on.wait(10)
+        raise JournalError("the journal is closed")
+
+    monkeypatch.setattr(Journal, "sync", sync)
+    async with Broker(tmp_path) as broker, Client.connect(broker.bind("inproc://deleted")) as client:
+        async with Speaker(broker.bind(TCP)) as speaker:
+            await speaker.attach("s")
+            await speaker.say(Publish("k", b"1"), Ping())
+            await eventually(lambda: broker._syncing)
+            await client.delete("s")
+            go_on.set()
+            await eventually(lambda: not broker._syncing)
+        assert "is stopped" not in caplog.text
 
 
 @in_loop

@@ -86,8 +86,8 @@ class Stage:
         self.group = SharedGroup("workers", GroupState(GroupOptions("", wait, limit), after), self.tape)
 
     def join(self, most: int = 1000, credit: int = PLENTY) -> Member:
-        member = self.group.join("one", most, lambda: None)
-        self.group.add_credit(member, credit)
+        member = self.group.join("one", most, lambda: None, self.now)
+        self.group.add_credit(member, credit, self.now)
         return member
 
     def pull(self, member: Member) -> list[int]:
@@ -164,7 +164,7 @@ def test_a_member_gets_as_much_as_its_credit_and_its_bound_allow() -> None:
     beggar = poor.join(credit=1)
     assert poor.pull(beggar) == [1]  # a message goes out while credit is above zero
     assert poor.pull(beggar) == []
-    poor.group.add_credit(beggar, 50)
+    poor.group.add_credit(beggar, 50, poor.now)
     assert poor.pull(beggar) == [2, 3]
 
 
@@ -196,7 +196,7 @@ def test_a_message_that_the_program_has_not_seen_does_not_count() -> None:
     stage.give_back(member, 1, seen=False)
     assert not stage.group.dying
     assert stage.pull(member) == []  # it is about to leave
-    stage.group.add_credit(member, 100)
+    stage.group.add_credit(member, 100, stage.now)
     assert stage.deliveries(member) == {}
     assert list(member.in_flight) == [1]
 
@@ -252,6 +252,30 @@ def test_a_member_that_is_late_gets_messages_again_after_a_while() -> None:
     stage.sleep(1.1)
     stage.tape.append(*KEYS)
     assert stage.pull(first)
+
+
+def test_a_member_without_credit_does_not_keep_its_keys_waiting() -> None:
+    stage = Stage(KEYS, wait=1000)
+    deaf, good = stage.join(credit=0), stage.join()
+    found = stage.pull(good)
+    stage.acknowledge(good, *found)
+    assert len(found) < 100
+    stage.sleep(1.1)
+    assert deaf.is_late
+    found += stage.pull(good)
+    assert sorted(found) == list(range(1, 101))
+    stage.acknowledge(good, *found)
+    stage.group.add_credit(deaf, PLENTY, stage.now)
+    stage.tape.append(*KEYS)
+    assert stage.pull(deaf)
+
+
+def test_a_member_without_credit_that_is_alone_waits() -> None:
+    stage = Stage(KEYS, wait=1000)
+    alone = stage.join(credit=0)
+    assert stage.group.next_timer() == NEVER
+    stage.sleep(1.1)
+    assert not alone.is_late
 
 
 def test_the_time_of_a_message_begins_when_it_is_the_oldest() -> None:
@@ -506,7 +530,7 @@ class Life:
 
     def pull(self, member: Member, most: int = 4) -> None:
         if most == 4 and self.random.random() < 0.3:
-            self.stage.group.add_credit(member, self.random.choice([100, 1000]))
+            self.stage.group.add_credit(member, self.random.choice([100, 1000]), self.stage.now)
         for _ in range(self.random.randrange(1, most) if most == 4 else most):
             before = set(member.in_flight)
             portion = self.stage.group.pull(member, self.stage.now)
@@ -566,9 +590,9 @@ class Life:
             self.leave(member)
         awake: dict[Member, None] = {}
         for most in (1, 7, 1000):
-            member = self.stage.group.join("good", most, lambda: None)
+            member = self.stage.group.join("good", most, lambda: None, self.stage.now)
             member.wake = lambda member=member: awake.update({member: None})  # type: ignore[misc]
-            self.stage.group.add_credit(member, PLENTY)
+            self.stage.group.add_credit(member, PLENTY, self.stage.now)
         for _ in range(20_000):
             if awake:
                 member = next(iter(awake))

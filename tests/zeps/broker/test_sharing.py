@@ -350,6 +350,27 @@ def test_a_program_that_joins_again_replaces_its_old_connection(stage: Stage) ->
     assert listed(stage)[0].members == 1
 
 
+def test_a_group_belongs_to_the_user_that_has_made_it(stage: Stage, tmp_path: Path) -> None:
+    member = join(stage, user="ann")
+    assert "belongs to another user" in join(stage, user="ben").reasons[0]
+    assert join(stage, user="ann").of(JoinOk)
+    member.send(done(1))
+    again = killed(stage, tmp_path)
+    assert "belongs to another user" in join(again, user="ben").reasons[0]
+    assert join(again, user="ann").sequences == list(range(2, 11))
+    assert join(again, group="for all").of(JoinOk)
+    assert join(again, group="for all", user="ben").of(JoinOk)
+
+
+def test_timers_do_not_multiply(stage: Stage) -> None:
+    member = join(stage, wait=60_000)
+    for delay in range(200, 0, -1):
+        member.send(back(1, delay=delay))
+        stage.pass_time(0.0005)
+    stage.pass_time(1)
+    assert len(stage._later) <= 2
+
+
 def test_a_byte_of_credit_is_enough_for_a_message(stage: Stage) -> None:
     member = join(stage, credit=1)
     assert member.sequences == [1]

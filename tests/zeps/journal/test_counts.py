@@ -6,6 +6,7 @@ import os
 import sys
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
@@ -279,6 +280,41 @@ def test_what_an_operator_cuts_off_stays_counted(tmp_path: Path) -> None:
         append(journal, ANN)
         assert all(isinstance(one, Checked) for one in verify(journal))
     assert bytes(16) == NO_MARK
+
+
+@pytest.mark.parametrize("done", range(12))
+def test_a_cut_that_was_killed_keeps_the_messages_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int
+) -> None:
+    """The process dies when so many system calls have changed the files. The cut is inside a batch."""
+    store = Store(tmp_path, policy=POLICY)
+    journal = store.open("a")
+    for _ in range(10):
+        append(journal, ANN, BEN, ANN)
+    before = consistent(journal)
+    calls = iter(range(1000))
+
+    def killed(call: Callable[..., int]) -> Callable[..., int]:
+        def change(*arguments: object) -> int:
+            if next(calls) >= done:
+                raise KeyboardInterrupt
+            return call(*arguments)
+
+        return change
+
+    with monkeypatch.context() as patch:
+        for name in ("ftruncate", "pwrite"):
+            patch.setattr(os, name, killed(getattr(os, name)))
+        with suppress(KeyboardInterrupt):
+            journal.truncate(8)
+    kill(store)
+    with Store(tmp_path, policy=POLICY) as store:
+        journal = store.open("a")
+        assert journal.last >= 8
+        assert consistent(journal) == {
+            sequence: octets for sequence, octets in before.items() if sequence <= journal.last
+        }
+        assert all(isinstance(one, Checked) for one in verify(journal))
 
 
 @given(st.integers(0, 100))

@@ -23,24 +23,27 @@ from zambezi.zeps.layout import ENTRY
 
 numbers_8 = st.integers(0, 2**64 - 1)
 numbers_4 = st.integers(0, 2**32 - 1)
-entries = st.builds(IndexEntry, numbers_8, numbers_8, numbers_8, numbers_4, numbers_4, numbers_4, numbers_4, numbers_4)
+entries = st.builds(
+    IndexEntry, *[numbers_8] * 3, *[numbers_4] * 5, gap=st.just(0) | numbers_8, removed=st.just(0) | numbers_8
+)
 bodies = st.lists(st.binary(max_size=300), min_size=1, max_size=12) | st.integers(1, 40).map(lambda n: [b"x" * 250] * n)
 
 
 def test_the_format() -> None:
-    octets = IndexEntry(1, 2, 3, 4, 5, 6, 7, 8).pack()
-    assert octets[:44].hex(" ", 4) == (
-        "00000000 00000001 00000000 00000002 00000000 00000003 00000004 00000005 00000006 00000007 00000008"
+    octets = IndexEntry(1, 2, 3, 4, 5, 6, 7, 8, 9, 10).pack()
+    assert octets[:60].hex(" ", 4) == (
+        "00000000 00000001 00000000 00000002 00000000 00000003 00000004 00000005 00000006 00000007 00000008 "
+        "00000000 00000009 00000000 0000000a"
     )
-    assert octets[44:] == struct.pack(">I", crc32(octets[:44]))
-    assert ENTRY.unpack(octets) == (1, 2, 3, 4, 5, 6, 7, 8, crc32(octets[:44]))
-    assert SIZE == ENTRY.size == len(octets) == 48
+    assert octets[60:] == struct.pack(">I", crc32(octets[:60]))
+    assert ENTRY.unpack(octets) == (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, crc32(octets[:60]))
+    assert SIZE == ENTRY.size == len(octets) == 64
 
 
 @given(entries)
 def test_only_possible_values_come_back(entry: IndexEntry) -> None:
     assert unpack(b"before" + entry.pack(), 6) == (entry if entry.is_possible else None)
-    assert (entry.last, entry.end) == (entry.first + entry.count - 1, entry.offset + entry.length)
+    assert (entry.last, entry.end) == (entry.first + entry.count + entry.gap - 1, entry.offset + entry.length)
 
 
 @given(entries, st.integers(0, SIZE * 8 - 1))

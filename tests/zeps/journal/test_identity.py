@@ -40,7 +40,7 @@ def test_a_renewed_identity_has_the_name_and_another_incarnation() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"format": 2}', b'{"format": 2, "name": 3, "incarnation": "x"}']
+    "content", [b"", b"{", b"[]", b'{"format": 3}', b'{"format": 3, "name": 3, "incarnation": "x"}']
 )
 def test_a_damaged_identity(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(DamagedIdentity, match="is missing"):
@@ -51,8 +51,8 @@ def test_a_damaged_identity(content: bytes, tmp_path: Path) -> None:
 
 
 def test_an_unknown_format_is_not_damage(tmp_path: Path) -> None:
-    (tmp_path / STREAM).write_text('{"format": 3}')
-    with pytest.raises(JournalError, match="unknown format 3") as caught:
+    (tmp_path / STREAM).write_text('{"format": 4}')
+    with pytest.raises(JournalError, match="unknown format 4") as caught:
         read_identity(tmp_path)
     assert not isinstance(caught.value, DamagedIdentity)
 

@@ -508,6 +508,24 @@ def test_a_cut_that_fails_stops_the_stream(store: Store, journal: Journal, monke
     assert again.incarnation != journal.incarnation
 
 
+def test_a_cut_that_cannot_begin_changes_nothing(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator may want to cut a stream because the disk is full."""
+    for _ in range(4):
+        append(journal, b"x" * 100)
+    before = journal.incarnation
+
+    def fail(path: Path, content: bytes, *, sync: bool) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("zambezi.zeps.journal.identity.write_small", fail)
+        with pytest.raises(JournalError, match=r"was not cut: .*: No space left on device"):
+            journal.truncate(2)
+    assert (journal.failed, journal.incarnation) == ("", before)
+    append(journal, b"y")
+    assert list(consistent(journal)) == [1, 2, 3, 4, 5]
+
+
 def test_a_reader_does_not_continue_in_a_part_that_was_cut(journal: Journal) -> None:
     for body in (b"a", b"b", b"c"):
         append(journal, body)

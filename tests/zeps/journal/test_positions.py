@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -310,9 +311,26 @@ def test_a_failed_sync_of_positions_stops_the_stream(tmp_path: Path, monkeypatch
         assert "positions of readers" in prices.failed
 
 
+def test_a_closed_file_is_not_written(tmp_path: Path) -> None:
+    found = opened(tmp_path)
+    found.write([BILLING])
+    found.close()
+    (tmp_path / FILE).unlink()  # another stream of the same name can be there now
+    with pytest.raises(JournalError, match="closed"):
+        found.write([WORKERS])
+    found.compact()
+    assert not (tmp_path / FILE).exists()
+
+
 def test_ten_thousand_names_are_found_and_removed(tmp_path: Path) -> None:
     found = opened(tmp_path)
+    tracemalloc.start()
     found.write([Position(READER, f"reader-{number}", number % 1000) for number in range(10_000)])
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used < 5_000_000
+    assert found.lowest(READER) == 0
+    assert found.lowest(GROUP) is None
     assert found.count(READER) == len(opened(tmp_path)) == 10_000
     assert (tmp_path / FILE).stat().st_size < COMPACT
     found.remove([(READER, f"reader-{number}") for number in range(10_000)])

@@ -293,7 +293,7 @@ def test_a_damaged_index_is_not_followed(journal: Journal) -> None:
         append(journal, b"x")
     path = journal.directory / "00000000000000000001.idx"
     octets = bytearray(path.read_bytes())
-    octets[48 + 27] = 9  # the count of the second entry
+    octets[64 + 27] = 9  # the count of the second entry
     path.write_bytes(octets)
     with pytest.raises(JournalError, match=r"\.idx is damaged near entry 0"):
         journal.reader(0).peek(1000)

@@ -14,7 +14,8 @@ from tests.zeps.journal.streams import append, block, consistent, directory, hel
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal import IndexEntry, Journal, Policy, Store
 from zambezi.zeps.journal.identity import FAILED, MARK, STREAM, boot_id
-from zambezi.zeps.journal.segment import stem_of
+from zambezi.zeps.journal.segment import Name
+from zambezi.zeps.journal.verify import Checked, verify
 
 POLICY = Policy(segment=600, batch=200)
 ANOTHER_BOOT = "11111111-2222-3333-4444-555555555555"
@@ -41,7 +42,7 @@ class Written:
             store.close()
 
     def log(self, segment: int = -1) -> Path:
-        return self.path / "a" / f"{stem_of(self.firsts[segment])}.log"
+        return self.path / "a" / f"{Name(self.firsts[segment])}.log"
 
     def index(self, segment: int = -1) -> Path:
         return self.log(segment).with_suffix(".idx")
@@ -94,7 +95,7 @@ class Written:
 
 batches = st.lists(st.lists(st.binary(max_size=150), min_size=1, max_size=4), min_size=1, max_size=14)
 parts = st.floats(0, 1)
-garbage = st.binary(min_size=1, max_size=120) | st.just(bytes(48)) | st.just(bytes(4096))
+garbage = st.binary(min_size=1, max_size=120) | st.just(bytes(64)) | st.just(bytes(4096))
 
 
 def cut(path: Path, part: float) -> int:
@@ -140,9 +141,9 @@ def test_a_kill_at_any_byte(of: list[list[bytes]], missing: int, part: float) ->
     """The log is written up to some byte, and the index of that batch is not: complete messages are kept."""
     with directory() as path:
         written = Written(path, of)
-        entries = written.index().stat().st_size // 48
+        entries = written.index().stat().st_size // 64
         missing = min(missing, entries)
-        os.truncate(written.index(), 48 * (entries - missing))
+        os.truncate(written.index(), 64 * (entries - missing))
         indexed = written.entries[len(written.entries) - entries : len(written.entries) - missing]
         start = indexed[-1].end if indexed else 0
         size = start + int((written.log().stat().st_size - start) * part)
@@ -261,7 +262,7 @@ def test_a_rebuilt_batch_is_as_long_as_the_policy_says(written: Written) -> None
 
 def test_an_index_that_lacks_an_entry_is_rebuilt(written: Written) -> None:
     index = written.index().read_bytes()
-    written.index().write_bytes(index[:48] + index[96:])
+    written.index().write_bytes(index[:64] + index[128:])
     written.expect(5, is_same=True)
 
 
@@ -273,7 +274,7 @@ def test_entries_made_anew_have_the_time_of_the_log(written: Written) -> None:
 
 
 def test_but_never_an_earlier_one_than_those_before(written: Written) -> None:
-    os.truncate(written.index(), 2 * 48)
+    os.truncate(written.index(), 2 * 64)
     os.utime(written.log(), ns=(0, 5))
     with Store(written.path) as store:
         assert [entry.time for entry in store.open("a").entries()] == [1_000_000, 2_000_000, 2_000_000]
@@ -359,7 +360,7 @@ def test_an_interrupted_removal_is_finished(tmp_path: Path) -> None:
 
 def test_a_rotation_that_was_interrupted_before_its_index_was_made(tmp_path: Path) -> None:
     written = rotated(tmp_path)
-    (tmp_path / "a" / f"{stem_of(3)}.log").touch()
+    (tmp_path / "a" / f"{Name(3)}.log").touch()
     with Store(tmp_path) as store:
         journal = store.open("a")
         assert list(consistent(journal)) == [1, 2]
@@ -391,7 +392,7 @@ def test_sequences_are_not_used_again_when_an_empty_segment_goes(tmp_path: Path)
     written.expect(0, is_same=False)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"format": 2}', b'{"format": 2, "name": 3}', None])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"format": 3}', b'{"format": 3, "name": 3}', None])
 def test_a_damaged_identity_is_made_anew(content: bytes | None, written: Written) -> None:
     path = written.path / "a" / STREAM
     if content is None:
@@ -417,15 +418,25 @@ def test_but_not_if_the_name_is_lost_with_it(tmp_path: Path) -> None:
             store.open("x" * 250)
 
 
+def test_a_segment_without_counts_gets_no_file_of_counts(tmp_path: Path) -> None:
+    """Old segments have none, and an empty one would look damaged."""
+    written = Written(tmp_path, [[b"x" * 100] * 5] * 6)
+    for first in written.firsts[:-2]:
+        (tmp_path / "a" / f"{Name(first)}.cnt").unlink()
+    with Store(tmp_path, policy=POLICY) as store:
+        assert all(isinstance(one, Checked) for one in verify(store.open("a")))
+    assert len(list((tmp_path / "a").glob("*.cnt"))) == 2
+
+
 def test_a_newer_format_is_not_touched(written: Written) -> None:
     path = written.path / "a" / STREAM
-    path.write_text('{"format": 3, "name": "a"}')
+    path.write_text('{"format": 4, "name": "a"}')
     with Store(written.path) as store:
         assert store.names() == []
-        assert "unknown format 3" in store.problems[0]
-        with pytest.raises(JournalError, match="unknown format 3; this release reads 2: use the release that wrote it"):
+        assert "unknown format 4" in store.problems[0]
+        with pytest.raises(JournalError, match="unknown format 4; this release reads 3: use the release that wrote it"):
             store.open("a")
-    assert path.read_text() == '{"format": 3, "name": "a"}'
+    assert path.read_text() == '{"format": 4, "name": "a"}'
 
 
 def test_a_repair_that_finds_no_room_says_so_and_loses_nothing(

@@ -12,11 +12,12 @@ from zambezi.zeps.journal.segment import (
     INDEX,
     LOG,
     Files,
+    Name,
     PartialWrite,
     Segment,
-    first_of,
-    first_sequences,
-    stem_of,
+    found_names,
+    name_of,
+    without_replaced,
 )
 
 
@@ -40,21 +41,23 @@ BATCHES = [[b"a", b"b"], [b"c"], [b"d", b"e", b"f"]]
 
 
 def test_names_of_files() -> None:
-    assert stem_of(41) == "00000000000000000041"
-    assert first_of(stem_of(41) + LOG) == 41
-    assert first_of(stem_of(41) + INDEX, INDEX) == 41
-    for name in ("41.log", stem_of(41), stem_of(41) + INDEX, stem_of(0) + LOG, "x" * 20 + LOG, stem_of(1) + ".log.new"):
-        assert first_of(name) is None
-    assert sorted([stem_of(9), stem_of(10), stem_of(1 << 62)]) == [stem_of(9), stem_of(10), stem_of(1 << 62)]
+    assert str(Name(41)) == "00000000000000000041"
+    for name in (Name(41), Name(41, 3)):
+        assert name_of(f"{name}{LOG}") == name_of(f"{name}{INDEX}", INDEX) == name
+    plain = str(Name(41))
+    others = ("41.log", plain, plain + INDEX, f"{Name(0)}{LOG}", "x" * 20 + LOG, plain + ".log.new", plain + "-.log")
+    for other in (*others, plain + "-0.log", plain + "-01.log", plain + "-x.log", plain + "-" + "1" * 19 + LOG):
+        assert name_of(other) is None
+    assert sorted([f"{Name(9)}", f"{Name(10)}", f"{Name(1 << 62)}"]) == [f"{Name(one)}" for one in (9, 10, 1 << 62)]
 
 
 def test_the_segments_of_a_directory(tmp_path: Path) -> None:
     for first in (30, 4):
         Segment(str(tmp_path), first).create()
     (tmp_path / "stream.json").touch()
-    assert first_sequences(tmp_path) == first_sequences(tmp_path, INDEX) == [4, 30]
+    assert found_names(tmp_path) == found_names(tmp_path, INDEX) == [Name(4), Name(30)]
     with pytest.raises(JournalError, match="the stream was deleted"):
-        first_sequences(tmp_path / "gone")
+        found_names(tmp_path / "gone")
 
 
 def test_a_segment_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -110,3 +113,27 @@ def test_a_failed_write_that_cannot_be_cut_off_says_so(tmp_path: Path) -> None:
     with pytest.raises(PartialWrite, match="could not be cut off"):
         segment.write(Files(segment.path), made.octets, entry.pack())  # these files are open for reading only
     assert segment.is_whole(files, segment.last + 1)
+
+
+def _made(first: int, last: int, revision: int = 0) -> Segment:
+    segment = Segment("x", first, revision)
+    segment.last = last
+    return segment
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ([(1, 9), (10, 19), (20, 19)], [(1, 0), (10, 0), (20, 0)]),
+        ([(1, 9), (1, 19, 1), (10, 19), (20, 19)], [(1, 1), (20, 0)]),  # two became one
+        ([(1, 9), (5, 9, 1), (10, 19)], [(5, 1), (10, 0)]),  # a trim
+        ([(1, 9, 1), (1, 30, 2), (10, 19, 1), (20, 30), (31, 40)], [(1, 2), (31, 0)]),
+        ([(1, 0), (1, 9, 1)], [(1, 1)]),
+    ],
+)
+def test_of_segments_that_overlap_the_one_with_the_higher_revision_counts(
+    given: list[tuple[int, ...]], kept: list[tuple[int, int]]
+) -> None:
+    found, replaced = without_replaced([_made(*one) for one in given])
+    assert [(one.first, one.revision) for one in found] == kept
+    assert len(found) + len(replaced) == len(given)

@@ -61,7 +61,7 @@ def test_a_trim_that_was_interrupted_is_finished(first: int) -> None:
         shutil.copytree(path, spare, dirs_exist_ok=True)
         store.open("a").trim(first)
         kill(store)
-        oldest = max(file for file in Path(spare).glob("a/*.log") if int(file.stem) <= first)
+        oldest = max(file for file in Path(spare).glob("a/*.log") if int(file.stem) <= first)  # no revisions
         for suffix in (".log", ".idx", ".cnt"):
             copy = Path(path) / "a" / f"{oldest.stem}{suffix}"
             if not copy.exists():
@@ -70,6 +70,33 @@ def test_a_trim_that_was_interrupted_is_finished(first: int) -> None:
             journal = store.open("a")
             assert journal.first == first
             assert consistent(journal) == {sequence: octets for sequence, octets in before.items() if sequence >= first}
+
+
+@pytest.mark.parametrize("done", [0, 1, 2])
+def test_a_trim_that_was_killed_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int) -> None:
+    """The process dies when so many files of the new segment have their names."""
+    store = Store(tmp_path, policy=POLICY)
+    before = fill(store)
+    named: list[Path] = []
+    rename = Path.rename
+
+    def rename_some(path: Path, target: str) -> Path:
+        if len(named) == done:
+            raise KeyboardInterrupt
+        named.append(path)
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename_some)
+        with pytest.raises(KeyboardInterrupt):
+            store.open("a").trim(5)
+    kill(store)
+    with Store(tmp_path, policy=POLICY) as store:
+        journal = store.open("a")
+        assert (journal.first, consistent(journal)) == (1, before)
+        firsts = {segment.first for segment in journal.segments}
+        assert list((tmp_path / "a").glob(".*")) == []
+        assert {int(path.stem) for path in (tmp_path / "a").glob("0*")} == firsts
 
 
 def test_a_stream_cannot_begin_after_its_end(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps import sync
 from zambezi.zeps.asyncio import Client
 from zambezi.zeps.broker import Broker
-from zambezi.zeps.errors import BrokerError, Fenced, Incarnation, ZepsError
+from zambezi.zeps.errors import BrokerError, Fenced, Incarnation, JournalFull, ZepsError
 from zambezi.zeps.mirror import Mirror as BlockingMirror
 from zambezi.zeps.mirror.asyncio import Mirror
 
@@ -308,6 +308,27 @@ async def test_a_mirror_says_which_server_it_waits_for(tmp_path: Path) -> None:
             assert away.waits_for.startswith("the target: not connected to tcp://")
             assert not await away.run(0.01)
             await away.close()
+
+
+@in_loop
+async def test_a_target_with_a_full_disk_is_told_and_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise JournalFull("no room")
+
+    async with two(tmp_path) as (_, other, source, target):
+        await fill(source.stream("s"), 10)
+        mirror = Mirror(source.stream("s"), target.stream("t"))
+        await eventually_run(mirror, lambda: mirror.position == 10)
+        journal = other.engine.find("t")
+        assert journal is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(journal.journal, "append", full)
+            await source.stream("s").publish_many([("k", bytes(1 << 20))] * 12)
+            await eventually_run(mirror, lambda: "does not confirm" in mirror.waits_for)
+        await eventually_run(mirror, lambda: mirror.position == 22 and not mirror.waits_for)
+        await mirror.close()
 
 
 @pytest.mark.parametrize("since", ["now", -1, True, 1.5])

@@ -31,7 +31,7 @@ async def test_replies_wait_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> No
     async with Scripted(extensions="requests") as scripted:
         connection = connection_to(scripted)
         for content in (b"one", b"two", b"three"):
-            assert connection.reply(REQUEST, OK, content)
+            assert connection.reply(1, REQUEST, OK, content)
         assert connection.dropped == 1
         who = await scripted.attached()
         _, publish = await scripted.expect(Publish, who)
@@ -40,8 +40,24 @@ async def test_replies_wait_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> No
         await scripted.say(who, SubscribeOk())
         await eventually(lambda: connection.is_announced)
         with pytest.raises(ZepsError, match="exceeds the limit"):
-            connection.reply(REQUEST, OK, bytes(17 << 20))
+            connection.reply(1, REQUEST, OK, bytes(17 << 20))
         connection.close(0)
+
+
+@in_loop
+async def test_acknowledgements_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reply_connection, "TOGETHER", 3)
+    async with Scripted(extensions="requests") as scripted:
+        connection = connection_to(scripted)
+        handled: list[list[int]] = []
+        connection.on_handled = handled.append
+        for sequence in range(1, 6):
+            assert connection.reply(sequence, REQUEST, OK, b"")
+        assert handled == [[1, 2, 3]]
+        await eventually(lambda: handled == [[1, 2, 3], [4, 5]])
+        connection.note_handled(6)
+        connection.close(0)
+        assert handled[2:] == [[6]]
 
 
 @in_loop
@@ -77,5 +93,5 @@ async def test_a_broker_without_the_extension_is_an_error() -> None:
         await scripted.attached()
         await eventually(lambda: connection.failure is not None)
         with pytest.raises(BrokerError, match="does not know requests"):
-            connection.reply(REQUEST, OK, b"")
+            connection.reply(1, REQUEST, OK, b"")
         connection.close(0)

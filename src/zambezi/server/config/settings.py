@@ -54,6 +54,10 @@ class JournalConfig:
         "keep this size of messages, such as 10G, and remove older ones; unset: never", None, "octets", SIZES
     )
     segment: int = _note("the largest size of a journal file; retention removes files", 256 << 20, "octets", SIZES)
+    compact: bool = _note("whether of the messages that would be removed the last one of each key stays", False)
+    keep_tombstones: float = _note(
+        "with compact: remove a key this long after a message without a body", 86400.0, "seconds", AGES
+    )
     publishers: int = _note(
         "the maximum number of publishers whose messages are counted; above it, the most silent one is forgotten",
         100_000,

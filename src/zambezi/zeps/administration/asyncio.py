@@ -9,8 +9,10 @@ from datetime import datetime
 from typing import Unpack
 
 from zambezi.zeps.client.arguments import Since, StreamSettings, check_reader_name, check_stream_name, start_of
+from zambezi.zeps.client.batch import Message
 from zambezi.zeps.client.connection import BrokerConnection, ClientOptions
-from zambezi.zeps.client.questions import Order, Question
+from zambezi.zeps.client.publisher import Key
+from zambezi.zeps.client.questions import LastQuestion, Order, Question
 from zambezi.zeps.directory import (
     CLIENTS,
     INDEX,
@@ -41,11 +43,12 @@ def wake_on_change(waiter: Waiter, connection: BrokerConnection) -> None:
 class Administration:
     """The part of a client that asks the broker, and gives it orders. Each has a connection of its own."""
 
+    _closed: bool
+
     def __init__(self, options: ClientOptions) -> None:
         self._options = options
         self._waiter = Waiter(timed_out=TimedOut)
         self._questions: dict[Question, Waiter] = {}
-        self._closed = False
 
     def _locate(self) -> str | None:
         """Return the endpoint of the broker, or None if it is not known."""
@@ -68,6 +71,16 @@ class Administration:
     async def index(self, stream: str, after: int = 0, timeout: float | None = None) -> list[IndexEntry]:
         """Return the batches of a stream's journal with messages after a sequence: their positions and times."""
         return read_index(await self._ask(check_stream_name(INDEX + check_stream_name(stream)), after, timeout))
+
+    async def last(self, stream: str, key: Key, timeout: float | None = None) -> Message | None:
+        """Return the last message of a key, with its time; None if the stream has none. Nothing is replayed.
+
+        In a compacted stream this is quick. In another one the broker reads backwards until it finds the message.
+        """
+        waiter = Waiter(timed_out=TimedOut)
+        question = LastQuestion(waiter.reactor, self._options, self._locate, check_stream_name(stream), key)
+        await self._answer(question, waiter, timeout, f"the broker did not find the last message of {key!r}")
+        return question.message
 
     # Administration
 

@@ -28,6 +28,8 @@ from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.stream import WAITING, BrokerStream
 from zambezi.zeps.errors import BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
+from zambezi.zeps.journal.compaction import RATE as COMPACTION_RATE
+from zambezi.zeps.journal.compaction import Compactor
 from zambezi.zeps.journal.scrub import RATE, Scrub
 from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, POSITIONS, RANGES, REQUESTS, SHARED, TIMES
 from zambezi.zeps.multicast.feed import FeedCounters
@@ -89,9 +91,13 @@ class Broker:
         self._scrub_rate = scrub
         self._scrubber = ThreadPoolExecutor(1, "zambezi-scrub")
         self._scrubbing = False
+        self._compacter = ThreadPoolExecutor(1, "zambezi-compact")
+        self._compacting = False
+        self._searcher = ThreadPoolExecutor(2, "zambezi-search")
         self._storage_closing = False  # no thread may sync or wake a journal any more
         self._store = Store(path, policy=policy or Policy())
         self.scrub = Scrub(self._store.journals)
+        self.compactor = Compactor(self._store.journals)
         try:
             self._engine = Engine(self._store, BrokerOptions(**options), self)
         except BaseException:
@@ -174,7 +180,8 @@ class Broker:
         for sender in self._senders.values():
             sender.close()
         self.scrub.stop()
-        for pool in (self._pool, self._maker, self._long, self._scrubber):
+        self.compactor.stop()
+        for pool in (self._pool, self._maker, self._long, self._scrubber, self._compacter, self._searcher):
             pool.shutdown()
         self._engine.close()
 
@@ -225,7 +232,8 @@ class Broker:
         engine = self._engine
         unusable = [f"stream {name}: {problem}" for name, problem in engine.unusable.items()]
         others = [problem for problem in engine.problems if problem not in engine.unusable.values()]
-        return [*others, *unusable, *self.scrub.problems]
+        uncompacted = [f"stream {name}: {problem}" for name, problem in list(self.compactor.problems.items())]
+        return [*others, *unusable, *self.scrub.problems, *uncompacted]
 
     @property
     def engine(self) -> Engine:
@@ -297,6 +305,9 @@ class Broker:
     def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         self._work_on(self._long, action, callback)
 
+    def search(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        self._work_on(self._searcher, action, callback)
+
     def _work_on(
         self, pool: ThreadPoolExecutor, action: Callable[[], object], callback: Callable[[ZepsError | None], object]
     ) -> None:
@@ -337,8 +348,9 @@ class Broker:
         if error is None:
             stream.confirm_barriers()
         elif isinstance(error, JournalError):
-            _log.error("stream %s is stopped: %s", stream.name, error)
-            stream.stop()
+            if self._engine.find(stream.name) is stream:  # if not, it was deleted while its journal was synced
+                _log.error("stream %s is stopped: %s", stream.name, error)
+                stream.stop()
         else:
             raise error
 
@@ -348,6 +360,7 @@ class Broker:
         self._timer = self._reactor.call_at(self._reactor.time() + TICK, self._tick)
         self._engine.tick()
         self._scrub_some()
+        self._compact_some()
 
     def _scrub_some(self) -> None:
         """Check a part of the journals on another thread, unless the part before is still being checked."""
@@ -356,6 +369,20 @@ class Broker:
             octets = int(self._scrub_rate * TICK)
             step = self._loop.run_in_executor(self._scrubber, self.scrub.step, octets, self._loop.time())
             step.add_done_callback(self._on_scrubbed)
+
+    def _compact_some(self) -> None:
+        """Compact a part of the journals on another thread, unless the part before is still being compacted."""
+        if not self._compacting:
+            self._compacting = True
+            step = self._loop.run_in_executor(
+                self._compacter, self.compactor.step, int(COMPACTION_RATE * TICK), self.clock()
+            )
+            step.add_done_callback(self._on_compacted)
+
+    def _on_compacted(self, done: asyncio.Future[bool]) -> None:
+        self._compacting = False
+        if not done.cancelled() and (error := done.exception()) is not None:
+            _log.error("the compaction of journals failed, and begins again: %r", error)
 
     def _on_scrubbed(self, done: asyncio.Future[None]) -> None:
         self._scrubbing = False
@@ -384,8 +411,9 @@ class Broker:
             await asyncio.wait(self._making)  # messages for streams that are being created must not be lost
         self._storage_closing = True
         self.scrub.stop()
-        await asyncio.to_thread(self._pool.shutdown)
-        await asyncio.to_thread(self._scrubber.shutdown)
+        self.compactor.stop()
+        for pool in (self._pool, self._scrubber, self._compacter):
+            await asyncio.to_thread(pool.shutdown)
         self._close_storage()
 
     async def __aenter__(self) -> Self:

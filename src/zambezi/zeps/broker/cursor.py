@@ -319,9 +319,9 @@ class Cursor:
 
     def _select_due(self, block: Block, reader: Reader, stretch: _Stretch | None) -> Block | None:
         """Return the wanted messages of a block that the credit pays for, or None; move the reader past them."""
-        first = block.first
+        sequences = block.sequences
         if stretch is not None:
-            indices = [i for i, key in enumerate(block.keys) if stretch.wants(first + i, key)]
+            indices = [i for i, key in enumerate(block.keys) if stretch.wants(sequences[i], key)]
         elif self._all_begun:
             assert self.audience is not None
             wanted = self.audience.filter
@@ -331,14 +331,14 @@ class Cursor:
             indices = [
                 i
                 for i, key in enumerate(block.keys)
-                if any(first + i > selection.after and selection.filter(key) for selection in selections)
+                if any(sequences[i] > selection.after and selection.filter(key) for selection in selections)
             ]
         chosen = block.select(indices) if len(indices) < block.count else block
         last = block.last
         if chosen.credit > self.credit:
             kept = self._affordable(chosen)
             if kept < chosen.count:
-                last = first + indices[kept] - 1
+                last = sequences[indices[kept]] - 1
                 chosen = block.select(indices[:kept])
         reader.seek(last)
         if not chosen.count:

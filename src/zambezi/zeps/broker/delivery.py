@@ -90,7 +90,9 @@ class Delivery:
         if self.report is not None:
             self.report.add_credit(min(credit, _MOST_CREDIT - self.report.credit))
         elif self.member is not None:
-            self.member.group.add_credit(self.member, min(credit, _MOST_CREDIT - self.member.credit))
+            assert self.stream is not None
+            more = min(credit, _MOST_CREDIT - self.member.credit)
+            self.member.group.add_credit(self.member, more, self.stream.clock())
         else:
             cursor = self._existing_cursor()
             cursor.add_credit(min(credit, _MOST_CREDIT - cursor.credit))

@@ -132,6 +132,9 @@ class Shell(Protocol):
     def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         """Do the same on another thread: the action can take minutes, and must not delay the other ones."""
 
+    def search(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        """Do the same on threads of their own, for searches in journals."""
+
     def clock(self) -> float:
         """Return the time in seconds since 1970."""
 
@@ -317,8 +320,18 @@ class Engine:
         if problem is not None:
             self.unusable[name] = str(problem)
         for session in sessions:
-            session.on_stream_refused("the stream was deleted at this moment; attach again")
+            self._request_again(session, name)
         done(problem)
+
+    def _request_again(self, session: Session, name: str) -> None:
+        """Let a session that has waited for the deletion have a new stream, as if it had come a moment later."""
+        try:
+            stream = self.request_stream(session, name)
+        except ZepsError as error:
+            session.on_stream_refused(str(error))
+        else:
+            if stream is not None:
+                session.on_stream_ready(stream)
 
     def work(self, action: Callable[[], object], callback: Done) -> None:
         """Do something that waits for the disk, then call back with None or with the error."""
@@ -331,6 +344,14 @@ class Engine:
     def work_long(self, action: Callable[[], object], callback: Done) -> None:
         """Do something that can take minutes, while other work is done; it calls `check_open` now and then."""
         self._shell.work_long(action, callback)
+
+    def search(self, action: Callable[[], object], callback: Done) -> None:
+        """Search in a journal, then call back with None or with the error. The action ends if its client leaves."""
+        self._shell.search(action, callback)
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Call back in the next turn of the loop."""
+        self._shell.call_soon(callback)
 
     def check_open(self) -> None:
         """Raise `BrokerError` if the broker closes. Any thread may call this."""
@@ -471,8 +492,9 @@ class Engine:
         journal.retain(now)
         stream.readers.flush()
         stream.groups.tick()
-        if stream.readers.needs_compaction:
-            self._shell.work(journal.positions.compact, _ignore_problem)
+        compact = stream.readers.take_compaction()
+        if compact is not None:
+            self._shell.work(compact, stream.readers.note_compacted)
 
     def detach_all(self) -> None:
         """Append all pending messages, and send DETACH to all clients. End work that takes long."""
@@ -488,7 +510,3 @@ class Engine:
         for stream in self._streams.values():
             stream.finish()
         self.store.close()
-
-
-def _ignore_problem(_: ZepsError | None) -> None:
-    """Do nothing: the file is as it was, and the next tick tries again."""

@@ -16,9 +16,9 @@ A slot that moves to another member while messages of it are in flight is closed
 back. It lags meanwhile. So the messages of a key are never at two members, and their order holds.
 
 The time of a member runs from the moment when a message becomes the oldest that it has not acknowledged. If that one is
-not acknowledged in time, the member is late: it gives it back, with all others that it has had for as long. A late
-member has no slots while other members can take them; it gets slots again when it acknowledges something, or after a
-while.
+not acknowledged in time, the member is late: it gives it back, with all others that it has had for as long. A member
+that has no message and gives no credit is late, too. A late member has no slots while other members can take them; it
+gets slots again when it acknowledges something or gives credit, or after a while.
 
 What survives the broker is a `GroupState`, and the changes since then (`take_changes`). `group_state` says what they
 are.
@@ -86,12 +86,14 @@ class SharedGroup(GroupReading):
 
     # Members
 
-    def join(self, label: str, most: int, wake: Callable[[], object]) -> Member:
+    def join(self, label: str, most: int, wake: Callable[[], object], now: float) -> Member:
         """Add a member, and give it its share of the slots."""
         member = Member(self, label, max(1, most), wake)
+        member.head_since = now
         self.members[member] = None
         self._divide_room()
         self._gain_slots(member)
+        self._set_timer(now + self.options.wait / 1000)
         return member
 
     def _divide_room(self) -> None:
@@ -147,10 +149,12 @@ class SharedGroup(GroupReading):
         for member in tuple(self._hungry):
             member.wake()
 
-    def add_credit(self, member: Member, octets: int) -> None:
-        """Allow so many bytes more for a member."""
+    def add_credit(self, member: Member, octets: int, now: float) -> None:
+        """Allow so many bytes more for a member. A member that was late is not late any more."""
         member.credit += octets
         if member.credit > 0:
+            if member.strikes:
+                self._note_progress(member, now)
             member.wake()
 
     # Messages out
@@ -375,10 +379,15 @@ class SharedGroup(GroupReading):
             self._timer = time
             self.on_timer(time)
 
+    @property
+    def timer(self) -> float:
+        """The time of which `on_timer` was told last, and that has not come."""
+        return self._timer
+
     def next_timer(self) -> float:
         """Return the time at which `expire` must be called next."""
         wait = self.options.wait / 1000
-        times = [member.head_since + wait for member in self.members if member.in_flight]
+        times = [member.head_since + wait for member in self.members if self._can_expire(member)]
         times += [member.late_until for member in self.members if member.late_until]
         return min([*times, self._returned.next_time or NEVER])
 
@@ -386,9 +395,10 @@ class SharedGroup(GroupReading):
         """Give back what is not acknowledged in time, and let messages and members come back that had to wait."""
         wait = self.options.wait / 1000
         for member in tuple(self.members):
-            if member.in_flight and member.head_since + wait <= now:
+            if self._can_expire(member) and member.head_since + wait <= now:
                 self._expire_member(member, now, wait)
             elif member.late_until and member.late_until <= now:
+                member.head_since = max(member.head_since, now) if not member.in_flight else member.head_since
                 self._gain_slots(member)
         if self._returned.let_due(now):
             self.wake_all()
@@ -396,6 +406,10 @@ class SharedGroup(GroupReading):
         following = self.next_timer()
         if following < NEVER:
             self._set_timer(following)
+
+    def _can_expire(self, member: Member) -> bool:
+        """Return whether the time of a member runs: it has messages, or slots without credit for their messages."""
+        return bool(member.in_flight) or (member.credit <= 0 and member in self._slots and len(self._slots) > 1)
 
     def _expire_member(self, member: Member, now: float, wait: float) -> None:
         oldest = int((now - wait) * 1000) << _SHIFT | MASK

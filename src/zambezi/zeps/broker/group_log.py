@@ -12,7 +12,7 @@ from typing import Final
 
 from zambezi.zeps.broker.group_state import Delivered, GroupState, acknowledged_part, returned_part
 
-CHECKPOINT: Final = 8192  # changes after which a new snapshot is due
+CHECKPOINT: Final = 32_768  # changes after which a new snapshot is due
 
 
 class GroupLog:

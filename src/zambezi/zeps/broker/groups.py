@@ -72,6 +72,8 @@ class Groups:
         self._changed: dict[SharedGroup, None] = {}
         self._unwritten: dict[SharedGroup, Changes] = {}  # changes for which there was no room
         self._idle: dict[str, tuple[bytes, dict[str, object]]] = {}
+        self._written: dict[SharedGroup, int] = {}  # the positions of the last snapshots
+        self._users: dict[str, str] = {}  # to whom the groups in memory belong; empty: all
         self._scheduled = False
         self.problem = ""  # why changes cannot be written now
         self.is_closed = False
@@ -97,6 +99,7 @@ class Groups:
             "position": position,
             "lag": self._stream.readers.lag_of(position),
             "time": state.time,
+            "user": state.user,
         }
         if group is None:
             return row | self._describe_idle(state)
@@ -118,7 +121,8 @@ class Groups:
         fresh = GroupState(state.options, position, letters=state.letters)
         now = int(self._stream.clock() * _MICRO)
         last = self._stream.journal.last
-        self._positions.write([Position(GROUP, name, position, last, now, payload=fresh.snapshot())])
+        user = self._user_of(name)
+        self._positions.write([Position(GROUP, name, position, last, now, user=user, payload=fresh.snapshot())])
 
     def remove(self, name: str) -> None:
         """Remove a group without members. Raises `BrokerError` if it has members."""
@@ -150,6 +154,7 @@ class Groups:
         wish: Wish,
         after: int,
         in_flight: int,
+        user: str,
         label: str,
         wake: Callable[[], object],
         evict: Callable[[], object],
@@ -157,9 +162,13 @@ class Groups:
         """Add a member to a group, which begins after a sequence if it is new.
 
         A member with the same id on another connection is the same program: the older one is evicted. Raises
-        `BrokerError` if the member wants another pattern than the group has.
+        `BrokerError` if the member wants another pattern than the group has, or the group belongs to another user.
         """
+        owner = self._users.get(name) or self._user_of(name)
+        if owner and owner != user:
+            raise BrokerError(f"the group {printable(name)} belongs to another user: choose another name")
         group = self._active.get(name) or self._open(name, wish, after)
+        self._users.setdefault(name, owner if self._positions.get(GROUP, name) is not None else user)
         if wish.pattern != group.options.pattern:
             self._drop_if_idle(group)
             raise BrokerError(
@@ -175,7 +184,7 @@ class Groups:
         if options != group.options:
             group.options = options
             group.request_snapshot()
-        member = group.join(label, in_flight, wake)
+        member = group.join(label, in_flight, wake, self._stream.clock())
         self._by_id[name, identity] = member
         self._evict[member] = evict
         self._share_windows()
@@ -242,9 +251,7 @@ class Groups:
         self.flush()
         if group in self._unwritten:
             raise JournalError(self.problem)
-        known = self._positions.get(GROUP, group.name)
-        assert known is not None
-        self._positions.extend([known._replace(payload=dying_part(letters, sequences))])
+        self._positions.extend([self._position(group, Changes(dying_part(letters, sequences)))])
 
     def _drop_if_idle(self, group: SharedGroup) -> None:
         """Remove a group without members from memory."""
@@ -259,6 +266,8 @@ class Groups:
     def _drop(self, group: SharedGroup) -> None:
         del self._active[group.name]
         del self._letterboxes[group.name]
+        self._users.pop(group.name, None)
+        self._written.pop(group, None)
         self._changed.pop(group, None)
         self._unwritten.pop(group, None)
         self._share_windows()
@@ -302,10 +311,11 @@ class Groups:
     # Time
 
     def _set_timer(self, group: SharedGroup, time: float) -> None:
-        self._call_later(max(0.0, time - self._stream.clock()), partial(self._expire, group))
+        self._call_later(max(0.0, time - self._stream.clock()), partial(self._expire, group, time))
 
-    def _expire(self, group: SharedGroup) -> None:
-        if self._active.get(group.name) is group and not self.is_closed:
+    def _expire(self, group: SharedGroup, time: float) -> None:
+        is_current = group.timer == time  # else an earlier timer has replaced it
+        if is_current and self._active.get(group.name) is group and not self.is_closed:
             group.expire(self._stream.clock())
             self._note_changed(group)
 
@@ -368,10 +378,16 @@ class Groups:
         self._stream.readers.confirm()
 
     def _position(self, group: SharedGroup, changes: Changes) -> Position:
-        known = self._positions.get(GROUP, group.name)
-        position = changes.position if changes.is_snapshot or known is None else known.position
+        if changes.is_snapshot:
+            self._written[group] = changes.position
+        position = self._written[group]
         now = int(self._stream.clock() * _MICRO)
-        return Position(GROUP, group.name, position, self._stream.journal.last, now, payload=changes.octets)
+        user = self._users.get(group.name, "")
+        return Position(GROUP, group.name, position, self._stream.journal.last, now, user=user, payload=changes.octets)
+
+    def _user_of(self, name: str) -> str:
+        known = self._positions.get(GROUP, name)
+        return known.user if known is not None else ""
 
     @property
     def has_unwritten(self) -> bool:

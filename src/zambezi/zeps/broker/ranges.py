@@ -27,6 +27,7 @@ from zambezi.zeps.journal.reader import Reader, Span
 from zambezi.zeps.journal.sizes import size_points
 from zambezi.zeps.ranges import (
     ALL,
+    BLOCK,
     CUT,
     END,
     FORBIDDEN,
@@ -34,6 +35,7 @@ from zambezi.zeps.ranges import (
     POINTS,
     READ,
     REPLACED,
+    SPARSE,
     STATES,
     TRIMMED,
     UNREADABLE,
@@ -284,7 +286,7 @@ def _cut_stream(source: _Source, after: int, last: int, since: int, until: int, 
         if problem := source.problem():
             yield problem
             return
-    yield _end(ALL, after=after, last=last)
+    yield _end(ALL, after=after, last=last, time=journal.time_after(after))
 
 
 def _read(fields: _Fields, engine: Engine, session: Session) -> Steps:
@@ -326,14 +328,21 @@ def _peek(reader: Reader, octets: int, last: int) -> Span | None:
 
 
 def _bare_block(reader: Reader, span: Span) -> Steps:
-    yield block_answer(span.first, span.last, reader.pairs(span.first, span.last))
+    if _has_gaps(span):
+        yield from _whole_block(reader, span)  # only the messages say which of them are there
+    else:
+        yield block_answer(span.first, span.last, reader.pairs(span.first, span.last))
+
+
+def _has_gaps(span: Span) -> bool:
+    return span.count < span.last - span.first + 1
 
 
 def _whole_block(reader: Reader, span: Span) -> Steps:
     pairs = reader.pairs(span.first, span.last)
     if not span.is_resident():
         yield span
-    yield block_answer(span.first, span.last, pairs, span.read().octets)
+    yield block_answer(span.first, span.last, pairs, span.read().octets, SPARSE if _has_gaps(span) else BLOCK)
 
 
 class _FilteredBlocks:

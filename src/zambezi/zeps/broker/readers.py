@@ -93,6 +93,7 @@ class Readers:
         self._scheduled = False
         self._waiting: deque[_Waiting] = deque()
         self._lowest = (-1, 0)  # the lowest position, and the number of writes when it was found
+        self._is_compacting = False
         self.problem = ""  # why positions cannot be written now
         self.is_closed = False  # whether an operator has taken the stream away
 
@@ -130,8 +131,8 @@ class Readers:
         """The lag of the reader that is furthest behind; 0 without readers."""
         written, lowest = self._lowest
         if written != self._positions.written:
-            states = self._positions.all(READER)
-            lowest = min([state.position for state in states]) if states else _NEVER
+            found = self._positions.lowest(READER)
+            lowest = found if found is not None else _NEVER
             self._lowest = self._positions.written, lowest
         return self.lag_of(lowest)
 
@@ -293,10 +294,16 @@ class Readers:
         self.flush()
         self.is_closed = True
 
-    @property
-    def needs_compaction(self) -> bool:
-        """Whether most of the file are old records."""
-        return self._positions.is_mostly_old
+    def take_compaction(self) -> Callable[[], object] | None:
+        """Return the work that makes the file smaller, for another thread, if that is necessary; else None."""
+        if self._is_compacting or not self._positions.is_mostly_old:
+            return None
+        self._is_compacting = True
+        return self._positions.compact
+
+    def note_compacted(self, _problem: ZepsError | None = None) -> None:
+        """Note that the work is done, or has failed: then a later tick tries again."""
+        self._is_compacting = False
 
 
 def _described(holder: Holder | None) -> str:

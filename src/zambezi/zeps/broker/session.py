@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from zambezi.wire import WireError
 from zambezi.zeps.block import end_of_publishes
-from zambezi.zeps.broker.administration import OrderDesk
 from zambezi.zeps.broker.claims import confirm_acknowledged, taken
 from zambezi.zeps.broker.client_connection import MULTIPART, Connection, Multipart
 from zambezi.zeps.broker.cursor import Cursor, Outgoing
 from zambezi.zeps.broker.delivery import Delivery, fell_behind_reason
 from zambezi.zeps.broker.desk import Desk
+from zambezi.zeps.broker.desks import open_desk
 from zambezi.zeps.broker.extensions import COMMANDS
 from zambezi.zeps.broker.publishers import Publisher
-from zambezi.zeps.broker.ranges import Ranges
 from zambezi.zeps.broker.readers import Reader
 from zambezi.zeps.broker.resumption import count_lost, count_refused, is_publish
 from zambezi.zeps.broker.session_state import SessionState, forbidden, misplaced
 from zambezi.zeps.broker.stream import BrokerStream, Waiter
 from zambezi.zeps.broker.turns import INLINE, SUBSCRIBE
-from zambezi.zeps.directory import ORDERS, RANGES, subject_of
+from zambezi.zeps.directory import subject_of
 from zambezi.zeps.errors import JournalError, ZepsError
 from zambezi.zeps.layout import key_and_body
 from zambezi.zeps.messages import (
@@ -252,10 +251,7 @@ class Session:
 
     def _attach_reserved(self, name: str) -> None:
         engine = self.engine
-        if name == RANGES:
-            desk: Desk | None = Ranges(engine, self, self._connection)
-        else:
-            desk = OrderDesk(engine, self) if name == ORDERS else engine.exchange.open(name, self, self._connection)
+        desk = open_desk(name, engine, self, self._connection)
         if desk is not None:
             self._desk = desk
             self._confirm_attach(name)

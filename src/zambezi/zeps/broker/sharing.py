@@ -58,6 +58,7 @@ def _join(session: Session, stream: BrokerStream, message: Join) -> None:
         Wish(message.pattern, message.wait, message.limit, message.dead),
         after,
         message.in_flight,
+        session.user,
         label,
         wake=session.delivery.wake,
         evict=session.abandon_reader,

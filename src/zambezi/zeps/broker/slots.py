@@ -21,6 +21,8 @@ SLOTS: Final = 1024  # more members than this have nothing to do
 MASK: Final = SLOTS - 1
 _SPREAD: Final = 0x9E3779B1  # neighbours of a sequence have slots far from its slot
 
+_KNOWN: Final = 16_384
+
 M = TypeVar("M")
 
 
@@ -29,10 +31,23 @@ def slots_of(block: Block, sequences: Iterable[int]) -> list[int]:
     keys = block.keys
     if b"" in keys:
         return [
-            crc32(key) & MASK if key else (sequence * _SPREAD >> 16) & MASK
+            _slots[key] if key else (sequence * _SPREAD >> 16) & MASK
             for key, sequence in zip(keys, sequences, strict=True)
         ]
-    return [crc32(key) & MASK for key in keys]
+    return [_slots[key] for key in keys]
+
+
+class _KeySlots(dict[bytes, int]):
+    """A cache of the slots of keys."""
+
+    def __missing__(self, key: bytes) -> int:
+        if len(self) >= _KNOWN:
+            self.clear()
+        slot = self[key] = crc32(key) & MASK
+        return slot
+
+
+_slots: Final = _KeySlots()
 
 
 class Slots(Generic[M]):

@@ -72,6 +72,8 @@ class StreamSettings(TypedDict, total=False):
     segment: int | None  # bytes of a journal file
     keep_bytes: int | None  # bytes that are kept
     keep_seconds: float | None  # the age at which messages are removed
+    compact: bool | None  # whether of old messages the last one of each key stays
+    keep_tombstones: float | None  # seconds that a last message without a body stays, if the stream is compacted
     publishers: int | None  # whose messages are counted, at most
     keep_publishers: float | None  # seconds of silence, after which a publisher is forgotten
     readers: int | None  # named readers, at most

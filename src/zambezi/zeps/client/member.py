@@ -187,6 +187,8 @@ class GroupMember:
         """Give messages back."""
         milliseconds = min(max(0, int(delay * 1000)), 0xFFFFFFFF)
         self._returned.append((milliseconds, int(seen), list(sequences)))
+        if not seen:
+            self._unused_credit = 0  # the broker takes it back: it expects this member to leave
 
     def keep(self, sequences: Iterable[int]) -> None:
         """Say that the program still works on messages."""

@@ -30,10 +30,9 @@ class MemberConnection(BrokerConnection):
     def next_batch(self) -> MessageBatch | None:
         """Return the next batch, and give the broker credit for more."""
         batch = self.engine.next_batch()
-        if batch is not None and self.engine.is_joined:
-            credit = self.engine.next_credit()
-            if credit is not None:
-                self.send(credit)
+        if self.engine.is_joined and (credit := self.engine.next_credit()) is not None:
+            self.send_answers()  # messages that are given back must not come again by this credit
+            self.send(credit)
         return batch
 
     # Answers

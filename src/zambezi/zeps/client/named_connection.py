@@ -20,8 +20,9 @@ from zambezi.zeps.client.subscriber_connection import SubscriberConnection
 from zambezi.zeps.directory import StreamInfo
 from zambezi.zeps.errors import BrokerError, ReaderTaken
 from zambezi.zeps.messages import POSITIONS, ClaimOk, Ping, Taken
-from zambezi.zmtp.reactor import Reactor
+from zambezi.zmtp.reactor import Reactor, Timer
 
+ACK_INTERVAL: Final = 0.002  # seconds between the acknowledgements of a program that is quick
 _PING: Final = Ping().encode()[0]
 
 
@@ -43,6 +44,7 @@ class NamedConnection(SubscriberConnection):
         self._holds_name = False  # whether CLAIM-OK has come on this connection
         self._wants_confirmation = False
         self._taken_by = ""
+        self._ack_timer: Timer | None = None
 
     # The name
 
@@ -109,16 +111,26 @@ class NamedConnection(SubscriberConnection):
     def acknowledge(self, sequence: int) -> None:
         """Acknowledge all messages up to a sequence. Any thread can call it, without the lock."""
         if self.reader.acknowledge(sequence):
-            self.reactor.call_soon(self.send_acks)
+            self.schedule_acks()
 
-    def send_acks(self) -> None:
-        """Send the last acknowledgement, if the broker does not have it."""
-        if self._holds_name and not self.closing:
-            ack = self.reader.take_ack()
-            if ack is not None:
-                self.send(ack)
-        else:
-            self.reader.is_scheduled = False
+    def schedule_acks(self) -> None:
+        """Send the last acknowledgement soon. Any thread can call it, without the lock."""
+        self.reactor.call_soon(self._send_scheduled)
+
+    def _send_scheduled(self) -> None:
+        """Send the last acknowledgement, and look again a little later: the program does not wake this thread then."""
+        self._ack_timer = None
+        self.reader.is_scheduled = False  # before `take_ack`: see `named_reader`
+        if self.send_acks():
+            self.reader.is_scheduled = True
+            self._ack_timer = self.reactor.call_at(self.reactor.time() + ACK_INTERVAL, self._send_scheduled)
+
+    def send_acks(self) -> bool:
+        """Send the last acknowledgement, if the broker does not have it; return whether that was necessary."""
+        ack = self.reader.take_ack() if self._holds_name and not self.closing else None
+        if ack is not None:
+            self.send(ack)
+        return ack is not None
 
     def ask_for_confirmation(self) -> int:
         """Ask the broker to confirm all acknowledgements; return the sequence to wait for."""
@@ -157,6 +169,8 @@ class NamedConnection(SubscriberConnection):
 
     def close(self, linger: float | None) -> None:
         self.send_acks()
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
         super().close(linger)
 
     def disconnected(self) -> None:

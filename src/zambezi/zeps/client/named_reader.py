@@ -3,8 +3,8 @@
     acknowledged by the program  >=  sent on this connection  >=  confirmed by the broker
 
 Acknowledgements are cumulative: only the last one counts. So however many messages a program acknowledges one by one,
-the client sends one ACK in each turn of its loop. After a lost connection the client claims the name again, and sends
-the last ACK again if the broker has not got it.
+the client sends the first ACK at once, and then one every few milliseconds. After a lost connection the client claims
+the name again, and sends the last ACK again if the broker has not got it.
 
 A program thread calls `acknowledge` without a lock, and the thread of the connection calls the other methods. The
 program writes `acknowledged` before it reads `is_scheduled`; the other thread clears `is_scheduled` before it reads
@@ -44,7 +44,7 @@ class NamedReader:
         self.confirmed = -1  # by the broker
         self.is_claimed = False  # whether the broker has ever granted the name
         self.is_lost = False  # whether another client has the name now
-        self.is_scheduled = False  # whether an ACK will be sent in this turn of the loop
+        self.is_scheduled = False  # whether the connection will look soon for an ACK to send
         self._since = since
         self._takes = takes
         self._owner = os.urandom(OWNER)
@@ -69,7 +69,7 @@ class NamedReader:
         self._pings.clear()
 
     def acknowledge(self, sequence: int) -> bool:
-        """Acknowledge all messages up to a sequence; return whether `take_ack` must be called soon."""
+        """Acknowledge all messages up to a sequence; return whether `take_ack` must be scheduled."""
         if sequence <= self.acknowledged:
             return False
         self.acknowledged = sequence
@@ -80,7 +80,6 @@ class NamedReader:
 
     def take_ack(self) -> bytes | None:
         """Return the ACK to send now, and count it as sent; None if there is none."""
-        self.is_scheduled = False
         acknowledged = self.acknowledged
         if acknowledged <= self._sent:
             return None

@@ -6,11 +6,14 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from zambezi.zeps.client.batch import MessageBatch
+from zambezi.wire.text import as_bytes
+from zambezi.zeps.client.batch import Message, MessageBatch
 from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.publisher import Key, encode_key
 from zambezi.zeps.client.subscriber import WINDOW
-from zambezi.zeps.directory import ORDERS
+from zambezi.zeps.directory import LAST, ORDERS, datetime_of
 from zambezi.zeps.errors import BrokerError, ZepsError
+from zambezi.zeps.layout import BODY_LENGTH, PUBLISH, SEQUENCE
 from zambezi.zeps.messages import ADMIN, Credit, Ping, Publish, Subscribe, extensions_of
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
@@ -88,6 +91,39 @@ class Probe(Question):
 
     def messages_received(self, frames: list[bytes], body_at: int) -> None:
         super().messages_received(frames, body_at)
+        self._finish()
+
+
+class LastQuestion(Question):
+    """A connection that asks for the last message of a key."""
+
+    def __init__(self, reactor: Reactor, options: ClientOptions, locate: Locate, about: str, key: Key) -> None:
+        super().__init__(reactor, options, locate, LAST, lambda _: None)
+        self._about = about
+        sought = encode_key(key)
+        question = PUBLISH + bytes((len(sought),)) + sought
+        name = as_bytes(about)
+        self._requests = [*Credit(WINDOW).encode(), question + BODY_LENGTH.pack(len(name)) + name, _PING]
+
+    def attached(self, peer: Peer) -> None:
+        """Attach, but only at a broker that knows the question: another one might take it for a message."""
+        if ADMIN in extensions_of(peer.properties):
+            super().attached(peer)
+        else:
+            self.failure = BrokerError(f"the broker at {self._endpoint} does not find the last message of a key")
+            self._finish()
+
+    @property
+    def message(self) -> Message | None:
+        """The message that the broker has found."""
+        for batch in self.batches:
+            for sequence, key, body, _, _ in batch:
+                time = int.from_bytes(body[: SEQUENCE.size])
+                return Message(sequence, key, body[SEQUENCE.size :], self._about, datetime_of(time))
+        return None
+
+    def invalid_received(self, reason: str) -> None:
+        self.failure = BrokerError(reason)
         self._finish()
 
 

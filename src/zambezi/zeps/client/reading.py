@@ -16,22 +16,26 @@ from zambezi.zeps.errors import ClientClosed, ZepsError
 class _Tracked:
     """The messages of a batch, for a named reader: the next message acknowledges the one before, if that is wanted."""
 
-    __slots__ = ("_owner", "messages")
+    __slots__ = ("_named", "_owner", "_reader", "messages")
 
-    def __init__(self, owner: SubscriptionReader, batch: MessageBatch) -> None:
+    def __init__(self, owner: SubscriptionReader, named: NamedConnection, batch: MessageBatch) -> None:
         self._owner = owner
+        self._named = named
+        self._reader = named.reader
         self.messages = iter(batch)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Message:
-        owner = self._owner
-        owner._acknowledge_returned()
-        if owner._is_lost:
+        # Programs call it for each message, so it calls little itself.
+        owner, reader = self._owner, self._reader
+        if reader.is_automatic and reader.acknowledge(owner._returned):
+            self._named.schedule_acks()
+        if reader.is_lost:
             raise StopIteration
         message = next(self.messages)
-        owner._returned = message.sequence
+        owner._returned = message[0]
         return message
 
 
@@ -86,7 +90,7 @@ class SubscriptionReader:
         if self._member is not None:
             self._current = _Handed(self, found, self._member)
         else:
-            self._current = iter(found) if self._named is None else _Tracked(self, found)
+            self._current = iter(found) if self._named is None else _Tracked(self, self._named, found)
         return True
 
     def _rest_of_batch(self) -> MessageBatch | None:
@@ -140,15 +144,17 @@ class SubscriptionReader:
             raise named.engine.failure
         if named.closing:
             raise self._end_error()
-        named.acknowledge(sequence)
+        with named.reactor.lock:  # of several threads, the one that has come furthest counts
+            named.acknowledge(sequence)
 
-    def nack(self, message: Message | MessageBatch | int, delay: float = 0.0) -> None:
+    def nack(self, message: Message | MessageBatch | int, delay: float = 0.0, *, seen: bool = True) -> None:
         """Give a message of a group back: another member, or this one, gets it again, after `delay` seconds.
 
-        Without a delay it comes before newer messages of its key; with a delay they do not wait for it.
+        Without a delay it comes before newer messages of its key; with a delay they do not wait for it. A program that
+        leaves says seen=False for messages that it has not begun to handle: then this delivery does not count.
         """
         sequences = _sequences_of(message)
-        self._check_member().give_back(sequences, delay)
+        self._check_member().give_back(sequences, delay, seen=seen)
         if set(sequences).issuperset(self._handed):
             self._handed = ()
 
@@ -167,11 +173,10 @@ class SubscriptionReader:
         return member
 
     def _leave_group(self) -> bool:
-        """Acknowledge what the program has got, and give back the rest; return whether a confirmation is missing."""
+        """Give back what the program has not got; return whether a confirmation is missing."""
         member = self._member
         if member is None or member.closing or not member.engine.is_joined:
             return False
-        self._acknowledge_returned()
         rest = self._rest_of_batch()
         if rest:
             member.give_back(rest.sequences(), seen=False)
@@ -187,11 +192,6 @@ class SubscriptionReader:
         named = self._named
         if named is not None and named.reader.is_automatic:
             named.acknowledge(self._returned)
-
-    def _forget_returned(self) -> None:
-        """Do not acknowledge what the program has got last: it has failed to handle it."""
-        self._returned = -1
-        self._handed = ()
 
     @property
     def _is_lost(self) -> bool:

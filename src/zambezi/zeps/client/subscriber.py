@@ -64,6 +64,7 @@ class Subscriber:
         "_everything_after",
         "_filter",
         "_first",
+        "_is_compacted",
         "_last",
         "_pattern",
         "_since",
@@ -106,6 +107,7 @@ class Subscriber:
         self._window = window
         self.incarnation = ""
         self._first, self._last = 1, 0  # of the stream, when the broker last described it
+        self._is_compacted = False  # whether messages can be missing because later ones have their keys
         self._end_marked = False  # whether SUBSCRIBE for the message at the end was sent
         self._begun = False  # whether a message was received
         self._unused_credit = 0  # credit that the broker has not used
@@ -132,6 +134,7 @@ class Subscriber:
             return
         self.incarnation = info.incarnation
         self._first, self._last = info.first, info.last
+        self._is_compacted = info.compact or info.removed > 0
         if self._awaits_position:
             pass
         elif self.position is None and self._since == EARLIEST:
@@ -256,7 +259,7 @@ class Subscriber:
             frames = frames[repeated:]
             if not frames:
                 return
-        elif self._begun and not self._pattern and position is not None:
+        elif self._begun and not self._pattern and position is not None and not self._is_compacted:
             self.counters.missed += first - position - 1
         self._begun = True
         self.position = last

@@ -24,6 +24,6 @@ def copy_messages(source: Journal, check: Callable[[], object], target: Journal)
         check()
         block = Block(entry.first, entry.last, entry.count, octets, entry.credit)
         frames = [PUBLISH + body[DELIVER_KEY - 1 :] for body in block.bodies]
-        target.append(deliver(frames, target.last + 1), entry.time / _MICRO)
+        target.append(deliver(frames, target.last + 1), (entry.time + 0.5) / _MICRO)
     if source.incarnation != incarnation:
         raise JournalError(f"stream {source.name!a} was truncated while it was copied: copy it again")

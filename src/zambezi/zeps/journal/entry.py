@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from operator import add
 from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -29,10 +30,14 @@ _CHECK: Final = Struct(">I")
 _WORDS: Final = SIZE // 4  # an entry as words of 4 bytes, and where each field begins
 _WORD: Final = dict(zip(ENTRY_FIELDS, (at // 4 for at in accumulate(ENTRY_FIELDS.values(), initial=0)), strict=False))
 _TIME, _COUNT, _LENGTH, _CREDIT = (_WORD[name] for name in ("time", "count", "length", "credit"))
+_GAP, _REMOVED = _WORD["gap"], _WORD["removed"]
 
 
 class IndexEntry(NamedTuple):
-    """One batch: its place in the log, and its content."""
+    """One batch: its place in the log, and its content. It covers all sequences from `first` to `last`.
+
+    Compaction removes messages: then fewer messages than sequences are there, and the messages tell which.
+    """
 
     first: int
     offset: int
@@ -42,10 +47,12 @@ class IndexEntry(NamedTuple):
     credit: int
     crc: int
     publishers: int = 0  # that have a record for the batch in the file of counts
+    gap: int = 0  # sequences whose messages were removed
+    removed: int = 0  # the sum of the gaps of all entries before this one in its segment
 
     @property
     def last(self) -> int:
-        return self.first + self.count - 1
+        return self.first + self.count + self.gap - 1
 
     @property
     def end(self) -> int:
@@ -59,20 +66,30 @@ class IndexEntry(NamedTuple):
             0 < self.first <= self.last <= HIGHEST
             and self.end <= HIGHEST
             and self.time <= HIGHEST
+            and self.removed <= HIGHEST
             and self.count <= self.credit <= self.length
-            and (self.count == 1 or self.length <= LARGEST_BATCH)
+            and (self.count == 1 or self.length <= (LARGEST_BATCH if self.count else 0))
         )
 
     def pack(self) -> bytes:
-        """Return the 48 bytes of the entry."""
+        """Return the 64 bytes of the entry."""
         return pack(*self)
 
 
 def pack(
-    first: int, offset: int, time: int, count: int, length: int, credit: int, crc: int, publishers: int = 0
+    first: int,
+    offset: int,
+    time: int,
+    count: int,
+    length: int,
+    credit: int,
+    crc: int,
+    publishers: int = 0,
+    gap: int = 0,
+    removed: int = 0,
 ) -> bytes:
     """Return the bytes of an entry."""
-    body = _BODY.pack(first, offset, time, count, length, credit, crc, publishers)
+    body = _BODY.pack(first, offset, time, count, length, credit, crc, publishers, gap, removed)
     return body + _CHECK.pack(crc32(body))
 
 
@@ -85,12 +102,15 @@ def unpack(octets: bytes, position: int = 0) -> IndexEntry | None:
     return entry if entry.is_possible else None
 
 
-def pack_entries(block: Block, offset: int, time: int, batch: int, publishers: int) -> bytes:
+def pack_entries(block: Block, offset: int, time: int, batch: int, publishers: int, removed: int = 0) -> bytes:
     """Return the bytes of the entries of a block: one, if it has at most `batch` bytes."""
     length = len(block.octets)
     if length <= batch and length <= LONGEST:
-        return pack(block.first, offset, time, block.count, length, block.credit, crc32(block.octets), publishers)
-    entries = list(split_block(block, offset, time, min(batch, LONGEST), publishers))
+        crc = crc32(block.octets)
+        return pack(block.first, offset, time, block.count, length, block.credit, crc, publishers, 0, removed)
+    entries = [
+        entry._replace(removed=removed) for entry in split_block(block, offset, time, min(batch, LONGEST), publishers)
+    ]
     if any(entry.length > LONGEST for entry in entries):
         raise JournalError("a message of 4 GiB or more cannot be appended")
     return b"".join([entry.pack() for entry in entries])
@@ -114,11 +134,12 @@ def split_block(block: Block, offset: int, time: int, batch: int, publishers: in
 class Cuts:
     """The places where a batch can be cut: the start of each message, and the credit of all messages before it."""
 
-    __slots__ = ("spent", "starts")
+    __slots__ = ("sequences", "spent", "starts")
 
-    def __init__(self, starts: Sequence[int], spent: Sequence[int]) -> None:
+    def __init__(self, starts: Sequence[int], spent: Sequence[int], sequences: Sequence[int]) -> None:
         self.starts = starts
         self.spent = spent
+        self.sequences = sequences
 
     @classmethod
     def of(cls, block: Block) -> Cuts:
@@ -129,11 +150,17 @@ class Cuts:
         size, odd = divmod(len(octets), count)
         head = frame_header(size - (LONG if octets[0] else SHORT))
         if not odd and all(octets[column::size].count(octet) == count for column, octet in enumerate(head)):
-            return cls(range(0, size * count + 1, size), range(0, (size - len(head)) * count + 1, size - len(head)))
+            equal, bare = range(0, size * count + 1, size), size - len(head)
+            return cls(equal, range(0, bare * count + 1, bare), block.sequences_at(equal))
         starts = block.starts
+        sequences = block.sequences_at(starts)
         heads = [LONG if octets[start] else SHORT for start in starts[:-1]]
         spent = accumulate([stop - start - head for start, stop, head in zip(starts, starts[1:], heads, strict=False)])
-        return cls(array("Q", starts), array("Q", [0, *spent]))
+        return cls(array("Q", starts), array("Q", [0, *spent]), sequences)
+
+    def index_of(self, sequence: int) -> int:
+        """Return the number of the first message that is not before a sequence."""
+        return bisect_left(self.sequences, sequence)
 
     def stop_for_size(self, number: int, octets: int) -> int:
         """Return the message to stop before, so that those from `number` on fit into `octets`; at least one goes."""
@@ -145,9 +172,13 @@ class Cuts:
 
 
 class IndexWindow:
-    """Consecutive entries of an index, as columns: the start of each, and last of all the end of the last one."""
+    """Consecutive entries of an index, as columns: the start of each, and last of all the end of the last one.
 
-    __slots__ = ("_times", "firsts", "is_chain", "spent", "starts")
+    `firsts` are sequences, and `numbers` count messages: the differences between two entries are the same in both, if
+    no message was removed.
+    """
+
+    __slots__ = ("_times", "firsts", "is_chain", "numbers", "spent", "starts")
 
     def __init__(self, octets: bytes) -> None:
         words = array("I", octets)
@@ -156,11 +187,17 @@ class IndexWindow:
         first = words[0] << 32 | words[1]
         offset = words[2] << 32 | words[3]
         # Arrays and not lists: every reader has a window, and there can be many readers.
-        self.firsts = array("Q", accumulate(words[_COUNT::_WORDS], initial=first))
+        last = words[-_WORDS:]
+        counts = words[_COUNT::_WORDS]
+        if last[_REMOVED : _REMOVED + 2] == words[_REMOVED : _REMOVED + 2] and not (last[_GAP] or last[_GAP + 1]):
+            self.firsts = self.numbers = array("Q", accumulate(counts, initial=first))
+        else:
+            gaps = [high << 32 | low for high, low in zip(words[_GAP::_WORDS], words[_GAP + 1 :: _WORDS], strict=True)]
+            self.firsts = array("Q", accumulate(map(add, counts, gaps), initial=first))
+            self.numbers = array("Q", accumulate(counts, initial=0))
         self.starts = array("Q", accumulate(words[_LENGTH::_WORDS], initial=offset))
         self.spent = array("Q", accumulate(words[_CREDIT::_WORDS], initial=0))
         self._times = (words[_TIME::_WORDS], words[_TIME + 1 :: _WORDS])
-        last = words[-_WORDS:]
         # Whether the last entry begins where the sums of all entries before it end.
         self.is_chain = (last[0] << 32 | last[1], last[2] << 32 | last[3]) == (self.firsts[-2], self.starts[-2])
 
@@ -170,8 +207,9 @@ class IndexWindow:
     def entry(self, number: int) -> IndexEntry:
         """Return an entry, without its CRC."""
         first, start, spent = self.firsts[number], self.starts[number], self.spent[number]
-        count, length = self.firsts[number + 1] - first, self.starts[number + 1] - start
-        return IndexEntry(first, start, self.time(number), count, length, self.spent[number + 1] - spent, 0)
+        count, length = self.numbers[number + 1] - self.numbers[number], self.starts[number + 1] - start
+        gap = self.firsts[number + 1] - first - count
+        return IndexEntry(first, start, self.time(number), count, length, self.spent[number + 1] - spent, 0, 0, gap)
 
     def time(self, number: int) -> int:
         """Return the time of an entry, in microseconds since 1970."""

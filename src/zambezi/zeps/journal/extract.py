@@ -6,19 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count, pairwise
+from functools import partial
+from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 from zlib import crc32
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError
-from zambezi.zeps.journal.entry import IndexEntry
+from zambezi.zeps.journal.entry import HIGHEST, LARGEST_BATCH, SIZE, IndexEntry, unpack
 from zambezi.zeps.journal.journal import Journal
+from zambezi.zeps.journal.reading import retry_rewritten
+from zambezi.zeps.journal.segment import LOG, Files, Segment
 from zambezi.zeps.layout import DELIVER_LEAST, LONG, SHORT
 
 Advance: TypeAlias = Callable[[int], None]
 
-_PIECE: Final = 1 << 20
+_PIECE: Final = 1 << 20  # bytes that are read at once
+_ENTRIES: Final = 1024  # entries that are read at once
 
 
 def _ignore(octets: int) -> None:
@@ -46,35 +50,98 @@ def messages(
     """Yield the messages after the sequence `after`, up to `last`, whose keys begin with `prefix`."""
     for entry, octets in batches(journal, after, last, advance):
         made = Block(entry.first, entry.last, entry.count, octets, entry.credit)
-        for sequence, key, (begin, end) in zip(count(entry.first), made.keys, pairwise(made.starts), strict=False):
+        for sequence, key, (begin, end) in zip(made.sequences, made.keys, pairwise(made.starts), strict=False):
             if after < sequence <= last and key.startswith(prefix):
                 yield JournalMessage(sequence, entry.time, key, octets[begin:end])
 
 
 def batches(journal: Journal, after: int, last: int, advance: Advance = _ignore) -> Iterator[tuple[IndexEntry, bytes]]:
-    """Yield the batches that overlap a range of sequences; raise `JournalError` at a damaged one."""
-    reader = journal.reader(after)
-    entries = _entries(journal, after)
-    entry = next(entries, None)
-    while entry is not None and entry.first <= last:
-        reader.seek(entry.first - 1)
-        span = reader.peek(max(_PIECE, entry.length))
-        if span is None:
-            raise JournalError(f"stream {journal.name!a} was truncated while it was read: start again")
-        octets = span.read().octets
-        while entry is not None and entry.first <= min(last, span.last):
-            batch = octets[entry.offset - span.offset : entry.end - span.offset]
-            if crc32(batch) != entry.crc:
-                raise JournalError(
-                    f"stream {journal.name!a}: the batch of {entry.first} to {entry.last} is damaged; --since "
-                    f"{entry.last} skips it, and `zambezi journal verify` says more"
-                )
-            yield entry, batch
-            entry = next(entries, None)
-        advance(span.length)
+    """Yield the batches with messages that overlap a range of sequences; raise `JournalError` at a damaged one.
+
+    The files of a segment stay open while it is read: it does not matter if it is written again meanwhile.
+    """
+    while after < last:
+        found = retry_rewritten(partial(_next_segment, journal, after))
+        if found is None:
+            return
+        segment, files = found
+        for entries, octets in read_pieces(segment, files, after, last):
+            yield from batches_in(entries, octets)
+            advance(len(octets))
+        after = max(after, segment.last)
 
 
-def _entries(journal: Journal, after: int) -> Iterator[IndexEntry]:
-    while entries := journal.entries(after, 1000):
-        yield from entries
-        after = entries[-1].last
+def _next_segment(journal: Journal, after: int) -> tuple[Segment, Files] | None:
+    for segment in journal.segments:
+        if segment.last > after:
+            return segment, journal.files(segment)
+    return None
+
+
+def batches_in(entries: list[IndexEntry], octets: bytes) -> Iterator[tuple[IndexEntry, bytes]]:
+    """Yield the batches of a piece that have messages."""
+    offset = entries[0].offset
+    for entry in entries:
+        if entry.count:
+            yield entry, octets[entry.offset - offset : entry.end - offset]
+
+
+def read_pieces(
+    segment: Segment, files: Files, after: int = 0, last: int = HIGHEST, *, backwards: bool = False
+) -> Iterator[tuple[list[IndexEntry], bytes]]:
+    """Yield pieces of about a megabyte: their entries, and their bytes. Raise `JournalError` at a damaged batch."""
+    number = max(0, segment.locate(files, after + 1))
+    chunks = range(number, segment.entries, _ENTRIES)
+    for start in reversed(chunks) if backwards else chunks:
+        entries = _read_entries(segment, files, start, last)
+        pieces = list(_pieces(entries))
+        for piece in reversed(pieces) if backwards else pieces:
+            yield piece, _read(segment, files, piece)
+        if not backwards and (not entries or entries[-1].last >= last):
+            return
+
+
+def _read_entries(segment: Segment, files: Files, start: int, last: int) -> list[IndexEntry]:
+    """Return some entries from `start` on, but none that begins after `last`."""
+    octets = files.read_entries(start, min(_ENTRIES, segment.entries - start))
+    entries = [unpack(octets, position) for position in range(0, len(octets), SIZE)]
+    found = [entry for entry in entries if entry is not None]
+    if len(found) < len(entries) or not entries:
+        raise segment.damage_error(start)
+    return [entry for entry in found if entry.first <= last]
+
+
+def _pieces(entries: list[IndexEntry]) -> Iterator[list[IndexEntry]]:
+    piece: list[IndexEntry] = []
+    for entry in entries:
+        if piece and entry.end - piece[0].offset > _PIECE:
+            yield piece
+            piece = []
+        piece.append(entry)
+    if piece:
+        yield piece
+
+
+def read_batch(segment: Segment, files: Files, entry: IndexEntry) -> bytes:
+    """Return the bytes of a batch; raise `JournalError` if it is damaged."""
+    return _read(segment, files, [entry])
+
+
+def _read(segment: Segment, files: Files, entries: list[IndexEntry]) -> bytes:
+    """Return the bytes of consecutive batches."""
+    first = entries[0]
+    if first.length > LARGEST_BATCH and not files.has_message(first.offset, first.length):
+        raise _damage(segment, first)
+    octets = files.read_log(first.offset, entries[-1].end - first.offset)
+    view = memoryview(octets)
+    for entry in entries:
+        if crc32(view[entry.offset - first.offset : entry.end - first.offset]) != entry.crc:
+            raise _damage(segment, entry)
+    return octets
+
+
+def _damage(segment: Segment, entry: IndexEntry) -> JournalError:
+    return JournalError(
+        f"{segment.path}{LOG}: the batch of {entry.first} to {entry.last} is damaged; --since "
+        f"{entry.last} skips it, and `zambezi journal verify` says more"
+    )

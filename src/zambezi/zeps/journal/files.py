@@ -17,6 +17,7 @@ from typing import Final
 PRIVATE_FILE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
 EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE})  # no descriptor is left
+FRESH: Final = ".new"  # the end of the names of files that are being written
 SMALL: Final = 64 * 1024  # bytes of a file that is read as a whole
 
 # O_NONBLOCK: to open a FIFO must not wait for its other end. O_NOFOLLOW: a link could lead out of the directory.
@@ -55,7 +56,12 @@ def open_file(path: str | Path, flags: int = os.O_RDONLY) -> int:
 
 def fresh_path(path: str | Path) -> Path:
     """Return the name that a file has until the disk has all of it, and it gets its own name."""
-    return Path(path).with_name(f".{Path(path).name}.new")
+    return Path(path).with_name(f".{Path(path).name}{FRESH}")
+
+
+def unnamed(directory: Path) -> list[Path]:
+    """Return the files in a directory that have not got their own name yet."""
+    return list(directory.glob(f".*{FRESH}"))
 
 
 def read_small(path: Path) -> bytes:

@@ -25,10 +25,11 @@ from uuid import UUID, uuid4
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.files import fresh_path, read_small, write_small
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 STREAM: Final = "stream.json"
 MARK: Final = "unsynced"
 COUNTED: Final = "counted"
+COMPACTED: Final = "compacted"
 FAILED: Final = "failed"  # instead of the boot id: the disk refused a write, so the page cache proves nothing
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -151,6 +152,26 @@ def write_counted(directory: Path) -> None:
     """Create the file that says that publishers of the stream count their messages, and sync its name to the disk."""
     write_small(directory / COUNTED, b"", sync=False)
     sync_directory(directory)
+
+
+def read_compacted(directory: Path) -> int:
+    """Return the last sequence that was compacted, as far as it is known."""
+    try:
+        text = read_small(directory / COMPACTED).decode("ascii", "replace").strip()
+    except (OSError, ValueError):
+        return 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+
+
+def write_compacted(directory: Path, last: int) -> None:
+    """Write the last sequence that was compacted. A crash that loses it only costs time."""
+    write_small(directory / COMPACTED, f"{last}\n".encode(), sync=False)
+
+
+def remove_compacted(directory: Path) -> None:
+    """Forget what was compacted."""
+    with contextlib.suppress(FileNotFoundError):
+        (directory / COMPACTED).unlink()
 
 
 def remove_mark(directory: Path) -> None:

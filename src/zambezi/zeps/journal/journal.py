@@ -78,6 +78,7 @@ class Journal(JournalReading):
         self._trimming = threading.Lock()  # held during a trim: retention and `truncate` change the same segments
         self._is_abandoned = False
         self._is_counted = identities.is_counted(directory)
+        self._compacted = identities.read_compacted(directory)  # the last sequence that was compacted
         self._counted_from = 0  # no segment before this sequence has a file of counts
         self._wants_counts = False  # whether `wake` must say first that publishers count their messages
         self.counts = Counts(policy.publishers)
@@ -142,7 +143,7 @@ class Journal(JournalReading):
                 ):
                     segment = self._rotate()
                 files = self._file_cache.files(segment, os.O_RDWR)
-                index = pack_entries(block, segment.size, time, self.policy.batch, len(counts))
+                index = pack_entries(block, segment.size, time, self.policy.batch, len(counts), segment.removed)
                 records = [pack_count(count, first, block.last, int(now)) for count in counts]
                 segment.write(files, octets, index, b"".join(records))
             except PartialWrite as error:
@@ -339,14 +340,10 @@ class Journal(JournalReading):
         policy = self.policy
         self.counts.limit = policy.publishers
         self.counts.forget_before(now - policy.keep_publishers)
-        horizon = None if policy.keep_seconds is None else int((now - policy.keep_seconds) * _MICRO)
         dropped = 0
-        # An active segment without messages does not know the time of the last message: then the one before it stays.
-        while self._active is not None and len(self.segments) > (1 if self.segments[-1].entries else 2):
-            oldest = self.segments[0]
-            is_too_much = policy.keep_bytes is not None and self.octets - oldest.size >= policy.keep_bytes
-            is_too_old = horizon is not None and oldest.last_time < horizon
-            if not is_too_much and not is_too_old:
+        for oldest in () if policy.compact else self._old_segments(now):
+            # An active segment without messages does not know the time of the last one: then the one before it stays.
+            if self._active is None or len(self.segments) <= (1 if self.segments[-1].entries else 2):
                 break
             try:
                 if not self._remove_oldest():
@@ -355,10 +352,69 @@ class Journal(JournalReading):
                 problem = f"{oldest.path}{LOG} is too old, and cannot be removed: {why(error)}"
                 self.problems += [] if problem in self.problems else [problem]
                 break
-            dropped += oldest.last - oldest.first + 1
+            dropped += oldest.messages
         if not self.is_trimming:
             self._drop_old_counts()
         return dropped
+
+    def _old_segments(self, now: float) -> list[Segment]:
+        """Return the oldest segments: those that retention removes, as the policy says."""
+        policy = self.policy
+        if policy.keep_bytes is None and policy.keep_seconds is None:
+            return []
+        horizon = None if policy.keep_seconds is None else int((now - policy.keep_seconds) * _MICRO)
+        segments = self.segments
+        newer = self.octets
+        for number, segment in enumerate(segments[:-1]):
+            newer -= segment.size
+            is_too_much = policy.keep_bytes is not None and newer >= policy.keep_bytes
+            is_too_old = horizon is not None and segment.last_time < horizon
+            if not is_too_much and not is_too_old:
+                return segments[:number]
+        return segments[:-1]
+
+    def to_compact(self, now: float) -> list[Segment]:
+        """Return the old segments, if they must be compacted: if at least half of their bytes never were."""
+        has_limit = self.policy.keep_bytes is not None or self.policy.keep_seconds is not None
+        segments = self._old_segments(now) if has_limit else self.segments[:-1]
+        new = [segment.size for segment in segments if segment.last > self._compacted]
+        is_due = bool(new) and 2 * sum(new) >= sum([segment.size for segment in segments])
+        return segments if is_due and self._active is not None and not self.failed else []
+
+    def note_compacted(self, last: int) -> None:
+        """Note that the messages up to a sequence were compacted, so that the next start knows it. Blocks."""
+        self._compacted = last
+        with suppress(OSError):  # otherwise they are compacted again
+            identities.write_compacted(self.directory, last)
+
+    def replace_segments(self, old: list[Segment], new: Segment, give_names: Callable[[], None]) -> bool:
+        """Replace neighbouring segments by one with the same messages, or fewer; return False if they have changed.
+
+        `give_names` renames the files of the new segment; the disk must have them already. Blocks, but not readers and
+        `append`.
+        """
+        with self._lock:
+            place = self.segments.index(old[0]) if old[0] in self.segments else -1
+            is_there = place >= 0 and self.segments[place : place + len(old)] == old
+            if not is_there or self._active is None or self.is_trimming or self._active in old:
+                return False
+            give_names()
+            self.segments = [*self.segments[:place], new, *self.segments[place + len(old) :]]
+            self._recount()
+            self.generation += 1
+            for segment in old:
+                self._unsynced.pop(segment.first, None)
+        identities.sync_directory(self.directory)
+        for segment in old:
+            segment.remove()
+            self._file_cache.drop(segment)
+        return True
+
+    def give_name(self, segment: Segment, fresh: Path, suffix: str) -> None:
+        """Give a file of a segment its name, if the stream still has the segment."""
+        with self._lock:
+            if segment in self.segments and self._active is not None:
+                fresh.rename(segment.path + suffix)
 
     def _drop_old_counts(self) -> None:
         """Remove the counts of old segments: the files of the last two have all counts, if the disk has them."""
@@ -452,10 +508,15 @@ class Journal(JournalReading):
                 )
             if last == self.last:
                 return
+            # Before and after: a process that reads in between must not take the stream for the old or the new one.
             try:
-                # Before and after: a process that reads in between must not take the stream for the old or the new one.
                 self._change_incarnation()
+            except OSError as error:
+                raise JournalError(f"stream {self.name!a} was not cut: {self._path}: {why(error)}") from error
+            try:
                 self._cut_after(last)
+                self._compacted = 0
+                identities.remove_compacted(self.directory)
                 self.positions.cut_after(last)
                 self.positions.save()
                 if self._is_marked:
@@ -474,8 +535,9 @@ class Journal(JournalReading):
         self.segments = kept
         self._active = kept[-1]
         files = self._files_of(kept[-1])
+        kept[-1].drop_table()
+        kept[-1].cut_counts(files, self.counts, last)
         kept[-1].cut_after(files, last)
-        kept[-1].cut_counts(files, self.counts)
         files.sync()
         self._unsynced[kept[-1].first] = kept[-1]
         self._recount()
@@ -503,7 +565,8 @@ class Journal(JournalReading):
         """Close the files without a sync: the stream is deleted. Ends a trim, and waits for a sync that runs."""
         self._is_abandoned = True
         with self._trimming, self._syncing:
-            self._active = None
+            with self._lock:  # from now on compaction gives no file a name
+                self._active = None
             self.close()
 
     @property

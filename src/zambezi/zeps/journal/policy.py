@@ -12,6 +12,7 @@ KIB = 1024
 MIB = 1024 * KIB
 PARTS: Final = 8  # segments into which the messages to keep are divided: retention removes one at a time
 LEAST_BYTES: Final = 64 * KIB  # of a segment whose size follows from `keep_bytes`
+COMPACTED: Final = 8 * MIB  # bytes of a segment that is to be compacted
 LEAST_SECONDS: Final = 5.0  # of a segment whose time follows from `keep_seconds`
 
 # The least and the greatest value that operators can give, in a configuration or by an order.
@@ -38,6 +39,8 @@ class Policy:
     batch: int = MIB  # bytes that one entry of the index covers at most, unless one message is larger
     keep_bytes: int | None = None  # bytes of messages that are kept at least; older segments are removed, whole
     keep_seconds: float | None = None  # the age at which segments are removed, whole
+    compact: bool = False  # whether the last message of each key stays, instead of none of the old messages
+    keep_tombstones: float = 24 * 3600.0  # seconds that a last message without a body stays, if the stream is compacted
     publishers: int = 100_000  # whose counts are kept; then the one that was silent for longest is forgotten
     keep_publishers: float = 7 * 24 * 3600.0  # seconds of silence, after which a publisher is forgotten
     readers: int = 10_000  # named readers of the stream; further ones are refused
@@ -47,7 +50,7 @@ class Policy:
     def __post_init__(self) -> None:
         if self.sync not in ("always", "interval", "never"):
             raise JournalError(f"sync is {self.sync!r}: it must be always, interval or never")
-        for name in ("interval", "segment", "batch", "publishers", "keep_publishers", "readers"):
+        for name in ("interval", "segment", "batch", "publishers", "keep_publishers", "keep_tombstones", "readers"):
             value = getattr(self, name)
             if not value > 0:
                 raise JournalError(f"{name} is {value!r}: it must be more than 0")
@@ -61,10 +64,9 @@ class Policy:
         object.__setattr__(self, "segment_microseconds", self._segment_microseconds())
 
     def _segment_bytes(self) -> int:
-        """Return the size of segments: small enough that little more is kept than `keep_bytes`."""
-        if self.keep_bytes is None:
-            return self.segment
-        return min(self.segment, max(LEAST_BYTES, self.keep_bytes // PARTS))
+        """Return the size of segments: small enough that little more is kept than `keep_bytes`, and compacted soon."""
+        largest = min(self.segment, COMPACTED) if self.compact else self.segment
+        return largest if self.keep_bytes is None else min(largest, max(LEAST_BYTES, self.keep_bytes // PARTS))
 
     def _segment_microseconds(self) -> int:
         """Return the time that a segment covers at most: a small part of `keep_seconds`."""

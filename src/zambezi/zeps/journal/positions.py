@@ -248,8 +248,10 @@ class Positions:
         self._lock = threading.Lock()  # held for moments: the fields below, and the end of the file
         self._disk = threading.Lock()  # held by a thread that waits for the disk
         self._states: dict[Key, Position] = {}
+        self._pieces: dict[Key, list[bytes]] = {}  # of payloads that were extended: they are joined when asked for
         self._kinds: Counter[int] = Counter()
         self._descriptor = -1
+        self._is_closed = False
         self._has_file = self._name_synced = False
         self._size = 0  # bytes of the file
         self._live = 0  # bytes of the last records of all names
@@ -258,7 +260,7 @@ class Positions:
 
     def _recover(self, last: int) -> None:
         content = read_positions(self._directory)
-        self._has_file = self._name_synced = content.size > 0 or self._path.exists()
+        self._has_file = content.size > 0 or self._path.exists()
         for offset, length in content.damaged:
             self.problems.append(
                 f"{self._path}, byte {offset}: {length} bytes are damaged; readers that had their last position there "
@@ -284,15 +286,36 @@ class Positions:
 
     def get(self, kind: int, name: str) -> Position | None:
         """Return the position of a name, or None if it is not known."""
+        if self._pieces:
+            with self._lock:
+                self._join((kind, name))
         return self._states.get((kind, name))
+
+    def _join(self, key: Key) -> None:
+        """Join the pieces of a payload. The lock is held."""
+        pieces = self._pieces.pop(key, None)
+        if pieces is not None:
+            state = self._states[key]
+            self._states[key] = state._replace(payload=b"".join([state.payload, *pieces]))
+
+    def _join_all(self) -> None:
+        for key in tuple(self._pieces):
+            self._join(key)
 
     def all(self, kind: int) -> list[Position]:
         """Return the positions of a kind, in the order of their names."""
+        if self._pieces:
+            with self._lock:
+                self._join_all()
         return sorted([state for state in tuple(self._states.values()) if state.kind == kind], key=_name_of)
 
     def count(self, kind: int) -> int:
         """Return how many names of a kind there are."""
         return self._kinds[kind]
+
+    def lowest(self, kind: int) -> int | None:
+        """Return the lowest position of a kind; None if there is none."""
+        return min([state.position for state in tuple(self._states.values()) if state.kind == kind], default=None)
 
     def __len__(self) -> int:
         return len(self._states)
@@ -325,9 +348,11 @@ class Positions:
         with self._lock:
             self._append(octets)
             for state in given:
-                before = self._states[state.key]
-                after = self._states[state.key] = before.extend(state)
-                self._live += after.size - before.size
+                key = state.key
+                before = self._states[key]
+                self._states[key] = state._replace(payload=before.payload)
+                self._pieces.setdefault(key, []).append(state.payload)
+                self._live += len(state.payload) + len(as_bytes(state.user)) - len(as_bytes(before.user))
 
     def remove(self, keys: Iterable[Key]) -> None:
         """Remove names. It raises what `write` raises."""
@@ -339,6 +364,7 @@ class Positions:
                 self._forget(state.key)
 
     def _forget(self, key: Key) -> None:
+        self._join(key)
         before = self._states.pop(key, None)
         if before is not None:
             self._live -= before.size
@@ -360,6 +386,8 @@ class Positions:
         self.written += 1
 
     def _open(self) -> int:
+        if self._is_closed:
+            raise OSError(errno.EBADF, "the stream is closed")
         if self._descriptor < 0:
             flags = os.O_RDWR | os.O_CREAT
             self._descriptor = self._with_descriptors(partial(open_file, self._path, flags))
@@ -400,7 +428,7 @@ class Positions:
     def compact(self) -> None:
         """Replace the file by one with the last records only. Blocks, but not `write`."""
         with self._disk:
-            if not self.is_mostly_old:
+            if self._is_closed or not self.is_mostly_old:
                 return
             try:
                 self._rewrite()
@@ -413,6 +441,7 @@ class Positions:
         """Write the file anew. A `write` meanwhile goes to the old file, and its bytes follow in the new one."""
         with self._lock:
             written, begin = self.written, self._size
+            self._join_all()
             states = list(self._states.values())
         octets = b"".join([state.pack() for state in states])
         fresh = fresh_path(self._path)
@@ -436,6 +465,7 @@ class Positions:
     def cut_after(self, last: int) -> None:
         """Move all positions back to a sequence, after which the stream has no messages. `save` writes that."""
         with self._lock:
+            self._join_all()
             self._states = {key: state.cut_after(last) for key, state in self._states.items()}
             self._measure()
 
@@ -459,6 +489,7 @@ class Positions:
         """Close the file, after threads that use it."""
         with self._disk:
             self.release()
+            self._is_closed = True  # its directory can be that of another stream now
 
 
 def _write_all(descriptor: int, octets: bytes, offset: int) -> None:

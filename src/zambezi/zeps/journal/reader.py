@@ -13,7 +13,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from zambezi.zeps.block import Block
-from zambezi.zeps.errors import JournalError, OutOfRange
+from zambezi.zeps.errors import JournalError, OutOfRange, Rewritten
 from zambezi.zeps.journal.entry import LARGEST_BATCH, IndexWindow
 from zambezi.zeps.journal.segment import Files, Segment
 
@@ -29,19 +29,22 @@ _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 class Span:
     """A run of whole messages in a log. The file stays open as long as the span exists.
 
+    It covers the sequences from `first` to `last`, and has `count` messages: fewer, if compaction has removed some.
     `time` is that of the batch of the first message, in microseconds since 1970.
     """
 
     __slots__ = ("_files", "count", "credit", "fd", "first", "last", "length", "offset", "time")
 
-    def __init__(self, files: Files, offset: int, length: int, first: int, last: int, credit: int, time: int) -> None:
+    def __init__(
+        self, files: Files, offset: int, length: int, first: int, last: int, count: int, credit: int, time: int
+    ) -> None:
         self._files = files
         self.fd = files.log
         self.offset = offset
         self.length = length
         self.first = first
         self.last = last
-        self.count = last - first + 1
+        self.count = count
         self.credit = credit
         self.time = time
 
@@ -86,7 +89,8 @@ def is_cached(descriptor: int, offset: int) -> bool:
 class Reader:
     """A position in a journal. `position` is the last sequence that the reader has passed.
 
-    If sequences are missing because an old segment is damaged, the next span begins after them.
+    If sequences are missing because an old segment is damaged, the next span begins after them. Sequences whose
+    messages were removed are part of the span before or after them.
     """
 
     __slots__ = ("_generation", "_journal", "_limit", "_number", "_segment", "_window", "position")
@@ -118,6 +122,17 @@ class Reader:
 
         A message is included while credit is above zero, so the last one may overdraw it. (ZEP-03)
         """
+        while True:
+            try:
+                span = self._peek(octets, credit)
+            except Rewritten:
+                self._window = None
+                continue
+            if span is None or span.count:
+                return span
+            self.position = span.last  # all messages up to there were removed
+
+    def _peek(self, octets: int, credit: int | None) -> Span | None:
         journal = self._journal
         wanted = self.position + 1
         if wanted < journal.first:
@@ -174,6 +189,7 @@ class Reader:
     def _go_to_segment(self, wanted: int) -> tuple[IndexWindow, int] | None:
         """Load the window of a sequence, or of the next one that exists; return it with that sequence."""
         journal = self._journal
+        generation = journal.generation  # first: another thread may replace segments now
         segments = journal.segments
         place = max(0, bisect_right(segments, wanted, key=_first) - 1)
         while segments[place].last < wanted:
@@ -194,7 +210,7 @@ class Reader:
             number = segment.locate(journal.files(segment), wanted)
             self._limit = _LEAST
         self._segment = segment
-        self._generation = journal.generation
+        self._generation = generation
         return self._load_window(segment, number), wanted
 
     def _load_window(self, segment: Segment, number: int) -> IndexWindow:
@@ -208,13 +224,20 @@ class Reader:
     ) -> Span:
         journal = self._journal
         files = journal.files(segment)
-        firsts, starts, costs = window.firsts, window.starts, window.spent
-        start, spent = starts[number], costs[number]
-        inside = wanted - firsts[number]  # messages of the batch that the reader has passed
-        if inside:
+        firsts, starts, costs, numbers = window.firsts, window.starts, window.spent, window.numbers
+        inside = 0  # messages of the batch that the reader has passed
+        if wanted > firsts[number]:
             cuts = journal.cuts(segment, self._number + number, window, number)
+            inside = cuts.index_of(wanted)
+        while inside == numbers[number + 1] - numbers[number]:  # the other messages of the batch were removed
+            number, inside = number + 1, 0
+            if number == len(window):
+                return Span(files, starts[number], 0, wanted, firsts[number] - 1, 0, 0, window.time(number - 1))
+        start, spent = starts[number], costs[number]
+        if inside:
             start += cuts.starts[inside]
             spent += cuts.spent[inside]
+        passed = numbers[number] + inside
         # The batch to stop before: those before it fit into `octets`, and the credit pays for them.
         after = bisect_right(starts, start + octets) - 1
         affordable = len(window) if credit is None else bisect_right(costs, spent + credit) - 1
@@ -222,6 +245,7 @@ class Reader:
         exhausted = credit is None or costs[stop] - spent >= credit
         if stop > number and (stop == after or exhausted):
             end, last, paid = starts[stop], firsts[stop] - 1, costs[stop] - spent
+            count = numbers[stop] - passed
         else:
             # The span ends inside the batch `stop`: `octets` or the credit is used up there.
             inside = inside if stop == number else 0
@@ -232,9 +256,10 @@ class Reader:
             if credit is not None and affordable <= stop:
                 until = min(until, cuts.stop_for_credit(inside, credit - (costs[stop] + cuts.spent[inside] - spent)))
             end = starts[stop] + cuts.starts[until]
-            last = firsts[stop] + until - 1
+            last = (cuts.sequences[until] if until < len(cuts.sequences) else firsts[stop + 1]) - 1
+            count = numbers[stop] + until - passed
             paid = costs[stop] + cuts.spent[until] - spent
-        return Span(files, start, end - start, wanted, last, paid, window.time(number))
+        return Span(files, start, end - start, wanted, last, count, paid, window.time(number))
 
     def __repr__(self) -> str:
         return f"<Reader of {self._journal.name!a} after {self.position}>"

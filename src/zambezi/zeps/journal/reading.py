@@ -5,20 +5,25 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
-from zambezi.zeps.errors import JournalError, OutOfRange
+from zambezi.zeps.errors import JournalError, OutOfRange, Rewritten
 from zambezi.zeps.journal import identity as identities
 from zambezi.zeps.journal.entry import SIZE, Cuts, IndexEntry, IndexWindow, unpack
 from zambezi.zeps.journal.file_cache import FileCache
 from zambezi.zeps.journal.identity import Identity
 from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.reader import Reader
-from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, first_sequences
+from zambezi.zeps.journal.segment import INDEX, LOG, Files, Name, Segment, found_names, without_replaced
 
 _CUTS: Final = 32  # batches whose cuts are cached
+
+T = TypeVar("T")
 
 
 class JournalReading:
@@ -30,6 +35,7 @@ class JournalReading:
     first: int  # the oldest sequence; last + 1 if the stream has no messages
     last: int  # the newest sequence; 0 if the stream never had a message
     octets: int  # the bytes of all logs
+    removed: int  # sequences from `first` to `last` whose messages were removed by compaction
     first_time: int  # of the oldest batch, in microseconds since 1970; 0 if the stream has no messages
     last_time: int
     failed: str  # why the stream is stopped; empty if it is not
@@ -48,8 +54,13 @@ class JournalReading:
         self._write = write
         self._is_open = True
         self._lock = threading.Lock()
-        self._cuts: OrderedDict[tuple[int, int], Cuts] = OrderedDict()
+        self._cuts: OrderedDict[tuple[str, int], Cuts] = OrderedDict()
         self._active: Segment | None = None  # the segment to write to; None if the journal is read-only
+
+    @property
+    def messages(self) -> int:
+        """The number of messages."""
+        return self.last - self.first + 1 - self.removed
 
     def reader(self, after: int) -> Reader:
         """Return a reader that starts right after a sequence."""
@@ -62,11 +73,13 @@ class JournalReading:
         except FileNotFoundError:
             if not self._write:
                 self.refresh()
-            if segment.first < self.first:
+            if segment.first < self.first:  # retention or a trim has removed it
                 raise OutOfRange(
                     f"stream {self.name!a}: sequence {segment.first} is not kept any more, the oldest is {self.first}",
                     self.first,
                 ) from None
+            if segment not in self.segments:
+                raise Rewritten(f"{segment.path}{LOG} was written again while it was read: read again") from None
             raise JournalError(
                 f"{segment.path}{LOG} or {INDEX} is missing: a broker creates a missing index again when it starts"
             ) from None
@@ -80,7 +93,7 @@ class JournalReading:
 
     def cuts(self, segment: Segment, number: int, window: IndexWindow, place: int) -> Cuts:
         """Return the cuts of entry `number` of a segment; the entry is at `place` in the window."""
-        key = (segment.first, number)
+        key = (segment.path, number)
         with self._lock:
             known = self._cuts.get(key)
             if known is not None:
@@ -95,6 +108,9 @@ class JournalReading:
 
     def before(self, time: int) -> int:
         """Return the last sequence before the first message at or after `time`, in microseconds since 1970."""
+        return retry_rewritten(partial(self._before, time))
+
+    def _before(self, time: int) -> int:
         for segment in self.segments:
             if not segment.entries or segment.last_time < time:
                 continue
@@ -106,8 +122,16 @@ class JournalReading:
             return entry.first - 1
         return self.last
 
+    def time_after(self, sequence: int) -> int:
+        """Return the time of the first message after a sequence, in microseconds since 1970; 0 if there is none."""
+        entries = self.entries(sequence, 1)
+        return entries[0].time if entries else 0
+
     def entries(self, after: int = 0, limit: int = 1000) -> list[IndexEntry]:
         """Return the index entries with messages after a sequence, `limit` of them at most."""
+        return retry_rewritten(partial(self._entries, after, limit))
+
+    def _entries(self, after: int, limit: int) -> list[IndexEntry]:
         found: list[IndexEntry] = []
         while len(found) < limit and (page := self.index_page(after, limit - len(found))):
             for position in range(0, len(page), SIZE):
@@ -148,12 +172,13 @@ class JournalReading:
 
     def _scan(self) -> None:
         """Read the segments from the directory of a journal that another process may be writing."""
-        known = {segment.first: segment for segment in self.segments}
-        firsts = first_sequences(self.directory)
+        known = {Name(segment.first, segment.revision): segment for segment in self.segments}
+        names = found_names(self.directory)
         segments = []
         self.problems = []
-        for first, following in zip(firsts, [*firsts[1:], None], strict=False):
-            segment = known.get(first) or Segment(self._path, first)
+        is_rewritten = any(name.revision for name in names)
+        for name, following in zip(names, [*[name.first for name in names[1:]], None], strict=False):
+            segment = known.get(name) or Segment(self._path, *name)
             if segment.last + 1 != following:
                 try:
                     segment.read_extent(self._file_cache.files(segment))
@@ -167,13 +192,20 @@ class JournalReading:
                 except OSError as error:
                     self.problems.append(f"{error.filename or segment.path} cannot be read: {why(error)}")
                     continue
-                if following is not None and segment.last + 1 != following:
+                if following is not None and segment.last + 1 != following and not is_rewritten:
                     self.problems.append(segment.describe_gap(following))
             segments.append(segment)
+        if is_rewritten:
+            segments, _ = without_replaced(segments)
+            gaps = [(one, other) for one, other in pairwise(segments) if one.last + 1 != other.first]
+            self.problems += [one.describe_gap(other.first) for one, other in gaps]
         before = self.segments
+        kept = set(map(id, segments))
         for segment in before:
-            if not firsts or segment.first < firsts[0]:
+            if id(segment) not in kept:
                 self._file_cache.drop(segment)
+                if names and segment.last >= names[0].first:
+                    self.generation += 1  # it was replaced: readers must look for their segments again
         self.segments = segments
         if before and segments and segments[-1].last < before[-1].last:
             self._drop_segments()
@@ -197,6 +229,7 @@ class JournalReading:
         segments = self.segments
         filled = [segment for segment in segments if segment.entries]
         self.octets = sum([segment.size for segment in segments])
+        self.removed = sum([segment.removed for segment in segments])
         self.first_time = filled[0].first_time if filled else 0
         self.last_time = filled[-1].last_time if filled else 0
         self.last = segments[-1].last if segments else 0
@@ -211,6 +244,15 @@ class JournalReading:
         if not self._write:
             return JournalError(f"stream {self.name!a} was opened for reading only")
         return JournalError(f"the journal of stream {self.name!a} is closed")
+
+
+def retry_rewritten(action: Callable[[], T]) -> T:
+    """Return the result of an action that reads segments; do it again if they were replaced meanwhile."""
+    while True:
+        try:
+            return action()
+        except Rewritten:
+            continue
 
 
 def why(error: OSError) -> str:

@@ -14,6 +14,7 @@ Last come the counts of publishers, which must agree with the messages: see `zam
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ from uuid import uuid4
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.counts import COUNTS, Counts
 from zambezi.zeps.journal.entry import unpack
+from zambezi.zeps.journal.files import unnamed
 from zambezi.zeps.journal.identity import (
     DamagedIdentity,
     Identity,
@@ -33,10 +35,11 @@ from zambezi.zeps.journal.identity import (
     sync_directory,
     write_identity,
 )
+from zambezi.zeps.journal.keytable import KEYS
 from zambezi.zeps.journal.names import name_of
 from zambezi.zeps.journal.recounting import Recounting
 from zambezi.zeps.journal.repair import apply_repair, examine_segment
-from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, first_sequences, stem_of
+from zambezi.zeps.journal.segment import INDEX, LOG, Files, Name, Segment, found_names, without_replaced
 
 _WRITE = os.O_RDWR | os.O_CREAT  # creates a missing index
 
@@ -57,13 +60,13 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
     # A killed process has lost nothing. A system that went down may have lost writes: then only the disk counts.
     is_doubtful = mark is not None and mark.boot != boot_id()
     identity, is_lossy = _read_identity(directory, problems)
-    segments = [Segment(str(directory), first) for first in first_sequences(directory)]
+    segments = [Segment(str(directory), *name) for name in found_names(directory)]
     if not segments:
         is_lossy = True
         segments = [Segment(str(directory), 1)]
         segments[0].create()
+    segments = _remove_replaced(segments)
     _remove_stray_files(directory, segments)
-    _finish_trim(segments)
     promised = segments[-1].first - 1
     _drop_empty_tail(segments)
     time = 0
@@ -73,6 +76,7 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
             problems.append(problem)
         time = max(time, segment.last_time)
     active = segments[-1]
+    active.drop_table()
     has_index = Path(active.path + INDEX).exists()
     files = Files(active.path, _WRITE)
     if is_doubtful:
@@ -117,28 +121,38 @@ def _read_identity(directory: Path, problems: list[str]) -> tuple[Identity, bool
         return read_identity(directory), False
     except DamagedIdentity as problem:
         name = name_of(directory.name)
-        if name is None or not first_sequences(directory):
+        if name is None or not found_names(directory):
             raise JournalError(f"{problem}: restore it, or move its directory away") from None
         problems.append(f"{problem}; it was created again, with the name of the directory")
         return Identity(name, uuid4()), True
 
 
 def _remove_stray_files(directory: Path, segments: list[Segment]) -> None:
-    """Remove files without a log from both ends: a crash interrupted the removal of their segments."""
-    for suffix in (INDEX, COUNTS):
-        for first in first_sequences(directory, suffix):
-            if not segments[0].first <= first <= segments[-1].first:
-                (directory / (stem_of(first) + suffix)).unlink()
+    """Remove the files of work that a crash interrupted: those that have not got their name, and those without a log.
+
+    The index of a segment between others stays: its log is lost, and can come back from a copy.
+    """
+    for path in unnamed(directory):
+        with suppress(OSError):  # it does no harm
+            path.unlink()
+    names = {Name(segment.first, segment.revision) for segment in segments}
+    for suffix in (INDEX, COUNTS, KEYS):
+        for name in set(found_names(directory, suffix)) - names:
+            is_between = segments[0].first <= name.first <= segments[-1].first
+            is_covered = any(segment.first <= name.first <= segment.last for segment in segments)
+            if name.revision or is_covered or not is_between:
+                (directory / f"{name}{suffix}").unlink()
 
 
-def _finish_trim(segments: list[Segment]) -> None:
-    """Remove the oldest segment if the next one begins inside it: a crash interrupted a trim."""
-    if len(segments) > 1:
-        oldest, following = segments[:2]
-        oldest.read_extent(Files(oldest.path, _WRITE))
-        if following.first <= oldest.last:
-            oldest.remove()
-            del segments[0]
+def _remove_replaced(segments: list[Segment]) -> list[Segment]:
+    """Remove the segments that others have replaced: a crash came in between. Return the rest."""
+    if any(segment.revision for segment in segments):
+        for segment in segments:
+            segment.read_extent(Files(segment.path, _WRITE))
+        segments, replaced = without_replaced(segments)
+        for segment in replaced:
+            segment.remove()
+    return segments
 
 
 def _drop_empty_tail(segments: list[Segment]) -> None:
@@ -160,12 +174,21 @@ def _repair_old_segment(segment: Segment, following: Segment, batch: int, time: 
     if not segment.is_whole(files, following.first):
         head = unpack(Files(following.path, _WRITE).read_entries(0, 1))
         latest = None if head is None else head.time
-        diagnosis = examine_segment(segment, files, batch, thorough=True, check_log=False, earliest=time, latest=latest)
+        diagnosis = examine_segment(
+            segment,
+            files,
+            batch,
+            thorough=True,
+            check_log=False,
+            earliest=time,
+            latest=latest,
+            following=following.first,
+        )
         apply_repair(files, diagnosis, cut_log=False)
         segment.read_extent(files)
         if not segment.is_whole(files, following.first):
             problem = segment.describe_gap(following.first)
         sync = True
     if sync:
-        files.sync()
+        files.sync(Path(segment.path + COUNTS).exists())  # a segment without counts must not get an empty file of them
     return problem

@@ -5,7 +5,7 @@ not have. As the log is written before the index, these cases exist, and each ha
 
     the index ends inside an entry            the entry is cut off; the log then continues after the last entry
     the log continues after the last entry    whole messages with consecutive sequences get new entries; bytes after
-                                              them are cut off
+                                              them are cut off. A segment that was compacted can have gaps
     the log ends inside a batch               the whole messages of that batch are kept, with a new entry; but nothing
                                               of a batch with counts of publishers
     a batch does not have its CRC             log and index are cut before that batch
@@ -57,6 +57,7 @@ class Diagnosis:
     good: int = 0  # the number of good entries, from the first on
     good_end: int = 0  # where their batches end in the log
     time: int = 0  # of the last good entry
+    removed: int = 0  # the sum of their gaps
     torn: IndexEntry | None = None  # the log ends inside this batch
     corrupt: IndexEntry | None = None  # this batch does not have its CRC
     new: list[IndexEntry] = field(default_factory=list)  # entries to append to the good ones
@@ -86,8 +87,12 @@ def examine_segment(
     check_log: bool = True,
     earliest: int = 0,
     latest: int | None = None,
+    following: int | None = None,
 ) -> Diagnosis:
-    """Return what must be repaired in a segment; change nothing. New entries get a time from `earliest` to `latest`."""
+    """Return what must be repaired in a segment; change nothing. New entries get a time from `earliest` to `latest`.
+
+    `following` is the first sequence of the next segment. Only a segment that was written again can have gaps.
+    """
     changed = os.fstat(files.log).st_mtime_ns // 1000
     if latest is not None:
         changed = min(changed, latest)
@@ -98,7 +103,7 @@ def examine_segment(
         # A part of a batch with counts is not kept: nobody knows which messages of which publisher it has.
         if found.corrupt is None and (found.torn is None or not found.torn.publishers):
             time = max(changed if found.torn is None else found.torn.time, found.time, earliest)
-            found.new = list(_index_log(log, found.good_end, found.last_good + 1, batch, time))
+            found.new = list(_index_log(log, found, batch, time, bool(segment.revision), following))
     return found
 
 
@@ -117,7 +122,7 @@ def _check_tail(segment: Segment, files: Files, log: memoryview) -> Diagnosis | 
     with log[entry.offset : entry.end] as octets:
         if crc32(octets) != entry.crc:
             return None
-    return Diagnosis(entry.last, entry.last, number, entry.end, entry.time)
+    return Diagnosis(entry.last, entry.last, number, entry.end, entry.time, entry.removed + entry.gap)
 
 
 def _check_all(segment: Segment, files: Files, log: memoryview, check_log: bool) -> Diagnosis:
@@ -132,7 +137,7 @@ def _check_all(segment: Segment, files: Files, log: memoryview, check_log: bool)
         if (
             entry is None
             or (entry.first, entry.offset) != (found.last_good + 1, found.good_end)
-            or not 0 < entry.count <= entry.length
+            or entry.removed != found.removed
             or entry.time < found.time
         ):
             is_good = False
@@ -145,6 +150,7 @@ def _check_all(segment: Segment, files: Files, log: memoryview, check_log: bool)
         else:
             found.good += 1
             found.last_good, found.good_end, found.time = entry.last, entry.end, entry.time
+            found.removed += entry.gap
     return found
 
 
@@ -164,23 +170,34 @@ def _has_its_crc(log: memoryview, entry: IndexEntry) -> bool:
         return crc32(octets) == entry.crc
 
 
-def _index_log(log: memoryview, start: int, sequence: int, batch: int, time: int) -> Iterator[IndexEntry]:
-    """Yield entries for the whole messages with consecutive sequences that follow in the log from `start` on."""
-    first, position, heads = sequence, start, 0
+def _index_log(
+    log: memoryview, found: Diagnosis, batch: int, time: int, may_have_gaps: bool, following: int | None
+) -> Iterator[IndexEntry]:
+    """Yield entries for the whole messages that follow in the log, with consecutive or at least growing sequences."""
+    first, start, removed = found.last_good + 1, found.good_end, found.removed
+    sequence, position, count, heads = first, start, 0, 0
     while True:
         place = message_at(log, position, len(log))
-        if place is not None and (place.sequence != sequence or place.stop - position > LONGEST):
+        if place is not None and place.stop - position > LONGEST:
             place = None
-        if sequence > first and (place is None or place.stop - start > batch):
+        if place is not None and place.sequence != sequence:
+            is_gap = sequence < place.sequence and (following is None or place.sequence < following)
+            place = place if may_have_gaps and is_gap else None
+        if count and (place is None or place.stop - start > batch):
+            if place is None and may_have_gaps and following is not None and position == len(log):
+                sequence = max(sequence, following)  # the messages up to the next segment were removed
+            length = position - start
+            gap = sequence - first - count
             with log[start:position] as octets:
-                length = position - start
-                yield IndexEntry(first, start, time, sequence - first, length, length - heads, crc32(octets))
-            first, start, heads = sequence, position, 0
+                yield IndexEntry(first, start, time, count, length, length - heads, crc32(octets), 0, gap, removed)
+            removed += gap
+            first, start, count, heads = sequence, position, 0, 0
         if place is None:
             return
         heads += LONG if log[position] else SHORT
         position = place.stop
-        sequence += 1
+        sequence = place.sequence + 1
+        count += 1
 
 
 def apply_repair(files: Files, found: Diagnosis, *, cut_log: bool) -> bool:

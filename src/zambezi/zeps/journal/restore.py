@@ -30,9 +30,9 @@ _PIECE = 1 << 20
 def restore_missing(journal: Journal, copy: Journal) -> Iterator[str]:
     """Copy the segments that are missing between the others, and yield what was done. Open the journal again then."""
     _check_same(journal, copy)
-    known = {segment.first for segment in journal.segments}
     for segment, following in pairwise(copy.segments):
-        if segment.first in known or not journal.first < segment.first < journal.segments[-1].first:
+        is_known = any(one.first <= segment.first <= max(one.first, one.last) for one in journal.segments)
+        if is_known or not journal.first < segment.first < journal.segments[-1].first:
             continue
         if _has_good_index(segment, Files(segment.path), following.first):
             for suffix in (COUNTS, INDEX, LOG):  # the log last: the others do not count without it
@@ -43,11 +43,12 @@ def restore_missing(journal: Journal, copy: Journal) -> Iterator[str]:
 
 def restore(journal: Journal, copy: Journal | None) -> Iterator[str]:
     """Restore the damaged parts of the closed segments, and yield what was done and what could not be done."""
-    copies = {segment.first: segment for segment in copy.segments[:-1]} if copy is not None else {}
+    # A segment that was written again has other bytes than before.
+    copies = {(one.first, one.revision): one for one in copy.segments[:-1]} if copy is not None else {}
     if copy is not None:
         _check_same(journal, copy)
     for segment, following in pairwise(journal.segments):
-        source = copies.get(segment.first)
+        source = copies.get((segment.first, segment.revision))
         yield from _restore_segment(journal, segment, following, Files(source.path) if source is not None else None)
 
 
@@ -69,7 +70,9 @@ def _restore_segment(journal: Journal, segment: Segment, following: Segment, sou
             _replace_index(files, source)
             yield f"{name}{INDEX}: replaced by that of the copy"
         else:
-            found = examine_segment(segment, files, journal.policy.batch, thorough=True, check_log=False)
+            found = examine_segment(
+                segment, files, journal.policy.batch, thorough=True, check_log=False, following=following.first
+            )
             apply_repair(files, found, cut_log=False)
             yield f"{name}{INDEX}: created again from the log, up to sequence {found.last_kept}"
             if found.last_kept + 1 < following.first:

@@ -1,5 +1,9 @@
 """A segment: a log, `<first sequence>.log`, its index, `<first sequence>.idx`, and its counts, `<first sequence>.cnt`.
 
+A segment that was written again has a revision: `<first sequence>-<revision>.log`. Its files are complete before the
+log gets its name, and the segments that it replaces are removed afterwards. So if two segments overlap, because a crash
+came in between, the one with the higher revision counts (`without_replaced`).
+
 The log is nothing but DELIVER messages with their frame headers. A message exists once it is indexed: readers use only
 the first `size` bytes of the log and the first `entries` entries of the index. The files can be longer during a write,
 or after a crash. `zambezi.zeps.journal.counts` describes the third file.
@@ -12,9 +16,10 @@ import errno
 import os
 import struct
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from zambezi.zeps.block import Block
@@ -23,7 +28,8 @@ from zambezi.zeps.journal.counts import COUNTS, Counts, Recount, has_snapshot
 from zambezi.zeps.journal.entry import HIGHEST, SIZE, Cuts, IndexEntry, IndexWindow, count_before, unpack
 from zambezi.zeps.journal.files import fresh_path, open_file, write_small
 from zambezi.zeps.journal.identity import sync_directory
-from zambezi.zeps.layout import LONG, frame_header
+from zambezi.zeps.journal.keytable import KEYS
+from zambezi.zeps.layout import LONG, SHORT, frame_header
 
 LOG: Final = ".log"
 INDEX: Final = ".idx"
@@ -38,24 +44,31 @@ COUNTS_MOST: Final = 16 << 20  # bytes of counts after the snapshot, if the snap
 _opening: Final = threading.Lock()  # so that two threads do not open the same file of counts
 
 
-def stem_of(first: int) -> str:
-    """Return the beginning of the names of a segment's files. They sort as text in the order of the sequences."""
-    return f"{first:020d}"
+class Name(NamedTuple):
+    """The name of a segment: its first sequence, and how often it was written again."""
+
+    first: int
+    revision: int = 0
+
+    def __str__(self) -> str:
+        """Return the beginning of the names of its files. They sort as text in the order of the sequences."""
+        return f"{self.first:020d}-{self.revision}" if self.revision else f"{self.first:020d}"
 
 
-def first_of(name: str, suffix: str = LOG) -> int | None:
-    """Return the first sequence of the segment whose log (or index) has this name; None for any other name."""
-    stem, dot, rest = name.partition(".")
-    if dot + rest != suffix or len(stem) != 20 or not (stem.isascii() and stem.isdigit()):
+def name_of(file: str, suffix: str = LOG) -> Name | None:
+    """Return the name of the segment whose log (or index) has this file name; None for any other file name."""
+    stem, dot, rest = file.partition(".")
+    first, _, revision = stem.partition("-")
+    if dot + rest != suffix or len(first) != 20 or len(revision) > 18 or not (first + revision).isdigit():
         return None
-    first = int(stem)
-    return first if 0 < first <= HIGHEST else None
+    name = Name(int(first), int(revision or 0))
+    return name if str(name) == stem and 0 < name.first <= HIGHEST else None
 
 
-def first_sequences(directory: Path, suffix: str = LOG) -> list[int]:
-    """Return the first sequences of the logs (or indexes) in the directory of a stream, in order."""
+def found_names(directory: Path, suffix: str = LOG) -> list[Name]:
+    """Return the names of the segments whose logs (or indexes) are in the directory of a stream, in order."""
     try:
-        return sorted([first for path in directory.iterdir() if (first := first_of(path.name, suffix)) is not None])
+        return sorted([name for path in directory.iterdir() if (name := name_of(path.name, suffix)) is not None])
     except FileNotFoundError:
         raise JournalError(f"{directory} is gone: the stream was deleted") from None
     except OSError as error:
@@ -84,6 +97,21 @@ def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def without_replaced(segments: Iterable[Segment]) -> tuple[list[Segment], list[Segment]]:
+    """Return the segments that count, and those that others have replaced. Their extents must be known."""
+    kept: list[Segment] = []
+    replaced: list[Segment] = []
+    for segment in sorted(segments, key=lambda one: (one.first, one.revision)):
+        while kept and (kept[-1].last >= segment.first or kept[-1].first == segment.first):
+            if segment.revision <= kept[-1].revision:
+                replaced.append(segment)
+                break
+            replaced.append(kept.pop())
+        else:
+            kept.append(segment)
+    return kept, replaced
 
 
 class PartialWrite(Exception):
@@ -143,7 +171,8 @@ class Files:
 
     def has_message(self, offset: int, length: int) -> bool:
         """Return whether the header of a large message is in the log: a check before its memory is allocated."""
-        return os.pread(self.log, LONG, offset) == frame_header(length - LONG)
+        header = frame_header(length - (LONG if length > SHORT + 255 else SHORT))
+        return os.pread(self.log, len(header), offset) == header
 
     def read_entries(self, number: int, limit: int) -> bytes:
         """Return the bytes of up to `limit` entries, from `number` on."""
@@ -164,19 +193,24 @@ class Segment:
         "epoch_bytes",
         "first",
         "first_time",
+        "has_table",
         "last",
         "last_time",
         "path",
+        "removed",
+        "revision",
         "size",
         "snapshot_bytes",
     )
 
-    def __init__(self, directory: str, first: int) -> None:
+    def __init__(self, directory: str, first: int, revision: int = 0) -> None:
         self.first = first
-        self.path = f"{directory}/{stem_of(first)}"  # without the suffix
+        self.revision = revision
+        self.path = f"{directory}/{Name(first, revision)}"  # without the suffix
         self.count_bytes = 0  # of the file of counts
         self.snapshot_bytes = 0  # of these, the beginning
         self.epoch_bytes = 0  # of these, records without messages
+        self.has_table = False  # whether it is known to have a table of keys
         self.reset()
 
     def create(self, snapshot: bytes | None = None) -> Files:
@@ -194,6 +228,11 @@ class Segment:
                     Path(self.path + suffix).unlink()
             raise
         return files
+
+    @property
+    def messages(self) -> int:
+        """The number of messages."""
+        return self.last - self.first + 1 - self.removed
 
     @property
     def has_many_counts(self) -> bool:
@@ -236,6 +275,12 @@ class Segment:
         self.take_fresh_counts(files, self.write_fresh_counts(snapshot), len(snapshot), self.count_bytes)
         sync_directory(Path(self.path).parent)
 
+    def drop_table(self) -> None:
+        """Remove the table of keys: the segment is changed."""
+        with contextlib.suppress(FileNotFoundError):
+            Path(self.path + KEYS).unlink()
+        self.has_table = False
+
     def drop_counts(self) -> None:
         """Remove the file of counts: later segments have all of them."""
         with contextlib.suppress(OSError):  # a file that stays does no harm
@@ -244,7 +289,7 @@ class Segment:
     def remove(self) -> None:
         """Remove its files. The log goes first: recovery knows the others without a log as a removal in progress."""
         Path(self.path + LOG).unlink()
-        for suffix in (INDEX, COUNTS):
+        for suffix in (INDEX, COUNTS, KEYS):
             with contextlib.suppress(FileNotFoundError):
                 Path(self.path + suffix).unlink()
 
@@ -278,6 +323,7 @@ class Segment:
         self.last = self.first - 1
         self.entries = 0
         self.size = 0
+        self.removed = 0  # sequences whose messages were removed
         self.first_time = 0
         self.last_time = 0
 
@@ -308,6 +354,7 @@ class Segment:
             return  # it is empty, or the index is of another segment
         number, entry = found
         self.note_append(entry.last, entry.end, entry.time, number + 1)
+        self.removed = entry.removed + entry.gap
         self.first_time = head.time
 
     def _last_entry(self, files: Files, stop: int, log: int) -> tuple[int, IndexEntry] | None:
@@ -371,30 +418,37 @@ class Segment:
         entry = unpack(files.read_entries(number, 1)) if 0 <= number < self.entries else None
         if number < self.entries and (entry is None or not entry.first <= last + 1 <= entry.last):
             raise self.damage_error(max(0, number))
-        if entry is not None:
-            kept = last - entry.first + 1
+        if entry is None:
+            os.ftruncate(files.index, number * SIZE)
+        else:
             cuts = self.read_cuts(files, entry)
-        os.ftruncate(files.index, number * SIZE)
-        if entry is not None:
+            kept = cuts.index_of(last + 1)
             length = cuts.starts[kept]
-            os.ftruncate(files.log, entry.offset + length)
-            if kept:
+            is_covered = last >= entry.first
+            # A batch that is cut has an entry at every moment: a process that is killed must not lose its beginning.
+            os.ftruncate(files.index, (number + is_covered) * SIZE)
+            if is_covered:
                 crc = crc32(files.read_log(entry.offset, length))
                 part = entry._replace(count=kept, length=length, credit=cuts.spent[kept], crc=crc, publishers=0)
+                part = part._replace(gap=last - entry.first + 1 - kept)
                 os.pwrite(files.index, part.pack(), number * SIZE)
+            os.ftruncate(files.log, entry.offset + length)
         self.read_extent(files)
 
-    def cut_counts(self, files: Files, counts: Counts) -> None:
-        """Keep the counts of all publishers, whatever of their messages `cut_after` has removed."""
-        if not has_snapshot(self.path):  # it was an old segment
-            counts.move_to(self.last)
-            self.replace_counts(files, counts.snapshot(self.last + 1))
-            return
+    def cut_counts(self, files: Files, counts: Counts, last: int) -> None:
+        """Keep the counts of all publishers, whatever of their messages `cut_after` will remove.
+
+        It comes before `cut_after`: recovery removes a batch that is cut, if the counts are of the whole batch.
+        """
         found = Recount(Counts(counts.limit))
-        found.read(self.path, self.last)
-        if found.torn is not None:
-            self.uncount(files, found.torn, self.entries)
-        moved = counts.move_to(self.last)
+        found.read(self.path, last)
+        if not found.snapshot or not has_snapshot(self.path):  # it was an old segment
+            counts.move_to(last)
+            self.replace_counts(files, counts.snapshot(last + 1))
+            return
+        if last < self.last:
+            self.uncount(files, last + 1 if found.torn is None else found.torn, self.entries)
+        moved = counts.move_to(last)
         os.ftruncate(files.counts, found.size)
         write_all(files.counts, moved, found.size)
         self.count_bytes, self.snapshot_bytes = found.size + len(moved), found.snapshot
@@ -421,17 +475,24 @@ class Segment:
 
     def read_cuts(self, files: Files, entry: IndexEntry) -> Cuts:
         """Return the places where the batch of an entry can be cut; raise `JournalError` if the batch is damaged."""
-        if entry.count == 1:
-            return Cuts((0, entry.length), (0, entry.credit))
-        if entry.is_possible:
+        if entry.count == 1 and not entry.gap:
+            return Cuts((0, entry.length), (0, entry.credit), (entry.first,))
+        if not entry.count:
+            return Cuts((0,), (0,), ())
+        if entry.is_possible and (entry.count > 1 or files.has_message(entry.offset, entry.length)):
             block = Block(
                 entry.first, entry.last, entry.count, files.read_log(entry.offset, entry.length), entry.credit
             )
             with contextlib.suppress(ValueError, IndexError, OverflowError, struct.error):
                 cuts = Cuts.of(block)
-                if len(cuts.starts) == entry.count + 1 and (cuts.starts[-1], cuts.spent[-1]) == (
-                    entry.length,
-                    entry.credit,
+                if (
+                    len(cuts.starts) == entry.count + 1
+                    and (cuts.starts[-1], cuts.spent[-1])
+                    == (
+                        entry.length,
+                        entry.credit,
+                    )
+                    and (not entry.gap or _are_in_order(cuts.sequences, entry))
                 ):
                     return cuts
         raise JournalError(
@@ -470,3 +531,9 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"<Segment of {self.first} to {self.last}, {self.size} bytes>"
+
+
+def _are_in_order(sequences: Sequence[int], entry: IndexEntry) -> bool:
+    """Return whether sequences are in the range of an entry, each greater than the one before."""
+    numbers = [entry.first - 1, *sequences, entry.last + 1]
+    return all(before < after for before, after in pairwise(numbers))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
+from zambezi.zeps.errors import Rewritten
 from zambezi.zeps.journal.reading import JournalReading
 from zambezi.zeps.journal.segment import Files, Segment
 
@@ -23,17 +24,20 @@ def size_points(journal: JournalReading, after: int, last: int, step: int) -> It
     The points between them are beginnings of batches. At both ends of the range, a batch counts in proportion to its
     messages. Nothing is yielded if the journal has no message of the range.
     """
-    parts = [segment for segment in journal.segments if segment.entries and segment.last > after]
-    parts = [segment for segment in parts if segment.first <= last]
-    if not parts:
-        return
-    step = max(1, step, sum([segment.size for segment in parts]) // MOST)
+    sizes = [segment.size for segment in journal.segments if segment.last > after and segment.first <= last]
+    step = max(1, step, sum(sizes) // MOST)
     passed, target = 0, step  # bytes of the range before the segment, and where the next point is wanted
-    for segment in parts:
-        files = journal.files(segment)
-        begin = _offset_of(segment, files, max(after + 1, segment.first))
+    reached = after
+    is_first = True
+    while (segment := _segment_after(journal, reached, last)) is not None:
+        try:
+            files = journal.files(segment)
+        except Rewritten:
+            continue  # another segment has its messages now
+        begin = _offset_of(segment, files, max(reached + 1, segment.first))
         end = _offset_of(segment, files, min(last, segment.last) + 1)
-        if segment is parts[0]:
+        if is_first:
+            is_first = False
             yield max(after + 1, segment.first), 0
         number = 0
         while target < passed + end - begin:
@@ -46,7 +50,16 @@ def size_points(journal: JournalReading, after: int, last: int, step: int) -> It
             yield entry.first, passed + entry.offset - begin
             target = passed + entry.offset - begin + step
         passed += end - begin
-    yield min(last, parts[-1].last) + 1, passed
+        reached = segment.last
+    if not is_first:
+        yield min(last, reached) + 1, passed
+
+
+def _segment_after(journal: JournalReading, after: int, last: int) -> Segment | None:
+    for segment in journal.segments:
+        if segment.entries and segment.last > after and segment.first <= last:
+            return segment
+    return None
 
 
 def _offset_of(segment: Segment, files: Files, sequence: int) -> int:
@@ -56,4 +69,4 @@ def _offset_of(segment: Segment, files: Files, sequence: int) -> int:
     if sequence > segment.last:
         return segment.size
     entry = segment.read_entry(files, segment.locate(files, sequence))
-    return entry.offset + entry.length * (sequence - entry.first) // entry.count
+    return entry.offset + entry.length * (sequence - entry.first) // (entry.last - entry.first + 1)

@@ -16,14 +16,14 @@ from types import TracebackType
 from typing import Final, TypeAlias
 from uuid import UUID, uuid4
 
-from zambezi.zeps.errors import JournalError
+from zambezi.zeps.errors import JournalError, JournalFull
 from zambezi.zeps.journal.file_cache import FileCache
 from zambezi.zeps.journal.files import make_directory, make_private, open_file
 from zambezi.zeps.journal.identity import DamagedIdentity, Identity, read_identity, sync_directory, write_identity
 from zambezi.zeps.journal.journal import Journal
 from zambezi.zeps.journal.names import directory_of, name_of
 from zambezi.zeps.journal.policy import Policy
-from zambezi.zeps.journal.segment import Segment, first_sequences
+from zambezi.zeps.journal.segment import Segment, found_names
 from zambezi.zeps.journal.stored_policy import changed, merged, read_changes, write_changes
 
 _log: Final = logging.getLogger("zambezi.zeps")
@@ -133,7 +133,7 @@ class Store:
             name = read_identity(path).name
         except DamagedIdentity as problem:
             guessed = name_of(path.name)
-            if guessed is None or not first_sequences(path):
+            if guessed is None or not found_names(path):
                 raise
             self.problems.append(str(problem))
             return guessed
@@ -214,9 +214,10 @@ class Store:
         try:
             fill(journal)
             journal.close()
-        except BaseException:
+        except JournalFull as error:
+            raise JournalError(f"stream {journal.name!a} was not created: {self.path} has no room for it") from error
+        finally:
             journal.abandon()
-            raise
 
     def _give_name(self, fresh: Path, directory: Path) -> None:
         """Give the directory of a stream its name: after a crash it exists complete, or not at all."""

@@ -20,8 +20,8 @@ from zambezi.zeps.journal.policy import AGES, COUNTS, SIZES, Policy
 FILE: Final = "policy.json"
 # Whole numbers, and their bounds.
 _WHOLE: Final = {"segment": SIZES, "keep_bytes": SIZES, "publishers": COUNTS, "readers": COUNTS}
-_TIMES: Final = {"keep_seconds": AGES, "keep_publishers": AGES}
-_SETTINGS: Final = frozenset({"sync", *_WHOLE, *_TIMES})
+_TIMES: Final = {"keep_seconds": AGES, "keep_publishers": AGES, "keep_tombstones": AGES}
+_SETTINGS: Final = frozenset({"sync", "compact", *_WHOLE, *_TIMES})
 
 
 def changed(policy: Policy, changes: Mapping[str, object]) -> Policy:
@@ -49,6 +49,8 @@ def _problem(name: str, value: object) -> str:
     """Return what a value must be, if it is something else."""
     if name == "sync":
         return "" if isinstance(value, str) else "text"
+    if name == "compact":
+        return "" if isinstance(value, bool) else "true or false"
     least, most = (_WHOLE | _TIMES)[name]
     wanted = int if name in _WHOLE else int | float
     if isinstance(value, wanted) and not isinstance(value, bool) and least <= value <= most:

@@ -3,7 +3,7 @@
 Retention removes whole segments. An operator who trims a stream means a certain message, which is usually inside a
 segment. So the end of that segment is copied to a new one, which begins with the message; then the old one is removed.
 The new files get their names when the disk has all of them, the log last. If a crash leaves both segments behind, the
-next one begins inside the old one: recovery knows that as a trim in progress, and removes the old one.
+new one has the higher revision, and recovery removes the old one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from zlib import crc32
 
 from zambezi.zeps.journal.counts import COUNTS, NO_PUBLISHER, Counts, Recount, read_places
-from zambezi.zeps.journal.entry import SIZE, IndexEntry, pack, unpack
+from zambezi.zeps.journal.entry import SIZE, IndexEntry, unpack
 from zambezi.zeps.journal.files import fresh_path
 from zambezi.zeps.journal.identity import sync_directory
 from zambezi.zeps.journal.segment import INDEX, LOG, Files, Segment, write_pieces
@@ -33,9 +33,9 @@ def copy_end(segment: Segment, first: int, limit: int, check: Callable[[], objec
     entry = unpack(files.read_entries(number, 1))
     if entry is None:
         raise segment.damage_error(number)
-    skipped = segment.read_cuts(files, entry).starts[first - entry.first]
-    begin = entry.offset + skipped
-    new = Segment(str(Path(segment.path).parent), first)
+    cuts = segment.read_cuts(files, entry)
+    begin = entry.offset + cuts.starts[cuts.index_of(first)]
+    new = Segment(str(Path(segment.path).parent), first, segment.revision + 1)
     pieces = {INDEX: _index_from(segment, files, number, first), LOG: _log_from(segment, files, begin)}
     if Path(segment.path + COUNTS).exists():  # old segments have none
         pieces = {COUNTS: _counts_from(segment, first, limit), **pieces}
@@ -69,7 +69,7 @@ def _counts_from(segment: Segment, first: int, limit: int) -> Iterator[bytes]:
 
 
 def _index_from(segment: Segment, files: Files, number: int, first: int) -> Iterator[bytes]:
-    offset = 0
+    offset = removed = 0
     while number < segment.entries and (octets := files.read_entries(number, min(_CHUNK, segment.entries - number))):
         moved = []
         for position in range(0, len(octets), SIZE):
@@ -78,8 +78,9 @@ def _index_from(segment: Segment, files: Files, number: int, first: int) -> Iter
                 raise segment.damage_error(number + position // SIZE)
             if entry.first < first:
                 entry = _end_of(segment, files, entry, first)
-            moved.append(pack(entry.first, offset, *entry[2:]))
+            moved.append(entry._replace(offset=offset, removed=removed).pack())
             offset += entry.length
+            removed += entry.gap
         yield b"".join(moved)
         number += len(octets) // SIZE
 
@@ -87,11 +88,12 @@ def _index_from(segment: Segment, files: Files, number: int, first: int) -> Iter
 def _end_of(segment: Segment, files: Files, entry: IndexEntry, first: int) -> IndexEntry:
     """Return the entry of a batch without its messages before a sequence."""
     cuts = segment.read_cuts(files, entry)
-    skipped = first - entry.first
+    skipped = cuts.index_of(first)
     start = cuts.starts[skipped]
     return entry._replace(
         first=first,
         count=entry.count - skipped,
+        gap=entry.last - first + 1 - (entry.count - skipped),
         length=entry.length - start,
         credit=entry.credit - cuts.spent[skipped],
         crc=crc32(files.read_log(entry.offset + start, entry.length - start)),

@@ -14,7 +14,7 @@ from typing import Final
 from zlib import crc32
 
 from zambezi.zeps.block import walk_messages
-from zambezi.zeps.errors import JournalError, OutOfRange
+from zambezi.zeps.errors import JournalError, OutOfRange, Rewritten
 from zambezi.zeps.journal.counts import COUNTS, NO_PUBLISHER, RECORD, Place, Record, read_places
 from zambezi.zeps.journal.entry import LARGEST_BATCH, SIZE, IndexEntry, unpack
 from zambezi.zeps.journal.journal import Journal
@@ -61,15 +61,21 @@ class Unfinished:
 
 def verify(journal: Journal) -> Iterator[Checked | Damage | Unfinished]:
     """Check every batch of a journal, in order, and yield a result for each."""
-    segments = journal.segments
     time = 0
     expected = journal.first
-    for segment in segments:
-        is_last = segment is segments[-1]
+    waiting = list(journal.segments)
+    last = waiting[-1].last if waiting else 0
+    while waiting:
+        segment = waiting.pop(0)
+        is_last = not waiting
         if segment.first != expected:
             yield Damage(segment.path + LOG, 0, f"sequences {expected} to {segment.first - 1} are missing before it")
         try:
             files = journal.files(segment)
+        except Rewritten:
+            begin = segment.first
+            waiting = [one for one in journal.segments if one.first >= begin and one.first <= last]
+            continue
         except OutOfRange:
             expected = segment.last + 1
             continue  # retention removed it
@@ -127,6 +133,7 @@ class SegmentCheck:
         self._is_parsed = is_parsed
         self.first = segment.first
         self.offset = 0
+        self.removed = 0
         self.time = time
         self._places = read_places(segment.path)
         self._place: Place | None = None
@@ -202,6 +209,7 @@ class SegmentCheck:
 
     def _pass(self, entry: IndexEntry) -> None:
         self.first, self.offset, self.time = entry.last + 1, entry.end, max(self.time, entry.time)
+        self.removed += entry.gap
 
     def _index_problem(self, entry: IndexEntry | None) -> str:
         if entry is None:
@@ -210,6 +218,10 @@ class SegmentCheck:
             return f"the entry is for sequence {entry.first}, not {self.first}"
         if entry.offset != self.offset:
             return f"the entry is for byte {entry.offset} of the log, not {self.offset}"
+        if entry.removed != self.removed:
+            return f"the entry says that {entry.removed} messages before it were removed, not {self.removed}"
+        if entry.gap and not self.segment.revision:
+            return "the entry says that messages were removed, and the segment was never compacted"
         if entry.time < self.time:
             return f"the time goes back from {self.time} to {entry.time}"
         return ""
@@ -227,12 +239,12 @@ class SegmentCheck:
 
     def _message_problem(self, files: Files, entry: IndexEntry, batch: str) -> str:
         octets = files.read_log(entry.offset, entry.length)
-        sequence, end = entry.first, 0
+        sequence, end, count = entry.first, 0, 0
         for place in walk_messages(octets):
-            if place.sequence != sequence:
+            if place.sequence < sequence or place.sequence > sequence + entry.gap or place.sequence > entry.last:
                 return f"{batch} has sequence {place.sequence} instead of {sequence}"
-            sequence, end = sequence + 1, place.stop
-        if end != len(octets) or sequence != entry.last + 1:
+            sequence, end, count = place.sequence + 1, place.stop, count + 1
+        if end != len(octets) or count != entry.count:
             return f"{batch} has no valid message after sequence {sequence - 1}"
         return ""
 

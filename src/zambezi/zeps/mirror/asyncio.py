@@ -98,6 +98,7 @@ class Mirror:
         self._subscription: Subscription | None = None
         self._batch: MessageBatch | None = None  # read from the source, and not sent yet
         self._question: tuple[Question, Waiter] | None = None
+        self._is_stuck = False  # whether the batch has waited for room for a turn
         self._broken: ZepsError | None = None  # why the last subscription ended
 
     # Looking
@@ -127,6 +128,8 @@ class Mirror:
         """The server that the mirror waits for, and why; empty while it follows the source."""
         if not self._connection.alive:
             return f"the target: {self._connection.state}"
+        if self._is_stuck:
+            return "the target: it does not confirm messages; perhaps its disk is full"
         if self._subscription is not None and self._subscription._connection.granted:
             return ""
         if self._subscription is not None:
@@ -154,7 +157,7 @@ class Mirror:
                 if await self._advance(left):
                     return True
             except TimedOut:
-                pass  # it goes on where it was; `waits_for` says why
+                self._is_stuck = self._batch is not None  # it goes on where it was; `waits_for` says why
         return False
 
     async def _advance(self, timeout: float) -> bool:
@@ -199,6 +202,7 @@ class Mirror:
             if not self._pattern and batch.last - before > len(batch):
                 self._note_missed(batch.last - before - len(batch))
         self._batch = None
+        self._is_stuck = False
 
     # Beginning
 
@@ -310,6 +314,7 @@ class Mirror:
     async def _end_subscription(self) -> None:
         subscription, self._subscription = self._subscription, None
         self._batch = None
+        self._is_stuck = False
         if subscription is not None:
             await subscription.close()
 

@@ -18,9 +18,11 @@ there is none. The timeout is in milliseconds.
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
 
+from zambezi.wire.text import as_bytes
 from zambezi.zeps.layout import BODY_LENGTH, PUBLISH
 
 OK: Final = b"ok"
@@ -35,7 +37,16 @@ CLOCK: Final = Struct(">Q")
 _ASKED: Final = Struct(f">{ID}sI")
 _STORED: Final = Struct(f">4s{ADDRESS}s{ID}sQ")
 LONGEST: Final = 0xFFFFFFFF  # milliseconds of a timeout
+DELIVERIES: Final = 5  # after so many servers have got a request and not answered, it is passed over
+_NAME: Final = 255  # bytes of a group's name
 GROWTH: Final = _STORED.size - _ASKED.size  # bytes by which the stored request is longer
+
+
+def group_of(pattern: str) -> str:
+    """Return the name of the group that shares the requests with a pattern among its servers."""
+    name = f"serve {pattern}"
+    octets = as_bytes(name)
+    return name if len(octets) <= _NAME else f"serve {blake2b(octets, digest_size=16).hexdigest()}"
 
 
 class Asked(NamedTuple):

@@ -1,11 +1,15 @@
 """The connection of a server: it tells the broker which requests it serves, and sends the replies.
 
 While the broker is away, replies wait for the next connection, up to a bound: their clients may still be there.
+
+A request that is answered must be acknowledged, so that no other server gets it. No client waits for that, so the
+connection collects acknowledgements for a moment: one for each request would cost the broker as much as the request.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from zambezi.zeps.client.batch import MessageBatch
@@ -15,9 +19,12 @@ from zambezi.zeps.directory import REPLIES as STREAM
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.messages import LATEST, REQUESTS, Credit, Subscribe
 from zambezi.zeps.requests.envelope import CLOCK, TIME, Stored, encode_reply, publish_frame
+from zambezi.zmtp.alarm import Alarm
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
 
+DELAY: Final = 0.02  # seconds that an acknowledgement waits for others
+TOGETHER: Final = 64  # acknowledgements that wait, at most
 UNSENT: Final = 16 << 20  # bytes of replies that may wait
 
 
@@ -34,6 +41,9 @@ class ReplyConnection(BrokerConnection):
         self._offset = 0  # from the clock of the reactor to that of the broker, in microseconds
         self._unsent: deque[bytes] = deque()
         self._bytes = 0
+        self.on_handled: Callable[[list[int]], object] = lambda _: None  # told the sequences to acknowledge
+        self._handled: list[int] = []
+        self._alarm = Alarm(reactor, self.acknowledge)
 
     def check(self) -> None:
         """Raise the error that ended the connection, if there is one."""
@@ -50,8 +60,8 @@ class ReplyConnection(BrokerConnection):
         """Return whether the client of a request does not wait any more."""
         return bool(request.deadline) and self.reactor.time() * 1e6 + self._offset > request.deadline
 
-    def reply(self, request: Stored, status: bytes, content: bytes) -> bool | None:
-        """Send a reply; return None if it must wait for room."""
+    def reply(self, sequence: int, request: Stored, status: bytes, content: bytes) -> bool | None:
+        """Send the reply to a request, and acknowledge the request soon; return None if it must wait for room."""
         self.check()
         peer = self._peer
         if self.granted and peer is not None and peer.queued >= WINDOW:
@@ -63,6 +73,7 @@ class ReplyConnection(BrokerConnection):
             self.send(message)
         else:
             self._keep(message)
+        self.note_handled(sequence)
         return True
 
     def _keep(self, message: bytes) -> None:
@@ -71,6 +82,22 @@ class ReplyConnection(BrokerConnection):
         while self._bytes > UNSENT:
             self._bytes -= len(self._unsent.popleft())
             self.dropped += 1
+
+    # Acknowledgements
+
+    def note_handled(self, sequence: int) -> None:
+        """Acknowledge a request soon."""
+        self._handled.append(sequence)
+        if len(self._handled) >= TOGETHER:
+            self.acknowledge()
+        elif len(self._handled) == 1:
+            self._alarm.set(self.reactor.time() + DELAY)
+
+    def acknowledge(self) -> None:
+        """Acknowledge the requests that were handled."""
+        handled, self._handled = self._handled, []
+        if handled:
+            self.on_handled(handled)
 
     # Events of the connection
 
@@ -106,6 +133,12 @@ class ReplyConnection(BrokerConnection):
     def _fail(self, error: ZepsError) -> None:
         self.failure = self.failure or error
         self.suspend()
+
+    def close(self, linger: float | None) -> None:
+        if not self.closing:
+            self.acknowledge()
+            self._alarm.end()
+        super().close(linger)
 
     @property
     def suspended_state(self) -> str:

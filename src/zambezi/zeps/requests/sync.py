@@ -6,6 +6,7 @@ Names, arguments and behaviour are those of `zambezi.zeps.requests.asyncio`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from zambezi.zeps.client.arguments import Body, as_body
 from zambezi.zeps.client.batch import Message
 from zambezi.zeps.errors import ClientClosed, TimedOut, ZepsError
-from zambezi.zeps.requests.envelope import ERROR, OK, Stored, read_stored
+from zambezi.zeps.requests.envelope import DELIVERIES, ERROR, OK, Stored, group_of, read_stored
 from zambezi.zeps.requests.reply_connection import ReplyConnection
 from zambezi.zeps.requests.request_connection import RequestConnection
 from zambezi.zmtp.thread_waiter import Waiter
@@ -113,7 +114,7 @@ class Request:
 class Serving:
     """The requests that this program serves. Iterate over them, and answer each. Get it from `Stream.serve`."""
 
-    def __init__(self, stream: Stream, pattern: str) -> None:
+    def __init__(self, stream: Stream, pattern: str, wait: float) -> None:
         client = stream._client
         self.counters = ServingCounters()
         self._client = client
@@ -123,8 +124,11 @@ class Serving:
         self._connection = ReplyConnection(self._waiter.reactor, client._options, client._locate, stream.name, pattern)
         self._waiter.state = lambda: f"the client is {self._connection.state}"
         self._connection.on_change = self._connection.transport.on_closed = self._waiter.wake
+        self._connection.on_handled = self._acknowledge
         self._is_started = False
-        self._subscription: Subscription = stream.subscribe(pattern, since="latest")
+        self._subscription: Subscription = stream.subscribe(
+            pattern, since="latest", ack="manual", shared=group_of(pattern), wait=wait, limit=DELIVERIES
+        )
 
     def ready(self, timeout: float | None = None) -> None:
         """Wait until the broker passes requests to this program. Requests before that find no server."""
@@ -139,12 +143,19 @@ class Serving:
 
     def recv(self, timeout: float | None = None) -> Request:
         """Return the next request."""
-        self.ready(timeout)
+        if not self._connection.is_announced:
+            self.ready(timeout)
         while True:
             message = self._subscription.recv(timeout)
             request = self._accept(message)
             if request is not None:
                 return request
+            self._waiter.call(self._connection.note_handled, message.sequence)
+
+    def _acknowledge(self, sequences: list[int]) -> None:
+        with contextlib.suppress(ZepsError):  # if the subscription has ended, another server gets them
+            for sequence in sequences:
+                self._subscription.ack(sequence)
 
     def _accept(self, message: Message) -> Request | None:
         """Return the request in a message; None if it is not one, or its client does not wait any more."""
@@ -160,7 +171,7 @@ class Serving:
         return Request(self, message, stored)
 
     def _answer(self, message: Message, stored: Stored, status: bytes, content: bytes) -> None:
-        attempt = partial(self._connection.reply, stored, status, content)
+        attempt = partial(self._connection.reply, message.sequence, stored, status, content)
         self._waiter.until(attempt, None, "the reply had no room")
         if status == OK:
             self.counters.replied += 1

@@ -1,7 +1,7 @@
 """The bytes of chunks, fences and segments. All of them have one format:
 
     log        DELIVER messages with their frame headers, as in the log of a journal
-    index      an entry of 48 bytes for each batch, as in the index of a journal; offsets count from the log's beginning
+    index      an entry of 64 bytes for each batch, as in the index of a journal; offsets count from the log's beginning
     records    the counts of publishers, 80 bytes each, in the order of the batches
     snapshot   the last record of each publisher; only segments have one
     footer     128 bytes: see `Footer`

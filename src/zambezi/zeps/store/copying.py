@@ -54,6 +54,8 @@ def copy_stream(store: ObjectStore, journal: Journal, advance: Advance = _ignore
 
     Raises `StoreError` if a broker owns the stream in the store, or if the store has another stream of this name.
     """
+    if journal.removed:
+        raise StoreError(f"stream {journal.name!a} is compacted: a store has all messages of a stream, or none")
     stream = store.run(make_stream(journal.name, journal.incarnation, journal.settings))
     end = end_of(store, stream)
     stored = incarnation_of(stream, end.incarnation)

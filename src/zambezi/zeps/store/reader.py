@@ -7,8 +7,9 @@ when it is told to (`refresh`). It reads what it needs of a segment: the index, 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Final, NamedTuple, TypeVar
 from zlib import crc32
 
 from zambezi.zeps.errors import OutOfRange, StoreDamaged
@@ -18,6 +19,7 @@ from zambezi.zeps.store.commands import MISSING, Get, Procedure, ask_all, get
 from zambezi.zeps.store.names import SegmentName, StreamPlace
 from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look_and_read
 
+T = TypeVar("T")
 _FOOTERS_AT_ONCE: Final = 16
 _LOOKS: Final = 3  # times that a part must not be as the same listing says, before it counts as damaged
 
@@ -35,12 +37,23 @@ class Part(NamedTuple):
     is_segment: bool
 
 
-class _Opened(NamedTuple):
+class OpenedPart:
     """A part whose index was read."""
 
-    part: Part
-    entries: Sequence[IndexEntry]
-    firsts: Sequence[int]
+    def __init__(self, part: Part, footer: Footer, index: bytes) -> None:
+        self.part = part
+        self.footer = footer
+        self.index = index
+
+    @cached_property
+    def entries(self) -> Sequence[IndexEntry]:
+        """The entries; raises `StoreDamaged` if they do not fit."""
+        return read_entries(self.index, self.footer, self.part.key)
+
+    @cached_property
+    def firsts(self) -> Sequence[int]:
+        """The first sequence of each entry."""
+        return [entry.first for entry in self.entries]
 
 
 class LogReader:
@@ -54,7 +67,7 @@ class LogReader:
         self.is_deleted = False
         self._view = View((), ())
         self._footers: dict[int, Footer] = {}  # of chunks in the tail
-        self._opened: _Opened | None = None
+        self._opened: OpenedPart | None = None
         self._tail_first = 1  # the first sequence of the tail
 
     @property
@@ -160,13 +173,14 @@ class LogReader:
         The first batch can also have messages before. Returns None at the end of the log as it was at the last
         `refresh`; raises `OutOfRange` if the sequence is not kept any more.
         """
-        return self._read(after, size)
+        return self._retry(after, partial(self._read_range, size))
 
-    def read_index(self, after: int) -> Procedure[Piece | None]:
-        """Return the entries of a whole object, from the sequence after `after` on, without the messages."""
-        return self._read(after, None)
+    def open_after(self, after: int) -> Procedure[OpenedPart | None]:
+        """Read the index of the object that has the sequence after `after`. It returns and raises like `read`."""
+        return self._retry(after, self.open)
 
-    def _read(self, after: int, size: int | None) -> Procedure[Piece | None]:
+    def _retry(self, after: int, action: Callable[[int], Procedure[T | None]]) -> Procedure[T | None]:
+        """Return what `action` finds for the sequence after `after`; look again if objects are not as listed."""
         seen: View | None = None
         times = 0
         while after < self.last:
@@ -177,9 +191,9 @@ class LogReader:
                 )
             problem = StoreDamaged(f"sequence {after + 1} of {self.place.path} cannot be read")
             try:
-                piece = yield from self._read_range(after + 1, size)
-                if piece is not None:
-                    return piece
+                found = yield from action(after + 1)
+                if found is not None:
+                    return found
             except StoreDamaged as error:
                 problem = error
             # The object was merged or removed, and perhaps replaced; if the same objects are listed now, it is damaged.
@@ -191,7 +205,7 @@ class LogReader:
             yield from self.refresh()
         return None
 
-    def open(self, sequence: int) -> Procedure[_Opened | None]:
+    def open(self, sequence: int) -> Procedure[OpenedPart | None]:
         """Read the index of the object that has a sequence; return None if the object was removed."""
         opened = self._opened
         if opened is not None and opened.part.first <= sequence <= opened.part.last:
@@ -208,8 +222,9 @@ class LogReader:
         index = yield from get(part.key, footer.log, footer.index)
         if index is None:
             return None
-        entries = read_entries(index, footer, part.key)
-        self._opened = _Opened(part, entries, [entry.first for entry in entries])
+        if len(index) != footer.index:
+            raise StoreDamaged(f"{part.key} ends in its index")
+        self._opened = OpenedPart(part, footer, index)
         return self._opened
 
     def find_part(self, sequence: int) -> Procedure[Part | None]:
@@ -245,15 +260,13 @@ class LogReader:
             is_segment=True,
         )
 
-    def _read_range(self, sequence: int, size: int | None) -> Procedure[Piece | None]:
+    def _read_range(self, size: int, sequence: int) -> Procedure[Piece | None]:
         opened = yield from self.open(sequence)
         if opened is None:
             return None
         entries = opened.entries
         start = bisect_right(opened.firsts, sequence) - 1
         begin = entries[start].offset
-        if size is None:
-            return Piece(b"", entries[start:], b"")
         stop = start + 1
         while stop < len(entries) and entries[stop].end - begin <= size:
             stop += 1

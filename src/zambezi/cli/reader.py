@@ -1,0 +1,188 @@
+"""`zambezi reader`: list, set and remove the named and shared readers of a stream of a running broker."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from zambezi.cli.client import add_client_options, client_of
+from zambezi.cli.quantity import seconds, start
+from zambezi.cli.stream import find
+from zambezi.cli.stream_tables import ago
+from zambezi.cli.terminal import confirm, say, table_console
+from zambezi.wire.text import printable
+from zambezi.zeps.errors import BrokerError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from zambezi.zeps.directory import ReaderInfo
+    from zambezi.zeps.sync import Client
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "reader",
+        help="list, set and remove the named readers of a stream",
+        description="Administer the named readers of a stream: their positions, which the broker keeps.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    command = _command(commands, "list", "List the named readers of a stream, with their lag.", run_list)
+    command.add_argument("--json", action="store_true", help="print a line of JSON for each reader")
+    command = _command(commands, "info", "Show a named reader.", run_info, is_about_one=True)
+    command.add_argument("--json", action="store_true", help="print a JSON object")
+    command = _command(
+        commands, "set", "Set the position of a reader that no program uses, or add one.", run_set, is_about_one=True
+    )
+    command.add_argument(
+        "--to",
+        metavar="WHEN",
+        type=start,
+        required=True,
+        help="where the reader goes on: earliest, latest, a sequence (messages after it), an age (10m) or a time "
+        "(2026-01-31T12:00)",
+    )
+    command = _command(
+        commands, "remove", "Remove a reader that no program uses, permanently.", run_remove, is_about_one=True
+    )
+    command.add_argument("--yes", action="store_true", help="do it without asking")
+
+
+def _command(
+    commands: Subparsers,
+    name: str,
+    description: str,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    is_about_one: bool = False,
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=description.split(".", maxsplit=1)[0].lower(), description=description)
+    parser.add_argument("stream", metavar="STREAM", help="the name of the stream")
+    if is_about_one:
+        parser.add_argument("reader", metavar="READER", help="the name of the reader")
+        parser.add_argument("--shared", action="store_true", help="READER is a group of shared readers")
+    parser.add_argument(
+        "--timeout", metavar="TIME", type=seconds, default=60.0, help="how long to wait for the broker (default: 1m)"
+    )
+    add_client_options(parser)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    with client_of(arguments) as client:
+        found = _readers(client, arguments)
+    if arguments.json:
+        for one in found:
+            say(json.dumps(_describe(one)))
+    elif found:
+        table_console().print(reader_table(found))
+    else:
+        say(f"{printable(arguments.stream)} has no readers")
+    return 0
+
+
+def run_info(arguments: argparse.Namespace) -> int:
+    with client_of(arguments) as client:
+        found = _find(client, arguments)
+    if arguments.json:
+        say(json.dumps(_describe(found)))
+        return 0
+    for name, value in _describe(found).items():
+        if value != "" and name != "shares":
+            say(f"{name + ':':<14}{printable(str(value))}")
+    for share in found.shares:
+        late = ", late" if share.get("late") else ""
+        who = printable(str(share.get("member", "")))
+        say(f"{'member:':<14}{who}: {share.get('in_flight')} in flight, {share.get('done')} done{late}")
+    return 0
+
+
+def run_set(arguments: argparse.Namespace) -> int:
+    with client_of(arguments) as client:
+        find(client, arguments.stream, arguments.timeout)
+        client.set_reader(
+            arguments.stream, arguments.reader, arguments.to, shared=arguments.shared, timeout=arguments.timeout
+        )
+        found = _find(client, arguments)
+    say(f"{printable(found.reader)} goes on after sequence {found.position}: {found.lag:,} messages wait for it")
+    return 0
+
+
+def run_remove(arguments: argparse.Namespace) -> int:
+    with client_of(arguments) as client:
+        found = _find(client, arguments)
+        if not arguments.yes:
+            question = f"remove the reader {printable(found.reader)}, and forget its position {found.position}?"
+            confirm(question, BrokerError("nothing was changed"))
+        client.remove_reader(arguments.stream, arguments.reader, shared=arguments.shared, timeout=arguments.timeout)
+    say(f"{printable(found.reader)} is removed")
+    return 0
+
+
+def reader_table(readers: Sequence[ReaderInfo]) -> Table:
+    """Return a table of named readers."""
+    table = Table(title="readers", title_justify="left")
+    for name, justify in (
+        ("reader", "left"),
+        ("kind", "left"),
+        ("position", "right"),
+        ("lag", "right"),
+        ("changed", "left"),
+        ("user", "left"),
+        ("in use by", "left"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for one in readers:
+        table.add_row(
+            printable(one.reader),
+            _kind(one),
+            str(one.position),
+            f"{one.lag:,}",
+            ago(one.changed_at),
+            printable(one.user) or "-",
+            _users(one),
+        )
+    return table
+
+
+def _kind(info: ReaderInfo) -> str:
+    return "group" if info.shared else "reader"
+
+
+def _users(info: ReaderInfo) -> str:
+    if not info.shared:
+        return printable(info.holder) or "-"
+    said = [f"{info.members} members", f"{info.in_flight + info.returned:,} in flight"]
+    if info.letters:
+        said.append(f"{info.letters:,} dead letters")
+    return ", ".join(said)
+
+
+def _readers(client: Client, arguments: argparse.Namespace) -> list[ReaderInfo]:
+    """Return the readers of the stream; raise `BrokerError` with similar names if it does not exist."""
+    find(client, arguments.stream, arguments.timeout)
+    return client.readers(arguments.stream, arguments.timeout)
+
+
+def _find(client: Client, arguments: argparse.Namespace) -> ReaderInfo:
+    for one in _readers(client, arguments):
+        if one.reader == arguments.reader and one.shared == arguments.shared:
+            return one
+    kind = "group" if arguments.shared else "reader"
+    raise BrokerError(f"the stream {printable(arguments.stream)} has no {kind} {printable(arguments.reader)}")
+
+
+def _describe(info: ReaderInfo) -> dict[str, Any]:
+    """Return the fields that are about this kind of reader."""
+    found = {**dataclasses.asdict(info), "time": info.changed_at.isoformat()}
+    if info.shared:
+        return {name: value for name, value in found.items() if name not in ("user", "holder")}
+    return {name: found[name] for name in ("reader", "position", "lag", "time", "user", "holder")}

@@ -1,0 +1,104 @@
+"""The reserved stream `$last`: a client asks for the last message of a key, without a replay.
+
+A question is a PUBLISH: its key is the key, its body is the name of the stream. The answer is a DELIVER with the
+sequence and the key of the message; its body is the time of the message, in microseconds since 1970 as 8 bytes, and the
+body of the message. There is no answer if the stream has no message with that key.
+
+The broker answers the questions of a connection one after another: all that the client sends after a question waits. A
+question that fails is answered with INVALID. The search reads files, so a thread does it; it ends if the client leaves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zambezi.wire.text import as_text, printable
+from zambezi.zeps.block import Block
+from zambezi.zeps.broker.desk import Desk
+from zambezi.zeps.errors import BrokerError, ZepsError
+from zambezi.zeps.journal import Journal
+from zambezi.zeps.journal.extract import JournalMessage
+from zambezi.zeps.journal.lookup import last_message
+from zambezi.zeps.layout import BODY_LENGTH, DELIVER, SEQUENCE, frame_header
+
+if TYPE_CHECKING:
+    from zambezi.zeps.broker.cursor import Outlet
+    from zambezi.zeps.broker.engine import Engine
+    from zambezi.zeps.broker.session import Session
+
+
+class LastMessages(Desk):
+    """The questions of one connection."""
+
+    def __init__(self, engine: Engine, session: Session, outlet: Outlet) -> None:
+        self._engine = engine
+        self._session = session
+        self._outlet = outlet
+        self._credit = 0
+        self._answer: Block | None = None  # it waits for credit, or for room
+        self._found: JournalMessage | None = None
+        self._is_closed = False
+        self.is_busy = False
+
+    def order(self, key: bytes, body: bytes) -> None:
+        """Begin to search the last message of a key."""
+        name = as_text(body)
+        stream = self._engine.find(name)
+        problem = ""
+        if stream is None:
+            problem = f"there is no stream {printable(name)}"
+        elif not self._engine.allows(self._session, "subscribe", name):
+            problem = f"{self._session.user or 'anybody'} may not subscribe to the stream {printable(name)}"
+        if stream is None or problem:
+            self._session.reject("request", problem)
+            return
+        stream.flush()
+        self.is_busy = True
+        journal = stream.journal
+        self._engine.search(lambda: self._search(journal, key), self._finish)
+
+    def _search(self, journal: Journal, key: bytes) -> None:
+        """Search; on another thread."""
+        try:
+            self._found = last_message(journal, key, lambda: self._is_closed)
+        except OSError as error:
+            raise BrokerError(f"the journal cannot be read: {error.strerror or error}") from None
+
+    def _finish(self, error: ZepsError | None) -> None:
+        found, self._found = self._found, None
+        if error is None and found is not None and not self._is_closed:
+            self._answer = _block_of(found)
+            self._outlet.wake()
+        else:
+            self._end("" if error is None else str(error))
+
+    def _end(self, problem: str = "") -> None:
+        self.is_busy = False
+        self._session.end_order(problem)
+
+    def add_credit(self, octets: int) -> None:
+        """Allow so many bytes more. (ZEP-03)"""
+        self._credit = min(self._credit + octets, 1 << 62)
+        self._outlet.wake()
+
+    def pull(self) -> Block | None:
+        """Return the answer, if there is one, and credit."""
+        if self._answer is None or self._credit <= 0:
+            return None
+        answer, self._answer = self._answer, None
+        self._credit -= answer.credit
+        self._engine.call_soon(self._end)
+        return answer
+
+    def close(self) -> None:
+        """End the search."""
+        self._is_closed = True
+        self._answer = None
+
+
+def _block_of(message: JournalMessage) -> Block:
+    body = SEQUENCE.pack(message.time) + message.body
+    key = bytes((len(message.key),)) + message.key
+    bare = DELIVER + SEQUENCE.pack(message.sequence) + key + BODY_LENGTH.pack(len(body)) + body
+    octets = frame_header(len(bare)) + bare
+    return Block(message.sequence, message.sequence, 1, octets, len(bare))
