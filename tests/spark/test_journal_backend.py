@@ -16,6 +16,7 @@ from zambezi.spark.errors import DamagedLog, Replaced, SparkError, Trimmed, Vani
 from zambezi.spark.journal_backend import JournalBackend
 from zambezi.zeps.block import deliver
 from zambezi.zeps.journal import Policy, Store
+from zambezi.zeps.journal.entry import SIZE
 from zambezi.zeps.messages import Publish
 
 SMALL = Policy(segment=400)
@@ -195,7 +196,7 @@ def test_a_damaged_index_is_found(tmp_path: Path) -> None:
     write(tmp_path, "s", numbered(30))
     [index] = tmp_path.rglob("*.idx")
     octets = bytearray(index.read_bytes())
-    octets[48 + 7] ^= 4  # the first sequence of the second entry
+    octets[SIZE + 7] ^= 4  # the first sequence of the second entry
     index.write_bytes(octets)
     backend = JournalBackend(str(tmp_path))
     with pytest.raises(DamagedLog, match="idx is damaged"):

@@ -23,6 +23,8 @@ GOOD: list[tuple[str, str, Any]] = [
     ("storeOptions", '{"region": "r"}', {"region": "r"}),
     ("endpoint", TCP, TCP),
     ("endpoint", "ipc:///run/zeps", "ipc:///run/zeps"),
+    ("path", "file:///data/my%20broker", "/data/my broker"),
+    ("path", "file:/data", "/data"),
     ("stream", "readings", "readings"),
     ("stream", "with, comma", "with, comma"),
     ("streams", "a, b,a", ("a", "b")),
@@ -46,6 +48,8 @@ GOOD: list[tuple[str, str, Any]] = [
     ("maxBytesPerTrigger", "64m", 64 << 20),
     ("maxBytesPerTrigger", "1 GiB", 1 << 30),
     ("maxBytesPerTrigger", "10", 10),
+    ("maxBytesPerTrigger", "None", None),
+    ("cores", "24", 24),
     ("minMessagesPerTrigger", "5", 5),
     ("maxTriggerDelay", "500ms", 0.5),
     ("maxTriggerDelay", "15m", 900.0),
@@ -66,6 +70,8 @@ GOOD: list[tuple[str, str, Any]] = [
 
 BAD = [
     ("path", ""),
+    ("path", "file://host/data"),
+    ("cores", "0"),
     ("storeOptions", "[]"),
     ("storeOptions", '{"timeout": 1}'),
     ("endpoint", "127.0.0.1:5555"),

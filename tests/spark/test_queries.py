@@ -19,6 +19,9 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from tests.spark.journal import BEGINNING, numbered, write
 from tests.zeps.serving import serving
+from zambezi.spark import register
+from zambezi.spark.pipelines.pipeline import utc_date
+from zambezi.spark.sessions import cluster_cores
 from zambezi.zeps.journal import Store
 
 if TYPE_CHECKING:
@@ -56,6 +59,35 @@ def test_a_stream_is_a_table(spark: SparkSession, origin: tuple[str, str]) -> No
     assert (row.stream, row.key, bytes(row.body)) == ("s", "k1", b"41".ljust(20, b"."))
     [(time,)] = frame.where("sequence = 41").selectExpr("unix_seconds(timestamp)").collect()
     assert time == BEGINNING + 4
+
+
+def test_columns_of_the_index_alone(spark: SparkSession, origin: tuple[str, str]) -> None:
+    frame = reader(spark, origin).schema("sequence long, timestamp timestamp, stream string").load()
+    found = frame.groupBy("stream").agg({"sequence": "sum", "timestamp": "max"}).collect()
+    assert [tuple(row)[:2] for row in found] == [("s", sum(range(1, 501)))]
+    assert frame.count() == 500
+    assert frame.where("sequence > 17 and sequence <= 400").count() == 383
+
+
+def test_the_format_is_not_registered_twice(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark finds it by itself, and would warn that it was replaced."""
+    monkeypatch.setattr(type(spark.dataSource), "register", lambda *_: pytest.fail("it was registered again"))
+    assert register(spark) is spark
+
+
+def test_a_date_is_in_utc_in_every_time_zone(spark: SparkSession) -> None:
+    zone = "spark.sql.session.timeZone"
+    before = spark.conf.get(zone)
+    try:
+        for name in ("Pacific/Auckland", "America/Los_Angeles"):
+            spark.conf.set(zone, name)
+            times = spark.sql(
+                "select timestamp_micros(col1) as time from values (-1), (0), (86399999999), (86400000000)"
+            )
+            dates = times.select(utc_date("time").cast("string").alias("date")).collect()
+            assert [row.date for row in dates] == ["1969-12-31", "1970-01-01", "1970-01-01", "1970-01-02"]
+    finally:
+        spark.conf.set(zone, str(before))
 
 
 @pytest.mark.parametrize("pushed", ["true", "false"])
@@ -240,6 +272,14 @@ def test_a_stream_is_copied_once_through_restarts(spark: SparkSession, tmp_path:
         assert [one.numInputRows for one in copy()] == [20]
         written = spark.read.format("zeps").option("endpoint", bound).option("stream", "copy").load()
         assert written.count() == written.select("body").distinct().count() == 100
+
+
+def test_the_cores_of_a_cluster() -> None:
+    settings = {"spark.cores.max": "6", "spark.executor.instances": "3"}
+    masters = ["local", "local[4]", "local[4,2]", "local[*]", "local-cluster[2,3,1024]", "spark://h:1", "yarn"]
+    assert [cluster_cores(master, settings) for master in masters] == [1, 4, 4, 6, 6, 6, 6]
+    assert cluster_cores("yarn", {"spark.executor.instances": "3"}) == 3
+    assert cluster_cores("yarn", {}) is None
 
 
 def test_the_core_does_not_need_spark() -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
 
 from zambezi.zeps.store.catalog import check_format, find_stream
-from zambezi.zeps.store.copying import _settle, copy_stream
+from zambezi.zeps.store.copying import copy_stream, settle
 from zambezi.zeps.store.merging import sweep
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, StreamLog
@@ -62,6 +62,13 @@ def test_streams_are_listed(url: str) -> None:
     assert backend.streams(["no"]) == {}
     assert backend.streams(None, "exact:no") == {}
     assert backend.last_before({"s": (BEGINNING + 4) * 10**6, "no": 0}) == {"s": 40, "no": 0}
+    assert [backend.times_after({"s": after})["s"] for after in (0, 10, 94, 95)] == [
+        BEGINNING * 10**6,
+        (BEGINNING + 1) * 10**6,
+        (BEGINNING + 9) * 10**6,
+        0,
+    ]
+    assert backend.times_after({"no": 0}) == {"no": 0}
     backend.close()
 
 
@@ -111,9 +118,9 @@ def test_a_stream_that_was_trimmed_replaced_or_deleted_is_told(url: str) -> None
         read_sequences(backend, gone)
     log = StreamLog(stream.place, uuid4().bytes, stream.incarnation.bytes)
     log.take(0.0)
-    _settle(store, log)
+    settle(store, log)
     log.delete()
-    _settle(store, log)
+    settle(store, log)
     assert backend.streams() == {}
     with pytest.raises(Vanished):
         read_sequences(backend, wanted)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
-from tests.spark.journal import Message, numbered, write
+from tests.spark.journal import BEGINNING, Message, numbered, write
 from tests.spark.readers import Clock, read_batch, stream_reader
+from tests.spark.schemas import COLUMNS
 from tests.spark.test_journal_backend import SMALL, trim
+from tests.zeps.serving import serving
 from zambezi.spark.errors import Replaced, Trimmed, Vanished
-from zambezi.zeps.journal import Store
+from zambezi.spark.options import STREAM, Options
+from zambezi.spark.stream_reader import StreamReader
+from zambezi.zeps.journal import Policy, Store
 
 ALL = ReadAllAvailable()
 
@@ -33,7 +38,7 @@ def test_a_stream_is_followed(tmp_path: Path) -> None:
     later = reader.latestOffset(end, ALL)
     assert read_batch(reader, end, later) == s(4, 5)
     reader.commit(later)
-    assert reader.reportLatestOffset()["s"]["sequence"] == 5  # type: ignore[index]
+    assert reader.reportLatestOffset()["streams"]["s"]["sequence"] == 5  # type: ignore[index]
     reader.stop()
 
 
@@ -223,3 +228,54 @@ def test_a_journal_that_lost_its_end_is_an_error(tmp_path: Path) -> None:
     ahead = {"s": {**reader.initialOffset()["s"], "sequence": 9}}
     with pytest.raises(Replaced, match="ends at 5, but the query has read up to 9"):
         reader.latestOffset(ahead, ALL)
+
+
+@pytest.mark.parametrize("where", ["path", "endpoint"])
+def test_the_progress_of_a_query_tells_how_far_it_is_behind(tmp_path: Path, where: str) -> None:
+    write(tmp_path, "s", numbered(30))
+    with contextlib.ExitStack() as stack:
+        origin = {"path": str(tmp_path)}
+        if where == "endpoint":
+            origin = {"endpoint": stack.enter_context(serving(tmp_path))[1]}
+        options = Options({**origin, "stream": "s", "startingSequence": "earliest"}, STREAM)
+        reader = StreamReader(COLUMNS, options, now=lambda: BEGINNING + 60.0)
+        stack.callback(reader.stop)
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ReadMaxRows(14))
+        report = reader.reportLatestOffset()
+        assert report is not None
+        # The first unread message is the 15th, of the second batch, which is a second after the first.
+        assert (report["behindMessages"], report["behindSeconds"], report["lostMessages"]) == (16, 59.0, 0)
+        assert report["description"].startswith(f"1 stream at {next(iter(origin.values()))}: 16 messages and 59 s")
+        reader.latestOffset(end, ALL)
+        report = reader.reportLatestOffset()
+        assert report is not None
+        assert (report["behindMessages"], report["behindSeconds"]) == (0, 0.0)
+
+
+def test_lost_messages_are_counted(tmp_path: Path) -> None:
+    small = Policy(segment=400, keep_bytes=800)
+    write(tmp_path, "s", numbered(5), policy=small)
+    reader = stream_reader(tmp_path, startingSequence="earliest", failOnDataLoss="false")
+    start = reader.initialOffset()
+    write(tmp_path, "s", numbered(90, 6), policy=small)
+    with Store(tmp_path, policy=small) as store:
+        store.open("s").retain(BEGINNING)
+        oldest = store.open("s").first
+    reader.latestOffset(start, ALL)
+    report = reader.reportLatestOffset()
+    assert report is not None
+    assert report["lostMessages"] == oldest - 1 > 0
+
+
+def test_a_first_run_has_a_limit_by_default(tmp_path: Path) -> None:
+    write(tmp_path, "s", numbered(100, size=80))
+    reader = stream_reader(tmp_path, startingSequence="earliest")
+    assert reader.getDefaultReadLimit() == ReadMaxBytes(4 << 30)
+    start = reader.initialOffset()
+    assert read_batch(reader, start, reader.latestOffset(start, ReadMaxBytes(4 << 30))) == s(*range(1, 101))
+    end = reader.latestOffset(start, ReadMaxBytes(5000))
+    assert 40 <= len(read_batch(reader, start, end)) <= 60
+    assert stream_reader(tmp_path, maxBytesPerTrigger="none").getDefaultReadLimit() == ReadAllAvailable()
+    limited = stream_reader(tmp_path, startingSequence="earliest", maxMessagesPerTrigger="70")
+    assert limited.getDefaultReadLimit() == ReadMaxRows(70)

@@ -6,6 +6,7 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from tests.zeps.broker_process import BrokerProcess
 from tests.zeps.faces import QUICK, TCP, Connect, both_faces, connected, fill
-from tests.zeps.scripted import cut
+from tests.zeps.scripted import Serving, cut
 from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.zeps import sync
 from zambezi.zeps.asyncio import Client, Stream, Subscription
@@ -155,6 +156,38 @@ async def test_patterns_times_and_ends_work_with_names(tmp_path: Path, connect: 
         async with stream.subscribe(name="old", since="earliest", until=datetime.now(UTC)) as subscription:
             assert len([message async for message in subscription]) == 50
         assert await position(client, "old") == 50
+
+
+@both_faces
+@in_loop
+async def test_a_reader_ends_at_a_time_that_comes(tmp_path: Path, connect: Connect) -> None:
+    async with connected(tmp_path, connect=connect) as (_, client):
+        stream = client.stream("s")
+        await fill(stream, 5)
+        soon = datetime.now(UTC) + timedelta(milliseconds=50)
+        async with stream.subscribe(name="billing", since="earliest", until=soon) as subscription:
+            assert [message.sequence async for message in subscription] == [1, 2, 3, 4, 5]
+        assert await position(client) == 5
+
+
+def test_threads_acknowledge_by_hand_and_the_furthest_counts(tmp_path: Path) -> None:
+    with Serving(tmp_path) as broker, sync.Client.connect(broker.endpoint) as client:
+        stream = client.stream("s")
+        stream.publish_many([("k", b"")] * 2000)
+        with stream.subscribe(name="billing", since="earliest", ack="manual") as subscription:
+            while (subscription.position or 0) < 2000:
+                subscription.recv_batch(PATIENCE)
+
+            def acknowledge(start: int) -> None:
+                for sequence in range(start, 2001, 4):
+                    subscription.ack(sequence)
+
+            threads = [threading.Thread(target=acknowledge, args=(start,)) for start in range(1, 5)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert [one.position for one in client.readers("s", PATIENCE)] == [2000]
 
 
 @both_faces

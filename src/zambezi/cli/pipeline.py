@@ -108,6 +108,16 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         help="the maximum number of messages of a batch (with --incremental or --follow)",
     )
     options.add_argument(
+        "--min-partitions", metavar="COUNT", type=int, help="read with at least this many tasks (default: by size)"
+    )
+    options.add_argument(
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="any option of the Spark source, such as maxBytesPerTrigger=1g (can be repeated)",
+    )
+    options.add_argument(
         "--accept-loss", action="store_true", help="continue if retention removed messages before they were read"
     )
     options.add_argument(
@@ -249,11 +259,21 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
         "startingTimestamp": arguments.since.isoformat() if arguments.since else None,
         "endingTimestamp": arguments.until.isoformat() if arguments.until else None,
         "maxMessagesPerTrigger": str(arguments.max_per_batch) if arguments.max_per_batch else None,
+        "minPartitions": str(arguments.min_partitions) if arguments.min_partitions else None,
         "failOnDataLoss": "false" if arguments.accept_loss else None,
         "serverKey": arguments.server_key,
         "secretKey": arguments.own_key,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in given.items() if value is not None} | dict(
+        _pair("--option", one) for one in arguments.option
+    )
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise PipelineUnavailable(f"{option} {text}: write NAME=VALUE")
+    return name, value
 
 
 def sink_options(arguments: argparse.Namespace, stream: str | None) -> dict[str, str]:
@@ -282,11 +302,7 @@ def _spark(arguments: argparse.Namespace) -> Iterator[SparkSession]:
             "spark.sql.shuffle.partitions": str(min(8, os.cpu_count() or 2)),
             "spark.driver.memory": "1g",
         }
-    for one in arguments.conf:
-        name, equals, value = one.partition("=")
-        if not equals:
-            raise PipelineUnavailable(f"--conf {one}: write NAME=VALUE")
-        settings[name] = value
+    settings |= dict(_pair("--conf", one) for one in arguments.conf)
     with _aside(is_wanted=not arguments.verbose and not is_submitted) as log:
         try:
             spark = session(master, name=f"zambezi {arguments.name}", settings=settings)
@@ -326,6 +342,7 @@ class _Session:
     """One run of a pipeline, and its output."""
 
     def __init__(self, arguments: argparse.Namespace, spark: SparkSession) -> None:
+        from zambezi.spark.options import local_path  # noqa: PLC0415
         from zambezi.spark.pipelines import PIPELINES, Run  # noqa: PLC0415
         from zambezi.spark.pipelines.deposit import OWN  # noqa: PLC0415
 
@@ -334,7 +351,7 @@ class _Session:
             spark, PIPELINES[arguments.name], arguments.out, source_options(arguments), _settings(arguments)
         )
         # Not in a directory of a table: Spark would read the results as a part of the table.
-        beside = Path(arguments.out) / ("results" if self._work.pipeline.table else f"{OWN}/results")
+        beside = Path(local_path(arguments.out)) / ("results" if self._work.pipeline.table else f"{OWN}/results")
         self._results: Path = arguments.results or beside
         self._output = table_console()
         self._progress = Console(stderr=True)

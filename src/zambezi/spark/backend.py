@@ -89,6 +89,10 @@ class Backend(Protocol):
         """Return, for streams and times in microseconds since 1970, the last sequence before the first message at or
         after the time; 0 for a stream that does not exist."""
 
+    def times_after(self, positions: Mapping[str, int]) -> dict[str, int]:
+        """Return, for streams and sequences, the time of the first message after the sequence, in microseconds since
+        1970; 0 if there is none."""
+
     def size_indexes(self, ranges: Sequence[SequenceRange], step: int) -> list[SizeIndex | None]:
         """Return the sizes that the indexes of the journals have, about one entry for each `step` bytes.
 
@@ -131,4 +135,5 @@ def trimmed_error(stream: str, after: int, oldest: int) -> Trimmed:
     return Trimmed(
         f"stream {stream!a}: sequences {after + 1} to {oldest - 1} are not kept any more, the oldest is {oldest}",
         oldest,
+        oldest - 1 - after,
     )

@@ -23,7 +23,7 @@ from zambezi.spark.journal_backend import JournalBackend
 from zambezi.spark.options import EARLIEST, LATEST, Options, SequenceOption
 from zambezi.spark.plan import (
     StreamPartition,
-    driver_cores,
+    default_cores,
     partition_count,
     split_into_partitions,
     uniform_size_index,
@@ -59,6 +59,7 @@ class BaseReader:
     def __init__(self, schema: StructType, options: Options) -> None:
         self.options = options
         self.pushed_filters = PushedFilters()
+        self.lost = 0  # messages that were lost before they were read, as far as their number is known
         self._schema = schema
         self._backend: Backend | None = None
 
@@ -77,6 +78,11 @@ class BaseReader:
         backend, self._backend = self._backend, None
         if backend is not None:
             backend.close()
+
+    @property
+    def _cores(self) -> int:
+        """The cores of the cluster."""
+        return self.options["cores"] or default_cores()
 
     def named_streams(self) -> tuple[str, ...] | None:
         """Return the streams that the options name; None if the options have a pattern instead."""
@@ -98,6 +104,7 @@ class BaseReader:
             advice = "begin a new checkpoint, or set failOnDataLoss=false to continue with the messages that remain"
             loss.args = (f"{loss}; {advice}",)
             raise loss
+        self.lost += loss.count
         _log.warning("%s; the query continues with the messages that remain", loss)
 
     def starting_sequences(self, streams: dict[str, StreamState], default: str) -> dict[str, int]:
@@ -155,7 +162,7 @@ class BaseReader:
             self.sized_ranges(ranges, streams),
             min_partitions=self.options["minPartitions"],
             max_messages=self.options["maxMessagesPerPartition"],
-            cores=driver_cores(),
+            cores=self._cores,
         )
 
     def sized_ranges(
@@ -165,7 +172,7 @@ class BaseReader:
         min_partitions = self.options["minPartitions"]
         estimates = [uniform_size_index(one, streams[one.stream]) for one in ranges]
         total = sum(index.size for index in estimates)
-        step = max(_MIN_STEP, total // partition_count(total, min_partitions, driver_cores()) // _STEPS)
+        step = max(_MIN_STEP, total // partition_count(total, min_partitions, self._cores) // _STEPS)
         asked = [
             number
             for number, one in enumerate(ranges)

@@ -89,6 +89,10 @@ class BrokerBackend:
         ends = self._ask([request(CUT, stream=stream, until=max(0, time)) for stream, time in times.items()])
         return {stream: int(end.get("last", 0)) for stream, (_, end) in zip(times, ends, strict=True)}
 
+    def times_after(self, positions: Mapping[str, int]) -> dict[str, int]:
+        ends = self._ask([request(CUT, stream=stream, after=after) for stream, after in positions.items()])
+        return {stream: int(end.get("time", 0)) for stream, (_, end) in zip(positions, ends, strict=True)}
+
     def size_indexes(self, ranges: Sequence[SequenceRange], step: int) -> list[SizeIndex | None]:
         cuts = [
             request(CUT, stream=one.stream, incarnation=one.incarnation, after=one.after, last=one.last, step=step)

@@ -28,13 +28,16 @@ class NoSuchStream(SparkError):
 class DataLoss(SparkError):
     """The loss of messages that a query should have read. `failOnDataLoss` decides whether it is raised."""
 
+    count = 0  # of the messages, if it is known
+
 
 class Trimmed(DataLoss):
     """Messages that retention removed before the query read them. `oldest` is the first sequence that is kept."""
 
-    def __init__(self, text: str, oldest: int) -> None:
+    def __init__(self, text: str, oldest: int, count: int = 0) -> None:
         super().__init__(text)
         self.oldest = oldest
+        self.count = count
 
 
 class Replaced(DataLoss):

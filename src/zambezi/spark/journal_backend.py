@@ -109,6 +109,12 @@ class JournalBackend:
             for stream, time in times.items()
         }
 
+    def times_after(self, positions: Mapping[str, int]) -> dict[str, int]:
+        return {
+            stream: 0 if (journal := self._open(stream)) is None else journal.time_after(after)
+            for stream, after in positions.items()
+        }
+
     def size_indexes(self, ranges: Sequence[SequenceRange], step: int) -> list[SizeIndex | None]:
         return [self._size_index(wanted, step) for wanted in ranges]
 

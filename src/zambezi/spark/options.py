@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import unquote
 
 from zambezi.errors import ZambeziError
 from zambezi.spark.errors import OptionError
@@ -36,6 +37,7 @@ LATEST: Final = "latest"
 
 SequenceOption: TypeAlias = int | str  # a sequence, earliest or latest
 _MAX_NUMBER: Final = (1 << 63) - 2
+DEFAULT_BATCH: Final = 4 << 30  # bytes: a first run over terabytes is not one batch
 _TIME_UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 # Options that Spark itself adds to the options of a query.
@@ -70,6 +72,27 @@ def _size(value: str) -> int:
     if found is None or not 0 < int(found[1]) * _SIZE_UNITS[found[2]] <= _MAX_NUMBER:
         raise ValueError
     return int(found[1]) * _SIZE_UNITS[found[2]]
+
+
+def _size_or_none(value: str) -> int | None:
+    return None if value.strip().lower() == "none" else _size(value)
+
+
+def _place(value: str) -> str:
+    path = local_path(value)
+    if not path or path.startswith("file:"):
+        raise ValueError
+    return path
+
+
+def local_path(value: str) -> str:
+    """Return the path that a `file:` URI names; any other text unchanged.
+
+    >>> local_path("file:///data/a%20b"), local_path("file:/data"), local_path("data"), local_path("s3://bucket")
+    ('/data/a b', '/data', 'data', 's3://bucket')
+    """
+    found = re.fullmatch(r"file:(?://(?:localhost)?(?=/))?(/(?!/).*)", value.strip())
+    return unquote(found[1]) if found is not None else value
 
 
 def _seconds(value: str) -> float:
@@ -176,8 +199,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "path",
         _READ,
-        _text,
-        "a directory, or a URL such as s3://bucket/prefix",
+        _place,
+        "a directory, or a URL such as file:///data or s3://bucket/prefix",
         None,
         "",
         "the data directory of a broker, read as files: the fastest way; or an object store, read without a broker",
@@ -252,10 +275,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "maxBytesPerTrigger",
         frozenset({STREAM}),
-        _size,
-        "a size such as 64m",
-        None,
-        "no limit",
+        _size_or_none,
+        "a size such as 64m, or none",
+        DEFAULT_BATCH,
+        "4g if `maxMessagesPerTrigger` is not given, else none",
         "the most bytes of the journal in a batch, to within one batch of the index",
     ),
     Option(
@@ -282,8 +305,17 @@ OPTIONS: Final[tuple[Option, ...]] = (
         _whole_number(1),
         _WHOLE,
         None,
-        "depends on the size and the cores of the driver",
+        "depends on the size and on `cores`",
         "read with at least this many partitions",
+    ),
+    Option(
+        "cores",
+        _READ,
+        _whole_number(1),
+        _WHOLE,
+        None,
+        "those of the cluster as `session()` knows them, or of the driver's machine",
+        "the cores that read: the number of partitions is a multiple, if possible",
     ),
     Option(
         "maxMessagesPerPartition",

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import InputPartition
 from zambezi.spark.backend import SequenceRange, SizeIndex, StreamState
 
 MAX_PARTITION_SIZE: Final = 512 << 20  # bytes, unless the user wants more partitions
+CORES: Final = "ZAMBEZI_SPARK_CORES"  # a variable of the environment: the cores of the cluster
 MIN_PARTITION_SIZE: Final = 4 << 20  # bytes; less is not worth a partition
 
 
@@ -37,9 +38,13 @@ class StreamPartition(InputPartition):
         return sum(one.count for one in self.ranges)
 
 
-def driver_cores() -> int:
-    """Return the number of cores of this machine: all that the driver knows of the cluster when it plans."""
-    return len(os.sched_getaffinity(0))
+def default_cores() -> int:
+    """Return the cores of the cluster, as `session` knows them; else the cores of this machine.
+
+    Spark tells the process that plans a query nothing about the cluster.
+    """
+    known = os.environ.get(CORES, "")
+    return max(1, int(known)) if known.isdecimal() else len(os.sched_getaffinity(0))
 
 
 def partition_count(size: int, min_partitions: int | None, cores: int) -> int:

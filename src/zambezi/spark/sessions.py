@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from typing import Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from zambezi.spark.java import find_java
+from zambezi.spark.plan import CORES
 from zambezi.spark.source import ZepsDataSource
 
 _ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
@@ -30,9 +34,41 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Add the format `zeps` to an existing session, and return the session."""
-    spark.dataSource.register(ZepsDataSource)
+    """Add the format `zeps` to an existing session, and return the session.
+
+    Nothing is to do if Spark has found the format by itself: to register it again would only cause a warning.
+    """
+    if not _has_format(spark):
+        spark.dataSource.register(ZepsDataSource)
     return spark
+
+
+def _has_format(spark: SparkSession) -> bool:
+    try:
+        state = spark._jsparkSession.sessionState()
+        return bool(state.dataSourceManager().dataSourceExists(ZepsDataSource.name()))
+    except (AttributeError, PySparkException, Py4JError):  # Spark Connect has no JVM here
+        return False
+
+
+def cluster_cores(master: str, settings: Mapping[str, str]) -> int | None:
+    """Return the cores that tasks can use, as far as the settings say.
+
+    >>> cluster_cores("local[3]", {}), cluster_cores("local-cluster[2,4,1024]", {}), cluster_cores("yarn", {})
+    (3, 8, None)
+    >>> cluster_cores("spark://host:7077", {"spark.executor.instances": "5", "spark.executor.cores": "4"})
+    20
+    """
+    if master == "local":
+        return 1
+    found = re.fullmatch(r"local(?:-cluster)?\[(\d+)(?:,\s*(\d+))?(?:,\s*\d+)?\]", master)
+    if found is not None:
+        return int(found[1]) * (int(found[2]) if master.startswith("local-cluster") else 1)
+    if "spark.cores.max" in settings:
+        return int(settings["spark.cores.max"])
+    if "spark.executor.instances" in settings:
+        return int(settings["spark.executor.instances"]) * int(settings.get("spark.executor.cores", "1"))
+    return None
 
 
 def session(
@@ -51,4 +87,7 @@ def session(
         builder = builder.master(master)
     for setting, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(setting, value)
+    cores = cluster_cores(master or "", settings or {})
+    if cores is not None:
+        os.environ[CORES] = str(cores)  # the processes that plan queries inherit it
     return register(builder.getOrCreate())

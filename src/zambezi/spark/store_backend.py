@@ -129,6 +129,17 @@ class StoreBackend:
             for stream, time in times.items()
         }
 
+    def times_after(self, positions: Mapping[str, int]) -> dict[str, int]:
+        return {stream: self._time_after(stream, after) for stream, after in positions.items()}
+
+    def _time_after(self, stream: str, after: int) -> int:
+        opened = self._open(stream)
+        if opened is None or after >= opened[1].last:
+            return 0
+        _, reader = opened
+        part = self._run(reader.open_after(max(after, reader.first - 1)))
+        return 0 if part is None else int(self._entries(part, after, after + 1)[0]["time"])
+
     def size_indexes(self, ranges: Sequence[SequenceRange], step: int) -> list[SizeIndex | None]:
         return [self._size_index(wanted) for wanted in ranges]
 

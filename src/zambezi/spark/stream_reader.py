@@ -29,6 +29,7 @@ from zambezi.spark.errors import Replaced, Vanished
 from zambezi.spark.offsets import Offsets, Position
 from zambezi.spark.options import LATEST, Options
 from zambezi.spark.plan import divide_limit, uniform_size_index
+from zambezi.spark.progress import progress_report, unread_positions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -41,9 +42,17 @@ _STEPS: Final = 64  # places in a batch where the index is asked for the size
 class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A reader for one streaming query."""
 
-    def __init__(self, schema: StructType, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        schema: StructType,
+        options: Options,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         super().__init__(schema, options)
         self._clock = clock
+        self._now = now
+        self._planned = Offsets({})  # the end of the batch that was planned last
         self._target: dict[str, StreamState] | None = None  # where a query with trigger `availableNow` ends
         self._streams: dict[str, StreamState] = {}  # when the latest offset was asked for
         self._waiting_since: float | None = None
@@ -71,22 +80,40 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
         options = self.options
         if options["maxMessagesPerTrigger"] is not None:
             return ReadMaxRows(options["maxMessagesPerTrigger"])
-        if options["maxBytesPerTrigger"] is not None:
-            return ReadMaxBytes(options["maxBytesPerTrigger"])
+        if options["minMessagesPerTrigger"] is not None and "maxBytesPerTrigger" not in options:
+            return ReadMinRows(options["minMessagesPerTrigger"])
+        if self._max_bytes is not None:
+            return ReadMaxBytes(self._max_bytes)
         if options["minMessagesPerTrigger"] is not None:
             return ReadMinRows(options["minMessagesPerTrigger"])
         return ReadAllAvailable()
 
+    @property
+    def _max_bytes(self) -> int | None:
+        """The most bytes in a batch. The default is for queries that have no other limit."""
+        options = self.options
+        if "maxBytesPerTrigger" not in options and options["maxMessagesPerTrigger"] is not None:
+            return None
+        size: int | None = options["maxBytesPerTrigger"]
+        return size
+
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        return Offsets(
-            {name: Position(state.last, state.incarnation, state.first - 1) for name, state in self.streams().items()}
-        ).to_json()
+        """Return the ends of the streams, and how far the query is behind them after the batch that is planned.
+
+        Spark shows this in the progress of the query (`sources[].latestOffset`), and uses it for nothing else.
+        """
+        streams = self._streams or self.streams()  # those of the batch that was just planned
+        unread = unread_positions(streams, self._planned)
+        times = self.backend.times_after(unread)
+        place = self.options["endpoint"] or self.options["path"]
+        return progress_report(place, streams, unread, times, self.lost, self._now())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the end offset of the next batch: as many messages as exist and the limits allow."""
         offsets = Offsets.from_json(start)
         unread = self._unread_ranges(offsets)
         if not isinstance(limit, ReadAllAvailable) and self._must_wait(sum(one.count for one in unread)):
+            self._planned = offsets
             return start
         ends = dict(offsets)
         for one, count in zip(unread, self._limited_counts(unread, limit), strict=True):
@@ -94,7 +121,8 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
                 known = offsets.get(one.stream)
                 begin = known.begin if known and known.incarnation == one.incarnation else one.after
                 ends[one.stream] = Position(one.after + count, one.incarnation, begin)
-        return Offsets(ends).to_json()
+        self._planned = Offsets(ends)
+        return self._planned.to_json()
 
     def _unread_ranges(self, offsets: Offsets) -> list[SequenceRange]:
         """Return the messages of each stream that exist after the offsets."""
@@ -157,7 +185,7 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
         if isinstance(limit, ReadAllAvailable):
             return list(counts.values())
         max_messages = limit.max_rows if isinstance(limit, ReadMaxRows) else self.options["maxMessagesPerTrigger"]
-        max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self.options["maxBytesPerTrigger"]
+        max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._max_bytes
         if max_messages is not None:
             counts = divide_limit(counts, max_messages)
         if max_bytes is not None:
@@ -167,11 +195,12 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
     def _limit_bytes(self, unread: Sequence[SequenceRange], counts: dict[str, int], max_bytes: int) -> dict[str, int]:
         if sum(self._streams[one.stream].size for one in unread) <= max_bytes:
             return counts  # even all messages of these streams
+        estimates = [uniform_size_index(one, self._streams[one.stream]) for one in unread]
+        if "maxBytesPerTrigger" not in self.options and sum(one.size for one in estimates) <= max_bytes // 4:
+            return counts  # the default need not be exact
         indexes = {
-            str(number): index or uniform_size_index(one, self._streams[one.stream])
-            for number, (one, index) in enumerate(
-                zip(unread, self.backend.size_indexes(unread, max(1, max_bytes // _STEPS)), strict=True)
-            )
+            str(number): index or estimates[number]
+            for number, index in enumerate(self.backend.size_indexes(unread, max(1, max_bytes // _STEPS)))
         }
         sizes = {
             number: int(index.size_before(unread[int(number)].after + 1 + counts[number]))

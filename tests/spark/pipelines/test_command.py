@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.util
 import io
@@ -50,6 +51,32 @@ def test_the_list_has_every_pipeline(capsys: pytest.CaptureFixture[str]) -> None
     for name, one in PIPELINES.items():
         assert pipeline.NAMES[name] == one.summary
         assert name in shown
+
+
+def test_every_option_of_the_source_can_be_given() -> None:
+    parser = argparse.ArgumentParser()
+    pipeline.add_parser(parser.add_subparsers())
+    given = [
+        "archive",
+        "--path",
+        "p",
+        "--out",
+        "o",
+        "--min-partitions",
+        "7",
+        "--option",
+        "timeout=5s",
+        "--option",
+        "a=b=c",
+    ]
+    assert pipeline.source_options(parser.parse_args([*RUN, *given])) == {
+        "path": "p",
+        "minPartitions": "7",
+        "timeout": "5s",
+        "a": "b=c",
+    }
+    with pytest.raises(pipeline.PipelineUnavailable, match="--option timeout: write NAME=VALUE"):
+        pipeline.source_options(parser.parse_args([*RUN, *given, "--option", "timeout"]))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +143,8 @@ def test_without_java_it_says_what_to_install(
 def test_a_run_shows_tables_and_leaves_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "data", "readings", numbered(30))
     out = tmp_path / "out"
-    options = ["--path", str(tmp_path / "data"), "--out", str(out), "--window", "1s", "--since", "2020-01-01T00:00:00Z"]
+    options = ["--path", f"file://{tmp_path}/data", "--out", f"file://{out}", "--window", "1s"]
+    options += ["--since", "2020-01-01T00:00:00Z", "--min-partitions", "2", "--option", "maxMessagesPerPartition=7"]
     assert main([*RUN, "traffic", *options]) == 0
     shown = capsys.readouterr()
     assert "Traffic: streams" in shown.out

@@ -72,6 +72,9 @@ def test_an_incremental_run_reads_new_messages(spark: SparkSession, tmp_path: Pa
     assert (first.rows, first.batch) == (30, 1)
     assert catch_up().rows == 0
     write(data, "s", numbered(12))
+    later = {"path": str(data), "startingTimestamp": "2020-01-01"}
+    with pytest.raises(PipelineError, match=r"so a start time \(--since\) would be ignored"):
+        Run(spark, PIPELINES["traffic"], out, later).catch_up()
     second = catch_up()
     assert (second.rows, second.total) == (12, 42)
     run = Run(spark, PIPELINES["traffic"], out, {"path": str(data)})

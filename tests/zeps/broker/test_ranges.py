@@ -289,18 +289,19 @@ def test_points_of_a_stream(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> No
     fill(stage)
     monkeypatch.setattr(ranges, "_POINTS", 2)
     size = stage.stream("prices").journal.octets
-    assert cut(stage) == ([(1, 0), (31, size)], {"result": "all", "after": 0, "last": 30})
+    second = 1_000_000
+    assert cut(stage) == ([(1, 0), (31, size)], {"result": "all", "after": 0, "last": 30, "time": beginning})
     assert cut(stage, step=1)[0] == [(3 * batch + 1, size * batch // 10) for batch in range(11)]
     assert cut(stage, after=3, last=9)[0] == [(4, 0), (10, size // 5)]
-    second = 1_000_000
-    assert cut(stage, since=beginning + second, until=beginning + 3 * second)[1] == {
-        "result": "all",
-        "after": 3,
-        "last": 9,
-    }
-    assert cut(stage, since=beginning + second + 1)[1]["after"] == 6
-    assert cut(stage, since=beginning + 60 * second)[1] == {"result": "all", "after": 30, "last": 30}
-    assert cut(stage, after=30) == ([], {"result": "all", "after": 30, "last": 30})
+
+    def range_of(**fields: object) -> tuple[int, int, int]:
+        end = cut(stage, **fields)[1]
+        return end["after"], end["last"], end["time"]
+
+    assert range_of(since=beginning + second, until=beginning + 3 * second) == (3, 9, beginning + second)
+    assert range_of(since=beginning + second + 1)[0] == 6
+    assert range_of(since=beginning + 60 * second) == (30, 30, 0)
+    assert cut(stage, after=30) == ([], {"result": "all", "after": 30, "last": 30, "time": 0})
 
 
 # Requests that are not valid

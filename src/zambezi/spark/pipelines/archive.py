@@ -15,7 +15,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, uncached
+from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, uncached, utc_date
 
 COLUMNS: Final = "sequence long, timestamp timestamp, key string, body binary, incarnation string"
 
@@ -23,7 +23,7 @@ COLUMNS: Final = "sequence long, timestamp timestamp, key string, body binary, i
 def reduce(messages: DataFrame, settings: Settings) -> DataFrame:  # noqa: ARG001 - the signature of `reduce`
     """Add the date to messages."""
     return messages.select(
-        "sequence", "timestamp", "key", "body", "incarnation", "stream", sql.to_date("timestamp").alias("date")
+        "sequence", "timestamp", "key", "body", "incarnation", "stream", utc_date("timestamp").alias("date")
     )
 
 

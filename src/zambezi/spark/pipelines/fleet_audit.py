@@ -25,7 +25,7 @@ from pyspark.sql import functions as sql
 from zambezi.mcollective.fleet import DISCOVERY
 from zambezi.mcollective.ruby.envelope import MAX_NAME, MAX_TEXT
 from zambezi.spark.decoders import mcollective, ruby_envelopes, text_of
-from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, seconds_between, uncached
+from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, seconds_between, uncached, utc_date
 
 COLUMNS: Final = (
     "sequence long, timestamp timestamp, topic string, kind string, format string, id string, agent string, "
@@ -105,7 +105,7 @@ def _extracted(text: Column, pattern: str) -> Column:
 
 def reduce(events: DataFrame, settings: Settings) -> DataFrame:  # noqa: ARG001 - the signature of `reduce`
     """Keep each message, because a fleet has few."""
-    return events.withColumn("date", sql.to_date("timestamp"))
+    return events.withColumn("date", utc_date("timestamp"))
 
 
 def topics(table: DataFrame) -> DataFrame:

@@ -22,7 +22,16 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
 from zambezi.spark.decoders import zrelog
-from zambezi.spark.pipelines.pipeline import Cache, Pipeline, Report, Settings, seconds_between, start_of, uncached
+from zambezi.spark.pipelines.pipeline import (
+    Cache,
+    Pipeline,
+    Report,
+    Settings,
+    seconds_between,
+    start_of,
+    uncached,
+    utc_date,
+)
 from zambezi.zre.log import What
 
 HASHES: Final = 65_535  # possible hashes; zero means "no peer"
@@ -68,7 +77,7 @@ def reduce(events: DataFrame, settings: Settings) -> DataFrame:
             sql.max("off").alias("fastest"),
         )
         .withColumnsRenamed({"moment": "at", "place": "sequence"})
-        .withColumn("date", sql.to_date("start"))
+        .withColumn("date", utc_date("start"))
     )
 
 

@@ -103,6 +103,13 @@ def start_of(time: Column, seconds: float) -> Column:
     return sql.timestamp_micros(micros - sql.pmod(micros, sql.lit(length)))
 
 
+def utc_date(time: Column | str) -> Column:
+    """Return the date of a time in UTC, whatever the time zone of the session is."""
+    day = 86_400_000_000
+    micros = sql.unix_micros(time)
+    return sql.date_from_unix_date(((micros - sql.pmod(micros, sql.lit(day))) / sql.lit(day)).cast("int"))
+
+
 def seconds_between(start: Column, end: Column) -> Column:
     """Return the time from `start` to `end` in seconds."""
     return (sql.unix_micros(end) - sql.unix_micros(start)) / sql.lit(1e6)

@@ -129,6 +129,11 @@ class Run:
             self.deposit.claim("")
         options = {"startingSequence": "earliest", **self.options}
         if "startingTimestamp" in options:
+            if self.deposit.is_begun():
+                raise PipelineError(
+                    f"{self.deposit.root} is continued where its last run ended, so a start time (--since) would be "
+                    "ignored: leave it out, or choose another directory"
+                )
             del options["startingSequence"]
         self._set_read_up_to(time.time())
         messages = self.spark.readStream.format("zeps").options(**options).load()

@@ -25,6 +25,7 @@ from zambezi.spark.pipelines.pipeline import (
     seconds_between,
     start_of,
     uncached,
+    utc_date,
 )
 
 COLUMNS: Final = (
@@ -48,7 +49,7 @@ def reduce(messages: DataFrame, settings: Settings) -> DataFrame:
             sql.min("timestamp").alias("first_at"),
             sql.max("timestamp").alias("last_at"),
         )
-        .withColumn("date", sql.to_date("start"))
+        .withColumn("date", utc_date("start"))
     )
 
 

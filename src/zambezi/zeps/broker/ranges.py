@@ -286,7 +286,7 @@ def _cut_stream(source: _Source, after: int, last: int, since: int, until: int, 
         if problem := source.problem():
             yield problem
             return
-    yield _end(ALL, after=after, last=last)
+    yield _end(ALL, after=after, last=last, time=journal.time_after(after))
 
 
 def _read(fields: _Fields, engine: Engine, session: Session) -> Steps:

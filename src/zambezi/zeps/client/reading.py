@@ -151,7 +151,8 @@ class SubscriptionReader:
             raise named.engine.failure
         if named.closing:
             raise self._end_error()
-        named.acknowledge(sequence)
+        with named.reactor.lock:  # of several threads, the one that has come furthest counts
+            named.acknowledge(sequence)
 
     def nack(self, message: Message | MessageBatch | int, delay: float = 0.0, *, seen: bool = True) -> None:
         """Give a message of a group back: another member, or this one, gets it again, after `delay` seconds.

@@ -122,6 +122,11 @@ class JournalReading:
             return entry.first - 1
         return self.last
 
+    def time_after(self, sequence: int) -> int:
+        """Return the time of the first message after a sequence, in microseconds since 1970; 0 if there is none."""
+        entries = self.entries(sequence, 1)
+        return entries[0].time if entries else 0
+
     def entries(self, after: int = 0, limit: int = 1000) -> list[IndexEntry]:
         """Return the index entries with messages after a sequence, `limit` of them at most."""
         return retry_rewritten(partial(self._entries, after, limit))
