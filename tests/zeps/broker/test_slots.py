@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from random import Random
-
-import pytest
+from typing import TYPE_CHECKING
 
 from zambezi.zeps.block import deliver
 from zambezi.zeps.broker.slots import SLOTS, Slots, slots_of
 from zambezi.zeps.messages import Publish
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_a_key_has_one_slot_and_messages_without_a_key_have_many() -> None:
