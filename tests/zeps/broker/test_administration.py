@@ -67,7 +67,8 @@ def test_a_setting_that_is_null_is_the_default(stage: Stage) -> None:
         ({"stream": "s", "settings": {"sync": 1}}, "sync is 1: it must be text"),
         ({"stream": "s" * 256}, "the name of a stream has at most 255 bytes, and this one has 256"),
         ({"stream": "\ud800"}, "a lone surrogate"),
-        ({"stream": "s", "settings": {"sync": "often"}}, "must be always, interval or never"),
+        ({"stream": "s", "settings": {"sync": "often"}}, "must be always, interval, never or store"),
+        ({"stream": "s", "settings": {"sync": "store"}}, "the broker has no object store"),
         ({"stream": "s", "settings": []}, "settings must be an object"),
     ],
 )

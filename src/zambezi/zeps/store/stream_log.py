@@ -319,10 +319,9 @@ class StreamLog:
         self._segments = sorted([*(one for one in self._segments if one not in absorbed), made])
         self._tail = [chunk for chunk in self._tail if chunk.number > made.name.last_chunk]
 
-    def sweep(self, keep_bytes: int | None, horizon: int | None, now: float) -> None:
+    def sweep(self, keep_bytes: int | None, horizon: int | None) -> None:
         """Remove segments that are too old or too many, and leftovers; do nothing while a merge is under way."""
         if self.is_owner and not self._is_tidying:
-            self._now = now
             self._tidy(sweep(self.place, keep_bytes, horizon), self._note_look)
 
     def _note_look(self, view: View) -> None:
