@@ -50,6 +50,7 @@ from zambezi.zmtp.transport import Transport
 _log: Final = logging.getLogger("zambezi.zeps")
 
 TICK: Final = 1.0  # seconds between two rounds of periodic work
+REST: Final = 0.004  # seconds that compaction rests after a few milliseconds of work, so that clients get their turn
 GOODBYE: Final = 1.0  # seconds that clients have to answer DETACH when the broker closes
 THREADS: Final = 4
 # Only answers are queued for a client that does not read; messages stay in the journal. At the bound its input waits.
@@ -374,9 +375,8 @@ class Broker:
         """Compact a part of the journals on another thread, unless the part before is still being compacted."""
         if not self._compacting:
             self._compacting = True
-            step = self._loop.run_in_executor(
-                self._compacter, self.compactor.step, int(COMPACTION_RATE * TICK), self.clock()
-            )
+            work = partial(self.compactor.step, int(COMPACTION_RATE * TICK), self.clock(), partial(time.sleep, REST))
+            step = self._loop.run_in_executor(self._compacter, work)
             step.add_done_callback(self._on_compacted)
 
     def _on_compacted(self, done: asyncio.Future[bool]) -> None:
