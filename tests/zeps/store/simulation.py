@@ -267,7 +267,7 @@ class Broker:
         self.call(lambda: self.log.check(self.world.clock.now))
 
     def sweep(self, keep: int) -> None:
-        self.call(lambda: self.log.sweep(keep, None, self.world.clock.now))
+        self.call(lambda: self.log.sweep(keep, None))
 
     def release(self) -> None:
         self.call(self.log.release)

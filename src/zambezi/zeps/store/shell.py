@@ -65,6 +65,7 @@ class ObjectStore:
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
         self.url = url
+        self.problem = ""  # why the last request failed
         self._directory: Path | None = None
         self._raw = self._open(url, dict(options or {}))
         self._threads: ThreadPoolExecutor | None = None
@@ -101,6 +102,11 @@ class ObjectStore:
 
     def execute(self, request: Request) -> Answer:
         """Execute a request, and return the answer. An error of the store is an answer, too."""
+        answer = self._try(request)
+        self.problem = answer.reason if isinstance(answer, Failed) else ""
+        return answer
+
+    def _try(self, request: Request) -> Answer:
         try:
             return self._execute(request)
         except FileNotFoundError as error:

@@ -25,7 +25,15 @@ from zambezi.zeps.journal.counts import RECORD, Counts
 from zambezi.zeps.store.chunk import UNCHANGED, Author, Footer, Kind, Piece, pack_chunk, pack_fence, unpack_footer
 from zambezi.zeps.store.commands import Answer, Procedure, get
 from zambezi.zeps.store.ending import End
-from zambezi.zeps.store.merging import MergePlan, clear, find_deletion, merge, segments_to_absorb, sweep
+from zambezi.zeps.store.merging import (
+    MergePlan,
+    clear,
+    expired_segments,
+    find_deletion,
+    merge,
+    segments_to_absorb,
+    sweep,
+)
 from zambezi.zeps.store.names import StreamPlace
 from zambezi.zeps.store.runner import Runner, Ticket
 from zambezi.zeps.store.takeover import put_own, take_over
@@ -112,6 +120,7 @@ class StreamLog:
         self._last_words: Kind | None = None  # the chunk to put after all others
         self._tail: list[ChunkObject] = []
         self._segments: list[SegmentObject] = []
+        self._has_leftovers = False  # of the owners before
         self._is_tidying = False  # whether a merge, a sweep or a look is under way
 
     # For the shell
@@ -184,6 +193,7 @@ class StreamLog:
         self.counts.note(end.records)
         self._tail = list(end.view.tail)
         self._segments = list(end.view.segments)
+        self._has_leftovers = bool(end.view.leftovers or end.view.merged_chunks)
         self._next_number = end.view.following
         self._is_putting = False
         self.state = State.OWNER
@@ -319,10 +329,15 @@ class StreamLog:
         self._segments = sorted([*(one for one in self._segments if one not in absorbed), made])
         self._tail = [chunk for chunk in self._tail if chunk.number > made.name.last_chunk]
 
-    def sweep(self, keep_bytes: int | None, horizon: int | None, now: float) -> None:
-        """Remove segments that are too old or too many, and leftovers; do nothing while a merge is under way."""
-        if self.is_owner and not self._is_tidying:
-            self._now = now
+    def sweep(self, keep_bytes: int | None, horizon: int | None) -> None:
+        """Remove segments that are too old or too many, and leftovers of the owners before.
+
+        Nothing is asked of the store if there is nothing to remove, as far as the log knows, or a merge is under way.
+        """
+        if not self.is_owner or self._is_tidying:
+            return
+        if self._has_leftovers or expired_segments(self._view, keep_bytes, horizon):
+            self._has_leftovers = False
             self._tidy(sweep(self.place, keep_bytes, horizon), self._note_look)
 
     def _note_look(self, view: View) -> None:
