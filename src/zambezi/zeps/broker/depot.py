@@ -230,6 +230,12 @@ class Depot(Store):
         for stream in self._attached:
             self._run(stream, driver)
 
+    def check(self, now: float) -> None:
+        """Find out which streams other brokers have taken, after this process did not run for a while."""
+        for stream in self._attached:
+            stream.log.check(now)
+            stream.advance()
+
     def release(self, done: Callable[[], object]) -> None:
         """Give all streams up when everything is stored, and then call back."""
         streams = [stream for stream in self._attached if stream.log.is_owner]
