@@ -48,8 +48,6 @@ def test_streams_tells_of_all_streams(stage: Stage) -> None:
         "segment": 256 << 20,
         "keep_bytes": None,
         "keep_seconds": None,
-        "compact": False,
-        "removed": 0,
         "publishers": 0,
         "max_publishers": 100_000,
         "compact": False,
