@@ -1,12 +1,18 @@
 """Readers whose position the broker keeps, compared with NATS JetStream and Redis Streams, in one run, on loopback.
 
-    python -m bench.readers [--rounds 3] [--quick] [--only one]
+    python -m bench.readers [--rounds 3] [--quick] [--only one group]
 
 `one` is one reader under a name that acknowledges each message: Zambezi's named reader (both faces, one message per
 step), JetStream's durable pull consumer, and a consumer group of Redis with one consumer. The stream is full before the
 reader starts. The time is that from the first request of the reader until it has all messages, and the broker has all
 acknowledgements. The Python clients are those that programs use. `reader us` and `broker us` are the processor time of
 both processes for each message, in microseconds: they depend less on what else the machine does.
+
+`group` is ten programs that share a stream, each message to one of them: a group of Zambezi's shared readers, ten
+subscribers of one durable pull consumer, and a consumer group of ten. Each program is a process, and acknowledges each
+message. Zambezi keeps the order of each of a thousand keys, which the others do not. The time is that from the start of
+all programs until the last message is acknowledged; then the broker must have all acknowledgements. (Programs of Redis
+that acknowledge 500 messages with one XACK are several times as fast; if one dies, others handle all of them again.)
 
 Each client reads and acknowledges in the way that is fastest for it: nats-py fetches a batch and sends an
 acknowledgement for each message without waiting; redis-py reads a batch and acknowledges each message of it in one
@@ -35,9 +41,10 @@ from typing import ClassVar, Final
 
 from bench.brokers.body import END, KEY, Case
 from bench.brokers.jetstream import STREAM, JetStream
-from bench.brokers.run import Failed, Worker, raw_publish
+from bench.brokers.run import Failed, Figures, Worker, raw_publish
 from bench.brokers.streams import RedisStreams
 from bench.brokers.system import NotStarted, System
+from bench.brokers.workers import JetStreamTeam, RedisTeam, Team, ZambeziTeam, measure_team
 from bench.brokers.zambezi import Zambezi
 from bench.report import environment, table
 from zambezi.zeps import sync
@@ -55,6 +62,8 @@ BATCH: Final = 500  # messages that the other clients ask for at once; more or l
 MESSAGES: Final = 10_000  # for the slowest broker
 SIZES: Final = (100, 1024)
 BAR: Final = 3.0
+MEMBERS: Final = 10
+TEAMS: Final[tuple[Team, ...]] = (ZambeziTeam(), JetStreamTeam(), RedisTeam())
 
 
 class Acknowledging(System):
@@ -236,7 +245,35 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values) if values else float("nan")
 
 
-PARTS: Final = {"one": one}
+def group(systems: Sequence[Acknowledging], rounds: int, scale: float) -> None:
+    """Compare a group of ten programs that share a stream, and acknowledge each message."""
+    teams = [team for team in TEAMS if not team.system.missing()]
+    found: dict[Team, list[Figures]] = {team: [] for team in teams}
+    for number in range(rounds):
+        turn = number % len(teams)
+        for team in (*teams[turn:], *teams[:turn]):
+            case = Case(max(1000, int(MESSAGES * scale) * team.weight), SIZES[0], MEMBERS)
+            try:
+                found[team].append(measure_team(team, case))
+            except (Failed, NotStarted) as error:
+                print(f"{team.name}: {error}", file=sys.stderr)
+    rates = {team: median([one.rate for one in found[team]]) for team in teams}
+    ours = rates[teams[0]]
+    rows, bars = [], []
+    for team in teams:
+        cost = median([one.processor / one.case.count * 1e6 for one in found[team]])
+        ratio = ours / rates[team]
+        is_rival = team is not teams[0]
+        rows.append([team.name, f"{rates[team]:,.0f}", f"{cost:.2f}", f"{ratio:.1f}x" if is_rival else ""])
+        if is_rival:
+            verdict = "holds" if ratio >= BAR else "DOES NOT HOLD"
+            bars.append(f"- {verdict}: at least {BAR:g}x {team.name}, a group of {MEMBERS}: {ratio:.1f}x")
+    heads = (f"a group of {MEMBERS}, {SIZES[0]} bytes", "messages/s", "broker us", "zambezi is faster by")
+    print(f"\n{table(heads, rows)}\n")
+    print("\n".join(bars))
+
+
+PARTS: Final = {"one": one, "group": group}
 
 
 def main() -> None:

@@ -90,7 +90,10 @@ async def test_the_reload_returns_the_settings_that_need_a_restart(tmp_path: Pat
 
 
 @in_loop
-async def test_new_streams_are_created_and_changed_groups_need_a_restart(ether: Ether, tmp_path: Path) -> None:
+async def test_new_streams_are_created_and_changed_groups_need_a_restart(
+    ether: Ether, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     group = "udp://239.77.1.1:5680"
     config = config_for(tmp_path, streams={"old": JournalConfig(multicast=group), "same": JournalConfig()})
     async with Server(config) as server:
@@ -102,6 +105,7 @@ async def test_new_streams_are_created_and_changed_groups_need_a_restart(ether: 
             assert sorted(differ) == ["zeps.streams.old.multicast", "zeps.streams.same.multicast"]
         engine = server.broker.engine
         await eventually(lambda: engine.find("new") is not None)
+        assert "stream new was created by the server" in caplog.text
         assert engine.streams[0].journal.policy.keep_seconds == 10.0
         assert server.broker.groups.keys() == {"old"}
         assert server.reload(config) == []

@@ -10,7 +10,7 @@ from tests.zmtp.waiting import eventually, in_loop
 from zambezi.console.metrics import exposition
 from zambezi.mcollective.asyncio import Connector
 from zambezi.server import Config, Server
-from zambezi.server.config import JournalConfig, Rule
+from zambezi.server.config import JournalConfig, Rule, StoreConfig
 from zambezi.server.server import SESSIONS
 from zambezi.server.state import state_of
 from zambezi.zeps.asyncio import Client
@@ -47,6 +47,20 @@ async def test_the_streams_of_the_configuration_exist_with_their_policies(tmp_pa
         with pytest.raises(BrokerError, match="there is no stream other"):
             async for _ in client.stream("other").subscribe(since="earliest"):
                 pass
+
+
+@in_loop
+async def test_a_server_with_an_empty_disk_serves_the_streams_of_its_store(tmp_path: Path) -> None:
+    pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
+    stored = {"journal": JournalConfig(sync="store"), "store": StoreConfig(url=str(tmp_path / "store"), commit=0.001)}
+    for place in ("one", "two"):
+        config = config_for(tmp_path / place, **stored)
+        async with Server(config) as server, Client.connect(server.endpoints["zeps"]) as client:
+            stream = client.stream("prices")
+            await stream.publish("gold", place.encode())
+            await stream.flush()
+            found = [message.body async for message in stream.subscribe(since="earliest", until="now")]
+    assert found == [b"one", b"two"]
 
 
 def test_without_a_broker_only_a_data_directory_that_is_named_or_exists_keeps_sessions(
@@ -164,7 +178,7 @@ async def test_a_damaged_stream_does_not_keep_the_server_from_starting(tmp_path:
             await bad.recv()
         stream = client.stream("good")
         await stream.publish("k", b"x")
-        await stream.flush(timeout=10)
+        await stream.flush(timeout=60)
 
 
 @in_loop
@@ -175,7 +189,7 @@ async def test_a_place_for_sessions_that_cannot_be_used_does_not_keep_the_server
         config, mcollective=dataclasses.replace(config.mcollective, enabled=True, endpoint=TCP)
     )
     async with Server(config) as server, Connector(server.endpoints["mcollective"]) as connector:
-        await connector.subscribe("a", timeout=10)
+        await connector.subscribe("a", timeout=60)
 
 
 @in_loop
@@ -194,7 +208,7 @@ async def test_the_scrub_reports_damage_as_a_problem(tmp_path: Path, monkeypatch
     async with Server(config) as server, Client.connect(server.endpoints["zeps"]) as client:
         for _ in range(3):
             await client.stream("prices").publish("k", bytes(60_000))
-            await client.stream("prices").flush(timeout=10)
+            await client.stream("prices").flush(timeout=60)
     log = min((tmp_path / "data" / "prices").glob("*.log"))
     content = bytearray(log.read_bytes())
     content[1000] = 1
@@ -210,5 +224,5 @@ async def test_the_scrub_reports_damage_as_a_problem(tmp_path: Path, monkeypatch
     config = dataclasses.replace(config, zeps=dataclasses.replace(config.zeps, scrub=0))
     async with Server(config) as server, Client.connect(server.endpoints["zeps"]) as client:
         await client.stream("prices").publish("k", b"x")
-        await client.stream("prices").flush(timeout=10)
+        await client.stream("prices").flush(timeout=60)
         assert state_of(server)["zeps"]["scrub"]["passes"] == 0

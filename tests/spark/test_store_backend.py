@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
 
 from zambezi.zeps.store.catalog import check_format, find_stream
-from zambezi.zeps.store.copying import _settle, copy_stream
+from zambezi.zeps.store.copying import copy_stream, settle
 from zambezi.zeps.store.merging import sweep
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, StreamLog
@@ -118,9 +118,9 @@ def test_a_stream_that_was_trimmed_replaced_or_deleted_is_told(url: str) -> None
         read_sequences(backend, gone)
     log = StreamLog(stream.place, uuid4().bytes, stream.incarnation.bytes)
     log.take(0.0)
-    _settle(store, log)
+    settle(store, log)
     log.delete()
-    _settle(store, log)
+    settle(store, log)
     assert backend.streams() == {}
     with pytest.raises(Vanished):
         read_sequences(backend, wanted)

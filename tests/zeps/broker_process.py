@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from zambezi.server.process import keep_memory
 from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.depot import StoreOptions
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.journal import Policy
 
@@ -27,8 +28,16 @@ processes.set_forkserver_preload([__name__])
 class BrokerProcess:
     """A child process that runs a broker."""
 
-    def __init__(self, data: Path, endpoint: str = "tcp://127.0.0.1:*", largest: int = 16 << 20, **policy: Any) -> None:
+    def __init__(
+        self,
+        data: Path,
+        endpoint: str = "tcp://127.0.0.1:*",
+        largest: int = 16 << 20,
+        store: StoreOptions | None = None,
+        **policy: Any,
+    ) -> None:
         self._data = data
+        self._store = store
         self._largest = largest
         self._policy = Policy(**policy)
         self.endpoint = endpoint
@@ -38,7 +47,9 @@ class BrokerProcess:
         """Start it, for the first time or again with the same data, and wait until it serves."""
         ours, theirs = processes.Pipe(duplex=False)
         self._process: ForkServerProcess = processes.Process(
-            target=_run, args=(str(self._data), self.endpoint, self._policy, self._largest, theirs), daemon=True
+            target=_run,
+            args=(str(self._data), self.endpoint, self._policy, self._largest, self._store, theirs),
+            daemon=True,
         )
         self._process.start()
         theirs.close()
@@ -85,15 +96,17 @@ class BrokerProcess:
         self.close()
 
 
-def _run(data: str, endpoint: str, policy: Policy, largest: int, told: Connection) -> None:
-    asyncio.run(_serve(data, endpoint, policy, largest, told))
+def _run(data: str, endpoint: str, policy: Policy, largest: int, store: StoreOptions | None, told: Connection) -> None:
+    asyncio.run(_serve(data, endpoint, policy, largest, store, told))
 
 
-async def _serve(data: str, endpoint: str, policy: Policy, largest: int, told: Connection) -> None:
+async def _serve(
+    data: str, endpoint: str, policy: Policy, largest: int, store: StoreOptions | None, told: Connection
+) -> None:
     keep_memory()  # as servers do
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    async with Broker(data, policy=policy, limits=Limits(message=largest)) as broker:
+    async with Broker(data, policy=policy, limits=Limits(message=largest), store=store) as broker:
         told.send(broker.bind(endpoint))
         told.close()
         await ended.wait()

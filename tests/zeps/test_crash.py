@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,7 +56,14 @@ async def follow(client: Client, pattern: str, seen: list[tuple[int, str, bytes]
             seen += zip(batch.sequences(), batch.keys(), batch.bodies(), strict=True)
 
 
-async def run(broker: BrokerProcess, data: Path, chance: random.Random) -> Story:
+async def run(
+    broker: BrokerProcess,
+    data: Path,
+    chance: random.Random,
+    kills: int = KILLS,
+    progress: int = PROGRESS,
+    after_kill: Callable[[], object] = lambda: None,
+) -> Story:
     story = Story()
     readers = Client.connect(broker.endpoint, backoff=FAST)
     clients = [Client.connect(broker.endpoint, backoff=FAST, bound=1 << 20) for _ in range(PUBLISHERS)]
@@ -70,11 +78,12 @@ async def run(broker: BrokerProcess, data: Path, chance: random.Random) -> Story
     def confirmed() -> int:
         return sum(stream.counters.confirmed for stream in streams)
 
-    for _ in range(KILLS):
-        wanted = confirmed() + PROGRESS
+    for _ in range(kills):
+        wanted = confirmed() + progress
         await eventually(lambda wanted=wanted: confirmed() >= wanted)  # type: ignore[misc]
         await asyncio.sleep(chance.random() * 0.02)
         broker.kill()
+        after_kill()
         await asyncio.to_thread(broker.start)
     enough.set()
     story.published = await asyncio.gather(*tasks)
@@ -96,11 +105,16 @@ def test_each_message_is_in_the_stream_once_and_in_order(tmp_path: Path) -> None
     with BrokerProcess(tmp_path, sync="interval", segment=1 << 20) as broker:
 
         async def story() -> Story:
-            async with asyncio.timeout(100):
+            async with asyncio.timeout(200):
                 return await run(broker, tmp_path, chance)
 
         told = asyncio.run(story())
-    with Store(tmp_path, write=False) as store:
+    check(told, tmp_path)
+
+
+def check(told: Story, data: Path) -> None:
+    """Check that each message is in the journal once and in order, and that readers got exactly that."""
+    with Store(data, write=False) as store:
         journal = store.open("s")
         assert all(isinstance(found, Checked) for found in verify(journal))
         reader = journal.reader(0)

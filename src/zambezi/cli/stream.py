@@ -20,7 +20,7 @@ from zambezi.cli.errors import OptionsError
 from zambezi.cli.formats import FORMATS
 from zambezi.cli.quantity import octets, seconds, start
 from zambezi.cli.stream_tables import client_table, size, stream_table
-from zambezi.cli.terminal import Console, confirm, say
+from zambezi.cli.terminal import confirm, say, table_console
 from zambezi.server.config.quantity import in_seconds
 from zambezi.wire.text import printable
 from zambezi.zeps.directory import StreamInfo
@@ -154,7 +154,7 @@ def _add_list(commands: Subparsers) -> None:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    console = Console()
+    console = table_console()
     with client_of(arguments) as client:
         if arguments.json:
             for one in client.streams(arguments.timeout):
@@ -281,7 +281,7 @@ def run_truncate(arguments: argparse.Namespace) -> int:
     with client_of(arguments) as client:
         info = find(client, arguments.stream, arguments.timeout)
         doomed = max(0, info.last - arguments.after)
-        _ask(arguments, f"remove the last {doomed:,} messages of {printable(info.stream)}, permanently?")
+        _ask(arguments, f"remove the last {_number(doomed)} of {printable(info.stream)}, permanently?")
         client.truncate(info.stream, arguments.after, timeout=arguments.timeout)
     say(f"{printable(info.stream)} ends with sequence {arguments.after}")
     return 0
@@ -290,7 +290,7 @@ def run_truncate(arguments: argparse.Namespace) -> int:
 def run_delete(arguments: argparse.Namespace) -> int:
     with client_of(arguments) as client:
         info = find(client, arguments.stream, arguments.timeout)
-        _ask(arguments, f"delete {printable(info.stream)} with {info.messages:,} messages, permanently?")
+        _ask(arguments, f"delete {printable(info.stream)} with {_number(info.messages)}, permanently?")
         client.delete(info.stream, timeout=arguments.timeout)
     say(f"{printable(info.stream)} is deleted")
     return 0
@@ -301,8 +301,12 @@ def run_copy(arguments: argparse.Namespace) -> int:
         info = find(client, arguments.stream, arguments.timeout)
         client.copy(info.stream, arguments.to, timeout=arguments.timeout)
         copied = find(client, arguments.to, arguments.timeout)
-    say(f"{printable(arguments.to)} has {copied.messages:,} messages of {printable(info.stream)}")
+    say(f"{printable(arguments.to)} has {_number(copied.messages)} of {printable(info.stream)}")
     return 0
+
+
+def _number(messages: int) -> str:
+    return f"{messages:,} {'message' if messages == 1 else 'messages'}"
 
 
 def _ask(arguments: argparse.Namespace, question: str) -> None:

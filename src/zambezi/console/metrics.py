@@ -198,6 +198,7 @@ def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
         "zambezi_streams_refused", "new streams that a limit refused", value=zeps["streams_refused"]
     )
     yield from _scrub(zeps["scrub"])
+    yield from _compaction(zeps["compaction"])
     yield CounterMetricFamily("zambezi_refused", "connections refused", value=zeps["refused"])
     yield CounterMetricFamily("zambezi_handshakes_failed", "handshakes that failed", value=zeps["handshakes_failed"])
     yield CounterMetricFamily("zambezi_cut_off", "connections closed because of a bound", value=zeps["cut_off"])
@@ -208,6 +209,13 @@ def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "zambezi_journal_sync_latency_seconds", "mean time of the latest fsyncs", value=zeps["sync_latency"]
     )
+
+
+def _compaction(compaction: Mapping[str, int]) -> Iterator[Metric]:
+    yield CounterMetricFamily("zambezi_compaction_runs", "streams that were compacted", value=compaction["runs"])
+    yield CounterMetricFamily("zambezi_compaction_removed", "messages removed", value=compaction["removed"])
+    yield CounterMetricFamily("zambezi_compaction_bytes", "bytes of messages removed", value=compaction["octets"])
+    yield CounterMetricFamily("zambezi_compaction_failures", "failed compactions", value=compaction["failures"])
 
 
 def _scrub(scrub: Mapping[str, int]) -> Iterator[Metric]:

@@ -20,7 +20,7 @@ from zambezi.mcollective.asyncio import Middleware
 from zambezi.mcollective.bounds import Bounds
 from zambezi.server.archive import StreamArchive
 from zambezi.server.config import Config, JournalConfig
-from zambezi.server.config.settings import TOPICS_STREAM, ServerConfig
+from zambezi.server.config.settings import TOPICS_STREAM, ServerConfig, StoreConfig
 from zambezi.server.errors import ServerError, SettingError
 from zambezi.server.keydir import KeyDirectory
 from zambezi.server.logs import LogJournal
@@ -29,10 +29,12 @@ from zambezi.server.process import LoopLag, SyncLatency, keep_memory, raise_desc
 from zambezi.server.rules import Rules
 from zambezi.server.watch import Watch
 from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.depot import StoreOptions
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zeps.journal import Policy
+from zambezi.zeps.store.stream_log import LogSettings
 from zambezi.zmtp import intake
 from zambezi.zmtp.keys import KeyPair, read_pair
 from zambezi.zmtp.options import Bound
@@ -125,6 +127,7 @@ class Server:
             own=self.rules.own,
             multicast=self._groups,
             group_key=keys.group_key if keys else b"",
+            store=store_of(zeps.store),
         )
         self.broker = await stack.enter_async_context(broker)
         self.endpoints["zeps"] = _bound(("zeps", "endpoint"), broker.bind, zeps.endpoint)
@@ -330,6 +333,14 @@ def _differences(before: Config, after: Config) -> Iterator[str]:
             is_reloaded = section.name == "zeps" and one.name in ("journal", "streams")
             if not is_reloaded and getattr(old, one.name) != getattr(new, one.name):
                 yield f"{section.name}.{one.name}"
+
+
+def store_of(store: StoreConfig) -> StoreOptions | None:
+    """Return the object store of the broker, or None if the configuration has none."""
+    if not store.url:
+        return None
+    log = LogSettings(commit=store.commit, chunk=store.chunk)
+    return StoreOptions(url=store.url, options=store.options, log=log)
 
 
 def policy_of(journal: JournalConfig) -> Policy:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zambezi.server.config import Config, JournalConfig, MirrorConfig, Rule, parse, place, read, show
+from zambezi.server.config import Config, JournalConfig, MirrorConfig, Rule, StoreConfig, parse, place, read, show
 from zambezi.server.errors import ConfigError
 
 
@@ -44,6 +44,13 @@ def test_every_key_has_a_comment() -> None:
 def test_sizes_and_times_can_have_units() -> None:
     journal = parse('[zeps.journal]\nkeep = "7d"\nkeep_bytes = "10G"\nsegment = 1048576').zeps.journal
     assert journal == JournalConfig(keep=604800.0, keep_bytes=10 << 30, segment=1 << 20)
+
+
+def test_the_options_of_a_store_are_texts() -> None:
+    text = '[zeps.store]\nurl = "s3://b/p"\ncommit = "10ms"\n[zeps.store.options]\nendpoint = "http://h:1"\n'
+    store = parse(text).zeps.store
+    assert store == StoreConfig(url="s3://b/p", commit=0.01, options={"endpoint": "http://h:1"})
+    assert parse(show(parse(text))).zeps.store == store
 
 
 MIRROR = '[[zeps.mirrors]]\nsource = "tcp://a:1"\nstream = "s"\n'
@@ -98,6 +105,10 @@ MIRROR = '[[zeps.mirrors]]\nsource = "tcp://a:1"\nstream = "s"\n'
         ('[zre]\nallowed = "any"', "z.toml:2: this is for a node with a key of its own"),
         ("[zre]\nbeacon_port = 70000", "z.toml:2: beacon_port must be 1 to 65535, not 70000"),
         ("[zeps]\nmax_streams = 0", "z.toml:2: max_streams must be 1 to 10000000, not 0"),
+        ('[zeps.journal]\nsync = "store"', 'z.toml:2: sync = "store" needs an object store: set url in [zeps.store]'),
+        ('[zeps.streams.s]\nsync = "store"', 'z.toml:2: sync = "store" needs an object store'),
+        ('[zeps.store]\nurl = "ftp://x/y"', "z.toml:2: url must be a directory, or begin with s3://"),
+        ("[zeps.store.options]\nretries = 3", "z.toml:1: write a table of texts"),
         ("[zeps.journal]\nsegment = 1", 'z.toml:2: segment must be "64K" to "1024T", not 1'),
         ("[server]\nmax_unfinished = 1048576", "z.toml:2: one message can be larger than all unfinished messages"),
         ("[zeps.journal]\nkeep_bytes = inf", 'z.toml:2: keep_bytes must be a size such as "10G" or 4096, not Inf'),

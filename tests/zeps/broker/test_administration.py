@@ -67,7 +67,8 @@ def test_a_setting_that_is_null_is_the_default(stage: Stage) -> None:
         ({"stream": "s", "settings": {"sync": 1}}, "sync is 1: it must be text"),
         ({"stream": "s" * 256}, "the name of a stream has at most 255 bytes, and this one has 256"),
         ({"stream": "\ud800"}, "a lone surrogate"),
-        ({"stream": "s", "settings": {"sync": "often"}}, "must be always, interval or never"),
+        ({"stream": "s", "settings": {"sync": "often"}}, "must be always, interval, never or store"),
+        ({"stream": "s", "settings": {"sync": "store"}}, "the broker has no object store"),
         ({"stream": "s", "settings": []}, "settings must be an object"),
     ],
 )
@@ -137,6 +138,19 @@ def test_a_stream_is_deleted_and_leaves_nothing_behind(stage: Stage, tmp_path: P
     filled(stage, count=1)
     assert stage.stream("s").journal.incarnation != before
     assert stage.stream("s").journal.last == 1
+
+
+@pytest.mark.parametrize(("key", "more"), [("delete", {}), ("truncate", {"after": 3})])
+def test_readers_of_the_index_are_told(stage: Stage, key: str, more: dict[str, object]) -> None:
+    filled(stage)
+    reader = stage.client("$index/s", credit=100_000)
+    reader.subscribe()
+    assert order(stage.client(ORDERS), key, stream="s", **more) == []
+    filled(stage)
+    stage.tick()
+    reader.read()
+    assert reader.said == ["AttachOk", "SubscribeOk", "Deliver", "Invalid", "Detach"]
+    assert "an operator has" in reader.reasons[0]
 
 
 def test_clients_that_attach_during_the_change_wait(stage: Stage) -> None:
@@ -210,7 +224,8 @@ def test_rules_decide(tmp_path: Path) -> None:
             ("delete", "delete", {"stream": "s"}),
             ("copy", "subscribe", {"stream": "s", "to": "t"}),
         ):
-            assert f"ann may not {action} the stream" in order(admin, key, **content)[0]
+            verb = "subscribe to" if action == "subscribe" else action
+            assert f"ann may not {verb} the stream" in order(admin, key, **content)[0]
             allowed.add(action)
             allowed.add("create")
             assert order(admin, key, **content) in ([], ["there is a stream t already"])

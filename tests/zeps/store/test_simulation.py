@@ -41,9 +41,9 @@ def test_all_invariants_hold_in_every_run(pytestconfig: pytest.Config) -> None:
         takeovers += sum(
             unpack_footer(octets, key).kind is Kind.FENCE for key, octets in world.store.accepted if "/chunks/" in key
         )
-    assert confirmed > 500  # so much happened
-    assert takeovers > 100
-    assert merges > 100
+    assert confirmed > 200  # so much happened
+    assert takeovers > 50
+    assert merges > 50
 
 
 Patch = Callable[[pytest.MonkeyPatch], None]

@@ -18,12 +18,24 @@ if TYPE_CHECKING:
         JournalConfig,
         MirrorConfig,
         Rule,
+        StoreConfig,
         parse,
         place,
         read,
         show,
     )
 
-__all__ = ["Config", "ConsoleConfig", "JournalConfig", "MirrorConfig", "Rule", "parse", "place", "read", "show"]
+__all__ = [
+    "Config",
+    "ConsoleConfig",
+    "JournalConfig",
+    "MirrorConfig",
+    "Rule",
+    "StoreConfig",
+    "parse",
+    "place",
+    "read",
+    "show",
+]
 
 __getattr__ = exports(__name__, dict.fromkeys(__all__, "settings"))

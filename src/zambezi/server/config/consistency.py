@@ -12,6 +12,7 @@ from zambezi.server.config.lines import KeyPath
 from zambezi.zeps.errors import GroupError
 from zambezi.zeps.journal.names import LONGEST
 from zambezi.zeps.multicast.group import Group
+from zambezi.zeps.store.shell import SCHEMES
 from zambezi.zmtp import endpoint
 from zambezi.zre.contact import endpoint_of, key_of
 
@@ -30,6 +31,7 @@ def contradictions(config: Config) -> Iterator[Mistake]:
     yield from _sizes(config)
     yield from _endpoints(config)
     yield from _streams(config)
+    yield from _store(config)
     yield from _mirrors(config)
     yield from _needs(config)
     yield from _console(config)
@@ -135,6 +137,26 @@ def _streams(config: Config) -> Iterator[Mistake]:
     yield from _named(("log", "stream"), config.log.stream)
     if len(config.own_streams) < 2:
         yield ("log", "stream"), f"the middleware keeps its topics in {config.log.stream}; choose another name"
+
+
+def _store(config: Config) -> Iterator[Mistake]:
+    url = config.zeps.store.url
+    if "://" in url and url.partition("://")[0] not in SCHEMES:
+        yield ("zeps", "store", "url"), "url must be a directory, or begin with s3://, gs:// or az://"
+    for here, journal in (
+        (("journal",), config.zeps.journal),
+        *((("streams", name), one) for name, one in config.zeps.streams.items()),
+    ):
+        if journal.sync == "store" and journal.compact:
+            yield ("zeps", *here, "compact"), 'a stream with sync = "store" cannot be compacted: remove one of the keys'
+    if url:
+        return
+    need = 'sync = "store" needs an object store: set url in [zeps.store]'
+    if config.zeps.journal.sync == "store":
+        yield ("zeps", "journal", "sync"), need
+    for name, stream in config.zeps.streams.items():
+        if stream.sync == "store":
+            yield ("zeps", "streams", name, "sync"), need
 
 
 def _mirrors(config: Config) -> Iterator[Mistake]:

@@ -46,8 +46,9 @@ TOPICS_STREAM: Final = "mcollective"  # the stream that keeps the journalled top
 class JournalConfig:
     """[zeps.journal], [zeps.streams.NAME]: the storage and the retention of streams."""
 
-    sync: Literal["always", "interval", "never"] = _note(
-        "fsync before each confirmation (always), every second (interval) or never", "always"
+    sync: Literal["always", "interval", "never", "store"] = _note(
+        "fsync before each confirmation (always), every second (interval) or never; or confirm what is in [zeps.store]",
+        "always",
     )
     keep: float | None = _note("remove messages older than this, such as 7d; unset: never", None, "seconds", AGES)
     keep_bytes: int | None = _note(
@@ -82,6 +83,16 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """[zeps.store]: the object store of the streams with sync = "store"."""
+
+    url: str = _note("s3://BUCKET/PREFIX, gs://..., az://... or a directory; empty: none", "")
+    options: dict[str, str] = _note("options of obstore, such as endpoint; the environment has credentials", {})
+    commit: float = _note("the time between two puts of a stream, at least", 0.05, "seconds", (0, 60))
+    chunk: int = _note("the size of messages that one put has at most", 8 << 20, "octets", (64 << 10, 1 << 30))
+
+
+@dataclass(frozen=True, slots=True)
 class MirrorConfig:
     """[[zeps.mirrors]]: a stream of another server that this one follows."""
 
@@ -110,6 +121,7 @@ class ZepsConfig:
     )
     journal: JournalConfig = field(default_factory=JournalConfig, metadata={"note": "the default for all streams"})
     streams: dict[str, JournalConfig] = _note("settings of single streams, which the server creates at its start", {})
+    store: StoreConfig = field(default_factory=StoreConfig, metadata={"note": "the object store"})
     mirrors: list[MirrorConfig] = _note("streams of other servers that this one follows", [])
     max_streams: int = _note("the maximum number of streams", 10_000, bounds=_MANY)
     max_user_streams: int = _note("the maximum number of streams that a user creates in an hour", 1000, bounds=_MANY)
@@ -319,6 +331,10 @@ class _Reader:
             if not isinstance(value, list):
                 return self.mistake(path, f"write one [[{_dotted(path)}]] table for each entry")
             return [self.table(get_args(hint)[0], one, (*path, index)) for index, one in enumerate(value)]
+        if origin is dict and get_args(hint)[1] is str:
+            if not isinstance(value, Mapping) or not all(isinstance(one, str) for one in value.values()):
+                return self.mistake(path, f'write a table of texts, as in [{_dotted(path)}] and endpoint = "..."')
+            return dict(value)
         if origin is dict:
             if not isinstance(value, Mapping):
                 return self.mistake(path, f"write one [{_dotted(path)}.NAME] table for each entry")
@@ -407,6 +423,10 @@ def _table_of(path: tuple[str, ...], value: Any) -> Iterator[str]:
         inner = getattr(value, one.name)
         if dataclasses.is_dataclass(inner):
             yield from _table_of((*path, one.name), inner)
+        elif isinstance(inner, dict) and all(isinstance(entry, str) for entry in inner.values()):
+            if inner:
+                yield from ("", f"[{'.'.join((*path, one.name))}]")
+            yield from (f"{_quoted(name)} = {json.dumps(entry)}" for name, entry in inner.items())
         elif isinstance(inner, dict):
             for name, entry in inner.items():
                 yield from _table_of((*path, one.name, name), entry)

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from zambezi.wire.text import as_text, printable
 from zambezi.zeps.broker.desk import Desk
+from zambezi.zeps.broker.stored_stream import StoredStream
 from zambezi.zeps.broker.stream import BrokerStream, where_to_start
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.journal.copying import copy_messages
@@ -99,6 +100,7 @@ class _Order:
     def _create(self, done: Done) -> None:
         settings = merged({}, self._settings())
         changed(Policy(), settings)
+        self._engine.check_settings(settings)
         self._make(self._text("stream"), settings, done)
 
     def _make(self, name: str, settings: Mapping[str, object], done: Done, fill: Fill | None = None) -> None:
@@ -112,6 +114,7 @@ class _Order:
         stream = self._stream("edit")
         if self._engine.is_configured(stream.name):
             raise BrokerError(f"the settings of {stream.name} are in the server's configuration: change them there")
+        self._engine.check_settings(self._settings())
         self._engine.work(
             partial(self._engine.store.edit, stream.name, self._settings()),
             partial(self._tell, "changed", stream.name, done),
@@ -119,12 +122,14 @@ class _Order:
 
     def _trim(self, done: Done) -> None:
         stream = self._stream("delete")
+        self._refuse_stored(stream)
         first = self._number("before") if "before" in self._content else self._first_at(stream.journal)
         trim = partial(stream.journal.trim, first, self._engine.check_open)
         self._engine.work_long(trim, partial(self._tell, f"trimmed before {first}", stream.name, done))
 
     def _truncate(self, done: Done) -> None:
         stream = self._stream("delete")
+        self._refuse_stored(stream)
         after = self._number("after")
         journal = stream.journal
         if not journal.first - 1 <= after <= journal.last:
@@ -136,6 +141,10 @@ class _Order:
         told = partial(self._tell, f"truncated after {after}", stream.name, done)
         reason = f"an operator has cut off the messages after {after}"
         self._engine.take_away(stream, reason, partial(journal.truncate, after), told, keep=True)
+
+    def _refuse_stored(self, stream: BrokerStream) -> None:
+        if isinstance(stream, StoredStream):
+            raise BrokerError(f"{stream.name} is in an object store: only its retention removes messages")
 
     def _delete(self, done: Done) -> None:
         stream = self._stream("delete")
@@ -198,7 +207,8 @@ class _Order:
 
     def _check(self, action: Action, name: str) -> None:
         if not self._engine.allows(self._session, action, name):
-            raise BrokerError(f"{self._session.user or 'anybody'} may not {action} the stream {name}")
+            verb = "subscribe to" if action == "subscribe" else action
+            raise BrokerError(f"{self._session.user or 'anybody'} may not {verb} the stream {name}")
 
     def _text(self, name: str) -> str:
         value = self._content.get(name)

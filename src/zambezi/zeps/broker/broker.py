@@ -23,6 +23,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Final, Self, Unpack
 
+from zambezi.zeps.broker.depot import Depot, StoreOptions
 from zambezi.zeps.broker.engine import BrokerArguments, BrokerCounters, BrokerOptions, Engine
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.stream import WAITING, BrokerStream
@@ -35,6 +36,7 @@ from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, POSITIONS, RANGES, RE
 from zambezi.zeps.multicast.feed import FeedCounters
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.sender import GroupSender
+from zambezi.zeps.store.driver import Driver
 from zambezi.zmtp import connection
 from zambezi.zmtp.authenticator import Authenticator
 from zambezi.zmtp.connection import Heartbeat
@@ -50,7 +52,10 @@ from zambezi.zmtp.transport import Transport
 _log: Final = logging.getLogger("zambezi.zeps")
 
 TICK: Final = 1.0  # seconds between two rounds of periodic work
+REST: Final = 0.004  # seconds that compaction rests after a few milliseconds of work, so that clients get their turn
 GOODBYE: Final = 1.0  # seconds that clients have to answer DETACH when the broker closes
+STALL: Final = 5.0  # seconds without a round, after which other brokers may have taken streams
+RELEASE: Final = 10.0  # seconds to store everything when the broker closes
 THREADS: Final = 4
 # Only answers are queued for a client that does not read; messages stay in the journal. At the bound its input waits.
 ANSWERS: Final = Bound(messages=1000, octets=128 * 1024)
@@ -75,6 +80,7 @@ class Broker:
         multicast: Mapping[str, str] | None = None,
         group_key: bytes = b"",
         scrub: int = RATE,
+        store: StoreOptions | None = None,
         **options: Unpack[BrokerArguments],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -95,14 +101,24 @@ class Broker:
         self._compacting = False
         self._searcher = ThreadPoolExecutor(2, "zambezi-search")
         self._storage_closing = False  # no thread may sync or wake a journal any more
-        self._store = Store(path, policy=policy or Policy())
+        settings = BrokerOptions(**options)
+        default = policy or Policy()
+        self._store = (
+            Store(path, policy=default)
+            if store is None
+            else Depot(path, store, policy=default, policies=settings.policies, own=settings.own)
+        )
         self.scrub = Scrub(self._store.journals)
         self.compactor = Compactor(self._store.journals)
         try:
-            self._engine = Engine(self._store, BrokerOptions(**options), self)
+            self._engine = Engine(self._store, settings, self)
         except BaseException:
             self._store.close()
             raise
+        self._driver: Driver | None = None
+        if store is not None and isinstance(self._store, Depot):
+            self._driver = Driver(self._store.remote.execute)
+            self._store.start(self._driver)
         limits = self._engine.limits
         reactor = self._reactor = AsyncioReactor(self._loop)
         self._security = security or Null()
@@ -141,7 +157,8 @@ class Broker:
             raise
         self._engine.on_open = self._send_to_group_again
         self._engine.on_taken = self._stop_sending
-        self._timer: Timer = reactor.call_at(reactor.time() + TICK, self._tick)
+        self._ticked = reactor.time()
+        self._timer: Timer = reactor.call_at(self._ticked + TICK, self._tick)
 
     def _start_group(self, name: str, group: Group) -> None:
         self._groups[name] = group
@@ -232,8 +249,10 @@ class Broker:
         engine = self._engine
         unusable = [f"stream {name}: {problem}" for name, problem in engine.unusable.items()]
         others = [problem for problem in engine.problems if problem not in engine.unusable.values()]
+        failing = self._store.remote.problem if isinstance(self._store, Depot) else ""
+        store = [f"the object store does not answer, and is asked again: {failing}"] if failing else []
         uncompacted = [f"stream {name}: {problem}" for name, problem in list(self.compactor.problems.items())]
-        return [*others, *unusable, *self.scrub.problems, *uncompacted]
+        return [*store, *others, *unusable, *self.scrub.problems, *uncompacted]
 
     @property
     def engine(self) -> Engine:
@@ -357,7 +376,11 @@ class Broker:
     # Time
 
     def _tick(self) -> None:
-        self._timer = self._reactor.call_at(self._reactor.time() + TICK, self._tick)
+        now = self._reactor.time()
+        self._timer = self._reactor.call_at(now + TICK, self._tick)
+        if isinstance(self._store, Depot) and now > self._ticked + STALL:
+            self._store.check(now)
+        self._ticked = now
         self._engine.tick()
         self._scrub_some()
         self._compact_some()
@@ -374,9 +397,8 @@ class Broker:
         """Compact a part of the journals on another thread, unless the part before is still being compacted."""
         if not self._compacting:
             self._compacting = True
-            step = self._loop.run_in_executor(
-                self._compacter, self.compactor.step, int(COMPACTION_RATE * TICK), self.clock()
-            )
+            work = partial(self.compactor.step, int(COMPACTION_RATE * TICK), self.clock(), partial(time.sleep, REST))
+            step = self._loop.run_in_executor(self._compacter, work)
             step.add_done_callback(self._on_compacted)
 
     def _on_compacted(self, done: asyncio.Future[bool]) -> None:
@@ -409,12 +431,24 @@ class Broker:
         await self._closed.wait()
         if self._making:
             await asyncio.wait(self._making)  # messages for streams that are being created must not be lost
+        await self._release_streams()
         self._storage_closing = True
         self.scrub.stop()
         self.compactor.stop()
         for pool in (self._pool, self._scrubber, self._compacter):
             await asyncio.to_thread(pool.shutdown)
         self._close_storage()
+
+    async def _release_streams(self) -> None:
+        """Store everything that was published, and give the streams in the object store up, within some seconds."""
+        if self._driver is None or not isinstance(self._store, Depot):
+            return
+        released = asyncio.Event()
+        self._store.release(released.set)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RELEASE):
+                await released.wait()
+        await self._driver.close()
 
     async def __aenter__(self) -> Self:
         return self

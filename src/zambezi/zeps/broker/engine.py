@@ -11,18 +11,21 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Literal, Protocol, TypeAlias, TypedDict
 
 from zambezi.wire.text import printable
 from zambezi.zeps.broker.client_connection import Connection
+from zambezi.zeps.broker.depot import STORE, Depot
 from zambezi.zeps.broker.exchange import Exchange
 from zambezi.zeps.broker.quota import Quota, site_of
 from zambezi.zeps.broker.reports import Reports
 from zambezi.zeps.broker.session import Session
+from zambezi.zeps.broker.stored_stream import StoredStream
 from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.broker.turns import Turns
+from zambezi.zeps.directory import INDEX
 from zambezi.zeps.errors import BrokerError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.names import directory_of
@@ -221,8 +224,13 @@ class Engine:
         stream = self._streams.get(name)
         if stream is None:
             shell = self._shell
-            stream = self._streams[name] = BrokerStream(
-                self.store.open(name, self._policies.get(name)),
+            journal = self.store.open(name, self._policies.get(name))
+            log = self.store.log_of(name) if isinstance(self.store, Depot) else None
+            if log is None and journal.policy.sync == STORE:
+                raise JournalError(f"stream {name!a} has sync = {STORE!a}, and the broker has no store")
+            make = BrokerStream if log is None else partial(StoredStream, log)
+            stream = self._streams[name] = make(
+                journal,
                 self.matchers,
                 self.turns,
                 call_soon=shell.call_soon,
@@ -234,8 +242,28 @@ class Engine:
             )
             stream.groups.find_stream = self.find
             stream.groups.make_stream = self._make_for_letters
+            if isinstance(stream, StoredStream) and isinstance(self.store, Depot):
+                stream.on_lost = self.lose_stream
+                self.store.attach(stream)
             self.on_open(stream)
         return stream
+
+    def lose_stream(self, stream: BrokerStream, reason: str) -> None:
+        """Disconnect the clients of a stream that another broker has taken, and serve it no more."""
+        if self._streams.get(stream.name) is not stream:
+            return
+        _log.warning("stream %s is lost: %s", printable(stream.name), reason)
+        del self._streams[stream.name]
+        self.unusable[stream.name] = reason
+        self._stop_stream(stream, reason)
+
+    def _stop_stream(self, stream: BrokerStream, reason: str) -> None:
+        if isinstance(stream, StoredStream) and isinstance(self.store, Depot):
+            self.store.detach(stream)
+        stream.stop(reason)
+        about = INDEX + stream.name
+        for session in [one for one in self.sessions if one.stream is stream or one.stream_name == about]:
+            session.lose_stream(reason)
 
     def request_stream(self, session: Session, name: str) -> BrokerStream | None:
         """Return the stream of that name for a session, or raise `ZepsError` if the session may not have it.
@@ -275,7 +303,8 @@ class Engine:
         for name in names:
             if name not in self._streams and name not in self._making and name not in self.unusable:
                 self._making[name] = []
-                self.work(partial(self.store.make, name), partial(self._on_stream_made, name, done=self._log_problem))
+                done = partial(_log_made, name)
+                self.work(partial(self.store.make, name), partial(self._on_stream_made, name, done=done))
 
     def _make_for_letters(self, name: str) -> None:
         self.make_missing([name])
@@ -288,10 +317,6 @@ class Engine:
                 raise BrokerError(f"there is no stream {name}, and {session.user or 'anybody'} may not create it")
             self._count_new_stream(session, name)
             self.make_missing([name])
-
-    def _log_problem(self, problem: ZepsError | None) -> None:
-        if problem is not None:
-            _log.error("a stream of the configuration could not be created: %s", problem)
 
     def take_away(
         self, stream: BrokerStream, reason: str, action: Callable[[], object], done: Done, *, keep: bool
@@ -306,9 +331,7 @@ class Engine:
         del self._streams[name]
         self._making[name] = []
         self.on_taken(stream)
-        stream.stop(reason)
-        for session in [one for one in self.sessions if one.stream is stream]:
-            session.lose_stream(reason)
+        self._stop_stream(stream, reason)
         self.work(action, partial(self._on_stream_cut if keep else self._on_stream_deleted, name, done=done))
 
     def _on_stream_cut(self, name: str, problem: ZepsError | None, done: Done) -> None:
@@ -322,6 +345,11 @@ class Engine:
         for session in sessions:
             self._request_again(session, name)
         done(problem)
+
+    def check_settings(self, settings: Mapping[str, object]) -> None:
+        """Raise `BrokerError` for settings of a stream that this broker does not have."""
+        if settings.get("sync") == STORE and not isinstance(self.store, Depot):
+            raise BrokerError(f"sync cannot be {STORE!a}: the broker has no object store")
 
     def _request_again(self, session: Session, name: str) -> None:
         """Let a session that has waited for the deletion have a new stream, as if it had come a moment later."""
@@ -415,8 +443,14 @@ class Engine:
         """Change the storage policies: the default, and those of some streams."""
         self.store.policy = default
         self._policies = dict(policies)
+        if isinstance(self.store, Depot):
+            self.store.policies = self._policies
         for name, stream in self._streams.items():
-            stream.journal.policy = self._policies.get(name) or changed(default, stream.journal.settings)
+            policy = self._policies.get(name) or changed(default, stream.journal.settings)
+            if (policy.sync == STORE) != isinstance(stream, StoredStream):
+                _log.warning("stream %s is moved to the store, or from it, at the next start only", printable(name))
+                policy = replace(policy, sync=stream.journal.policy.sync)
+            stream.journal.policy = policy
 
     # Sessions
 
@@ -490,6 +524,8 @@ class Engine:
             stream.synced_at = now
             self._shell.sync_journal(stream)
         journal.retain(now)
+        if isinstance(stream, StoredStream):
+            stream.sweep(now)
         stream.readers.flush()
         stream.groups.tick()
         compact = stream.readers.take_compaction()
@@ -510,3 +546,10 @@ class Engine:
         for stream in self._streams.values():
             stream.finish()
         self.store.close()
+
+
+def _log_made(name: str, problem: ZepsError | None) -> None:
+    if problem is None:
+        _log.info("stream %s was created by the server", printable(name))
+    else:
+        _log.error("stream %s could not be created: %s", printable(name), problem)

@@ -15,6 +15,8 @@ meanwhile. It is in the journal before the client is told.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final, Protocol
 
@@ -73,6 +75,7 @@ class Publishers:
         self._active: dict[bytes, Publisher] = {}
         counts.protected = self._active  # the silent ones among the others are forgotten first
         self.unwritten: dict[Publisher, None] = {}  # their state is not in the journal yet
+        self._under_way: Counter[Publisher] = Counter()  # how many of their states are on their way to a store
 
     def resume(self, name: bytes, epoch: int, confirmed: int, holder: Holder, now: float) -> Publisher:
         """Make a session the holder of a publisher, and return it. Epoch 0 stands for the next one.
@@ -128,9 +131,25 @@ class Publishers:
             publisher.has_messages = False
             self._drop(publisher)
 
+    def take_unwritten(self) -> list[Publisher]:
+        """Return the publishers whose state goes to an object store now; `note_stored` follows."""
+        taken, self.unwritten = list(self.unwritten), {}
+        self._under_way.update(taken)
+        for publisher in taken:
+            publisher.has_messages = False
+        return taken
+
+    def note_stored(self, publishers: Iterable[Publisher]) -> None:
+        """Note that the journal has a state of these publishers, which was taken before."""
+        self._under_way.subtract(publishers)
+        for publisher in publishers:
+            if not self._under_way[publisher]:
+                del self._under_way[publisher]
+                self._drop(publisher)
+
     def _drop(self, publisher: Publisher) -> None:
         """Forget a publisher whose state the journal has, and that no session holds."""
-        if publisher.holder is None and publisher not in self.unwritten:
+        if publisher.holder is None and publisher not in self.unwritten and publisher not in self._under_way:
             self._active.pop(publisher.id, None)
 
     def __len__(self) -> int:

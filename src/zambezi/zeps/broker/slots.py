@@ -19,7 +19,7 @@ from zambezi.zeps.block import Block
 
 SLOTS: Final = 1024  # more members than this have nothing to do
 MASK: Final = SLOTS - 1
-_SPREAD: Final = 0x9E3779B1  # neighbours of a sequence have slots far from its slot
+_SPREAD: Final = 0x9E3779B1  # 2 ** 32 divided by the golden ratio
 
 _KNOWN: Final = 16_384
 
@@ -30,11 +30,13 @@ def slots_of(block: Block, sequences: Iterable[int]) -> list[int]:
     """Return the slot of each message of a block, whose sequences are given."""
     keys = block.keys
     if b"" in keys:
-        return [
-            _slots[key] if key else (sequence * _SPREAD >> 16) & MASK
-            for key, sequence in zip(keys, sequences, strict=True)
-        ]
+        return [_slots[key] if key else _spread(sequence) for key, sequence in zip(keys, sequences, strict=True)]
     return [_slots[key] for key in keys]
+
+
+def _spread(number: int) -> int:
+    """Return a slot. Neighbours have slots far from each other."""
+    return (number * _SPREAD >> 16) & MASK
 
 
 class _KeySlots(dict[bytes, int]):
@@ -43,7 +45,7 @@ class _KeySlots(dict[bytes, int]):
     def __missing__(self, key: bytes) -> int:
         if len(self) >= _KNOWN:
             self.clear()
-        slot = self[key] = crc32(key) & MASK
+        slot = self[key] = _spread(crc32(key))
         return slot
 
 
@@ -55,47 +57,61 @@ class Slots(Generic[M]):
 
     def __init__(self) -> None:
         self.owner: list[M | None] = [None] * SLOTS
-        self._owned: dict[M, set[int]] = {}
+        self._counts: dict[M, int] = {}  # the number of slots of each member
 
     def __contains__(self, member: M) -> bool:
-        return member in self._owned
+        return member in self._counts
 
     def __len__(self) -> int:
         """Return the number of members."""
-        return len(self._owned)
+        return len(self._counts)
 
-    def of(self, member: M) -> set[int]:
+    def of(self, member: M) -> list[int]:
         """Return the slots of a member."""
-        return self._owned.get(member, set())
+        return [slot for slot, owner in enumerate(self.owner) if owner == member]
 
     def join(self, member: M) -> list[int]:
         """Give a new member its share of the slots; return the slots that it takes from other members."""
-        others = [(-len(owned), place, owner) for place, (owner, owned) in enumerate(self._owned.items())]
-        mine = self._owned[member] = set(range(SLOTS)) if not others else set()
-        moved: list[int] = []
-        if others:
-            heapify(others)
-            while len(mine) < SLOTS // len(self._owned):
-                size, place, richest = others[0]
-                slot = self._owned[richest].pop()
-                heapreplace(others, (size + 1, place, richest))
-                mine.add(slot)
-                moved.append(slot)
-        for slot in mine:
+        if not self._counts:
+            self._counts[member] = SLOTS
+            self.owner = [member] * SLOTS
+            return []
+        wanted = SLOTS // (len(self._counts) + 1)
+        moved = self._richest_slots(wanted)
+        for slot in moved:
+            giver = self.owner[slot]
+            assert giver is not None
+            self._counts[giver] -= 1
             self.owner[slot] = member
+        self._counts[member] = len(moved)
         return moved
+
+    def _richest_slots(self, wanted: int) -> list[int]:
+        """Return slots of the members that have most."""
+        owned: dict[M | None, list[int]] = {}
+        for slot, owner in enumerate(self.owner):
+            owned.setdefault(owner, []).append(slot)
+        rich = [(-len(slots), place, slots) for place, slots in enumerate(owned.values())]
+        heapify(rich)
+        found = []
+        for _ in range(wanted):
+            size, place, slots = rich[0]
+            found.append(slots.pop())
+            heapreplace(rich, (size + 1, place, slots))
+        return found
 
     def leave(self, member: M) -> list[int]:
         """Give the slots of a member to the other members, and return them."""
-        moved = list(self._owned.pop(member, ()))
-        others = [(len(owned), place, owner) for place, (owner, owned) in enumerate(self._owned.items())]
-        if not others:
+        moved = self.of(member)
+        self._counts.pop(member, None)
+        if not self._counts:
             self.owner = [None] * SLOTS
             return moved
-        heapify(others)
+        poor = [(count, place, other) for place, (other, count) in enumerate(self._counts.items())]
+        heapify(poor)
         for slot in moved:
-            size, place, poorest = others[0]
-            heapreplace(others, (size + 1, place, poorest))
-            self._owned[poorest].add(slot)
-            self.owner[slot] = poorest
+            count, place, other = poor[0]
+            heapreplace(poor, (count + 1, place, other))
+            self._counts[other] += 1
+            self.owner[slot] = other
         return moved

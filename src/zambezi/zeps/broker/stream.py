@@ -335,7 +335,7 @@ class BrokerStream:
     def confirm_when_safe(self, waiter: Waiter) -> None:
         """Call the waiter's `confirm`, now or later, when all messages published so far are safe. (ZEP-06)"""
         self.flush()
-        self._add_barriers(NEVER if self._has_unwritten else self.journal.last, waiter, 1)
+        self._add_barriers(NEVER if self._has_unwritten else self._written_mark, waiter, 1)
         if self.journal.failed:
             self.stop()
         else:
@@ -347,18 +347,31 @@ class BrokerStream:
 
     def confirm_barriers(self) -> None:
         """Confirm the barriers whose messages are safe by now, and ask for a sync if others still wait for it."""
-        last = self.journal.last
         if not self._has_unwritten:
             # The messages before these barriers have a sequence now.
             for waiter, count in self._barriers.pop(NEVER, {}).items():
-                self._add_barriers(last, waiter, count)
-        safe = self.journal.synced if self.journal.policy.sync == "always" else last
+                self._add_barriers(self._written_mark, waiter, count)
+        safe = self._safe_mark
         while self._barriers and (oldest := next(iter(self._barriers))) <= safe:
             for waiter, count in self._barriers.pop(oldest).items():
                 waiter.confirm(count)
         if self._barriers and not self._has_unwritten:
-            self._sync(self)
+            self._make_safe()
         self.readers.confirm()
+
+    @property
+    def _written_mark(self) -> int:
+        """The key of barriers whose messages are all written."""
+        return self.journal.last
+
+    @property
+    def _safe_mark(self) -> int:
+        """The highest key of barriers whose messages are all safe."""
+        return self.journal.synced if self.journal.policy.sync == "always" else self.journal.last
+
+    def _make_safe(self) -> None:
+        """Begin to make the written messages safe. `confirm_barriers` follows."""
+        self._sync(self)
 
     def ask_for_sync(self) -> None:
         """Let another thread sync the journal. `confirm_barriers` follows."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from zambezi.zeps.client.batch import MessageBatch
 from zambezi.zeps.client.connection import DETACH_PATIENCE, BrokerConnection, ClientOptions, Locate
 from zambezi.zeps.client.member import GroupMember
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.messages import SHARED, Ping
-from zambezi.zmtp.reactor import Reactor
+from zambezi.zmtp.reactor import Reactor, Timer
 
-_PING = Ping().encode()[0]
+_PING: Final = Ping().encode()[0]
+INTERVAL: Final = 0.005  # seconds between looks for new answers of a program that does not ask for messages
 
 
 class MemberConnection(BrokerConnection):
@@ -23,49 +25,59 @@ class MemberConnection(BrokerConnection):
         super().__init__(reactor, options, locate, stream)
         self.engine = engine
         self.confirmed_once = False
-        self._scheduled = False
+        self._scheduled = False  # whether answers will be sent soon
+        self._timer: Timer | None = None
         self._asked = 0  # confirmations that were asked for on this connection
         self._confirmed = 0
 
     def next_batch(self) -> MessageBatch | None:
         """Return the next batch, and give the broker credit for more."""
         batch = self.engine.next_batch()
+        self.send_answers()  # before the credit: messages that are given back must not come again by it
         if self.engine.is_joined and (credit := self.engine.next_credit()) is not None:
-            self.send_answers()  # messages that are given back must not come again by this credit
             self.send(credit)
         return batch
 
     # Answers
 
     def acknowledge(self, sequences: Iterable[int]) -> None:
-        """Acknowledge messages, in this turn of the loop. Any thread can call it, without the lock."""
+        """Acknowledge messages, soon. Any thread can call it, without the lock."""
         self.engine.acknowledge(sequences)
-        self._send_soon()
+        if not self._scheduled:
+            self._send_soon()
 
     def give_back(self, sequences: Iterable[int], delay: float = 0.0, *, seen: bool = True) -> None:
-        """Give messages back, in this turn of the loop."""
+        """Give messages back, soon."""
         self.engine.give_back(sequences, delay, seen=seen)
-        self._send_soon()
+        if not self._scheduled:
+            self._send_soon()
 
     def keep(self, sequences: Iterable[int]) -> None:
-        """Say that the program still works on messages, in this turn of the loop."""
+        """Say that the program still works on messages, soon."""
         self.engine.keep(sequences)
-        self._send_soon()
+        if not self._scheduled:
+            self._send_soon()
 
     def _send_soon(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self.reactor.call_soon(self._send_scheduled)
+        """Send the answers in this turn of the loop. A program that asks for the next messages sends them before."""
+        self._scheduled = True
+        self.reactor.call_soon(self._send_scheduled)
 
     def _send_scheduled(self) -> None:
-        self._scheduled = False
-        self.send_answers()
+        """Send the answers, and look again a little later: the program does not wake this thread then."""
+        self._timer = None
+        self._scheduled = False  # before the answers are taken: a thread that adds one now schedules it again
+        if self.send_answers():
+            self._scheduled = True
+            self._timer = self.reactor.call_at(self.reactor.time() + INTERVAL, self._send_scheduled)
 
-    def send_answers(self) -> None:
-        """Send the answers that wait."""
-        if self.engine.has_answers and self.engine.is_joined and not self.closing:
-            for message in self.engine.take_answers():
-                self.send(message)
+    def send_answers(self) -> bool:
+        """Send the answers that wait; return whether there were any."""
+        if not (self.engine.has_answers and self.engine.is_joined) or self.closing:
+            return False
+        for message in self.engine.take_answers():
+            self.send(message)
+        return True
 
     def ask_for_confirmation(self) -> tuple[int, int]:
         """Ask the broker to confirm all answers so far; return what `check_confirmed` needs."""
@@ -144,4 +156,6 @@ class MemberConnection(BrokerConnection):
         if not self.closing:
             self.engine.give_back_unread()
             self.send_answers()
+            if self._timer is not None:
+                self._timer.cancel()
         super().close(linger)

@@ -100,10 +100,9 @@ class LastQuestion(Question):
     def __init__(self, reactor: Reactor, options: ClientOptions, locate: Locate, about: str, key: Key) -> None:
         super().__init__(reactor, options, locate, LAST, lambda _: None)
         self._about = about
-        sought = encode_key(key)
-        question = PUBLISH + bytes((len(sought),)) + sought
         name = as_bytes(about)
-        self._requests = [*Credit(WINDOW).encode(), question + BODY_LENGTH.pack(len(name)) + name, _PING]
+        question = PUBLISH + encode_key(key) + BODY_LENGTH.pack(len(name)) + name
+        self._requests = [*Credit(WINDOW).encode(), question, _PING]
 
     def attached(self, peer: Peer) -> None:
         """Attach, but only at a broker that knows the question: another one might take it for a message."""

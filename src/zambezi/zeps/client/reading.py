@@ -54,12 +54,15 @@ class _Handed:
         return self
 
     def __next__(self) -> Message:
-        owner = self._owner
-        owner._acknowledge_returned()
-        if self._member.engine.losses != self._losses:
+        # Programs call it for each message, so it calls little itself.
+        owner, member = self._owner, self._member
+        if owner._handed and member.engine.is_automatic:
+            member.acknowledge(owner._handed)
+            owner._handed = ()
+        if member.engine.losses != self._losses:
             raise StopIteration  # the broker has given the others back when the connection was lost
         message = next(self.messages)
-        owner._handed = (message.sequence,)
+        owner._handed = message[:1]
         return message
 
 
@@ -129,7 +132,11 @@ class SubscriptionReader:
         group, it acknowledges these messages only.
         """
         if self._member is not None:
-            self._check_member().acknowledge(_sequences_of(upto))
+            member = self._member
+            if member.engine.failure is not None or member.closing:
+                self._check_member()
+            # Most programs acknowledge message by message.
+            member.acknowledge(upto[:1] if isinstance(upto, Message) else _sequences_of(upto))
             return
         named = self._named
         if named is None:

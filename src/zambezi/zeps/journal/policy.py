@@ -27,13 +27,14 @@ class Policy:
 
     `sync` decides what the confirmation (PING-OK) of a message waits for. With `always` it waits for the disk. With
     `interval` and `never` it waits for the operating system only; `interval` also syncs the disk every `interval`
-    seconds. A killed process loses nothing under any of them.
+    seconds. A killed process loses nothing under any of them. With `store` it waits for an object store, which the
+    broker must have.
 
     >>> Policy(keep_seconds=7 * 24 * 3600).sync
     'always'
     """
 
-    sync: Literal["always", "interval", "never"] = "always"
+    sync: Literal["always", "interval", "never", "store"] = "always"
     interval: float = 1.0
     segment: int = 256 * MIB  # bytes of a log, after which a new segment begins at the latest
     batch: int = MIB  # bytes that one entry of the index covers at most, unless one message is larger
@@ -48,8 +49,10 @@ class Policy:
     segment_microseconds: int = field(init=False, repr=False, compare=False)  # the same, as a time
 
     def __post_init__(self) -> None:
-        if self.sync not in ("always", "interval", "never"):
-            raise JournalError(f"sync is {self.sync!r}: it must be always, interval or never")
+        if self.sync not in ("always", "interval", "never", "store"):
+            raise JournalError(f"sync is {self.sync!r}: it must be always, interval, never or store")
+        if self.sync == "store" and self.compact:
+            raise JournalError("a stream in an object store cannot be compacted: choose another sync, or no compact")
         for name in ("interval", "segment", "batch", "publishers", "keep_publishers", "keep_tombstones", "readers"):
             value = getattr(self, name)
             if not value > 0:

@@ -272,7 +272,7 @@ def read_entries(index: bytes, footer: Footer, key: str) -> list[IndexEntry]:
     first, offset, time = footer.first, 0, 0
     for at in range(0, len(index), SIZE):
         entry = unpack(index, at)
-        if entry is None or (entry.first, entry.offset) != (first, offset) or entry.time < time:
+        if entry is None or (entry.first, entry.offset) != (first, offset) or entry.time < time or entry.gap:
             raise StoreDamaged(f"{key} has an index that is damaged at entry {at // SIZE}")
         entries.append(entry)
         first, offset, time = entry.last + 1, entry.end, entry.time

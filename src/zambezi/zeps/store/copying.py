@@ -78,29 +78,31 @@ def copy_stream(store: ObjectStore, journal: Journal, advance: Advance = _ignore
         )
     log = StreamLog(stream.place, uuid4().bytes, stored.bytes, _SETTINGS)
     log.take(0.0)
-    _settle(store, log)
+    settle(store, log)
     copied = begun = max(log.last, journal.first - 1)
     for entry, octets in batches(journal, copied, journal.last):
+        if entry.gap:
+            raise StoreError(f"stream {journal.name!a} is compacted, and the store has streams without gaps only")
         if entry.first != copied + 1:
             raise StoreError(f"stream {journal.name!a}: the store ends at {copied}, inside a batch of the journal")
-        log.append(Piece(octets, [entry._replace(offset=0, publishers=0)], b""))
+        log.append(Piece(octets, [entry._replace(offset=0, publishers=0, removed=0)], b""))
         copied = entry.last
         advance(len(octets))
         if log.pending_bytes >= log.settings.chunk:
-            _settle(store, log)
+            settle(store, log)
     known = Recount(Counts(journal.policy.publishers))
     known.read(journal.segments[-1].path, journal.last)
     counts = list(known.counts.states())
     if counts:
         log.append(piece_of_counts(counts, copied, int(time.time() * _MICRO)))
     log.release()
-    _settle(store, log)
+    settle(store, log)
     if log.state is not State.RELEASED:
         raise StoreError(f"stream {journal.name!a} was taken by another broker while it was copied")
     return copied - begun
 
 
-def _settle(store: ObjectStore, log: StreamLog) -> None:
+def settle(store: ObjectStore, log: StreamLog) -> None:
     """Run a log until it has nothing to do; raise `StoreError` if it is broken."""
     while True:
         now = time.monotonic()
@@ -124,30 +126,35 @@ def restore_stream(store: ObjectStore, stream: StoredStream, data: Store, advanc
     store.run(reader.refresh())
     if reader.is_deleted:
         raise StoreError(f"stream {stream.name!a} is deleted")
-    if stream.name in data.names():
+    if (data.path / stream.place.directory).is_dir():
         raise StoreError(f"{data.path} has a stream {stream.name!a} already: move it away, or use another directory")
     first = reader.first if reader.first <= reader.last else reader.last + 1
     data.make(
         stream.name,
         stream.settings,
-        lambda journal: _fill(store, stream, reader, journal, advance),
+        lambda journal: fill_journal(store, stream, reader, journal, advance),
         first=first,
         incarnation=incarnation_of(stream, reader.incarnation),
     )
     return reader.last - first + 1
 
 
-def _fill(store: ObjectStore, stream: StoredStream, reader: LogReader, journal: Journal, advance: Advance) -> None:
+def fill_journal(
+    store: ObjectStore, stream: StoredStream, reader: LogReader, journal: Journal, advance: Advance = _ignore
+) -> None:
+    """Append the messages that a journal lacks, and the counts of publishers."""
     while (piece := store.run(reader.read(journal.last, _PIECE))) is not None:
         for entry in piece.entries:
             octets = piece.octets[entry.offset : entry.end]
             if entry.first <= journal.last:
                 continue  # segments overlap
+            # In the middle of the microsecond, so that no rounding changes it.
             journal.append(
                 Block(entry.first, entry.last, entry.count, octets, entry.credit), (entry.time + 0.5) / _MICRO
             )
         advance(len(piece.octets))
     counts = [record.state for octets in end_of(store, stream).records if (record := unpack(octets)) is not None]
     latest: dict[bytes, Count] = {count.publisher: count for count in counts}
-    if latest:
-        journal.append_counts(list(latest.values()), time.time())
+    missing = [count for count in latest.values() if journal.counts.get(count.publisher) != count]
+    if missing:
+        journal.append_counts(missing, time.time())

@@ -22,6 +22,7 @@ from zambezi.zeps.store.commands import (
     EXISTS,
     MISSING,
     Answer,
+    Compute,
     Delete,
     Failed,
     Get,
@@ -65,6 +66,7 @@ class ObjectStore:
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
         self.url = url
+        self.problem = ""  # why the last request failed
         self._directory: Path | None = None
         self._raw = self._open(url, dict(options or {}))
         self._threads: ThreadPoolExecutor | None = None
@@ -84,6 +86,8 @@ class ObjectStore:
                 path.mkdir(parents=True, exist_ok=True)
                 self._directory = path
                 return LocalStore(path)
+            if scheme in ("s3", "s3a"):
+                options.setdefault("unsigned_payload", "true")  # objects have a CRC: a SHA-256 of each costs more
             client: dict[str, Any] = {"timeout": _TIMEOUT}
             client |= {name: options.pop(name) for name in list(options) if name in _CLIENT_OPTIONS}
             if "allow_http" in client:
@@ -101,6 +105,11 @@ class ObjectStore:
 
     def execute(self, request: Request) -> Answer:
         """Execute a request, and return the answer. An error of the store is an answer, too."""
+        answer = self._try(request)
+        self.problem = answer.reason if isinstance(answer, Failed) else ""
+        return answer
+
+    def _try(self, request: Request) -> Answer:
         try:
             return self._execute(request)
         except FileNotFoundError as error:
@@ -115,6 +124,8 @@ class ObjectStore:
     def _execute(self, request: Request) -> Answer:
         import obstore  # noqa: PLC0415
 
+        if isinstance(request, Compute):
+            return request.run()
         if isinstance(request, Put):
             mode: Literal["create", "overwrite"] = "create" if request.create else "overwrite"
             obstore.put(self._raw, request.key, request.data, mode=mode, use_multipart=False)

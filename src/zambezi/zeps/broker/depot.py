@@ -1,0 +1,263 @@
+"""A data directory whose streams can be in an object store: then their journals here are a cache.
+
+A stream is in the store if its policy says `sync = "store"`, or if the store has it already. Before it is opened, the
+broker takes it: it becomes the owner of the log, and brings its journal up to date. A journal that is a cache has a
+file `cached` in its directory. Such a journal can be made again from the store at any time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from uuid import UUID, uuid4
+
+from zambezi.zeps.errors import JournalError, StoreError
+from zambezi.zeps.journal import Journal, Policy, Store
+from zambezi.zeps.journal.identity import sync_directory
+from zambezi.zeps.journal.names import directory_of
+from zambezi.zeps.journal.store import Fill
+from zambezi.zeps.journal.stored_policy import changed, merged
+from zambezi.zeps.store.catalog import StoredStream as StreamInStore
+from zambezi.zeps.store.catalog import check_format, find_stream, list_streams
+from zambezi.zeps.store.copying import copy_stream, fill_journal, incarnation_of, restore_stream, settle
+from zambezi.zeps.store.reader import LogReader
+from zambezi.zeps.store.shell import ObjectStore
+from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
+
+if TYPE_CHECKING:
+    from zambezi.zeps.broker.stored_stream import StoredStream
+    from zambezi.zeps.store.driver import Driver
+
+CACHED: Final = "cached"
+STORE: Final = "store"
+Sync: TypeAlias = Literal["always", "interval", "never", "store"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """The object store of a broker."""
+
+    url: str
+    options: Mapping[str, str] = field(default_factory=dict)  # of obstore
+    log: LogSettings = field(default_factory=LogSettings)
+
+
+class Depot(Store):
+    """The data directory of a broker that has an object store."""
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        options: StoreOptions,
+        *,
+        policy: Policy,
+        policies: Mapping[str, Policy],
+        own: Container[str],
+    ) -> None:
+        super().__init__(path, policy=policy)
+        self.id = uuid4().bytes  # of this run of the broker: a broker that was restarted is another one
+        self.policies = policies
+        self._own = own
+        self._settings = options.log
+        self._logs: dict[str, StreamLog] = {}  # owned
+        self._taking: set[str] = set()
+        self._driver: Driver | None = None
+        self._attached: list[StoredStream] = []
+        try:
+            self.remote = ObjectStore(options.url, options.options)
+            self.remote.run(check_format(create=True))
+            self._stored = [stream.name for stream in self.remote.run(list_streams()) if not self._is_deleted(stream)]
+        except BaseException:
+            super().close()
+            raise
+
+    def _is_deleted(self, stream: StreamInStore) -> bool:
+        reader = LogReader(stream.place)
+        self.remote.run(reader.refresh())
+        return reader.is_deleted
+
+    def names(self) -> list[str]:
+        return sorted({*super().names(), *self._stored})
+
+    def is_stored(self, name: str, settings: Mapping[str, object] | None = None) -> bool:
+        """Return whether a stream is in the store, or is to be. The server's own streams never are."""
+        if name in self._own:
+            return False
+        policy = self.policies.get(name) or changed(self.policy, settings or {})
+        return name in self._stored or policy.sync == STORE
+
+    def log_of(self, name: str) -> StreamLog | None:
+        """Return the log of an open stream that is in the store."""
+        return self._logs.get(name)
+
+    def open(self, name: str, policy: Policy | None = None, create: bool = True) -> Journal:
+        directory = self.path / directory_of(name)
+        if name not in self._logs and self.is_stored(name, self._settings_of(name)):
+            self._take(name, directory)
+        journal = super().open(name, policy, create)
+        journal.policy = replace(journal.policy, sync=self._sync_of(name, journal.policy))
+        return journal
+
+    def _sync_of(self, name: str, policy: Policy) -> Sync:
+        if name in self._logs:
+            return STORE
+        return "always" if policy.sync == STORE else policy.sync
+
+    def _settings_of(self, name: str) -> Mapping[str, object]:
+        journal = self._opened(name)
+        return journal.settings if journal is not None else {}
+
+    def make(
+        self,
+        name: str,
+        settings: Mapping[str, object] | None = None,
+        fill: Fill | None = None,
+        *,
+        first: int = 1,
+        incarnation: UUID | None = None,
+    ) -> None:
+        super().make(name, settings, fill, first=first, incarnation=incarnation)
+        if name not in self._logs and name not in self._taking and self.is_stored(name, settings):
+            self._take(name, self.path / directory_of(name))
+
+    def _take(self, name: str, directory: Path) -> None:
+        """Become the owner of a stream, and bring its journal up to date. Blocks."""
+        self._taking.add(name)
+        try:
+            stream = self.remote.run(find_stream(name))
+            if stream is None:
+                stream = self._upload(name, directory)
+            log = StreamLog(stream.place, self.id, stream.incarnation.bytes, self._settings)
+            log.take(time.monotonic())
+            settle(self.remote, log)
+            if log.state is not State.OWNER:
+                raise StoreError(f"stream {name!a} could not be taken: it is {log.state.value}")
+            log.take_events()
+            self._update(stream, log, directory)
+        except StoreError as error:
+            raise JournalError(f"stream {name!a} cannot be used: {error}") from error
+        finally:
+            self._taking.discard(name)
+        self._logs[name] = log
+        if name not in self._stored:
+            self._stored.append(name)
+
+    def _upload(self, name: str, directory: Path) -> StreamInStore:
+        """Put a new stream, or one that was on the disk only, into the store."""
+        if not directory.is_dir():
+            super().make(name)
+        journal = super().open(name)
+        copy_stream(self.remote, journal)
+        stream = self.remote.run(find_stream(name))
+        if stream is None:
+            raise StoreError("it was deleted while it was copied")
+        _mark(directory)
+        return stream
+
+    def _update(self, stream: StreamInStore, log: StreamLog, directory: Path) -> None:
+        """Let the journal have all messages of the store, and no others."""
+        incarnation = incarnation_of(stream, log.incarnation)
+        reader = LogReader(stream.place)
+        self.remote.run(reader.refresh())
+        if directory.is_dir():
+            journal = super().open(stream.name)
+            is_same = journal.incarnation == incarnation and reader.first - 1 <= journal.last <= log.last
+            if is_same:
+                fill_journal(self.remote, stream, reader, journal)
+                _mark(directory)
+                return
+            if not (directory / CACHED).exists():
+                raise StoreError(
+                    f"{directory} is another stream of this name, and not a copy of the one in {self.remote.url}: move "
+                    "it away, or use another prefix"
+                )
+            super().delete(stream.name)
+        restore_stream(self.remote, stream, self)
+        _mark(directory)
+
+    def delete(self, name: str) -> None:
+        """Delete a stream, in the store first. Blocks. Its log is not run by the driver any more."""
+        log = self._logs.pop(name, None)
+        if log is not None:
+            log.delete()
+            settle(self.remote, log)
+            if log.state is not State.DELETED:
+                raise JournalError(f"stream {name!a} cannot be deleted: it is {log.state.value} in the store")
+            self._stored = [one for one in self._stored if one != name]
+        super().delete(name)
+
+    def edit(self, name: str, changes: Mapping[str, object]) -> None:
+        journal = self._opened(name)
+        if journal is not None:
+            sync = merged(journal.settings, changes).get("sync", self.policy.sync)
+            if (sync == STORE) != (name in self._logs) and "sync" in changes:
+                raise JournalError("a stream cannot be moved to the store or from it while the broker runs")
+        super().edit(name, changes)
+        if journal is not None:
+            journal.policy = replace(journal.policy, sync=self._sync_of(name, journal.policy))
+
+    def _opened(self, name: str) -> Journal | None:
+        return next((journal for journal in self.journals() if journal.name == name), None)
+
+    # The event loop
+
+    def attach(self, stream: StoredStream) -> None:
+        """Run the log of a stream that was opened."""
+        self._attached.append(stream)
+        if self._driver is not None:
+            self._run(stream, self._driver)
+
+    def _run(self, stream: StoredStream, driver: Driver) -> None:
+        stream.advance = partial(driver.advance, stream.log)
+        driver.add(stream.log, stream.on_events)
+
+    def detach(self, stream: StoredStream) -> None:
+        """Run the log of a stream no more: the stream is lost, or is being deleted."""
+        self._attached.remove(stream)
+        if self._driver is not None:
+            self._driver.remove(stream.log)
+        if not stream.log.is_owner:
+            self._logs.pop(stream.name, None)
+
+    def start(self, driver: Driver) -> None:
+        """Run the logs of all streams."""
+        self._driver = driver
+        for stream in self._attached:
+            self._run(stream, driver)
+
+    def check(self, now: float) -> None:
+        """Find out which streams other brokers have taken, after this process did not run for a while."""
+        for stream in self._attached:
+            stream.log.check(now)
+            stream.advance()
+
+    def release(self, done: Callable[[], object]) -> None:
+        """Give all streams up when everything is stored, and then call back."""
+        streams = [stream for stream in self._attached if stream.log.is_owner]
+
+        def look(stream: StoredStream) -> None:
+            stream.on_events()
+            if not any(one.log.is_owner for one in streams):
+                done()
+
+        for stream in streams:
+            stream.log.release()
+            if self._driver is not None:
+                self._driver.add(stream.log, partial(look, stream))
+        if not streams:
+            done()
+
+    def close(self) -> None:
+        super().close()
+        self.remote.close()
+
+
+def _mark(directory: Path) -> None:
+    """Note that a journal is a cache, and sync that to the disk."""
+    (directory / CACHED).touch()
+    sync_directory(directory)

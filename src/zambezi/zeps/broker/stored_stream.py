@@ -1,0 +1,188 @@
+"""A stream whose messages go to an object store first: `sync = "store"`.
+
+Messages get their sequences, and go to the log in the store as pieces of a chunk. When the chunk is stored, the stream
+appends them to the journal, hands them out and confirms them. So the journal is a cache: it has only messages that are
+stored, and no subscriber has seen a sequence that another broker could give to another message.
+
+Barriers count the pieces: a barrier is safe when all pieces before it are in the store and in the journal.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from zambezi.zeps.block import Block, deliver
+from zambezi.zeps.broker.publishers import Publisher
+from zambezi.zeps.broker.stream import BrokerStream
+from zambezi.zeps.errors import Asleep, JournalError
+from zambezi.zeps.journal.counts import Count
+from zambezi.zeps.store.chunk import piece_of, piece_of_counts
+from zambezi.zeps.store.stream_log import Ended, State, Stored, StreamLog
+
+MOST: Final = 32 << 20  # bytes that can be on their way to the store; then publishers are paused
+SWEEP: Final = 60.0  # seconds between two applications of the retention in the store
+_MICRO: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """Messages, or states of publishers, that are on their way to the store."""
+
+    ticket: int
+    block: Block | None
+    counts: Sequence[Count]
+    publishers: Sequence[Publisher]
+    time: int  # microseconds since 1970
+
+    @property
+    def size(self) -> int:
+        return len(self.block.octets) if self.block is not None else 0
+
+
+class StoredStream(BrokerStream):
+    """One stream of the broker, in an object store. The broker must own the log."""
+
+    def __init__(self, log: StreamLog, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        assert log.is_owner
+        self.log = log
+        self.advance: Callable[[], object] = lambda: None  # called when the log has something to do
+        self.on_lost: Callable[[BrokerStream, str], object] = lambda _stream, _reason: None
+        self._sequenced = self.journal.last  # the last sequence that was given out
+        self._last_time = self.journal.last_time
+        self._sent: deque[_Sent] = deque()  # not stored yet
+        self._stored: deque[_Sent] = deque()  # stored, and not in the journal yet
+        self._under_way = 0  # bytes of both
+        self._last_ticket = 0
+        self._safe_ticket = 0
+        self._swept_at = self.clock()
+
+    @property
+    def pending_bytes(self) -> int:
+        return super().pending_bytes + self._under_way
+
+    @property
+    def _written_mark(self) -> int:
+        return self._last_ticket
+
+    @property
+    def _safe_mark(self) -> int:
+        return self._safe_ticket
+
+    def _make_safe(self) -> None:
+        """Do nothing: the log stores everything by itself."""
+
+    def _append_pending(self) -> None:
+        """Send the pending messages to the store."""
+        if self._under_way >= MOST or self.held or not self.log.is_owner:
+            self._blocked = True
+            return
+        frames, self._pending = self._pending, []
+        self._pending_bytes = 0
+        now = self.clock()
+        time = self._last_time = max(int(now * _MICRO), self._last_time)
+        publishers = self.publishers.take_unwritten()
+        counts = [publisher.state for publisher in publishers]
+        block = deliver(frames, self._sequenced + 1) if frames else None
+        if block is not None:
+            self._sequenced = block.last
+            piece = piece_of(block, time, self.journal.policy.batch, counts)
+        elif counts:
+            piece = piece_of_counts(counts, self._sequenced, time)
+        else:
+            self._unblock()
+            return
+        self._last_ticket = self.log.append(piece)
+        sent = _Sent(self._last_ticket, block, counts, publishers, time)
+        self._sent.append(sent)
+        self._under_way += sent.size
+        self._appended_at = now
+        self.advance()
+        if self._blocked:
+            self._unblock()
+        if self._barriers:
+            self.confirm_barriers()
+
+    def append(self, frames: list[bytes]) -> int:
+        """Raise `JournalError`: the sequence would be needed before the messages are stored."""
+        raise JournalError(f"stream {self.name!a} is in an object store, and this service needs a stream on the disk")
+
+    def on_events(self) -> None:
+        """Note what has happened to the log."""
+        for event in self.log.take_events():
+            if isinstance(event, Stored):
+                while self._sent and self._sent[0].ticket <= event.ticket:
+                    self._stored.append(self._sent.popleft())
+                self._append_stored()
+            elif isinstance(event, Ended) and event.state is not State.RELEASED:
+                self.on_lost(self, event.reason or f"the stream is {event.state.value}")
+
+    def _append_stored(self) -> None:
+        """Append the messages that are stored to the journal, hand them out, and confirm them."""
+        while self._stored and not self._handing_out:
+            one = self._stored[0]
+            try:
+                self._append_to_journal(one)
+            except Asleep:
+                self._wake(self)
+                return
+            except JournalError as error:
+                self.held = str(error)
+                return
+            self._stored.popleft()
+            self._under_way -= one.size
+            self._safe_ticket = one.ticket
+            self.publishers.note_stored(one.publishers)
+            if one.block is not None:
+                self.published += one.block.count
+                if self.future_selections:
+                    self.future_selections.begin(self.journal.last_time, one.block.first - 1)
+                self._hand_out(one.block)
+        if not self._stored:
+            self.held = ""
+        if self._blocked and self._under_way < MOST // 2 and not self.held:
+            self._append_pending()
+        if self._barriers:
+            self.confirm_barriers()
+
+    def _append_to_journal(self, one: _Sent) -> None:
+        now = (one.time + 0.5) / _MICRO  # so that the journal has the same microsecond as the store
+        if one.block is not None:
+            self.journal.append(one.block, now, one.counts)
+        else:
+            self.journal.append_counts(one.counts, now)
+
+    def retry(self) -> None:
+        """Try again to append what is stored to the journal, and to send what is pending."""
+        self.held = ""
+        self._append_stored()
+        if self.journal.failed:
+            self.stop()
+
+    def finish(self) -> None:
+        self._append_stored_blocking()
+        super().finish()
+
+    def _append_stored_blocking(self) -> None:
+        self.journal.may_block = True
+        self.on_events()
+        self._append_stored()
+
+    def stop(self, reason: str = "") -> None:
+        self._sent.clear()
+        self._stored.clear()
+        self._under_way = 0
+        super().stop(reason)
+
+    def sweep(self, now: float) -> None:
+        """Apply the retention to the store, about once a minute."""
+        policy = self.journal.policy
+        if now < self._swept_at + SWEEP:
+            return
+        self._swept_at = now
+        horizon = None if policy.keep_seconds is None else int((now - policy.keep_seconds) * _MICRO)
+        self.log.sweep(policy.keep_bytes, horizon)
+        self.advance()

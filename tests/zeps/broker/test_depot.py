@@ -1,0 +1,205 @@
+"""zambezi.zeps.broker.depot: a broker whose streams are in an object store. A directory is the store."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.zeps.journal.streams import append
+from tests.zeps.serving import serving
+from tests.zmtp.waiting import PATIENCE, wait_until
+from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.depot import CACHED, StoreOptions
+from zambezi.zeps.errors import BrokerError, TimedOut
+from zambezi.zeps.journal import Policy, Store
+from zambezi.zeps.sync import Client
+
+pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
+
+from zambezi.zeps.store.catalog import find_stream
+from zambezi.zeps.store.copying import end_of, settle
+from zambezi.zeps.store.shell import ObjectStore
+from zambezi.zeps.store.stream_log import LogSettings, StreamLog
+
+QUICK = LogSettings(commit=0.001, chunks=4)
+
+
+@contextmanager
+def stored(data: Path, url: Path) -> Iterator[tuple[Broker, Client]]:
+    """Run a broker whose streams are in a store, and yield it with a client."""
+    make = partial(Broker, policy=Policy(sync="store"), store=StoreOptions(url=str(url), log=QUICK), scrub=0)
+    with serving(data, make) as (broker, endpoint), Client(endpoint) as client:
+        yield broker, client
+
+
+def publish(client: Client, *bodies: bytes) -> None:
+    stream = client.stream("prices")
+    for body in bodies:
+        stream.publish("gold", body)
+    stream.flush(PATIENCE)
+
+
+def bodies(client: Client) -> list[bytes]:
+    return [message.body for message in client.stream("prices").subscribe(since="earliest", until="now")]
+
+
+def test_messages_survive_the_loss_of_the_disk(tmp_path: Path) -> None:
+    data, url = tmp_path / "data", tmp_path / "store"
+    wanted = [b"%d" % number for number in range(12)]
+    with stored(data, url) as (broker, client):
+        for body in wanted:
+            publish(client, body)
+        assert bodies(client) == wanted
+        incarnation = broker.engine.streams[0].journal.incarnation
+    assert (data / "prices" / CACHED).exists()
+    shutil.rmtree(data)
+    with stored(data, url) as (broker, client):
+        assert bodies(client) == wanted
+        publish(client, b"new")
+        assert bodies(client) == [*wanted, b"new"]
+        assert broker.engine.streams[0].journal.incarnation == incarnation
+
+
+def test_a_restart_goes_on_with_the_cache_and_the_counts(tmp_path: Path) -> None:
+    data, url = tmp_path / "data", tmp_path / "store"
+    with stored(data, url) as (broker, client):
+        publish(client, b"1", b"2")
+        counts = list(broker.engine.streams[0].journal.counts.states())
+        assert [count.count for count in counts] == [2]
+    with stored(data, url) as (broker, client):
+        assert list(broker.engine.streams[0].journal.counts.states()) == counts
+        publish(client, b"3")
+        assert bodies(client) == [b"1", b"2", b"3"]
+    store = ObjectStore(str(url))
+    stream = store.run(find_stream("prices"))
+    assert stream is not None
+    end = end_of(store, stream)
+    assert (end.last, end.is_released) == (3, True)
+
+
+def test_a_broker_that_loses_a_stream_confirms_nothing_and_refuses_clients(tmp_path: Path) -> None:
+    data, url = tmp_path / "data", tmp_path / "store"
+    with stored(data, url) as (broker, client):
+        publish(client, b"1")
+        store = ObjectStore(str(url))
+        stream = store.run(find_stream("prices"))
+        assert stream is not None
+        other = StreamLog(stream.place, uuid4().bytes, stream.incarnation.bytes)
+        other.take(0.0)
+        settle(store, other)
+        prices = client.stream("prices")
+        prices.publish("gold", b"lost")
+        wait_until(lambda: "prices" in broker.engine.unusable)
+        assert prices.counters.confirmed == 1
+        assert "another broker has taken the stream" in broker.problems[0]
+        with pytest.raises(TimedOut, match="not confirmed"):
+            client.close(linger=0)
+    assert end_of(store, stream).last == 1
+
+
+def test_an_idle_broker_that_did_not_run_for_a_while_finds_out(tmp_path: Path) -> None:
+    url = tmp_path / "store"
+    with stored(tmp_path / "data", url) as (broker, client):
+        publish(client, b"1")
+        with stored(tmp_path / "other", url) as (_, other):
+            assert bodies(other) == [b"1"]
+            assert not broker.problems
+            broker._ticked -= 60  # as after SIGSTOP
+            wait_until(lambda: "prices" in broker.engine.unusable)
+            publish(other, b"2")
+
+
+def test_a_deleted_stream_is_deleted_in_the_store(tmp_path: Path) -> None:
+    data, url = tmp_path / "data", tmp_path / "store"
+    with stored(data, url) as (_, client):
+        publish(client, b"1")
+        with pytest.raises(BrokerError, match="only its retention removes"):
+            client.truncate("prices", 0, timeout=PATIENCE)
+        client.delete("prices", timeout=PATIENCE)
+    shutil.rmtree(data)
+    with stored(data, url) as (broker, client):
+        assert broker.engine.names() == []
+        publish(client, b"2")
+        assert bodies(client) == [b"2"]
+    store = ObjectStore(str(url))
+    stream = store.run(find_stream("prices"))
+    assert stream is not None
+    assert stream.place.generation == 2
+
+
+def test_a_stream_on_the_disk_moves_into_the_store(tmp_path: Path) -> None:
+    data, url = tmp_path / "data", tmp_path / "store"
+    with Store(data) as local:
+        append(local.open("prices"), b"1", b"2")
+    with stored(data, url) as (_, client):
+        assert bodies(client) == [b"1", b"2"]
+        publish(client, b"3")
+    shutil.rmtree(data)
+    with stored(data, url) as (_, client):
+        assert bodies(client) == [b"1", b"2", b"3"]
+
+
+def test_another_stream_of_the_same_name_is_not_touched(tmp_path: Path) -> None:
+    data, url = tmp_path / "data", tmp_path / "store"
+    with stored(data, url) as (_, client):
+        publish(client, b"1")
+    shutil.rmtree(data)
+    with Store(data) as local:
+        append(local.open("prices"), b"precious")
+    with stored(data, url) as (broker, _):
+        assert "is another stream of this name" in broker.engine.unusable["prices"]
+    with Store(data) as local:
+        assert local.open("prices").last == 1
+
+
+def test_a_cache_that_lost_its_end_is_made_again(tmp_path: Path) -> None:
+    data, url = tmp_path / "data", tmp_path / "store"
+    with stored(data, url) as (_, client):
+        publish(client, b"1", b"2")
+    with Store(data) as local:
+        local.open("prices").truncate(1)  # it has another incarnation now, as after a crash of the system
+    with stored(data, url) as (_, client):
+        assert bodies(client) == [b"1", b"2"]
+
+
+def test_a_store_that_fails_is_a_problem_and_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with stored(tmp_path / "data", tmp_path / "store") as (broker, client):
+        publish(client, b"1")
+        execute = ObjectStore._execute
+        monkeypatch.setattr(ObjectStore, "_execute", _fail)
+        stream = client.stream("prices")
+        stream.publish("gold", b"2")
+        wait_until(lambda: any("the object store does not answer" in problem for problem in broker.problems))
+        assert stream.counters.confirmed == 1
+        monkeypatch.setattr(ObjectStore, "_execute", execute)
+        stream.flush(PATIENCE)
+        assert bodies(client) == [b"1", b"2"]
+        assert broker.problems == []
+
+
+def _fail(_store: ObjectStore, _request: object) -> None:
+    raise OSError("down")
+
+
+def test_settings_do_not_move_a_stream_while_the_broker_runs(tmp_path: Path) -> None:
+    with stored(tmp_path / "data", tmp_path / "store") as (broker, client):
+        publish(client, b"1")
+        with pytest.raises(BrokerError, match="cannot be moved"):
+            client.edit("prices", sync="always", timeout=PATIENCE)
+        client.edit("prices", keep_bytes=10**6, timeout=PATIENCE)
+        policy = broker.engine.streams[0].journal.policy
+        assert (policy.sync, policy.keep_bytes) == ("store", 10**6)
+
+
+def test_without_a_store_the_policy_is_an_error(tmp_path: Path) -> None:
+    with serving(tmp_path, partial(Broker, policies={"prices": Policy(sync="store")}, streams=["prices"])) as (
+        broker,
+        _,
+    ):
+        assert "the broker has no store" in broker.engine.unusable["prices"]
