@@ -1,7 +1,7 @@
 """The messages of a group that were given back, and wait for their next delivery.
 
-A member can give back tens of thousands of messages of one key at once, and acknowledge them late. So the time of a method
-does not depend on how many others wait, except for sorting those that did not come in order.
+A member can give back tens of thousands of messages of one key at once, and acknowledge them late. So the time of a
+method does not depend on how many others wait, except for sorting those that did not come in order.
 """
 
 from __future__ import annotations
