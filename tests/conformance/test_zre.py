@@ -161,7 +161,7 @@ def test_beacons_are_broadcast_on_the_wire_in_22_octets(sim: Simulation, nodes: 
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(("", nodes.beacon_port))
-        listener.settimeout(20)
+        listener.settimeout(60)
         node = nodes.start("ann", uuid=OURS)
         port = int(node.endpoint.rpartition(":")[2])
         assert listener.recv(100) == b"ZRE\x01" + OURS.bytes + port.to_bytes(2, "big")
@@ -270,7 +270,7 @@ def test_the_mailbox_is_a_router_on_an_ephemeral_port_that_is_broadcast(sim: Sim
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(("", nodes.beacon_port))
-        listener.settimeout(20)
+        listener.settimeout(60)
         node = nodes.start("ann", uuid=OURS)
         (port,) = struct.unpack(">H", listener.recv(100)[20:])
     assert 0xC000 <= port <= 0xFFFF
@@ -323,7 +323,7 @@ def test_each_peer_has_a_dealer_of_its_own_with_the_identity_of_the_node(sim: Si
                 sender.sendto(beacon(uuid, mailbox.getsockname()[1]), ("127.0.0.1", nodes.beacon_port))
         sim.until(lambda: len(node.engine.peers) == 2)
         for mailbox in mailboxes:
-            mailbox.settimeout(20)
+            mailbox.settimeout(60)
             with Witness(mailbox.accept()[0]) as listener:
                 listener.say(hello("ROUTER"))
                 sim.until(partial(Witness.has_messages, listener))
@@ -911,7 +911,7 @@ LOG = log.Log(log.Level.WARNING, log.What.EXIT, 0x1234, 0xABCD, 0x01020304050607
 def test_a_node_that_logs_connects_a_pub_to_the_service(sim: Simulation, nodes: Nodes) -> None:
     node = nodes.start("ann", log=True)
     with socket.create_server(("127.0.0.1", 0)) as service:
-        service.settimeout(20)
+        service.settimeout(60)
         nodes.start("collector", headers={"X-ZRELOG": f"tcp://127.0.0.1:{service.getsockname()[1]}"})
         sim.until(lambda: node.peers)
         with Witness(service.accept()[0]) as listener:

@@ -92,8 +92,8 @@ def there_and_back(us: Our, them: zmq.Socket[bytes]) -> None:
 
 @pytest.mark.parametrize("mechanism", ["NULL", "CURVE"])
 def test_their_heartbeats_are_answered(ours: Ours, theirs: Theirs, overheard: Overheard, mechanism: str) -> None:
-    """Without answers, libzmq would end the connection after half a second: before the twenty-fifth PING."""
-    us, them, monitor = join(ours, theirs, mechanism, heartbeat_ivl=40, heartbeat_timeout=500, heartbeat_ttl=60_000)
+    """Without answers, libzmq would end the connection after two seconds: before the twenty-fifth PING."""
+    us, them, monitor = join(ours, theirs, mechanism, heartbeat_ivl=100, heartbeat_timeout=2000, heartbeat_ttl=60_000)
     overheard.wait_for(b"PING", 25)
     there_and_back(us, them)
     overheard.wait_for(b"PING", 3)

@@ -178,7 +178,7 @@ async def test_a_damaged_stream_does_not_keep_the_server_from_starting(tmp_path:
             await bad.recv()
         stream = client.stream("good")
         await stream.publish("k", b"x")
-        await stream.flush(timeout=10)
+        await stream.flush(timeout=60)
 
 
 @in_loop
@@ -189,7 +189,7 @@ async def test_a_place_for_sessions_that_cannot_be_used_does_not_keep_the_server
         config, mcollective=dataclasses.replace(config.mcollective, enabled=True, endpoint=TCP)
     )
     async with Server(config) as server, Connector(server.endpoints["mcollective"]) as connector:
-        await connector.subscribe("a", timeout=10)
+        await connector.subscribe("a", timeout=60)
 
 
 @in_loop
@@ -208,7 +208,7 @@ async def test_the_scrub_reports_damage_as_a_problem(tmp_path: Path, monkeypatch
     async with Server(config) as server, Client.connect(server.endpoints["zeps"]) as client:
         for _ in range(3):
             await client.stream("prices").publish("k", bytes(60_000))
-            await client.stream("prices").flush(timeout=10)
+            await client.stream("prices").flush(timeout=60)
     log = min((tmp_path / "data" / "prices").glob("*.log"))
     content = bytearray(log.read_bytes())
     content[1000] = 1
@@ -224,5 +224,5 @@ async def test_the_scrub_reports_damage_as_a_problem(tmp_path: Path, monkeypatch
     config = dataclasses.replace(config, zeps=dataclasses.replace(config.zeps, scrub=0))
     async with Server(config) as server, Client.connect(server.endpoints["zeps"]) as client:
         await client.stream("prices").publish("k", b"x")
-        await client.stream("prices").flush(timeout=10)
+        await client.stream("prices").flush(timeout=60)
         assert state_of(server)["zeps"]["scrub"]["passes"] == 0

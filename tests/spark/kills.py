@@ -145,6 +145,7 @@ def kill_once(endpoint: str, out: Path, chance: random.Random) -> str:
     before = {kind: batches(out, kind) for kind in MOMENTS}
     driver = Driver("archive", endpoint, out, *SMALL, "--follow", "--every", "200ms")
     try:
+        driver.until((out / ".zambezi").exists, pause=0.05)  # Java starts; a quick look takes its processor away
         if moment == "work":
             driver.until(lambda: bool(batches(out, "done") - before["done"]))
             time.sleep(chance.uniform(0, 1))

@@ -78,4 +78,4 @@ def test_a_plain_session_knows_the_format(tmp_path: Path) -> None:
     assert told["rows"] == [[4, "k4", "4"], [5, "k5", "5"]]
     assert copied == [("k4", b"4"), ("k5", b"5")]
     assert "option 'minPartitions' is 'few': it must be a whole number of at least 1" in told["minPartitions"]
-    assert "there is no option 'strem': the options are path, endpoint, stream" in told["strem"]
+    assert "there is no option 'strem': the options are path, storeOptions, endpoint, stream" in told["strem"]

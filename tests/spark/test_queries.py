@@ -130,7 +130,7 @@ def test_a_view_in_sql(spark: SparkSession, origin: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"strem": "s"}, "there is no option 'strem': the options are path, endpoint, stream"),
+        ({"strem": "s"}, "there is no option 'strem': the options are path, storeOptions, endpoint, stream"),
         ({"minPartitions": "none"}, "option 'minPartitions' is 'none': it must be a whole number of at least 1"),
         ({"stream": "no"}, "there is no stream 'no': there are 's', 't'"),
         ({"maxMessagesPerTrigger": "1"}, "option 'maxMessagesPerTrigger' is not for a batch query"),

@@ -105,7 +105,7 @@ def test_each_message_is_in_the_stream_once_and_in_order(tmp_path: Path) -> None
     with BrokerProcess(tmp_path, sync="interval", segment=1 << 20) as broker:
 
         async def story() -> Story:
-            async with asyncio.timeout(100):
+            async with asyncio.timeout(200):
                 return await run(broker, tmp_path, chance)
 
         told = asyncio.run(story())

@@ -80,7 +80,7 @@ def test_a_beacon_goes_out_on_every_interface(sim: Simulation, port: int) -> Non
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             listener.bind((address, number))
-            listener.settimeout(20)
+            listener.settimeout(60)
         sender.send(b"beacon")
         for listener, interface in zip((first, second), networks, strict=True):
             octets, (address, _) = listener.recvfrom(100)

@@ -1,5 +1,6 @@
 """Nodes of ours on IPv6: on the loopback, and with real beacons on hosts in namespaces."""
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -169,12 +170,14 @@ def test_a_datagram_to_one_address_is_no_beacon_of_the_network() -> None:
         )
         ann = Member.ours(here, "ann", ipv6=True)
         port = ann.endpoint.rpartition(":")[2]
-        far.run("python3", "-c", f"import socket; socket.create_connection(('fd77:1::1', {port}))")  # there is a route
+        # There is a route.
+        far.run(sys.executable, "-c", f"import socket; socket.create_connection(('fd77:1::1', {port}))")
         forged = "import socket; socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).sendto({}, ('fd77:1::1', 5670))"
         beacon = b"ZRE\x01" + bytes(15) + b"\x07" + b"\xc0\x00"
         for _ in range(3):
-            far.run("python3", "-c", forged.format(beacon))
-        here.run("python3", "-c", forged.format(beacon[:19] + b"\x08" + beacon[20:]))  # the same, of the own network
+            far.run(sys.executable, "-c", forged.format(beacon))
+        # The same, of the own network.
+        here.run(sys.executable, "-c", forged.format(beacon[:19] + b"\x08" + beacon[20:]))
         wait_until(lambda: ann.ask("known"))
         assert ann.ask("known") == ["0" * 30 + "08"]
         stop(ann)

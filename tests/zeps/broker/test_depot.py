@@ -103,6 +103,18 @@ def test_a_broker_that_loses_a_stream_confirms_nothing_and_refuses_clients(tmp_p
     assert end_of(store, stream).last == 1
 
 
+def test_an_idle_broker_that_did_not_run_for_a_while_finds_out(tmp_path: Path) -> None:
+    url = tmp_path / "store"
+    with stored(tmp_path / "data", url) as (broker, client):
+        publish(client, b"1")
+        with stored(tmp_path / "other", url) as (_, other):
+            assert bodies(other) == [b"1"]
+            assert not broker.problems
+            broker._ticked -= 60  # as after SIGSTOP
+            wait_until(lambda: "prices" in broker.engine.unusable)
+            publish(other, b"2")
+
+
 def test_a_deleted_stream_is_deleted_in_the_store(tmp_path: Path) -> None:
     data, url = tmp_path / "data", tmp_path / "store"
     with stored(data, url) as (_, client):

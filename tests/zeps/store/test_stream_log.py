@@ -133,6 +133,20 @@ def test_a_deletion_that_was_interrupted_is_finished_by_the_next_broker() -> Non
     assert PLACE.chunk(2) not in shelf.store.objects
 
 
+def test_an_idle_stream_asks_nothing_of_the_store() -> None:
+    shelf = Shelf()
+    log = shelf.log(settings=LogSettings(commit=0.0, chunks=3, segment=1))
+    for number in range(9):
+        shelf.publish(log, b"%d" % number)
+    shelf.requests.clear()
+    log.sweep(None, 0)
+    assert shelf.settle(log) == []
+    assert not shelf.requests
+    log.sweep(1, None)
+    shelf.settle(log)
+    assert len(shelf.view().segments) == 1
+
+
 def test_counts_without_messages_are_stored() -> None:
     shelf = Shelf()
     log = shelf.log()

@@ -52,7 +52,9 @@ from zambezi.zmtp.transport import Transport
 _log: Final = logging.getLogger("zambezi.zeps")
 
 TICK: Final = 1.0  # seconds between two rounds of periodic work
+REST: Final = 0.004  # seconds that compaction rests after a few milliseconds of work, so that clients get their turn
 GOODBYE: Final = 1.0  # seconds that clients have to answer DETACH when the broker closes
+STALL: Final = 5.0  # seconds without a round, after which other brokers may have taken streams
 RELEASE: Final = 10.0  # seconds to store everything when the broker closes
 THREADS: Final = 4
 # Only answers are queued for a client that does not read; messages stay in the journal. At the bound its input waits.
@@ -155,7 +157,8 @@ class Broker:
             raise
         self._engine.on_open = self._send_to_group_again
         self._engine.on_taken = self._stop_sending
-        self._timer: Timer = reactor.call_at(reactor.time() + TICK, self._tick)
+        self._ticked = reactor.time()
+        self._timer: Timer = reactor.call_at(self._ticked + TICK, self._tick)
 
     def _start_group(self, name: str, group: Group) -> None:
         self._groups[name] = group
@@ -373,7 +376,11 @@ class Broker:
     # Time
 
     def _tick(self) -> None:
-        self._timer = self._reactor.call_at(self._reactor.time() + TICK, self._tick)
+        now = self._reactor.time()
+        self._timer = self._reactor.call_at(now + TICK, self._tick)
+        if isinstance(self._store, Depot) and now > self._ticked + STALL:
+            self._store.check(now)
+        self._ticked = now
         self._engine.tick()
         self._scrub_some()
         self._compact_some()
@@ -390,9 +397,8 @@ class Broker:
         """Compact a part of the journals on another thread, unless the part before is still being compacted."""
         if not self._compacting:
             self._compacting = True
-            step = self._loop.run_in_executor(
-                self._compacter, self.compactor.step, int(COMPACTION_RATE * TICK), self.clock()
-            )
+            work = partial(self.compactor.step, int(COMPACTION_RATE * TICK), self.clock(), partial(time.sleep, REST))
+            step = self._loop.run_in_executor(self._compacter, work)
             step.add_done_callback(self._on_compacted)
 
     def _on_compacted(self, done: asyncio.Future[bool]) -> None:

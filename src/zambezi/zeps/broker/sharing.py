@@ -12,6 +12,7 @@ from zambezi.zeps.broker.stream import NEVER, BrokerStream, where_to_start
 from zambezi.zeps.broker.turns import SUBSCRIBE
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.messages import MEMBER, Done, GiveBack, Join, JoinOk, Keep
+from zambezi.zeps.requests.envelope import SERVERS
 from zambezi.zeps.sequences import BadSequences, unpack_sequences
 
 if TYPE_CHECKING:
@@ -58,9 +59,10 @@ def _join(session: Session, stream: BrokerStream, message: Join) -> None:
         Wish(message.pattern, message.wait, message.limit, message.dead),
         after,
         message.in_flight,
-        session.user,
+        "" if message.group.startswith(SERVERS) else session.user,  # servers of different users share requests
         label,
         wake=session.delivery.wake,
+        send=session.delivery.send,
         evict=session.abandon_reader,
     )
     session.delivery.member = member
@@ -79,6 +81,8 @@ def _check(session: Session, stream: BrokerStream, message: Join) -> None:
         raise BrokerError("a member must be able to have a message in flight, at least one")
     if message.wait > _LONGEST_WAIT:
         raise BrokerError(f"a member has at most {_LONGEST_WAIT} ms to acknowledge a message, not {message.wait}")
+    if message.group.startswith(SERVERS) and not engine.allows(session, "serve", stream.name):
+        raise BrokerError(f"{session.user or 'anybody'} may not serve the stream {stream.name}")
     engine.matchers.parse(message.pattern)  # raises PatternError before anything is changed
     dead = message.dead
     if dead:

@@ -37,6 +37,7 @@ CLOCK: Final = Struct(">Q")
 _ASKED: Final = Struct(f">{ID}sI")
 _STORED: Final = Struct(f">4s{ADDRESS}s{ID}sQ")
 LONGEST: Final = 0xFFFFFFFF  # milliseconds of a timeout
+SERVERS: Final = "serve "  # how the names of groups of servers begin
 DELIVERIES: Final = 5  # after so many servers have got a request and not answered, it is passed over
 _NAME: Final = 255  # bytes of a group's name
 GROWTH: Final = _STORED.size - _ASKED.size  # bytes by which the stored request is longer
@@ -44,9 +45,9 @@ GROWTH: Final = _STORED.size - _ASKED.size  # bytes by which the stored request 
 
 def group_of(pattern: str) -> str:
     """Return the name of the group that shares the requests with a pattern among its servers."""
-    name = f"serve {pattern}"
+    name = SERVERS + pattern
     octets = as_bytes(name)
-    return name if len(octets) <= _NAME else f"serve {blake2b(octets, digest_size=16).hexdigest()}"
+    return name if len(octets) <= _NAME else SERVERS + blake2b(octets, digest_size=16).hexdigest()
 
 
 class Asked(NamedTuple):

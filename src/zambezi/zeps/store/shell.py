@@ -7,6 +7,7 @@ is opened, so that a process without a store does not need it.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from zambezi.zeps.store.commands import (
     EXISTS,
     MISSING,
     Answer,
+    Compute,
     Delete,
     Failed,
     Get,
@@ -44,7 +46,7 @@ _CLIENT_OPTIONS: Final = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_ca_certificate", "proxy_url", "timeout"}
 )
 _TIMEOUT: Final = "10s"  # of a request; the engines repeat it
-_PATIENCE: Final = 30.0  # seconds of failures, after which a blocking call gives up
+PATIENCE: Final = 30.0  # seconds of failures, after which a blocking call gives up
 
 
 def is_store_url(text: str) -> bool:
@@ -69,6 +71,7 @@ class ObjectStore:
         self._directory: Path | None = None
         self._raw = self._open(url, dict(options or {}))
         self._threads: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
         self._synced: set[Path] = set()  # directories whose names are on the disk
 
     def _open(self, url: str, options: dict[str, str]) -> RawStore:
@@ -85,6 +88,8 @@ class ObjectStore:
                 path.mkdir(parents=True, exist_ok=True)
                 self._directory = path
                 return LocalStore(path)
+            if scheme in ("s3", "s3a"):
+                options.setdefault("unsigned_payload", "true")  # objects have a CRC: a SHA-256 of each costs more
             client: dict[str, Any] = {"timeout": _TIMEOUT}
             client |= {name: options.pop(name) for name in list(options) if name in _CLIENT_OPTIONS}
             if "allow_http" in client:
@@ -121,6 +126,8 @@ class ObjectStore:
     def _execute(self, request: Request) -> Answer:
         import obstore  # noqa: PLC0415
 
+        if isinstance(request, Compute):
+            return request.run()
         if isinstance(request, Put):
             mode: Literal["create", "overwrite"] = "create" if request.create else "overwrite"
             obstore.put(self._raw, request.key, request.data, mode=mode, use_multipart=False)
@@ -203,7 +210,7 @@ class ObjectStore:
             parent = parent.parent
             _fsync(parent, os.O_RDONLY | os.O_DIRECTORY)
 
-    def run(self, procedure: Procedure[T], patience: float = _PATIENCE) -> T:
+    def run(self, procedure: Procedure[T], patience: float = PATIENCE) -> T:
         """Run a procedure to its end; raise `StoreError` if the store fails for longer than `patience` seconds."""
         failing_since: float | None = None
         problem = ""
@@ -234,8 +241,9 @@ class ObjectStore:
     def _execute_all(self, requests: Sequence[Request]) -> list[Answer]:
         if len(requests) == 1:
             return [self.execute(requests[0])]
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(AT_ONCE, "zambezi-store")
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(AT_ONCE, "zambezi-store")
         return list(self._threads.map(self.execute, requests))
 
     def close(self) -> None:
