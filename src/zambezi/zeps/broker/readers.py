@@ -262,8 +262,6 @@ class Readers:
         """Act for those whose positions are safe by now, and ask for a sync if others still wait for it."""
         if not self._waiting:
             return
-        if not self._waiting:
-            return
         written = self._positions.written
         if not self._has_unwritten:
             self._waiting = deque([one._replace(write=min(one.write, written)) for one in self._waiting])
