@@ -120,7 +120,8 @@ def stop(*members: Member) -> None:
     for member in members:
         member.program.close_input()
     for member in members:
-        assert member.stop() == ""
+        problem = member.stop()
+        assert problem == "", problem
 
 
 # The program

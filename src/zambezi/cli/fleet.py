@@ -28,7 +28,7 @@ from zambezi import __version__
 from zambezi.cli.middleware import add_middleware_options
 from zambezi.cli.quantity import seconds
 from zambezi.cli.security import security_of
-from zambezi.cli.terminal import Console, description_column, say
+from zambezi.cli.terminal import Console, description_column, say, table_console
 from zambezi.mcollective import agents
 from zambezi.mcollective.agents import action, agent
 from zambezi.mcollective.asyncio import Connector as AsyncConnector
@@ -228,7 +228,7 @@ def run_ping(arguments: argparse.Namespace) -> int:
         table = _new_table("1 node" if count == 1 else f"{count} nodes", "node", "ms", "agents")
         for node, reply in outcome.replies.items():
             table.add_row(printable(node), f"{times[node] * 1000:.1f}", printable(", ".join(agents_of(reply))))
-        Console().print(table)
+        table_console().print(table)
     else:
         for node, reply in outcome.replies.items():
             say(f"{printable(node)}\t{times[node] * 1000:.1f} ms\t{printable(', '.join(agents_of(reply)))}")
@@ -300,7 +300,7 @@ def run_call(arguments: argparse.Namespace) -> int:
             table.add_row(printable(node), reply.status, f"{reply.took * 1000:.1f}", printable(_answer(reply)))
         for node in outcome.silent:
             table.add_row(printable(node), "silent", "", "no answer in time")
-        Console().print(table)
+        table_console().print(table)
     else:
         for node, reply in outcome.replies.items():
             say(f"{printable(node)}\t{reply.status}\t{printable(_answer(reply))}")

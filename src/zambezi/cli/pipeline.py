@@ -195,7 +195,7 @@ def show(_arguments: argparse.Namespace) -> int:
     table.add_column("result")
     for name, summary in NAMES.items():
         table.add_row(name, summary)
-    Console().print(table)
+    table_console().print(table)
     return 0
 
 
@@ -433,7 +433,7 @@ def _restore(arguments: argparse.Namespace, spark: SparkSession) -> int:
     table.add_column("messages", justify="right")
     for name, count in counts.items():
         table.add_row(printable(name), f"{count:,}")
-    Console().print(table)
+    table_console().print(table)
     return 0
 
 

@@ -122,7 +122,7 @@ def run_remove(arguments: argparse.Namespace) -> int:
         if not arguments.yes:
             question = f"remove the reader {printable(found.reader)}, and forget its position {found.position}?"
             confirm(question, BrokerError("nothing was changed"))
-        client.remove_reader(arguments.stream, arguments.reader, shared=arguments.shared, timeout=arguments.timeout)
+        client.remove_reader(arguments.stream, arguments.reader, shared=found.shared, timeout=arguments.timeout)
     say(f"{printable(found.reader)} is removed")
     return 0
 
@@ -173,8 +173,10 @@ def _readers(client: Client, arguments: argparse.Namespace) -> list[ReaderInfo]:
 
 
 def _find(client: Client, arguments: argparse.Namespace) -> ReaderInfo:
-    for one in _readers(client, arguments):
-        if one.reader == arguments.reader and one.shared == arguments.shared:
+    """Return the reader with the name of the arguments; if a reader and a group have it, --shared means the group."""
+    found = [one for one in _readers(client, arguments) if one.reader == arguments.reader]
+    for one in sorted(found, key=lambda one: one.shared):
+        if one.shared or not arguments.shared:
             return one
     kind = "group" if arguments.shared else "reader"
     raise BrokerError(f"the stream {printable(arguments.stream)} has no {kind} {printable(arguments.reader)}")

@@ -20,7 +20,7 @@ from zambezi.cli.errors import OptionsError
 from zambezi.cli.formats import FORMATS
 from zambezi.cli.quantity import octets, seconds, start
 from zambezi.cli.stream_tables import client_table, size, stream_table
-from zambezi.cli.terminal import Console, confirm, say
+from zambezi.cli.terminal import confirm, say, table_console
 from zambezi.server.config.quantity import in_seconds
 from zambezi.wire.text import printable
 from zambezi.zeps.directory import StreamInfo
@@ -154,7 +154,7 @@ def _add_list(commands: Subparsers) -> None:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    console = Console()
+    console = table_console()
     with client_of(arguments) as client:
         if arguments.json:
             for one in client.streams(arguments.timeout):

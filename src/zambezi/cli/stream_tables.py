@@ -16,8 +16,8 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 def stream_table(streams: Sequence[StreamInfo]) -> Table:
     """Return a table of streams.
 
-    It has columns for multicast if a stream has a group, and for named readers, connected or not, if a stream has some:
-    their number, and the lag of the one that is furthest behind.
+    It has columns for multicast if a stream has a group, and for the lag of the named reader that is furthest behind,
+    connected or not, if a stream has named readers.
     """
     table = Table(title="streams", title_justify="left")
     grouped = any(one.multicast for one in streams)
@@ -29,12 +29,12 @@ def stream_table(streams: Sequence[StreamInfo]) -> Table:
         ("size", "right"),
         ("per s", "right"),
         ("readers", "right"),
-        *((("named", "right"), ("lag", "right")) if named else ()),
+        *((("lag", "right"),) if named else ()),
         ("newest", "left"),
         ("sync", "left"),
         *((("group", "left"), ("multicast", "right"), ("withheld", "right")) if grouped else ()),
     ):
-        table.add_column(name, justify=justify)
+        table.add_column(name, justify=justify, no_wrap=name == "stream")
     for one in streams:
         table.add_row(
             printable(one.stream),
@@ -43,7 +43,7 @@ def stream_table(streams: Sequence[StreamInfo]) -> Table:
             size(one.octets),
             f"{one.rate:,.0f}",
             str(one.subscribers),
-            *((str(one.readers), f"{one.reader_lag:,}") if named else ()),
+            *((f"{one.reader_lag:,}" if one.readers else "-",) if named else ()),
             ago(one.last_at),
             f"held: {printable(one.held)}" if one.held else printable(one.sync),
             *(_group(one) if grouped else ()),

@@ -140,6 +140,19 @@ def test_a_stream_is_deleted_and_leaves_nothing_behind(stage: Stage, tmp_path: P
     assert stage.stream("s").journal.last == 1
 
 
+@pytest.mark.parametrize(("key", "more"), [("delete", {}), ("truncate", {"after": 3})])
+def test_readers_of_the_index_are_told(stage: Stage, key: str, more: dict[str, object]) -> None:
+    filled(stage)
+    reader = stage.client("$index/s", credit=100_000)
+    reader.subscribe()
+    assert order(stage.client(ORDERS), key, stream="s", **more) == []
+    filled(stage)
+    stage.tick()
+    reader.read()
+    assert reader.said == ["AttachOk", "SubscribeOk", "Deliver", "Invalid", "Detach"]
+    assert "an operator has" in reader.reasons[0]
+
+
 def test_clients_that_attach_during_the_change_wait(stage: Stage) -> None:
     filled(stage)
     stage.slow = True

@@ -50,6 +50,8 @@ def test_streams_tells_of_all_streams(stage: Stage) -> None:
         "keep_seconds": None,
         "publishers": 0,
         "max_publishers": 100_000,
+        "compact": False,
+        "removed": 0,
         "keep_publishers": 7 * 86400.0,
         "readers": 0,
         "groups": 0,

@@ -34,6 +34,7 @@ from zambezi.zeps.store.commands import (
     EXISTS,
     MISSING,
     Answer,
+    Compute,
     Delete,
     Failed,
     Get,
@@ -100,7 +101,9 @@ class Store:
         self.objects: dict[str, tuple[bytes, float]] = {}
         self.accepted: list[tuple[str, bytes]] = []  # every object that was ever put
 
-    def execute(self, request: Put | Get | Names | Delete) -> Answer:
+    def execute(self, request: Put | Get | Names | Delete | Compute) -> Answer:
+        if isinstance(request, Compute):
+            return request.run()
         if isinstance(request, Put):
             if request.create and request.key in self.objects:
                 return EXISTS
@@ -148,13 +151,16 @@ class Network:
         if isinstance(request, List):
             self._clock.after(self._delay(), lambda: self._list(request, [], give))
             return
+        if isinstance(request, Compute):
+            self._clock.after(0.0, lambda: give(request.run()))
+            return
         if self._happens(self.faults.lost):
             return
         self._clock.after(self._delay(), lambda: self._execute(request, give))
         if isinstance(request, Put) and self._happens(self.faults.repeated):
             self._clock.after(self._late(), lambda: self._store.execute(request))
 
-    def _execute(self, request: Put | Get | Names | Delete, give: Callable[[Answer], object]) -> None:
+    def _execute(self, request: Put | Get | Names | Delete | Compute, give: Callable[[Answer], object]) -> None:
         found = self._store.execute(request)
         if not self._happens(self.faults.unanswered):
             self._clock.after(self._delay(), lambda: give(found))

@@ -52,6 +52,7 @@ from zambezi.zmtp.transport import Transport
 _log: Final = logging.getLogger("zambezi.zeps")
 
 TICK: Final = 1.0  # seconds between two rounds of periodic work
+REST: Final = 0.004  # seconds that compaction rests after a few milliseconds of work, so that clients get their turn
 GOODBYE: Final = 1.0  # seconds that clients have to answer DETACH when the broker closes
 STALL: Final = 5.0  # seconds without a round, after which other brokers may have taken streams
 RELEASE: Final = 10.0  # seconds to store everything when the broker closes
@@ -396,9 +397,8 @@ class Broker:
         """Compact a part of the journals on another thread, unless the part before is still being compacted."""
         if not self._compacting:
             self._compacting = True
-            step = self._loop.run_in_executor(
-                self._compacter, self.compactor.step, int(COMPACTION_RATE * TICK), self.clock()
-            )
+            work = partial(self.compactor.step, int(COMPACTION_RATE * TICK), self.clock(), partial(time.sleep, REST))
+            step = self._loop.run_in_executor(self._compacter, work)
             step.add_done_callback(self._on_compacted)
 
     def _on_compacted(self, done: asyncio.Future[bool]) -> None:

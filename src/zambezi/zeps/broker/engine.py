@@ -25,6 +25,7 @@ from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.stored_stream import StoredStream
 from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.broker.turns import Turns
+from zambezi.zeps.directory import INDEX
 from zambezi.zeps.errors import BrokerError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.names import directory_of
@@ -260,7 +261,8 @@ class Engine:
         if isinstance(stream, StoredStream) and isinstance(self.store, Depot):
             self.store.detach(stream)
         stream.stop(reason)
-        for session in [one for one in self.sessions if one.stream is stream]:
+        about = INDEX + stream.name
+        for session in [one for one in self.sessions if one.stream is stream or one.stream_name == about]:
             session.lose_stream(reason)
 
     def request_stream(self, session: Session, name: str) -> BrokerStream | None:

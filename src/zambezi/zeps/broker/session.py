@@ -458,6 +458,8 @@ class Session:
 
     def lose_stream(self, reason: str) -> None:
         """Disconnect the client: an operator takes its stream away."""
+        if self._reads_report:
+            self.delivery.stop()
         self._send_invalid("removed", reason)
         self._detach_deaf()
 

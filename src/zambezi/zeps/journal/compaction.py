@@ -53,6 +53,8 @@ RATE: Final = 32 << 20  # bytes per second that are read and written
 MEMORY: Final = 128 << 20  # bytes for keys, in about
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 _KEY: Final = 110  # bytes of memory that a key takes, beside its own
+_PIECE: Final = 1 << 17  # bytes that are read at once
+_ENTRIES: Final = 256  # batches that are read at once
 _LEAST: Final = 1 << 16  # the bytes that a part of the work counts for, at least
 _MICRO: Final = 1_000_000
 _DISK_PAUSE: Final = 60.0  # seconds until the next attempt, if the disk is full or fails
@@ -83,10 +85,11 @@ class Compactor:
         """End the current step soon, and remove its files. Any thread may call this."""
         self._stopped = True
 
-    def step(self, octets: int, now: float) -> bool:
+    def step(self, octets: int, now: float, rest: Callable[[], object] = lambda: None) -> bool:
         """Read or write about so many bytes; return whether there is more to do. Blocks.
 
-        `now` is the time in seconds since 1970.
+        `now` is the time in seconds since 1970. `rest` is called after every few milliseconds of work: a thread that
+        computes keeps the other threads of its process waiting.
         """
         if self._work is None and not self._stopped:
             self._work = self._compact_all(now)
@@ -97,6 +100,7 @@ class Compactor:
                 self._work = None
                 return False
             octets -= done
+            rest()
         if self._stopped:
             self._work = None  # this removes the files that are being written
         return not self._stopped
@@ -173,7 +177,7 @@ class Survey:
 
     def _pieces_backwards(self) -> Iterator[tuple[list[IndexEntry], bytes]]:
         for segment in reversed(self._segments):
-            yield from read_pieces(segment, Files(segment.path), backwards=True)
+            yield from _read(segment, backwards=True)
 
     def _last_in(
         self, entries: list[IndexEntry], octets: bytes, seen: set[bytes], remainder: int, modulus: int
@@ -210,6 +214,11 @@ class Survey:
         for one in self._last:
             found.update(one[bisect_left(one, first) : bisect_right(one, last)])
         return found
+
+
+def _read(segment: Segment, *, backwards: bool = False) -> Iterator[tuple[list[IndexEntry], bytes]]:
+    """Yield small pieces of a segment: the work on each takes a few milliseconds."""
+    return read_pieces(segment, Files(segment.path), backwards=backwards, octets=_PIECE, most=_ENTRIES)
 
 
 def _is_empty(octets: bytes, start: int, stop: int) -> bool:
@@ -252,7 +261,7 @@ class Rewriting:
             index = open_file(fresh_path(self.new.path + INDEX), _CREATE)
             try:
                 for segment in self._group:
-                    for entries, octets in read_pieces(segment, Files(segment.path)):
+                    for entries, octets in _read(segment):
                         for entry, batch in batches_in(entries, octets):
                             self._add(entry, batch, log, index)
                         yield max(_LEAST, 2 * len(octets))
@@ -336,9 +345,8 @@ def _add_tables(journal: Journal) -> Iterator[int]:
             segment.has_table = True
             continue
         table = KeyTable()
-        files = Files(segment.path)
         number = 0
-        for entries, octets in read_pieces(segment, files):
+        for entries, octets in _read(segment):
             offset = entries[0].offset
             for entry in entries:
                 batch = octets[entry.offset - offset : entry.end - offset]

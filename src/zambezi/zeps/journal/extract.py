@@ -87,14 +87,24 @@ def batches_in(entries: list[IndexEntry], octets: bytes) -> Iterator[tuple[Index
 
 
 def read_pieces(
-    segment: Segment, files: Files, after: int = 0, last: int = HIGHEST, *, backwards: bool = False
+    segment: Segment,
+    files: Files,
+    after: int = 0,
+    last: int = HIGHEST,
+    *,
+    backwards: bool = False,
+    octets: int = _PIECE,
+    most: int = _ENTRIES,
 ) -> Iterator[tuple[list[IndexEntry], bytes]]:
-    """Yield pieces of about a megabyte: their entries, and their bytes. Raise `JournalError` at a damaged batch."""
+    """Yield pieces of about so many bytes: their entries, `most` at most, and their bytes.
+
+    Raise `JournalError` at a damaged batch.
+    """
     number = max(0, segment.locate(files, after + 1))
     chunks = range(number, segment.entries, _ENTRIES)
     for start in reversed(chunks) if backwards else chunks:
         entries = _read_entries(segment, files, start, last)
-        pieces = list(_pieces(entries))
+        pieces = list(_pieces(entries, octets, most))
         for piece in reversed(pieces) if backwards else pieces:
             yield piece, _read(segment, files, piece)
         if not backwards and (not entries or entries[-1].last >= last):
@@ -111,10 +121,10 @@ def _read_entries(segment: Segment, files: Files, start: int, last: int) -> list
     return [entry for entry in found if entry.first <= last]
 
 
-def _pieces(entries: list[IndexEntry]) -> Iterator[list[IndexEntry]]:
+def _pieces(entries: list[IndexEntry], octets: int, most: int) -> Iterator[list[IndexEntry]]:
     piece: list[IndexEntry] = []
     for entry in entries:
-        if piece and entry.end - piece[0].offset > _PIECE:
+        if piece and (entry.end - piece[0].offset > octets or len(piece) == most):
             yield piece
             piece = []
         piece.append(entry)

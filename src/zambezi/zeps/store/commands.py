@@ -10,11 +10,13 @@ module repeat a failed command, unchanged, until the store gives another answer.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count as count_from
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from zambezi.zeps.errors import StoreError
 
 FIRST_PAUSE: Final = 0.05  # seconds before a failed command is repeated; each pause is twice the one before
 LONGEST_PAUSE: Final = 2.0
@@ -61,6 +63,20 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class Compute:
+    """Call a function that takes long, on a thread of the shell. The answer is its result, or the error it raises."""
+
+    action: Callable[[], Any]
+
+    def run(self) -> Any:
+        """Return the result, or the `StoreError` that the function raises."""
+        try:
+            return self.action()
+        except StoreError as error:
+            return error
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Wait for some seconds. The answer is `DONE`."""
 
@@ -101,9 +117,9 @@ class Failed(NamedTuple):
     reason: str
 
 
-Request: TypeAlias = Put | Get | List | Names | Delete
+Request: TypeAlias = Put | Get | List | Names | Delete | Compute
 Command: TypeAlias = Request | Wait | Together
-Answer: TypeAlias = Outcome | Failed | bytes | Sequence[StoredObject] | Sequence[str]
+Answer: TypeAlias = Any  # `Outcome`, `Failed`, `bytes`, a listing, names, or what a function returned
 T = TypeVar("T")
 Procedure: TypeAlias = Generator[Command, Any, T]
 
@@ -137,6 +153,15 @@ def ask_all(requests: Sequence[Request]) -> Procedure[list[Any]]:
         if failed:
             yield Wait(next(failures))
     return [answers[index] for index in range(len(requests))]
+
+
+def compute(action: Callable[[], T]) -> Procedure[T]:
+    """Return the result of a function that takes long; raise its `StoreError`."""
+    answer = yield Compute(action)
+    if isinstance(answer, StoreError):
+        raise answer
+    result: T = answer
+    return result
 
 
 def put(key: str, data: bytes, *, create: bool = True) -> Procedure[Outcome]:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from zambezi.zeps.store.chunk import Author, Kind, Piece, pack_segment, unpack_footer, unpack_object
-from zambezi.zeps.store.commands import Procedure, delete, get, put
+from zambezi.zeps.store.commands import Procedure, compute, delete, get, put
 from zambezi.zeps.store.names import SegmentName, StreamPlace
 from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look
 
@@ -63,9 +64,11 @@ def merge(place: StreamPlace, author: Author, plan: MergePlan) -> Procedure[Segm
         # A chunk that was merged can be replaced by a void fence, which has another size.
         if octets is None or len(octets) != size:
             return None
-        pieces.append(unpack_object(octets, key).piece)
+        pieces.append((yield from compute(partial(unpack_object, octets, key))).piece)
     number = plan.chunks[-1].number
-    octets = pack_segment(author, number, pieces, plan.snapshot, plan.following, plan.last_time)
+    octets = yield from compute(
+        partial(pack_segment, author, number, pieces, plan.snapshot, plan.following, plan.last_time)
+    )
     made = SegmentObject(unpack_footer(octets, "the new segment").segment_name, len(octets))
     yield from put(place.segment(made.name), octets)
     yield from delete(place.chunk(chunk.number) for chunk in plan.chunks if is_removable(chunk))

@@ -15,15 +15,16 @@ When the tail of the log is long, the owner merges it into a segment, beside the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from zambezi.zeps.errors import ZepsError
 from zambezi.zeps.journal.counts import RECORD, Counts
 from zambezi.zeps.store.chunk import UNCHANGED, Author, Footer, Kind, Piece, pack_chunk, pack_fence, unpack_footer
-from zambezi.zeps.store.commands import Answer, Procedure, get
+from zambezi.zeps.store.commands import Answer, Procedure, compute, get
 from zambezi.zeps.store.ending import End
 from zambezi.zeps.store.merging import (
     MergePlan,
@@ -41,6 +42,7 @@ from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look
 
 T = TypeVar("T")
 _MIB: Final = 1 << 20
+_SMALL: Final = 1 << 18  # bytes of a chunk that is packed at once: another thread would take longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,14 @@ class Ended:
 
 
 Event: TypeAlias = Owned | Stored | Ended
+
+
+class _Put(NamedTuple):
+    """A chunk that was put, or whose number another broker has."""
+
+    is_ours: bool
+    footer: Footer
+    records: bytes
 
 
 class StreamLog:
@@ -248,13 +258,16 @@ class StreamLog:
             return
         pieces = self._next_pieces()
         ticket = self._appended - len(self._pending)
-        octets = pack_chunk(author, number, pieces, self.last + 1, self.last_time)
-        records = b"".join([piece.records for piece in pieces])
-        footer = unpack_footer(octets, self.place.chunk(number))
-        self._start(
-            put_own(self.place.chunk(number), octets),
-            lambda is_ours: self._note_put(is_ours, footer, records, ticket),
-        )
+        self._start(self._put_pieces(number, author, pieces), partial(self._note_put, ticket))
+
+    def _put_pieces(self, number: int, author: Author, pieces: Sequence[Piece]) -> Procedure[_Put]:
+        """Put pieces as a chunk. Large ones are packed on another thread."""
+        pack = partial(pack_chunk, author, number, pieces, self.last + 1, self.last_time)
+        is_small = sum(piece.size for piece in pieces) < _SMALL
+        octets = pack() if is_small else (yield from compute(pack))
+        key = self.place.chunk(number)
+        is_ours = yield from put_own(key, octets)
+        return _Put(is_ours, unpack_footer(octets, key), b"".join([piece.records for piece in pieces]))
 
     def _next_pieces(self) -> list[Piece]:
         """Return the pieces of the next chunk: as many as fit, and at least one."""
@@ -266,11 +279,12 @@ class StreamLog:
         self._pending_bytes -= size
         return pieces
 
-    def _note_put(self, is_ours: bool, footer: Footer, records: bytes, ticket: int) -> None:
+    def _note_put(self, ticket: int, put: _Put) -> None:
         self._is_putting = False
-        if not is_ours:
+        if not put.is_ours:
             self._depose()
             return
+        footer, records = put.footer, put.records
         self._tail.append(ChunkObject(footer.number, footer.size))
         self._next_number += 1
         self.last, self.last_time = footer.last, footer.last_time
