@@ -266,6 +266,9 @@ def run(spark: SparkSession, work: Path, endpoint: str, messages: int, rounds: i
     }
     measured = Measured()
     queries(spark, origins, work, rounds, measured)
+    index = zeps("sequence long", path=str(work / "data"))  # without the log
+    for _ in range(rounds):
+        measured.add("count", "path, sequence only", timed(lambda: index().count()))
     tasks = ["count", "groupBy(key)", "full scan", "write Parquet"]
     print(f"\n### {messages} messages of {SIZE} octets, million rows/s\n")
     rows = [[name, *(f"{messages / measured[task, name] / 1e6:.2f}" for task in tasks)] for name in origins]
@@ -286,6 +289,11 @@ def run(spark: SparkSession, work: Path, endpoint: str, messages: int, rounds: i
     print("\n### Bars\n")
     bars: list[tuple[str, float, float]] = [
         ("path, count, to JSON lines", measured["count", "JSON lines"] / measured["count", "path"], 1.3),
+        (
+            "path, count of sequences, to Parquet",
+            measured["count", "Parquet"] / measured["count", "path, sequence only"],
+            0.5,
+        ),
         ("path, full scan, to Parquet", measured["full scan", "Parquet"] / measured["full scan", "path"], 0.7),
         (
             "path, write Parquet, to Parquet",

@@ -38,4 +38,5 @@ def test_the_examples_run(
     assert "\n10\n" in told  # of the kitchen, after sequence 10
     assert "\n30\n" in told  # in the archive
     assert re.search(r"\|kitchen\| +14\.0\|", told)  # degrees
-    assert len(blocks) == 5
+    assert ": 0 messages and 0 s behind, 0 messages lost" in told
+    assert len(blocks) == 7

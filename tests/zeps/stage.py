@@ -205,6 +205,11 @@ class Connection:
         self.resume = client.resume
         self.wake = client.wake
         self.offer = client.offer
+        self.flush = client.flush
+
+    @property
+    def busy(self) -> bool:
+        return self._client.blocked
 
     @property
     def full(self) -> bool:
@@ -306,6 +311,11 @@ class Client:
         self._unsent = octets[len(taken) :]
         if self._unsent:
             self._blocked = True
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the kernel accepts no more before the client reads."""
+        return self._blocked
 
     @property
     def paused(self) -> bool:

@@ -13,8 +13,8 @@ from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.broker.exchange import INBOX
 from zambezi.zeps.directory import STREAMS, read_streams
 from zambezi.zeps.errors import JournalFull
-from zambezi.zeps.messages import Detach, DetachOk, Publish, Subscribe, Zeps
-from zambezi.zeps.requests.envelope import CLOCK, Asked, Stored, encode_reply, read_stored
+from zambezi.zeps.messages import LATEST, Detach, DetachOk, Join, Publish, Subscribe, Zeps
+from zambezi.zeps.requests.envelope import CLOCK, Asked, Stored, encode_reply, group_of, read_stored
 
 ID = b"12345678"
 
@@ -136,6 +136,17 @@ def test_rules_decide_who_asks_and_who_serves(tmp_path: Path) -> None:
         assert server.reasons == ["bob may not serve the stream s"]
         ask(client)
         assert answers(client) == [("nobody", ID)]
+
+
+def test_servers_of_different_users_share_requests_and_others_do_not_join_them(tmp_path: Path) -> None:
+    rights = {("ann", "serve"), ("bob", "serve"), ("ann", "create")}
+    with Stage(tmp_path, allow=lambda user, action, _: action == "subscribe" or (user, action) in rights) as stage:
+        said = {}
+        for number, user in enumerate(("ann", "bob", "eve"), 1):
+            server = stage.client("s", user=user)
+            server.send(Join(group_of(""), bytes([number]) * 16, "", LATEST, 10, 0, 0, ""))
+            said[user] = server.said[1:] or server.reasons
+        assert said == {"ann": ["JoinOk"], "bob": ["JoinOk"], "eve": ["Invalid"]}
 
 
 @pytest.mark.parametrize("body", [b"", bytes(11)])

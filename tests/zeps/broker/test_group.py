@@ -12,7 +12,8 @@ from zambezi.zeps.broker import group as group_module
 from zambezi.zeps.broker import group_log
 from zambezi.zeps.broker.group import NEVER, SharedGroup
 from zambezi.zeps.broker.group_member import Member
-from zambezi.zeps.broker.group_state import GroupOptions, GroupState, read_state
+from zambezi.zeps.broker.group_state import Delivered, GroupOptions, GroupState, read_state
+from zambezi.zeps.broker.returned import Returned
 from zambezi.zeps.errors import OutOfRange
 from zambezi.zeps.layout import sequence_of
 from zambezi.zeps.messages import Publish
@@ -29,6 +30,7 @@ class Tape:
         self.at_once = at_once
         self.reads = 0
         self.cold = False
+        self.evicted: set[int] = set()
         self.wanted: Callable[[bytes], bool] = lambda _: True
 
     def append(self, *keys: str) -> Block:
@@ -44,7 +46,7 @@ class Tape:
         return TapeReader(self, after)
 
     def message(self, sequence: int) -> Block | None:
-        if self.cold:
+        if self.cold or sequence in self.evicted:
             return None
         if sequence < self.first:
             raise OutOfRange("gone", self.first)
@@ -166,6 +168,69 @@ def test_a_member_gets_as_much_as_its_credit_and_its_bound_allow() -> None:
     assert poor.pull(beggar) == []
     poor.group.add_credit(beggar, 50, poor.now)
     assert poor.pull(beggar) == [2, 3]
+
+
+class Compared(int):
+    """A sequence that counts comparisons."""
+
+    comparisons = 0
+    __hash__ = int.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Compared.comparisons += 1
+        return int.__eq__(self, other)
+
+    def __lt__(self, other: int) -> bool:
+        Compared.comparisons += 1
+        return int.__lt__(self, other)
+
+
+def test_many_messages_of_a_key_that_are_given_back_are_not_compared_with_each_other() -> None:
+    many = 2000
+    returned = Returned()
+    sequences = [Compared(number) for number in range(many)]
+    Compared.comparisons = 0
+    for sequence in sequences:
+        returned.add(sequence, Delivered(7, 1), None, 1.0 if sequence % 2 else 0.0)
+    returned.let_due(1.0)
+    assert returned.first_due([7], 3) == [0, 1, 2]
+    for sequence in reversed(sequences):
+        returned.take(sequence)
+    assert Compared.comparisons < 50 * many
+    assert not returned.has_due
+
+
+def test_times_of_messages_that_were_acknowledged_late_are_forgotten() -> None:
+    stage = Stage(["k"] * 1000)
+    member = stage.join()
+    for sequence in stage.pull(member):
+        stage.give_back(member, sequence, delay=1e6)
+        stage.acknowledge(member, sequence)
+    assert stage.group.returned == 0
+    assert len(stage.group._returned._delayed) < 100
+
+
+def test_newer_messages_of_a_key_do_not_overtake_one_that_must_be_loaded_first() -> None:
+    stage = Stage(["k"] * 5)
+    member = stage.join(most=2)
+    assert stage.pull(member) == [1, 2]
+    stage.give_back(member, 2)
+    stage.tape.evicted = {2}
+    assert stage.pull(member) == []
+    stage.tape.evicted = set()
+    assert stage.pull(member) == [2]
+
+
+def test_newer_messages_of_a_key_do_not_overtake_many_that_are_not_kept() -> None:
+    many = 3 * group_module.RETURNED
+    stage = Stage(["k"] * (many + 8))
+    member = stage.join(most=many)
+    stage.give_back(member, *stage.pull(member))
+    stage.tape.first = many
+    found: list[int] = []
+    for _ in range(3):
+        found += stage.pull(member)
+    assert found[:2] == [many, many + 1]
 
 
 def test_a_message_that_is_given_back_comes_again_first_with_its_count() -> None:

@@ -1,5 +1,6 @@
 """A journal against a model of it: a dictionary of messages."""
 
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.effort import cases
 from tests.zeps.journal.streams import append, consistent, directory, held, kill
+from tests.zeps.journal.test_compaction import compact, expected
 from zambezi.zeps.errors import OutOfRange
 from zambezi.zeps.journal import Journal, Policy, Reader, Store
 
@@ -49,9 +51,9 @@ class Streams(RuleBasedStateMachine):
 
     # The broker
 
-    @rule(of=bodies, later=st.integers(-2, 5))
-    def append(self, of: list[int], later: int) -> None:
-        made = append(self.journal, *[bytes([size % 256]) * size for size in of], now=self.now + later)
+    @rule(of=bodies, later=st.integers(-2, 5), key=st.sampled_from("abc"))
+    def append(self, of: list[int], later: int, key: str) -> None:
+        made = append(self.journal, *[bytes([size % 256]) * size for size in of], now=self.now + later, key=key)
         self.now = max(self.now, self.now + later)
         for message in made:
             self.last += 1
@@ -78,6 +80,19 @@ class Streams(RuleBasedStateMachine):
             assert octets is None or self.journal.octets - self.journal.segments[0].size < octets
             assert seconds is None or self.journal.segments[0].last_time >= (self.now - seconds) * 1_000_000
 
+    @rule()
+    def compact(self) -> None:
+        self.journal.policy = replace(POLICY, compact=True)
+        if segments := self.journal.to_compact(self.now):
+            self.messages = expected(self.messages, segments[-1].last)
+        compact(self.journal, self.now)
+
+    @rule(number=numbers)
+    def trim(self, number: int) -> None:
+        first = self.journal.first + number % (self.last + 2 - self.journal.first)
+        self.journal.trim(first)
+        self.messages = {sequence: message for sequence, message in self.messages.items() if sequence >= first}
+
     @rule(how=st.sampled_from(["close", "kill"]))
     def restart(self, how: str) -> None:
         self.other.close()
@@ -91,9 +106,9 @@ class Streams(RuleBasedStateMachine):
     @precondition(lambda self: self.messages)
     @rule(number=numbers)
     def truncate(self, number: int) -> None:
-        keys = [min(self.messages) - 1, *self.messages]
-        last = keys[number % len(keys)]
-        self.journal.truncate(last)
+        cut = self.journal.first - 1 + number % (self.last + 2 - self.journal.first)
+        last = max([sequence for sequence in self.messages if sequence <= cut], default=self.journal.first - 1)
+        self.journal.truncate(cut)
         if last < self.last:
             assert self.journal.incarnation not in self.incarnations
             self.incarnations.add(self.journal.incarnation)
@@ -109,7 +124,7 @@ class Streams(RuleBasedStateMachine):
     @rule(number=numbers)
     def join(self, number: int) -> None:
         if len(self.readers) < 5:
-            after = self.journal.first - 1 + number % (len(self.messages) + 1)
+            after = self.journal.first - 1 + number % (self.last + 2 - self.journal.first)
             self.readers.append((self.journal.reader(after), [after]))
 
     @rule(which=numbers, octets=st.integers(0, 1200), credit=st.none() | st.integers(0, 1200), steps=st.integers(1, 5))
@@ -130,13 +145,14 @@ class Streams(RuleBasedStateMachine):
             if span is None:
                 assert reader.position == self.last or credit == 0
                 return
+            found = [sequence for sequence in self.messages if reader.position < sequence <= span.last]
             assert span.first == reader.position + 1
-            expected = b"".join([self.messages[sequence] for sequence in range(span.first, span.last + 1)])
-            assert span.read().octets == expected
-            assert span.time == self.times[span.first]
+            assert list(span.read().sequences) == found
+            assert span.read().octets == b"".join([self.messages[sequence] for sequence in found])
+            assert span.time == self.times[found[0]]
             assert span.count == 1 or span.length <= octets
             if credit is not None:
-                message = self.messages[span.last]
+                message = self.messages[found[-1]]
                 assert span.credit - (len(message) - (9 if message[0] else 2)) < credit
             reader.skip(span)
             passed.append(span.last)
@@ -145,13 +161,14 @@ class Streams(RuleBasedStateMachine):
     def look_up(self, number: int) -> None:
         time = number % ((self.now + 2) * 2) * 500_000
         later = [sequence for sequence in self.messages if self.times[sequence] >= time]
-        assert self.journal.before(time) == (min(later) - 1 if later else self.last)
+        before = self.journal.before(time)
+        assert [sequence for sequence in self.messages if sequence > before] == later
         after = number % (self.last + 2)
         assert [entry.last > after for entry in self.journal.entries(after)].count(False) == 0
         covered = [sequence for entry in self.journal.entries(after) for sequence in range(entry.first, entry.last + 1)]
-        assert [sequence for sequence in covered if sequence > after] == [
-            sequence for sequence in self.messages if sequence > after
-        ]
+        assert [sequence for sequence in covered if sequence > after] == list(
+            range(max(after + 1, self.journal.first), self.last + 1)
+        )
 
     @rule()
     def refresh(self) -> None:

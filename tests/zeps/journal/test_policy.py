@@ -39,6 +39,12 @@ def test_what_is_kept_decides_the_size_of_segments(keep: int | None, segment: in
     assert Policy(keep_bytes=keep, segment=400).segment_bytes == 400
 
 
+def test_a_segment_that_is_compacted_when_it_is_full_is_small() -> None:
+    assert Policy(compact=True).segment_bytes == 8 << 20
+    assert Policy(compact=True, keep_seconds=3600.0).segment_bytes == 256 << 20
+    assert Policy(compact=True, keep_bytes=8 << 30).segment_bytes == 256 << 20
+
+
 @pytest.mark.parametrize(("keep", "seconds"), [(None, 2**63 // 10**6), (80.0, 10), (1.0, 5)])
 def test_what_is_kept_decides_the_time_of_segments(keep: float | None, seconds: int) -> None:
     assert Policy(keep_seconds=keep).segment_microseconds // 10**6 == seconds

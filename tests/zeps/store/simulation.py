@@ -28,7 +28,7 @@ from zambezi.zeps.errors import OutOfRange, ZepsError
 from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.layout import DELIVER_LEAST, sequence_of
 from zambezi.zeps.messages import Publish
-from zambezi.zeps.store.chunk import Kind, Piece, piece_of, unpack_object
+from zambezi.zeps.store.chunk import Kind, Piece, piece_of, unpack_footer, unpack_object
 from zambezi.zeps.store.commands import (
     DONE,
     EXISTS,
@@ -403,7 +403,7 @@ class Subscriber:
 class World:
     """Everything, and the invariants."""
 
-    def __init__(self, seed: int, *, brokers: int = 3, keep: int | None = None) -> None:
+    def __init__(self, seed: int, *, brokers: int = 3, keep: int | None = None, deletes: bool = False) -> None:
         self.chance = random.Random(seed)
         self.clock = Clock()
         self.store = Store(self.clock)
@@ -414,6 +414,7 @@ class World:
         self.history = History()
         self.is_over = False
         self.keep = keep
+        self.deletes = deletes  # whether brokers delete the stream, too
         self._ids = count_from(1)
         self.brokers = [Broker(self, next(self._ids)) for _ in range(brokers)]
         self.publishers = [Publisher(self, b"publisher-%06d" % number) for number in range(2)]
@@ -476,6 +477,8 @@ class World:
             broker.release()
         elif choice < 0.7 and self.keep is not None:
             broker.sweep(self.keep)
+        elif choice < 0.75 and self.deletes:
+            broker.call(broker.log.delete)
 
     def _heal(self) -> None:
         """Let owners check that they are, and let a live broker take a stream without an owner."""
@@ -489,7 +492,7 @@ class World:
             numbers = [number for name, number in log.values() if name == publisher.name]
             if numbers != list(range(1, len(numbers) + 1)):
                 raise Violation(f"{publisher.name!r} has {numbers} in the log")
-            if publisher.confirmed < publisher.sent:
+            if publisher.confirmed < publisher.sent and not self._deletion:
                 raise Violation(
                     f"{publisher.name!r}: nothing was confirmed after {publisher.confirmed}, when all faults had ended"
                 )
@@ -497,16 +500,42 @@ class World:
             for sequence, message in subscriber.seen.items():
                 if log.get(sequence) != message:
                     raise Violation(f"a reader saw {message} at {sequence}, and the log has {log.get(sequence)}")
-            if log and subscriber.last != max(log):
+            if log and subscriber.last != max(log) and not self._deletion:
                 raise Violation(f"a reader came to {subscriber.last} of {max(log)} only, when all faults had ended")
-            if self.keep is None and list(subscriber.seen) != list(range(1, len(subscriber.seen) + 1)):
+            # Whoever reads a stream while it is deleted may find its end only.
+            is_kept = self.keep is None and not self._deletion
+            if is_kept and list(subscriber.seen) != list(range(1, len(subscriber.seen) + 1)):
                 raise Violation("a reader missed messages")
         for (name, number), sequence in self.history.confirmed.items():
             if log.get(sequence) != (name, number):
                 raise Violation(f"{name!r} {number} was confirmed at {sequence}, and the log has {log.get(sequence)}")
+        if self._deletion:
+            self._check_deleted()
+            return
         if problem := self.history.problem(log):
             raise Violation(problem)
         self._check_readable(log)
+
+    @property
+    def _deletion(self) -> int:
+        """The number of the chunk that deletes the stream; 0 if there is none."""
+        chunks = (unpack_footer(octets, key) for key, octets in self.store.accepted if key.startswith(PLACE.chunks))
+        return min((chunk.number for chunk in chunks if chunk.kind is Kind.DELETION), default=0)
+
+    def _check_deleted(self) -> None:
+        """Check that no broker owns the stream any more, and that nothing of it can be read."""
+        for key, octets in self.store.accepted:
+            if key.startswith(PLACE.chunks):
+                footer = unpack_footer(octets, key)
+                if footer.kind is Kind.DATA and footer.number > self._deletion:
+                    raise Violation(f"chunk {footer.number} has messages, and {self._deletion} deletes the stream")
+        for broker in self.brokers:
+            broker.take()
+        self.clock.run_until(self.clock.now + 5)
+        if any(broker.log.is_owner for broker in self.brokers):
+            raise Violation("a broker owns a stream that is deleted")
+        if found := self.execute(read_all(0)):
+            raise Violation(f"{len(found)} messages of a deleted stream can be read")
 
     def _true_log(self) -> dict[int, Message]:
         """Return the log of all chunks with messages that were ever accepted: it must have no fork."""

@@ -12,8 +12,11 @@ from tests.zeps.store.test_shell import settle
 from zambezi.zeps.errors import StoreError
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.journal.counts import Count
+from zambezi.zeps.store import copying
 from zambezi.zeps.store.catalog import find_stream, list_streams
+from zambezi.zeps.store.commands import Failed
 from zambezi.zeps.store.copying import copy_stream, end_of, restore_stream
+from zambezi.zeps.store.names import StreamPlace
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import State, StreamLog
 
@@ -81,6 +84,16 @@ def test_a_stream_that_a_broker_owns_is_not_taken(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="belongs to broker"):
             copy_stream(store, journal)
         assert end_of(store, stream).last == 1
+
+
+def test_a_store_that_does_not_answer_ends_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zambezi.zeps.store.copying.PATIENCE", -1.0)
+    store = ObjectStore(str(tmp_path / "store"))
+    log = StreamLog(StreamPlace.of("prices"), uuid4().bytes, uuid4().bytes)
+    log.take(0.0)
+    monkeypatch.setattr(store, "execute", lambda request: Failed("down"))
+    with pytest.raises(StoreError, match="does not answer: down"):
+        copying.settle(store, log)
 
 
 def test_an_empty_stream_and_a_deleted_one(tmp_path: Path) -> None:

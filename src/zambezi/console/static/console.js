@@ -233,7 +233,7 @@ function drawStreams() {
   const streams = state.zeps?.streams || [];
   draw($("stream-table"), ["stream", "messages#", "last#", "size#", "per second#", "last 3 minutes", "subscribers#", "named#", "newest", "sync"],
     streams.map((one) => ({
-      cells: [element("a", { href: `#tail:${encodeURIComponent(one.id)}`, title: "follow this stream", "data-key": one.id }, ...escaped(one.stream)), number(Math.max(0, one.last - one.first + 1)), number(one.last), size(one.octets), number(one.rate),
+      cells: [element("a", { href: `#tail:${encodeURIComponent(one.id)}`, title: "follow this stream", "data-key": one.id }, ...escaped(one.stream)), number(Math.max(0, one.last - one.first + 1 - one.removed)), number(one.last), size(one.octets), number(one.rate),
         spark(rates.get(one.id) || [0], `rate of ${one.stream}`), number(one.subscribers),
         one.readers ? element("span", { title: Object.entries(one.named).map(([name, lag]) => `${name}: ${number(lag)} behind`).join("\n") }, `${number(one.readers)}, ${number(one.reader_lag)} behind`) : "-",
         one.last_time && one.last >= one.first ? ago(state.time - one.last_time / 1e6) : "never",

@@ -54,6 +54,13 @@ class Outlet(Protocol):
     def wake(self) -> None:
         """Let the connection call `pull` soon."""
 
+    def flush(self) -> None:
+        """Let the connection write its queue and call `pull` now."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether the connection will call `pull` by itself, soon or when the client reads."""
+
 
 class Selection:
     """One SUBSCRIBE: a pattern, and the sequence after which it wants messages."""

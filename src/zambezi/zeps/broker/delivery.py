@@ -135,6 +135,13 @@ class Delivery:
         """Let the connection ask for messages soon."""
         self._outlet.wake()
 
+    def send(self) -> None:
+        """Let the connection ask for messages now, unless it will do so by itself."""
+        if self._outlet.busy:
+            self._outlet.wake()
+        else:
+            self._outlet.flush()
+
 
 def fell_behind_reason(wanted: int, oldest: int) -> str:
     """Return the reason of an INVALID to a subscriber whose next message retention has removed."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID, uuid4
 
 from zambezi.zeps.errors import JournalError, StoreError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 CACHED: Final = "cached"
 STORE: Final = "store"
+TAKEN_AT_ONCE: Final = 16  # streams, when the broker starts
 Sync: TypeAlias = Literal["always", "interval", "never", "store"]
 
 
@@ -45,6 +47,13 @@ class StoreOptions:
     url: str
     options: Mapping[str, str] = field(default_factory=dict)  # of obstore
     log: LogSettings = field(default_factory=LogSettings)
+
+
+class _Acquired(NamedTuple):
+    """A stream in the store, and its log, which this broker owns."""
+
+    stream: StreamInStore
+    log: StreamLog
 
 
 class Depot(Store):
@@ -66,20 +75,39 @@ class Depot(Store):
         self._settings = options.log
         self._logs: dict[str, StreamLog] = {}  # owned
         self._taking: set[str] = set()
+        self._acquired: dict[str, _Acquired | StoreError] = {}  # at the start, and not opened yet
         self._driver: Driver | None = None
         self._attached: list[StoredStream] = []
         try:
             self.remote = ObjectStore(options.url, options.options)
             self.remote.run(check_format(create=True))
-            self._stored = [stream.name for stream in self.remote.run(list_streams()) if not self._is_deleted(stream)]
+            streams = self.remote.run(list_streams())
+            with ThreadPoolExecutor(TAKEN_AT_ONCE, "zambezi-take") as pool:
+                for found in pool.map(self._acquire_if_kept, streams):
+                    self._acquired |= found
+            self._stored = list(self._acquired)
         except BaseException:
             super().close()
             raise
 
-    def _is_deleted(self, stream: StreamInStore) -> bool:
-        reader = LogReader(stream.place)
-        self.remote.run(reader.refresh())
-        return reader.is_deleted
+    def _acquire_if_kept(self, stream: StreamInStore) -> dict[str, _Acquired | StoreError]:
+        """Take a stream, unless it is deleted; if it cannot be taken, the error is for the one who opens it."""
+        try:
+            reader = LogReader(stream.place)
+            self.remote.run(reader.refresh())
+            return {} if reader.is_deleted else {stream.name: self._acquire(stream)}
+        except StoreError as error:
+            return {stream.name: error}
+
+    def _acquire(self, stream: StreamInStore) -> _Acquired:
+        """Become the owner of a stream's log."""
+        log = StreamLog(stream.place, self.id, stream.incarnation.bytes, self._settings)
+        log.take(time.monotonic())
+        settle(self.remote, log)
+        if log.state is not State.OWNER:
+            raise StoreError(f"it could not be taken: it is {log.state.value}")
+        log.take_events()
+        return _Acquired(stream, log)
 
     def names(self) -> list[str]:
         return sorted({*super().names(), *self._stored})
@@ -129,15 +157,12 @@ class Depot(Store):
         """Become the owner of a stream, and bring its journal up to date. Blocks."""
         self._taking.add(name)
         try:
-            stream = self.remote.run(find_stream(name))
-            if stream is None:
-                stream = self._upload(name, directory)
-            log = StreamLog(stream.place, self.id, stream.incarnation.bytes, self._settings)
-            log.take(time.monotonic())
-            settle(self.remote, log)
-            if log.state is not State.OWNER:
-                raise StoreError(f"stream {name!a} could not be taken: it is {log.state.value}")
-            log.take_events()
+            acquired = self._acquired.pop(name, None)
+            if isinstance(acquired, StoreError):
+                raise acquired
+            if acquired is None:
+                acquired = self._acquire(self.remote.run(find_stream(name)) or self._upload(name, directory))
+            stream, log = acquired
             self._update(stream, log, directory)
         except StoreError as error:
             raise JournalError(f"stream {name!a} cannot be used: {error}") from error

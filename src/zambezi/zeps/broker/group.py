@@ -177,9 +177,11 @@ class SharedGroup(GroupReading):
         """Return the next messages for a member, and count them as delivered; None if there are none, or no room."""
         if not member.has_room or member not in self.members:
             return None
-        found = self._pull_returned(member, now) if self._returned.has_due else None
-        if len(self._returned) + len(self.dying) < WAITING:
-            share = self._next_share(member) if found is None else None
+        mine = self._returned_slots(member) if self._returned.has_due else []
+        found = self._pull_returned(member, mine, now) if mine else None
+        waits = self._returned.is_due(mine)  # if none was found, they must be loaded: newer ones must not overtake them
+        if found is None and not waits and len(self._returned) + len(self.dying) < WAITING:
+            share = self._next_share(member)
             if share is not None:
                 found = self._deliver(member, share, now)
                 self._pass(member, share)
@@ -189,17 +191,20 @@ class SharedGroup(GroupReading):
             self._hungry.pop(member, None)
         return found
 
-    def _pull_returned(self, member: Member, now: float) -> Portion | None:
+    def _returned_slots(self, member: Member) -> list[int]:
+        """Return the slots of a member that have messages which were given back."""
+        owner = self._slots.owner
+        return [slot for slot in self._returned.due_slots() if owner[slot] is member and slot not in self._closed]
+
+    def _pull_returned(self, member: Member, slots: list[int], now: float) -> Portion | None:
         """Return messages that were given back: the oldest first."""
         returned = self._returned
-        owner = self._slots.owner
-        slots = [slot for slot in returned.due_slots() if owner[slot] is member and slot not in self._closed]
-        wanted = returned.due_in(slots)
+        wanted = returned.first_due(slots, RETURNED)
         blocks: list[Block] = []
         deliveries = []
         in_order = bool(wanted) and wanted[0] > member.last_sent
         for sequence in wanted:
-            if len(blocks) >= RETURNED or not member.has_room:
+            if not member.has_room:
                 break
             try:
                 block = self._source.message(sequence)
@@ -207,6 +212,7 @@ class SharedGroup(GroupReading):
                 returned.take(sequence)
                 self._log.note_done([sequence])
                 self.missed += 1
+                member.wake()  # there may be more messages than the first ones
                 continue
             if block is None:
                 break

@@ -74,6 +74,9 @@ class Groups:
         self._idle: dict[str, tuple[bytes, dict[str, object]]] = {}
         self._written: dict[SharedGroup, int] = {}  # the positions of the last snapshots
         self._users: dict[str, str] = {}  # to whom the groups in memory belong; empty: all
+        self._woken: dict[Callable[[], object], None] | None = (
+            None  # while a block is divided: the members with messages
+        )
         self._scheduled = False
         self.problem = ""  # why changes cannot be written now
         self.is_closed = False
@@ -157,6 +160,7 @@ class Groups:
         user: str,
         label: str,
         wake: Callable[[], object],
+        send: Callable[[], object],
         evict: Callable[[], object],
     ) -> Member:
         """Add a member to a group, which begins after a sequence if it is new.
@@ -184,7 +188,7 @@ class Groups:
         if options != group.options:
             group.options = options
             group.request_snapshot()
-        member = group.join(label, in_flight, wake, self._stream.clock())
+        member = group.join(label, in_flight, partial(self._wake, wake, send), self._stream.clock())
         self._by_id[name, identity] = member
         self._evict[member] = evict
         self._share_windows()
@@ -287,8 +291,20 @@ class Groups:
 
     def on_append(self, block: Block) -> None:
         """Hand a block to the groups that wait for it."""
+        woken: dict[Callable[[], object], None] = {}
+        self._woken = woken
         for group in tuple(self._active.values()):
             group.on_append(block)
+        self._woken = None
+        for send in woken:
+            send()  # now, like live messages to other subscribers: a turn of the event loop would be lost
+
+    def _wake(self, wake: Callable[[], object], send: Callable[[], object]) -> None:
+        """Let a member ask for messages; while a block is divided, when all of it is."""
+        if self._woken is None:
+            wake()
+        else:
+            self._woken[send] = None
 
     def pull(self, member: Member) -> Portion | None:
         """Return the next messages of a member."""

@@ -1,16 +1,22 @@
-"""The messages of a group that were given back, and wait for their next delivery."""
+"""The messages of a group that were given back, and wait for their next delivery.
+
+A member can give back tens of thousands of messages of one key at once, and acknowledge them late. So the time of a
+method does not depend on how many others wait, except for sorting those that did not come in order.
+"""
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterator
-from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from heapq import heapify, heappop, heappush
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final
 
 from zambezi.zeps.broker.group_state import Delivered
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.group_member import Member
+
+_OLD: Final = 64  # entries of messages that have gone, before the list of times is made again
 
 
 class Returned:
@@ -19,8 +25,9 @@ class Returned:
     def __init__(self) -> None:
         self._waiting: dict[int, Delivered] = {}  # by sequence; with those that are not due yet
         self._holder: dict[int, Member] = {}  # the member that had a message last
-        self._due: dict[int, list[int]] = {}  # the sequences that are due, in order, by slot
-        self._delayed: list[tuple[float, int]] = []  # a heap of times and sequences
+        self._due: dict[int, dict[int, None]] = {}  # the sequences that are due, by slot
+        self._unsorted: set[int] = set()  # slots whose sequences are not in order
+        self._delayed: list[tuple[float, int]] = []  # a heap of times and sequences, also of messages that have gone
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -37,18 +44,35 @@ class Returned:
         if time:
             heappush(self._delayed, (time, sequence))
         else:
-            insort(self._due.setdefault(what.slot, []), sequence)
+            self._add_due(sequence, what.slot)
+
+    def _add_due(self, sequence: int, slot: int) -> None:
+        due = self._due.setdefault(slot, {})
+        if due and sequence < next(reversed(due)):
+            self._unsorted.add(slot)
+        due[sequence] = None
 
     def take(self, sequence: int) -> Delivered | None:
         """Remove a message, and return it; None if it is not here."""
         what = self._waiting.pop(sequence, None)
         self._holder.pop(sequence, None)
-        due = self._due.get(what.slot) if what is not None else None
-        if what is not None and due is not None and sequence in due:
-            due.remove(sequence)
-            if not due:
-                del self._due[what.slot]
+        if what is None:
+            return None
+        due = self._due.get(what.slot)
+        if due is None or sequence not in due:
+            self._forget_old_times()
+            return what
+        del due[sequence]
+        if not due:
+            del self._due[what.slot]
+            self._unsorted.discard(what.slot)
         return what
+
+    def _forget_old_times(self) -> None:
+        """Forget the times of messages that have gone, if they are most of all times."""
+        if len(self._delayed) > 2 * len(self._waiting) + _OLD:
+            self._delayed = [entry for entry in self._delayed if entry[1] in self._waiting]
+            heapify(self._delayed)
 
     def is_from(self, sequence: int, member: Member) -> bool:
         """Return whether a member had a message last."""
@@ -67,9 +91,16 @@ class Returned:
         """Yield the slots that have messages which are due."""
         return iter(self._due)
 
-    def due_in(self, slots: list[int]) -> list[int]:
-        """Return the sequences that are due in some slots, in order."""
-        return sorted([sequence for slot in slots for sequence in self._due[slot]])
+    def is_due(self, slots: list[int]) -> bool:
+        """Return whether a message of some slots is due."""
+        return any(slot in self._due for slot in slots)
+
+    def first_due(self, slots: list[int], most: int) -> list[int]:
+        """Return the lowest sequences that are due in some slots, in order."""
+        for slot in self._unsorted.intersection(slots):
+            self._due[slot] = dict.fromkeys(sorted(self._due[slot]))
+            self._unsorted.discard(slot)
+        return sorted(chain.from_iterable([islice(self._due[slot], most) for slot in slots]))[:most]
 
     @property
     def next_time(self) -> float | None:
@@ -83,6 +114,6 @@ class Returned:
             sequence = heappop(self._delayed)[1]
             what = self._waiting.get(sequence)
             if what is not None and sequence not in self._due.get(what.slot, ()):
-                insort(self._due.setdefault(what.slot, []), sequence)
+                self._add_due(sequence, what.slot)
                 found = True
         return found

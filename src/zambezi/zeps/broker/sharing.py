@@ -10,14 +10,17 @@ from zambezi.zeps.broker.groups import Groups, Wish
 from zambezi.zeps.broker.session_state import SessionState
 from zambezi.zeps.broker.stream import NEVER, BrokerStream, where_to_start
 from zambezi.zeps.broker.turns import SUBSCRIBE
+from zambezi.zeps.directory import SHARED
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.messages import MEMBER, Done, GiveBack, Join, JoinOk, Keep
+from zambezi.zeps.requests.envelope import SERVERS
 from zambezi.zeps.sequences import BadSequences, unpack_sequences
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.session import Session
 
 _LONGEST_WAIT: Final = 7 * 86_400_000  # milliseconds
+_LONGEST_NAME: Final = 255 - len(SHARED)  # bytes: the key of the group in `$readers/<stream>` has both
 _SEQUENCES_PER_UNIT: Final = 32  # of work
 
 
@@ -58,9 +61,10 @@ def _join(session: Session, stream: BrokerStream, message: Join) -> None:
         Wish(message.pattern, message.wait, message.limit, message.dead),
         after,
         message.in_flight,
-        session.user,
+        "" if message.group.startswith(SERVERS) else session.user,  # servers of different users share requests
         label,
         wake=session.delivery.wake,
+        send=session.delivery.send,
         evict=session.abandon_reader,
     )
     session.delivery.member = member
@@ -73,12 +77,16 @@ def _check(session: Session, stream: BrokerStream, message: Join) -> None:
     engine = session.engine
     if not message.group:
         raise BrokerError("a group needs a name; this one is empty")
+    if (size := len(message.group.encode(errors="surrogateescape"))) > _LONGEST_NAME:
+        raise BrokerError(f"the name of a group has at most {_LONGEST_NAME} bytes, not {size}: choose a shorter one")
     if len(message.member) != MEMBER or not any(message.member):
         raise BrokerError(f"the id of a member has {MEMBER} bytes, and not all of them are zero")
     if not message.in_flight:
         raise BrokerError("a member must be able to have a message in flight, at least one")
     if message.wait > _LONGEST_WAIT:
         raise BrokerError(f"a member has at most {_LONGEST_WAIT} ms to acknowledge a message, not {message.wait}")
+    if message.group.startswith(SERVERS) and not engine.allows(session, "serve", stream.name):
+        raise BrokerError(f"{session.user or 'anybody'} may not serve the stream {stream.name}")
     engine.matchers.parse(message.pattern)  # raises PatternError before anything is changed
     dead = message.dead
     if dead:

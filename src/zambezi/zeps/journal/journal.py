@@ -489,7 +489,10 @@ class Journal(JournalReading):
                 raise self._write_error(error) from error
 
     def truncate(self, last: int) -> None:
-        """Remove all messages after a sequence, by an operator's command. The stream gets a new incarnation."""
+        """Remove all messages after a sequence, by an operator's command. The stream gets a new incarnation.
+
+        If compaction has removed the message with that sequence, the stream ends with the one before.
+        """
         if not self._trimming.acquire(blocking=False):
             raise JournalError(f"stream {self.name!a} is being trimmed: truncate it when that is done")
         try:
@@ -498,6 +501,8 @@ class Journal(JournalReading):
             self._trimming.release()
 
     def _truncate(self, last: int) -> None:
+        if self.removed and self.first <= last < self.last:
+            last = self.last_at(last)  # the last message of a stream is never one that was removed
         with self._lock:
             if self.failed or self._active is None:
                 raise self._unwritable_error()

@@ -12,7 +12,7 @@ KIB = 1024
 MIB = 1024 * KIB
 PARTS: Final = 8  # segments into which the messages to keep are divided: retention removes one at a time
 LEAST_BYTES: Final = 64 * KIB  # of a segment whose size follows from `keep_bytes`
-COMPACTED: Final = 8 * MIB  # bytes of a segment that is to be compacted
+COMPACTED: Final = 8 * MIB  # bytes of a segment that is compacted as soon as it is full
 LEAST_SECONDS: Final = 5.0  # of a segment whose time follows from `keep_seconds`
 
 # The least and the greatest value that operators can give, in a configuration or by an order.
@@ -68,8 +68,9 @@ class Policy:
 
     def _segment_bytes(self) -> int:
         """Return the size of segments: small enough that little more is kept than `keep_bytes`, and compacted soon."""
-        largest = min(self.segment, COMPACTED) if self.compact else self.segment
-        return largest if self.keep_bytes is None else min(largest, max(LEAST_BYTES, self.keep_bytes // PARTS))
+        if self.keep_bytes is not None:
+            return min(self.segment, max(LEAST_BYTES, self.keep_bytes // PARTS))
+        return min(self.segment, COMPACTED) if self.compact and self.keep_seconds is None else self.segment
 
     def _segment_microseconds(self) -> int:
         """Return the time that a segment covers at most: a small part of `keep_seconds`."""

@@ -127,6 +127,24 @@ class JournalReading:
         entries = self.entries(sequence, 1)
         return entries[0].time if entries else 0
 
+    def last_at(self, sequence: int) -> int:
+        """Return the last sequence with a message up to this one; `first` - 1 if there is none."""
+        return retry_rewritten(partial(self._last_at, sequence))
+
+    def _last_at(self, sequence: int) -> int:
+        for segment in reversed(self.segments):
+            if segment.first > sequence or not segment.entries:
+                continue
+            files = self.files(segment)
+            for number in range(segment.locate(files, min(sequence, segment.last)), -1, -1):
+                entry = segment.read_entry(files, number)
+                if not entry.gap:
+                    return min(entry.last, sequence)
+                cuts = segment.read_cuts(files, entry)
+                if kept := cuts.index_of(sequence + 1):
+                    return cuts.sequences[kept - 1]
+        return self.first - 1
+
     def entries(self, after: int = 0, limit: int = 1000) -> list[IndexEntry]:
         """Return the index entries with messages after a sequence, `limit` of them at most."""
         return retry_rewritten(partial(self._entries, after, limit))

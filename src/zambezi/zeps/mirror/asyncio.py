@@ -96,6 +96,7 @@ class Mirror:
         self._incarnation = ""
         self._last = 0  # the last sequence of the source, when its broker last described it
         self._subscription: Subscription | None = None
+        self._is_compacted = False  # whether the source removes messages that have a later one with the same key
         self._batch: MessageBatch | None = None  # read from the source, and not sent yet
         self._question: tuple[Question, Waiter] | None = None
         self._is_stuck = False  # whether the batch has waited for room for a turn
@@ -199,7 +200,7 @@ class Mirror:
         attempt = partial(self._connection.publish, self._life, batch)
         if await self._waiter.until(attempt, timeout, "the target did not confirm messages"):
             self._last = max(self._last, batch.last)
-            if not self._pattern and batch.last - before > len(batch):
+            if not self._pattern and not self._is_compacted and batch.last - before > len(batch):
                 self._note_missed(batch.last - before - len(batch))
         self._batch = None
         self._is_stuck = False
@@ -218,6 +219,7 @@ class Mirror:
         if not self._waiter.call(connection.begin, life, digest_of(info.incarnation), position, standing):
             return
         self._life, self._incarnation, self._last = life, info.incarnation, info.last
+        self._is_compacted = info.compact or info.removed > 0
         if self._until is not None and self._goal is None:
             self._goal = info.last
         self._reached = self._goal is not None and position >= self._goal

@@ -37,6 +37,7 @@ CLOCK: Final = Struct(">Q")
 _ASKED: Final = Struct(f">{ID}sI")
 _STORED: Final = Struct(f">4s{ADDRESS}s{ID}sQ")
 LONGEST: Final = 0xFFFFFFFF  # milliseconds of a timeout
+SERVERS: Final = "serve "  # how the names of groups of servers begin
 DELIVERIES: Final = 5  # after so many servers have got a request and not answered, it is passed over
 _NAME: Final = 255  # bytes of a group's name
 GROWTH: Final = _STORED.size - _ASKED.size  # bytes by which the stored request is longer
@@ -44,9 +45,9 @@ GROWTH: Final = _STORED.size - _ASKED.size  # bytes by which the stored request 
 
 def group_of(pattern: str) -> str:
     """Return the name of the group that shares the requests with a pattern among its servers."""
-    name = f"serve {pattern}"
+    name = SERVERS + pattern
     octets = as_bytes(name)
-    return name if len(octets) <= _NAME else f"serve {blake2b(octets, digest_size=16).hexdigest()}"
+    return name if len(octets) <= _NAME else SERVERS + blake2b(octets, digest_size=16).hexdigest()
 
 
 class Asked(NamedTuple):
@@ -58,7 +59,7 @@ class Asked(NamedTuple):
 
     def encode(self) -> bytes:
         """Return the body of its PUBLISH."""
-        return _ASKED.pack(self.id, self.timeout) + self.content
+        return encode_asked(*self)
 
 
 class Stored(NamedTuple):
@@ -71,12 +72,22 @@ class Stored(NamedTuple):
 
     def encode(self) -> bytes:
         """Return the body of the message."""
-        return _STORED.pack(MAGIC, self.address, self.id, self.deadline) + self.content
+        return encode_stored(*self)
 
 
 def publish_frame(key: bytes, body: bytes) -> bytes:
     """Return a PUBLISH. It is several times as fast as the class in `messages`; the key has at most 255 bytes."""
     return PUBLISH + bytes((len(key),)) + key + BODY_LENGTH.pack(len(body)) + body
+
+
+def encode_asked(number: bytes, timeout: int, content: bytes) -> bytes:
+    """Return the body of the PUBLISH of a request."""
+    return _ASKED.pack(number, timeout) + content
+
+
+def encode_stored(address: bytes, number: bytes, deadline: int, content: bytes) -> bytes:
+    """Return the body of a request in its stream."""
+    return _STORED.pack(MAGIC, address, number, deadline) + content
 
 
 def read_asked(body: bytes) -> Asked | None:

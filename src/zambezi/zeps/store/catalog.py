@@ -7,14 +7,14 @@ The name of a stream leads to a directory with a directory for each generation i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
 from zambezi.zeps.errors import StoreDamaged, StoreError
 from zambezi.zeps.journal.names import directory_of
-from zambezi.zeps.store.commands import DONE, Procedure, get, names, put
+from zambezi.zeps.store.commands import DONE, Get, Names, Procedure, ask_all, get, names, put
 from zambezi.zeps.store.names import FORMAT_KEY, STREAMS, StreamPlace
 from zambezi.zeps.store.reader import LogReader
 
@@ -59,12 +59,15 @@ def find_stream(name: str) -> Procedure[StoredStream | None]:
 
 def list_streams() -> Procedure[list[StoredStream]]:
     """Return all streams in the order of their directories, also those that are deleted."""
-    streams = []
-    for directory in (yield from names(STREAMS)):
-        found = yield from _latest(directory)
-        if found is not None:
-            streams.append(found)
-    return streams
+    directories = yield from names(STREAMS)
+    generations = yield from ask_all([Names(f"{STREAMS}/{directory}") for directory in directories])
+    places = [
+        StreamPlace(directory, numbers[0])
+        for directory, found in zip(directories, generations, strict=True)
+        if (numbers := _numbers(found))
+    ]
+    contents = yield from ask_all([Get(place.identity) for place in places])
+    return [_parse(octets, place) for place, octets in zip(places, contents, strict=True) if isinstance(octets, bytes)]
 
 
 def make_stream(name: str, incarnation: UUID, settings: Mapping[str, object]) -> Procedure[StoredStream]:
@@ -85,13 +88,18 @@ def make_stream(name: str, incarnation: UUID, settings: Mapping[str, object]) ->
 def _latest(directory: str) -> Procedure[StoredStream | None]:
     """Return the highest generation in a directory; None if it has none."""
     generations = yield from names(f"{STREAMS}/{directory}")
-    numbers = [int(name) for name in generations if len(name) == 10 and name.isascii() and name.isdigit()]
-    for number in sorted(numbers, reverse=True):
+    for number in _numbers(generations):
         place = StreamPlace(directory, number)
         octets = yield from get(place.identity)
         if octets is not None:
             return _parse(octets, place)
     return None
+
+
+def _numbers(generations: Sequence[str]) -> list[int]:
+    """Return the numbers of generations, the highest first."""
+    found = [int(name) for name in generations if len(name) == 10 and name.isascii() and name.isdigit()]
+    return sorted(found, reverse=True)
 
 
 def _parse(octets: bytes, place: StreamPlace) -> StoredStream:

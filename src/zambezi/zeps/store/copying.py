@@ -18,10 +18,10 @@ from zambezi.zeps.journal.counts import Count, Counts, Recount, unpack
 from zambezi.zeps.journal.extract import batches
 from zambezi.zeps.store.catalog import StoredStream, make_stream
 from zambezi.zeps.store.chunk import UNCHANGED, Piece, piece_of_counts
-from zambezi.zeps.store.commands import Procedure
+from zambezi.zeps.store.commands import Failed, Procedure
 from zambezi.zeps.store.ending import End, read_end
 from zambezi.zeps.store.reader import LogReader
-from zambezi.zeps.store.shell import ObjectStore
+from zambezi.zeps.store.shell import PATIENCE, ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
 from zambezi.zeps.store.view import look_and_read
 
@@ -103,12 +103,18 @@ def copy_stream(store: ObjectStore, journal: Journal, advance: Advance = _ignore
 
 
 def settle(store: ObjectStore, log: StreamLog) -> None:
-    """Run a log until it has nothing to do; raise `StoreError` if it is broken."""
+    """Run a log until it has nothing to do; raise `StoreError` if it is broken, or the store fails for long."""
+    answered = time.monotonic()
     while True:
         now = time.monotonic()
         tickets = log.requests(now)
         for number, request in tickets:
-            log.answer(number, store.execute(request), time.monotonic())
+            answer = store.execute(request)
+            if not isinstance(answer, Failed):
+                answered = time.monotonic()
+            elif time.monotonic() > answered + PATIENCE:
+                raise StoreError(f"{store.url} does not answer: {answer.reason}")
+            log.answer(number, answer, time.monotonic())
         if log.state is State.BROKEN:
             raise StoreError("; ".join(str(event) for event in log.take_events()))
         if not tickets:

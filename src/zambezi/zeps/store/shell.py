@@ -7,6 +7,7 @@ is opened, so that a process without a store does not need it.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +46,7 @@ _CLIENT_OPTIONS: Final = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_ca_certificate", "proxy_url", "timeout"}
 )
 _TIMEOUT: Final = "10s"  # of a request; the engines repeat it
-_PATIENCE: Final = 30.0  # seconds of failures, after which a blocking call gives up
+PATIENCE: Final = 30.0  # seconds of failures, after which a blocking call gives up
 
 
 def is_store_url(text: str) -> bool:
@@ -70,6 +71,7 @@ class ObjectStore:
         self._directory: Path | None = None
         self._raw = self._open(url, dict(options or {}))
         self._threads: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
         self._synced: set[Path] = set()  # directories whose names are on the disk
 
     def _open(self, url: str, options: dict[str, str]) -> RawStore:
@@ -208,7 +210,7 @@ class ObjectStore:
             parent = parent.parent
             _fsync(parent, os.O_RDONLY | os.O_DIRECTORY)
 
-    def run(self, procedure: Procedure[T], patience: float = _PATIENCE) -> T:
+    def run(self, procedure: Procedure[T], patience: float = PATIENCE) -> T:
         """Run a procedure to its end; raise `StoreError` if the store fails for longer than `patience` seconds."""
         failing_since: float | None = None
         problem = ""
@@ -239,8 +241,9 @@ class ObjectStore:
     def _execute_all(self, requests: Sequence[Request]) -> list[Answer]:
         if len(requests) == 1:
             return [self.execute(requests[0])]
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(AT_ONCE, "zambezi-store")
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(AT_ONCE, "zambezi-store")
         return list(self._threads.map(self.execute, requests))
 
     def close(self) -> None:
