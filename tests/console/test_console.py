@@ -79,6 +79,34 @@ async def test_named_readers_have_their_lag_and_a_bounded_number_of_series(tmp_p
 
 
 @in_loop
+async def test_groups_of_shared_readers_have_series(tmp_path: Path) -> None:
+    async with shown(tmp_path) as (server, _):
+        await publish(server, 5)
+        async with Client.connect(server.endpoints["zeps"]) as client:
+            stream = client.stream("prices")
+            async with stream.subscribe(shared="workers", since="earliest", ack="manual", limit=1) as subscription:
+                for _ in range(5):
+                    message = await subscription.recv(PATIENCE)
+                subscription.ack(1)
+                subscription.nack(message)
+                await subscription.flush(PATIENCE)
+                found = {
+                    sample.name: sample.value
+                    for family in text_string_to_metric_families(metrics.exposition(server).decode())
+                    for sample in family.samples
+                    if "group" in sample.name
+                }
+    assert found == {
+        "zambezi_stream_groups": 1,
+        "zambezi_group_lag": 4,
+        "zambezi_group_members": 1,
+        "zambezi_group_in_flight": 3,
+        "zambezi_group_returned": 0,
+        "zambezi_group_dead_letters_total": 1,
+    }
+
+
+@in_loop
 async def test_the_state_describes_all_services(tmp_path: Path) -> None:
     async with shown(tmp_path) as (server, browser):
         await publish(server, 3)

@@ -78,11 +78,19 @@ _OF_STREAMS = {
     "rate": ("zambezi_stream_messages_per_second", "messages published per second, recently", GaugeMetricFamily),
     "subscribers": ("zambezi_stream_subscribers", "subscribers", GaugeMetricFamily),
     "readers": ("zambezi_stream_readers", "named readers", GaugeMetricFamily),
+    "groups": ("zambezi_stream_groups", "groups of shared readers", GaugeMetricFamily),
     "reader_lag": (
         "zambezi_stream_reader_lag",
         "messages that the named reader is behind which is furthest behind",
         GaugeMetricFamily,
     ),
+}
+_OF_GROUPS: Final = {
+    "lag": ("zambezi_group_lag", "messages that a group of shared readers is behind", GaugeMetricFamily),
+    "members": ("zambezi_group_members", "members of a group of shared readers", GaugeMetricFamily),
+    "in_flight": ("zambezi_group_in_flight", "messages that members have not acknowledged", GaugeMetricFamily),
+    "returned": ("zambezi_group_returned", "messages that wait for their next delivery", GaugeMetricFamily),
+    "letters": ("zambezi_group_dead_letters", "messages that no member could handle", CounterMetricFamily),
 }
 _OF_SUBSCRIBERS: Final = {
     "lag": ("zambezi_subscriber_lag", "messages that the slowest subscriber is behind"),
@@ -117,6 +125,15 @@ def _zeps(zeps: Mapping[str, Any]) -> Iterator[Metric]:
     yield from _counts(zeps)
 
 
+def _groups(streams: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
+    for key, (name, text, kind) in _OF_GROUPS.items():
+        metric = kind(name, f"{text}, in streams with few groups", labels=["stream", "group"])
+        for stream in streams:
+            for group, row in stream["shared"].items():
+                metric.add_metric([label(stream["stream"]), label(group)], row.get(key, 0))
+        yield metric
+
+
 def _streams(streams: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
     for key, (name, text, kind) in _OF_STREAMS.items():
         metric = kind(name, text, labels=["stream"])
@@ -132,6 +149,7 @@ def _streams(streams: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
         for reader, lag in stream["named"].items():
             lags.add_metric([label(stream["stream"]), label(reader)], lag)
     yield lags
+    yield from _groups(streams)
     held = GaugeMetricFamily("zambezi_stream_held", "1 if the stream cannot be written now", labels=["stream"])
     for stream in streams:
         held.add_metric([label(stream["stream"])], 1 if stream["held"] else 0)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from zambezi.server.server import Server
 
 ROWS: Final = 1000  # streams, clients, topics, peers
-READERS: Final = 10  # named readers of a stream, up to which each has its lag
+READERS: Final = 10  # named readers of a stream, and groups, up to which each has series of its own
 SOME: Final = 20  # patterns, headers, groups, subscribers
 LONG: Final = 200  # characters of a text that a peer chose freely
 
@@ -85,6 +85,7 @@ def _zeps(server: Server) -> dict[str, Any] | None:
                 **describe_stream(stream),
                 **slowest.get(stream.name, {}),
                 "named": _named(stream),
+                "shared": _shared(stream),
             }
             for stream in streams[:ROWS]
         ],
@@ -134,6 +135,14 @@ def _named(stream: BrokerStream) -> dict[str, int]:
     """Return the lag of each named reader, if the stream has few of them."""
     readers = stream.readers
     return {state.name: readers.lag_of(state.position) for state in readers.all()} if len(readers) <= READERS else {}
+
+
+def _shared(stream: BrokerStream) -> dict[str, dict[str, object]]:
+    """Return a description of each group of shared readers, if the stream has few of them."""
+    if len(stream.groups) > READERS:
+        return {}
+    rows = stream.groups.describe()
+    return {name: {key: value for key, value in row.items() if key != "shares"} for name, row in rows}
 
 
 def _slowest(sessions: Iterable[Session]) -> Mapping[str, dict[str, int]]:

@@ -388,7 +388,7 @@ class Stream:
         Raises `NobodyServes` at once if no server wants it, `RequestFailed` if the server answers with an error, and
         `TimedOut` after `timeout` seconds. A request is a message of the stream, whose body has an envelope.
         """
-        requester = self._waiter.call(self._open_requester)
+        requester = self._requester or self._waiter.call(self._open_requester)
         return await requester.request(key, body, timeout)
 
     def _open_requester(self) -> Requester:

@@ -283,6 +283,7 @@ def test_dead_letters_need_permission(tmp_path: Path) -> None:
     ("change", "reason"),
     [
         ({"group": ""}, "needs a name"),
+        ({"group": "g" * 249}, "at most 248 bytes"),
         ({"identity": b"short"}, "has 16 bytes"),
         ({"identity": bytes(16)}, "has 16 bytes"),
         ({"in_flight": 0}, "at least one"),
@@ -381,10 +382,11 @@ def test_a_byte_of_credit_is_enough_for_a_message(stage: Stage) -> None:
 def test_a_long_key_and_a_long_name(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.client("s").publish("k" * 255, b"")
-    member = join(stage, group="g" * 255)
+    member = join(stage, group="g" * 248)
     assert member.keys == ["k" * 255]
     member.send(done(1), Ping())
     assert member.confirmed == 1
+    assert [info.reader for info in listed(stage)] == ["g" * 248]
 
 
 def test_there_is_a_limit_to_groups(tmp_path: Path) -> None:

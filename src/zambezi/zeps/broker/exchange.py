@@ -34,7 +34,7 @@ from zambezi.zeps.requests.envelope import (
     NOBODY,
     OK,
     TIME,
-    Stored,
+    encode_stored,
     publish_frame,
     read_asked,
 )
@@ -120,8 +120,7 @@ class RequestDesk(Inbox):
             self._answer(NOBODY, asked.id, "")
             return
         deadline = int(stream.clock() * 1_000_000) + asked.timeout * 1000 if asked.timeout else 0
-        stored = Stored(self.address, asked.id, deadline, asked.content)
-        frame = publish_frame(key, stored.encode())
+        frame = publish_frame(key, encode_stored(self.address, asked.id, deadline, asked.content))
         if len(frame) > engine.limits.message:
             self._answer(ERROR, asked.id, f"a request of {len(frame)} bytes is over the limit of the broker")
             return
@@ -215,7 +214,11 @@ class Exchange:
     def has_server(self, stream: str, key: bytes) -> bool:
         """Return whether a server wants requests with a key."""
         found = self._servers.get(stream)
-        return found is not None and any(desk.may_serve for desk in found[0].find(key))
+        if found is not None:
+            for desk in found[0].find(key):
+                if desk.may_serve:
+                    return True
+        return False
 
     def add_server(self, stream: str, desk: ReplyDesk, patterns: list[str]) -> None:
         """Add a server with its patterns."""

@@ -59,7 +59,7 @@ class Asked(NamedTuple):
 
     def encode(self) -> bytes:
         """Return the body of its PUBLISH."""
-        return _ASKED.pack(self.id, self.timeout) + self.content
+        return encode_asked(*self)
 
 
 class Stored(NamedTuple):
@@ -72,12 +72,22 @@ class Stored(NamedTuple):
 
     def encode(self) -> bytes:
         """Return the body of the message."""
-        return _STORED.pack(MAGIC, self.address, self.id, self.deadline) + self.content
+        return encode_stored(*self)
 
 
 def publish_frame(key: bytes, body: bytes) -> bytes:
     """Return a PUBLISH. It is several times as fast as the class in `messages`; the key has at most 255 bytes."""
     return PUBLISH + bytes((len(key),)) + key + BODY_LENGTH.pack(len(body)) + body
+
+
+def encode_asked(number: bytes, timeout: int, content: bytes) -> bytes:
+    """Return the body of the PUBLISH of a request."""
+    return _ASKED.pack(number, timeout) + content
+
+
+def encode_stored(address: bytes, number: bytes, deadline: int, content: bytes) -> bytes:
+    """Return the body of a request in its stream."""
+    return _STORED.pack(MAGIC, address, number, deadline) + content
 
 
 def read_asked(body: bytes) -> Asked | None:

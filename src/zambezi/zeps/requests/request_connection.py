@@ -18,7 +18,7 @@ from zambezi.zeps.client.subscriber import WINDOW
 from zambezi.zeps.directory import REQUESTS as STREAM
 from zambezi.zeps.errors import BrokerError, ClientClosed, NobodyServes, RequestFailed, ZepsError
 from zambezi.zeps.messages import LATEST, REQUESTS, Credit, Subscribe
-from zambezi.zeps.requests.envelope import ID, LONGEST, NOBODY, OK, Asked, publish_frame
+from zambezi.zeps.requests.envelope import ID, LONGEST, NOBODY, OK, encode_asked, publish_frame
 from zambezi.zmtp.reactor import Reactor
 
 
@@ -58,7 +58,7 @@ class RequestConnection(BrokerConnection):
         self.check_open()
         number = os.urandom(ID)
         milliseconds = 0 if timeout is None else min(LONGEST, max(1, int(timeout * 1000)))
-        message = publish_frame(encode_key(key)[1:], Asked(number, milliseconds, body).encode())
+        message = publish_frame(encode_key(key)[1:], encode_asked(number, milliseconds, body))
         if len(message) > self.options.largest:
             raise ZepsError(f"with a body of {len(body)} bytes the request exceeds the limit of {self.options.largest}")
         pending = self._pending[number] = Pending(number, key, message, wake)
