@@ -101,6 +101,22 @@ def test_a_ping_confirms_acknowledgements_when_they_are_written(stage: Stage) ->
         assert answers(claim(again)) == [ClaimOk(6, 0)]
 
 
+def test_many_readers_wait_for_the_same_sync(tmp_path: Path) -> None:
+    many = 500  # more than the depth of calls allows, if one confirmation leads to the next
+    with Stage(tmp_path, policy=Policy(sync="always")) as stage:
+        stage.client("s").send(*TEN, Ping())
+        stage.write_back()
+        readers = [claim(stage, name=f"reader {number}") for number in range(many)]
+        stage.write_back()
+        for reader in readers:
+            reader.send(Ack(7), Ping())
+        assert not any(reader.confirmed for reader in readers)
+        stage.write_back()
+        for reader in readers:
+            reader.read()
+        assert all(reader.confirmed == 1 for reader in readers)
+
+
 def test_with_sync_always_the_disk_has_what_is_confirmed(tmp_path: Path) -> None:
     with Stage(tmp_path, policy=Policy(sync="always")) as stage:
         stage.client("s").send(*TEN)
