@@ -180,6 +180,8 @@ def deliver(frames: Sequence[bytes], first: int) -> Block:
     """Return a block of DELIVER messages for PUBLISH messages that `end_of_publishes` found valid. (ZEP-05)"""
     size = len(frames[0])
     count = len(frames)
+    if count == 1:
+        return Block(first, first, 1, _HEADS[size] + SEQUENCE.pack(first) + frames[0][3:], size + GROWTH)
     credit = sum(map(len, frames)) + GROWTH * count
     alike = count >= _TABLE and credit == count * (size + GROWTH) and set(map(len, frames)) == {size}
     octets = _deliver_table(frames, first, size) if alike else _deliver_each(frames, first)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -101,22 +101,6 @@ def test_a_ping_confirms_acknowledgements_when_they_are_written(stage: Stage) ->
         assert answers(claim(again)) == [ClaimOk(6, 0)]
 
 
-def test_many_readers_wait_for_the_same_sync(tmp_path: Path) -> None:
-    many = 500  # more than the depth of calls allows, if one confirmation leads to the next
-    with Stage(tmp_path, policy=Policy(sync="always")) as stage:
-        stage.client("s").send(*TEN, Ping())
-        stage.write_back()
-        readers = [claim(stage, name=f"reader {number}") for number in range(many)]
-        stage.write_back()
-        for reader in readers:
-            reader.send(Ack(7), Ping())
-        assert not any(reader.confirmed for reader in readers)
-        stage.write_back()
-        for reader in readers:
-            reader.read()
-        assert all(reader.confirmed == 1 for reader in readers)
-
-
 def test_with_sync_always_the_disk_has_what_is_confirmed(tmp_path: Path) -> None:
     with Stage(tmp_path, policy=Policy(sync="always")) as stage:
         stage.client("s").send(*TEN)
@@ -155,6 +139,23 @@ def test_acknowledgements_do_not_delay_the_confirmation_of_publishers(
             stage.write_back()
             publisher.read()
             assert publisher.confirmed == number
+
+
+@pytest.mark.parametrize("sync", ["always", "never"])
+def test_many_confirmations_at_once(tmp_path: Path, sync: Literal["always", "never"]) -> None:
+    with Stage(tmp_path, policy=Policy(sync=sync)) as stage:
+        stage.client("s").send(*TEN)
+        one = claim(stage)
+        clients = [claim(stage, name=f"reader-{number}") for number in range(1500)]
+        stage.write_back()
+        for client in clients:
+            client.send(Ack(5), Ping())
+        one.send(*[Ping()] * 500)
+        stage.write_back()
+        for client in (*clients, one):
+            client.read()
+        assert [client.confirmed for client in clients] == [1] * 1500
+        assert one.confirmed == 500
 
 
 def test_acknowledgements_before_the_position_change_nothing(stage: Stage) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zambezi.wire import WireError
 from zambezi.zeps.client.batch import Message, MessageBatch, check_deliveries, lower_bound
 from zambezi.zeps.directory import microseconds_of
 from zambezi.zeps.layout import sequence_of
@@ -103,6 +104,19 @@ def test_messages_out_of_order_are_found() -> None:
 def test_no_bytes_make_it_raise(frames: list[bytes]) -> None:
     check_deliveries(frames)
     check_deliveries([b"\xaa\xa5\x07" + frame for frame in frames])
+
+
+@given(st.binary(max_size=40), st.booleans())
+def test_a_single_message_is_valid_if_the_grammar_says_so(rest: bytes, is_whole: bool) -> None:
+    (frame,) = Deliver(7, "k", rest).encode() if is_whole else (b"\xaa\xa5\x07" + rest,)
+    try:
+        body = Deliver.decode(frame).body
+    except WireError:
+        assert check_deliveries([frame]) is None
+    else:
+        after = check_deliveries([frame])
+        assert after is not None
+        assert frame[after:] == body
 
 
 def test_messages_sort_by_their_sequences() -> None:

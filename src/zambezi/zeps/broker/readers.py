@@ -92,10 +92,9 @@ class Readers:
         self._unwritten: dict[str, Reader] = {}  # their position is not in the file yet
         self._scheduled = False
         self._waiting: deque[_Waiting] = deque()
-        self._waits_for_room = False  # whether some of them wait for positions that are not written
-        self._is_confirming = False
         self._lowest = (-1, 0)  # the lowest position, and the number of writes when it was found
         self._is_compacting = False
+        self._is_confirming = False
         self.problem = ""  # why positions cannot be written now
         self.is_closed = False  # whether an operator has taken the stream away
 
@@ -256,34 +255,37 @@ class Readers:
         """Act when all positions so far are safe, now or later; or let the waiter refuse if the stream is stopped."""
         self.flush()
         self._stream.groups.flush()
-        has_unwritten = self._has_unwritten
-        self._waits_for_room |= has_unwritten
-        self._waiting.append(_Waiting(_NEVER if has_unwritten else self._positions.written, waiter, action))
+        write = _NEVER if self._has_unwritten else self._positions.written
+        self._waiting.append(_Waiting(write, waiter, action))
         self.confirm()
 
     def confirm(self) -> None:
-        """Act for those whose positions are safe by now, and ask for a sync if others still wait for it.
-
-        An action can lead to another call, with thousands of others behind it: only the first call acts.
-        """
+        """Act for those whose positions are safe by now, and ask for a sync if others still wait for it."""
         if not self._waiting or self._is_confirming:
-            return
+            return  # an action can lead here again: the loop below goes on with the rest
         self._is_confirming = True
         try:
-            while self._waiting and self._safe_write() >= self._waiting[0].write:
+            while self._waiting and self._first_write <= self._safe_write:
                 self._waiting.popleft().action()
         finally:
             self._is_confirming = False
         if self._waiting and not self._has_unwritten:
             self._stream.ask_for_sync()
 
-    def _safe_write(self) -> int:
-        """Return the number of the last write that is safe. The positions that had no room may be written by now."""
-        written = self._positions.written
-        if self._waits_for_room and not self._has_unwritten:
-            self._waits_for_room = False
+    @property
+    def _first_write(self) -> int:
+        """The number of the write for which the first one waits."""
+        if self._waiting[0].write == _NEVER and not self._has_unwritten:
+            # The positions for which these wait are written now. Later ones must not make them wait longer.
+            written = self._positions.written
             self._waiting = deque([one._replace(write=min(one.write, written)) for one in self._waiting])
-        return self._positions.synced if self._stream.journal.policy.sync == "always" else written
+        return self._waiting[0].write
+
+    @property
+    def _safe_write(self) -> int:
+        """The number of the last write that is safe."""
+        is_synced = self._stream.journal.policy.sync == "always"
+        return self._positions.synced if is_synced else self._positions.written
 
     @property
     def _has_unwritten(self) -> bool:

@@ -189,6 +189,8 @@ def check_deliveries(frames: list[bytes]) -> int | None:
     are, and their sequences are in order. Frames of one size are a table, whose columns are checked as a whole.
     """
     first = frames[0]
+    if len(frames) == 1:
+        return _single_body_at(first)
     if first[:3] != DELIVER or frames[-1][:3] != DELIVER or frames != sorted(frames):
         return None
     sizes = set(map(len, frames))
@@ -203,6 +205,15 @@ def check_deliveries(frames: list[bytes]) -> int | None:
         for frame in frames
     ]
     return 0 if all(whole) else None
+
+
+def _single_body_at(frame: bytes) -> int | None:
+    """Return the offset of the body in a DELIVER message, or None if it is not valid."""
+    if frame[:3] != DELIVER or len(frame) < DELIVER_LEAST:
+        return None
+    place = KEY + frame[KEY - 1]
+    whole = frame[place : place + 4] == BODY_LENGTH.pack((len(frame) - place - 4) & 0xFFFFFFFF)
+    return place + 4 if whole else None
 
 
 def _table_body_at(frames: list[bytes], size: int) -> int:
