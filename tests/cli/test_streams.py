@@ -170,6 +170,22 @@ def test_a_mistake_is_one_line(
     assert len(error.splitlines()) == 1
 
 
+def test_lines_of_json_are_published(
+    served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = b'{"key": "k", "body": "1"}\n{"key_hex": "ff", "body_hex": "00ff"}\n'
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    run(capsys, "pub", "s", "--json", "--endpoint", served.endpoint)
+    found = run(capsys, "sub", "s", "--since", "0", "--until", "now", "--format", "json", "--endpoint", served.endpoint)
+    rows = [json.loads(line) for line in found.splitlines()]
+    assert [(row.get("key"), row.get("body")) for row in rows] == [("k", "1"), (None, None)]
+    assert (rows[1]["key_hex"], rows[1]["body_hex"]) == ("ff", "00ff")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"[]\n")))
+    assert "standard input:1:1: it must be a JSON object" in fails(
+        capsys, "pub", "s", "--json", "--endpoint", served.endpoint
+    )
+
+
 def test_a_line_without_a_tab_is_reported(
     served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +248,13 @@ def test_streams_are_administered(served: Served, capsys: pytest.CaptureFixture[
     (listed,) = [json.loads(line) for line in run(capsys, "stream", "list", "--json", *at).splitlines()]
     assert (listed["sync"], listed["keep_seconds"], listed["keep_bytes"]) == ("interval", None, 10 << 20)
     assert "name the settings" in fails(capsys, "stream", "edit", "prices", *at)
+    assert run(capsys, "stream", "last", "prices", "k", *at) == "5 k 4\n"
+    last = json.loads(run(capsys, "stream", "last", "prices", "k", "--json", *at))
+    assert (last["sequence"], last["key"], last["body"]) == (5, "k", "4")
+    assert datetime.fromisoformat(last["time"]).tzinfo is not None
+    assert fails(capsys, "stream", "last", "prices", "none", *at) == (
+        "zambezi: prices has no message with the key none\n"
+    )
     assert run(capsys, "stream", "copy", "prices", "copies", *at) == "copies has 5 messages of prices\n"
     assert run(capsys, "stream", "trim", "prices", "--before", "3", "--yes", *at) == "prices begins with sequence 3\n"
     assert (

@@ -124,6 +124,32 @@ def test_a_signal_lets_the_running_command_end(
     assert (found["position"], found["members"], found["redelivered"]) == (1, 0, 0)
 
 
+def test_a_command_can_take_longer_than_the_time_of_a_message(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker tells the broker that it still works on the message of a command that does not end."""
+    for module in ("exec", "worker"):
+        monkeypatch.setattr(f"zambezi.cli.{module}.POLL", 0.001)
+    gate, kept = tmp_path / "gate", threading.Event()
+    os.mkfifo(gate)
+    sequences: list[int] = []
+
+    def keep(subscription: sync.Subscription, message: Message) -> None:
+        sequences.append(message.sequence)
+        kept.set()
+
+    def let_end() -> None:
+        kept.wait(PATIENCE)
+        gate.write_text("")
+
+    monkeypatch.setattr(sync.Subscription, "keep", keep)
+    helper = threading.Thread(target=let_end)
+    helper.start()
+    assert sub(endpoint, "--shared", "workers", "--exec", f"cat {gate}", "--count", "1") == 0
+    helper.join(PATIENCE)
+    assert set(sequences) == {1}
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -153,8 +179,9 @@ def test_groups_are_listed_set_and_removed(endpoint: str, capsys: pytest.Capture
     assert "0 members" in listed
     assert cli.main(["reader", "info", "jobs", "workers", "--shared", *at]) == 0
     assert "limit:        4" in capsys.readouterr().out
-    assert cli.main(["reader", "info", "jobs", "workers", *at]) == 1
-    assert "has no reader workers" in capsys.readouterr().err
+    assert cli.main(["reader", "info", "jobs", "workers", *at]) == 0  # no reader has that name
+    assert cli.main(["reader", "info", "jobs", "other", *at]) == 1
+    assert "has no reader other" in capsys.readouterr().err
     assert cli.main(["reader", "set", "jobs", "workers", "--shared", "--to", "4", *at]) == 0
     assert "goes on after sequence 4" in capsys.readouterr().out
     assert cli.main(["reader", "remove", "jobs", "workers", "--shared", "--yes", *at]) == 0

@@ -24,6 +24,7 @@ from zambezi.zeps.client.batch import Message
 if TYPE_CHECKING:
     import argparse
 
+POLL: Final = 0.5  # seconds between looks at what else is to be done while commands run
 NOT_STARTED: Final = frozenset({126, 127})  # the shell's status if a command cannot be executed, or is not found
 
 
@@ -77,6 +78,7 @@ class Commands:
         *,
         is_ordered: bool = True,
         captures_output: bool = False,
+        on_wait: Callable[[], object] = lambda: None,
     ) -> None:
         if not command.strip():
             raise OptionsError("--exec needs a command")
@@ -86,10 +88,11 @@ class Commands:
         self._is_ordered = is_ordered  # whether messages with the same key are handled one after another
         self._captured = subprocess.PIPE if captures_output else None
         self._on_finished = on_finished  # called in the thread of the command
+        self._on_wait = on_wait  # called now and then while the caller waits for commands
         self._room = threading.Semaphore(parallel)
         self._lock = threading.Condition()
         self._waiting: dict[str, deque[Message]] = {}  # by the key of a message that is being handled
-        self._running: set[subprocess.Popen[bytes]] = set()
+        self._running: dict[subprocess.Popen[bytes], Message] = {}
         self._busy = 0  # threads that handle messages
         self._ending = False
         self._problem = ""
@@ -103,7 +106,8 @@ class Commands:
                 return
             if self._is_ordered and message.key:
                 self._waiting[message.key] = deque()
-        self._room.acquire()
+        while not self._room.acquire(timeout=POLL):
+            self._on_wait()
         self.check()
         with self._lock:
             self._busy += 1
@@ -113,6 +117,11 @@ class Commands:
         """Raise `OptionsError` if the command cannot be started."""
         if self._problem:
             raise OptionsError(self._problem)
+
+    @property
+    def running(self) -> list[Message]:
+        """The messages whose commands run now."""
+        return list(self._running.values())
 
     def _run_all(self, message: Message) -> None:
         """Handle a message, and then those with its key that came meanwhile."""
@@ -158,13 +167,13 @@ class Commands:
             process_group=0,  # the signals of a terminal do not reach it
         )
         with self._lock:
-            self._running.add(process)
+            self._running[process] = message
         try:
             output, errors = process.communicate(message.body)  # a command need not read its input
             return Ended(process.returncode, output or b"", errors or b"")
         finally:
             with self._lock:
-                self._running.discard(process)
+                del self._running[process]
 
     def wait(self) -> None:
         """Wait until all running commands have ended, and their messages are answered. A signal ends the commands."""
@@ -178,7 +187,8 @@ class Commands:
     def _wait(self) -> None:
         with self._lock:
             while self._busy:
-                self._lock.wait()
+                if not self._lock.wait(POLL):
+                    self._on_wait()
 
     def _stop(self) -> None:
         with self._lock:

@@ -1,16 +1,18 @@
 """A worker in one line of shell: `zambezi sub --shared NAME --exec COMMAND`, or with `--name`.
 
+A command can take as long as it needs: the worker tells the broker now and then that it still works on the message.
 A message is acknowledged if its command exits with 0. Otherwise a member of a group gives it back, and gets it again
 after a while, or another member does. A reader with a name cannot give back: it stops at the message.
 """
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from zambezi.cli.errors import OptionsError
-from zambezi.cli.exec import NOT_STARTED, Commands, Ended, add_exec_options
+from zambezi.cli.exec import NOT_STARTED, POLL, Commands, Ended, add_exec_options
 from zambezi.cli.quantity import count, seconds
 from zambezi.cli.terminal import warn
 from zambezi.wire.text import printable
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from zambezi.zeps.client.batch import Message
     from zambezi.zeps.client.sharing import SharedArguments
     from zambezi.zeps.sync import Subscription
-
-_POLL: Final = 0.5  # seconds between looks whether the command can be started
 
 
 def add_worker_options(parser: argparse.ArgumentParser) -> None:
@@ -92,16 +92,18 @@ class _Worker:
         self._subscription = subscription
         self._is_shared = arguments.shared is not None
         self._retry = arguments.retry
-        self._commands = Commands(arguments.exec, arguments.parallel, self._finished)
+        self._commands = Commands(arguments.exec, arguments.parallel, self._finished, on_wait=self._keep)
         self._failed = ""
+        self._kept = time.monotonic()
 
     def run(self, most: int) -> int:
         handled = 0
         try:
             while not self._failed and (not most or handled < most):
                 self._commands.check()
+                self._keep()
                 with suppress(TimedOut):
-                    message = self._subscription.recv(_POLL)
+                    message = self._subscription.recv(POLL)
                     handled += 1
                     self._handle(message)
             self._commands.wait()
@@ -111,6 +113,14 @@ class _Worker:
         if self._failed:
             raise OptionsError(self._failed)
         return 0
+
+    def _keep(self) -> None:
+        """Tell the broker which messages are being handled: a command can take as long as it needs."""
+        now = time.monotonic()
+        if self._is_shared and now >= self._kept + POLL:
+            self._kept = now
+            for message in self._commands.running:
+                self._subscription.keep(message)
 
     def _handle(self, message: Message) -> None:
         try:

@@ -121,6 +121,10 @@ class MemberConnection(BrokerConnection):
         self.confirmed_once = True
         self.on_change()
 
+    def detach_received(self) -> None:
+        self.send_answers()  # they still count
+        self.answer_detach()
+
     def messages_received(self, frames: list[bytes], body_at: int) -> None:
         self.engine.accept(frames, body_at)
         self.on_change()
