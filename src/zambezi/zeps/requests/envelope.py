@@ -28,12 +28,12 @@ from zambezi.zeps.layout import BODY_LENGTH, PUBLISH
 OK: Final = b"ok"
 ERROR: Final = b"error"
 NOBODY: Final = b"nobody"  # no server listens
-TIME: Final = b"time"  # the broker tells a server its clock
+TIME: Final = b"time"  # the broker tells a server its clock and its limit
 
 MAGIC: Final = b"ZRQ\x01"
 ADDRESS: Final = 16
 ID: Final = 8
-CLOCK: Final = Struct(">Q")
+CLOCK: Final = Struct(">QQ")  # the time of the broker, and the bytes of the largest message that it takes
 _ASKED: Final = Struct(f">{ID}sI")
 _STORED: Final = Struct(f">4s{ADDRESS}s{ID}sQ")
 LONGEST: Final = 0xFFFFFFFF  # milliseconds of a timeout
