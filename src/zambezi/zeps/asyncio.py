@@ -351,8 +351,8 @@ class Stream:
         client = self._client
         start = start_of(since)
         size = window or client._options.window
-        excluded = {"name": name, "until": until, "times": times, "multicast": multicast}
-        member = group_member(sharing, self.name, pattern, start, size, ack, **excluded)
+        excluded = {"name": name, "until": until, "multicast": multicast}
+        member = group_member(sharing, self.name, pattern, start, size, ack, times=times, **excluded)
         if member is not None:
             waiter = Waiter(timed_out=TimedOut)
             shared = MemberConnection(waiter.reactor, client._options, client._locate, self.name, member)

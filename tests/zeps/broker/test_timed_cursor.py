@@ -148,7 +148,7 @@ def test_requests_that_are_not_possible_are_refused(stage: Stage) -> None:
     early = stage.client()
     early.send(Times(b""))
     assert [one.reasons[-1] for one in (client, reserved, early)] == [
-        "TIMES is not allowed here: it comes before the first SUBSCRIBE and CREDIT",
+        "TIMES is not allowed here: it comes before JOIN, and before the first SUBSCRIBE and CREDIT",
         "the messages of a reserved stream have no times",
         "Times came before ATTACH; attach to a stream first",
     ]

@@ -9,7 +9,7 @@ from zambezi.zeps.client.batch import MessageBatch
 from zambezi.zeps.client.connection import DETACH_PATIENCE, BrokerConnection, ClientOptions, Locate
 from zambezi.zeps.client.member import GroupMember
 from zambezi.zeps.errors import BrokerError, ZepsError
-from zambezi.zeps.messages import SHARED, Ping
+from zambezi.zeps.messages import SHARED, TIMES, Ping
 from zambezi.zmtp.reactor import Reactor, Timer
 
 _PING: Final = Ping().encode()[0]
@@ -114,6 +114,9 @@ class MemberConnection(BrokerConnection):
         if not self.extends(SHARED):
             self._fail(BrokerError(f"the broker at {self._endpoint} has no shared readers"))
             return
+        if self.engine.wants_times and not self.extends(TIMES):
+            self._fail(BrokerError(f"the broker at {self._endpoint} does not tell the times of messages"))
+            return
         for message in self.engine.join_messages():
             self.send(message)
 
@@ -132,6 +135,12 @@ class MemberConnection(BrokerConnection):
     def deliveries_received(self, octets: bytes) -> None:
         try:
             self.engine.learn_deliveries(octets)
+        except ZepsError as error:
+            self.malformed(str(error))
+
+    def times_received(self, octets: bytes) -> None:
+        try:
+            self.engine.learn_times(octets)
         except ZepsError as error:
             self.malformed(str(error))
 
