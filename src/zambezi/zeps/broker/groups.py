@@ -269,7 +269,7 @@ class Groups:
 
     def _drop(self, group: SharedGroup) -> None:
         del self._active[group.name]
-        del self._letterboxes[group.name]
+        self._letterboxes.pop(group.name).close()
         self._users.pop(group.name, None)
         self._written.pop(group, None)
         self._changed.pop(group, None)
@@ -346,7 +346,8 @@ class Groups:
     # The file
 
     def _note_changed(self, group: SharedGroup) -> None:
-        if group.has_changes:
+        is_active = self._active.get(group.name) is group  # else it was set or removed
+        if is_active and group.has_changes:
             self._changed[group] = None
             if not self._scheduled:
                 self._scheduled = True
@@ -363,6 +364,8 @@ class Groups:
         changed, self._changed = self._changed, {}
         for group in changed:
             changes = group.take_changes()
+            if changes.is_snapshot:  # it must not forget the letters that are being published
+                changes = changes._replace(octets=changes.octets + self._letterboxes[group.name].announced)
             if changes.octets:
                 self._add_unwritten(group, changes)
         self._write()
@@ -417,6 +420,8 @@ class Groups:
             self._changed[group] = None
         self.flush()
         self.is_closed = True
+        for letterbox in self._letterboxes.values():
+            letterbox.close()
 
 
 def describe_group(group: SharedGroup) -> dict[str, object]:
