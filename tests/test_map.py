@@ -11,6 +11,7 @@ TESTS = ROOT / "tests"
 ELSEWHERE = {
     "cli/client.py": "cli/test_streams.py",
     "cli/errors.py": "cli/test_help.py",
+    "cli/capture.py": "cli/test_reply.py",
     "cli/exec.py": "cli/test_worker.py",
     "cli/formats.py": "cli/test_streams.py",
     "cli/logs.py": "cli/test_serve.py",
