@@ -134,6 +134,13 @@ def test_acknowledgements_that_were_confirmed_survive_the_kill_of_the_broker(sta
     assert join(again).sequences == [1, 4, 5, 6, 8, 9, 10]
 
 
+def test_the_list_tells_how_far_a_group_was_before_the_kill_of_the_broker(stage: Stage, tmp_path: Path) -> None:
+    member = join(stage)
+    member.send(done(*range(1, 8)), done(9), Ping())
+    (info,) = listed(killed(stage, tmp_path))
+    assert (info.position, info.lag) == (7, 3)
+
+
 def test_a_group_goes_on_after_an_orderly_end(stage: Stage, tmp_path: Path) -> None:
     member = join(stage)
     member.send(done(1, 2), back(3))

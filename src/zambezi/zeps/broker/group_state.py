@@ -80,7 +80,10 @@ class GroupState:
     def position(self) -> int:
         """The sequence up to which all messages are done."""
         first = min(self.unacknowledged, default=self.frontier + 1)
-        return min(first - 1, self.frontier, *self.lagging.values())
+        found = min(first - 1, self.frontier, *self.lagging.values())
+        while found + 1 in self.done:
+            found += 1
+        return found
 
     @property
     def highest(self) -> int:

@@ -71,7 +71,7 @@ class Groups:
         self._evict: dict[Member, Callable[[], object]] = {}
         self._changed: dict[SharedGroup, None] = {}
         self._unwritten: dict[SharedGroup, Changes] = {}  # changes for which there was no room
-        self._idle: dict[str, tuple[bytes, dict[str, object]]] = {}
+        self._idle: dict[str, tuple[bytes, int, dict[str, object]]] = {}
         self._written: dict[SharedGroup, int] = {}  # the positions of the last snapshots
         self._users: dict[str, str] = {}  # to whom the groups in memory belong; empty: all
         self._woken: dict[Callable[[], object], None] | None = (
@@ -95,7 +95,11 @@ class Groups:
 
     def _describe(self, state: Position) -> dict[str, object]:
         group = self._active.get(state.name)
-        position = group.position if group is not None else state.position
+        if group is not None:
+            position = group.position
+            details = describe_group(group) | {"problem": self._letterboxes[state.name].problem}
+        else:
+            position, details = self._describe_idle(state)
         row: dict[str, object] = {
             "reader": state.name,
             "shared": True,
@@ -104,19 +108,17 @@ class Groups:
             "time": state.time,
             "user": state.user,
         }
-        if group is None:
-            return row | self._describe_idle(state)
-        return row | describe_group(group) | {"problem": self._letterboxes[state.name].problem}
+        return row | details
 
-    def _describe_idle(self, state: Position) -> dict[str, object]:
-        """Return what the file says about a group without members. It is read once for each change."""
+    def _describe_idle(self, state: Position) -> tuple[int, dict[str, object]]:
+        """Return what the file says about a group without members: its position, and more. It is read once."""
         known = self._idle.get(state.name)
         if known is None or known[0] is not state.payload:
             found = self._state_of(state.name)
             assert found is not None
             row = asdict(found.options) | {"returned": len(found.unacknowledged), "letters": found.letters}
-            known = self._idle[state.name] = state.payload, row
-        return known[1]
+            known = self._idle[state.name] = state.payload, found.position, row
+        return known[1:]
 
     def set(self, name: str, position: int) -> None:
         """Let a group without members begin again after a sequence. Raises `BrokerError` if it has members."""
