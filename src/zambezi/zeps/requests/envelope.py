@@ -23,6 +23,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from zambezi.wire.text import as_bytes
+from zambezi.zeps.directory import GROUP_NAME
 from zambezi.zeps.layout import BODY_LENGTH, PUBLISH
 
 OK: Final = b"ok"
@@ -39,7 +40,6 @@ _STORED: Final = Struct(f">4s{ADDRESS}s{ID}sQ")
 LONGEST: Final = 0xFFFFFFFF  # milliseconds of a timeout
 SERVERS: Final = "serve "  # how the names of groups of servers begin
 DELIVERIES: Final = 5  # after so many servers have got a request and not answered, it is passed over
-_NAME: Final = 255  # bytes of a group's name
 GROWTH: Final = _STORED.size - _ASKED.size  # bytes by which the stored request is longer
 
 
@@ -47,7 +47,7 @@ def group_of(pattern: str) -> str:
     """Return the name of the group that shares the requests with a pattern among its servers."""
     name = SERVERS + pattern
     octets = as_bytes(name)
-    return name if len(octets) <= _NAME else SERVERS + blake2b(octets, digest_size=16).hexdigest()
+    return name if len(octets) <= GROUP_NAME else SERVERS + blake2b(octets, digest_size=16).hexdigest()
 
 
 class Asked(NamedTuple):
