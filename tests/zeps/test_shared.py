@@ -148,6 +148,12 @@ async def test_a_member_whose_connection_is_lost_joins_again(tmp_path: Path, con
             await eventually(lambda: subscription.counters.reconnects == 1)
             again = await subscription.recv(PATIENCE)  # the rest of its batch was given back
             assert (again.sequence, again.deliveries) == (2, 2)
+            subscription.ack(again)
+            cut(broker)
+            await eventually(lambda: subscription.counters.reconnects == 2)
+            with pytest.raises(BrokerError, match="can come again"):
+                await subscription.flush(PATIENCE)
+            await subscription.flush(PATIENCE)  # it is said once
 
 
 @both_faces

@@ -491,7 +491,8 @@ class Subscription(SubscriptionReader):
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until the broker has confirmed all acknowledgements of a named reader, or of a member of a group.
 
-        Raises `BrokerError` if a member has lost its connection before: some of the messages can come again.
+        Raises `BrokerError` if a member has lost its connection since the last `flush`, and acknowledgements with it:
+        some of the messages can come again.
         """
         problem = "not all acknowledgements were confirmed"
         if self._named is not None:

@@ -118,6 +118,26 @@ def test_messages_have_their_times() -> None:
         engine.learn_times(b"odd")
 
 
+def test_acknowledgements_that_were_lost_with_the_connection_are_in_doubt() -> None:
+    engine = member(window=1000)
+    receive(engine, 1, 2, 3)
+    engine.acknowledge([1])
+    engine.take_answers()
+    engine.note_confirmed()
+    engine.lose_connection()
+    assert not engine.take_doubt()  # all was confirmed
+    engine.join_messages()
+    engine.acknowledge([2])  # of the lost connection
+    assert answers(engine) == []
+    assert engine.take_doubt()
+    receive(engine, 3, 4)
+    engine.acknowledge([3, 4])  # 3 has come again
+    assert answers(engine) == [Done(pack_sequences([3, 4]))]
+    assert not engine.take_doubt()
+    engine.lose_connection()  # before the broker has confirmed
+    assert [engine.take_doubt(), engine.take_doubt()] == [True, False]
+
+
 def test_a_member_that_leaves_gives_back_what_the_program_has_not_seen() -> None:
     engine = member()
     receive(engine, 1, 2)

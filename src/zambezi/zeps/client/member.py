@@ -3,7 +3,8 @@
 The broker sends each message to one member. The member acknowledges it (DONE), gives it back, or says that it still
 works on it; the answers of one turn of the event loop are one message. If the connection is lost, the broker gives all
 messages that were not acknowledged to other members, or to this one when it has joined again. So messages that were
-received and not read by then are dropped here.
+received and not read by then are dropped here. If the program acknowledges a message of a lost connection, the broker
+would ignore that: the next `flush` says so.
 """
 
 from __future__ import annotations
@@ -119,7 +120,11 @@ class GroupMember:
         self._done: list[int] = []
         self._returned: list[tuple[int, int, Sequence[int]]] = []  # delay, `seen` and sequences
         self._kept: list[int] = []
-        self._unconfirmed = 0  # acknowledgements that were sent and not confirmed
+        self._unconfirmed = 0  # answers that were sent and not confirmed
+        self._highest = 0  # the highest sequence that was received
+        self._stale = 0  # messages up to this sequence came on a lost connection, except those that have come again
+        self._come_again: set[int] = set()
+        self._is_in_doubt = False  # whether the broker may have missed an acknowledgement
         self.is_joined = False
         self.losses = 0  # connections that were lost
 
@@ -146,6 +151,9 @@ class GroupMember:
 
     def lose_connection(self) -> None:
         """Forget everything that belongs to a connection: the broker gives the messages to other members."""
+        self._is_in_doubt |= self.has_unconfirmed
+        self._stale = self._highest
+        self._come_again.clear()
         self.losses += self.is_joined
         self.is_joined = False
         self._batches.clear()
@@ -190,6 +198,9 @@ class GroupMember:
             self.counters.repeated += len(known)
         self._batches.append((batch, octets))
         self.position = batch.last
+        if batch.first <= self._stale:
+            self._come_again.update(batch.sequences())
+        self._highest = max(self._highest, batch.last)
 
     def _times_of(self, frames: list[bytes]) -> array[int] | None:
         if self._times is None or sequence_of(frames[0]) < self._times.first:
@@ -216,7 +227,20 @@ class GroupMember:
 
     def acknowledge(self, sequences: Iterable[int]) -> None:
         """Note that the program has done with messages."""
-        self._done.extend(sequences)
+        self._done.extend(sequences if not self._stale else filter(self._is_ours, sequences))
+
+    def _is_ours(self, sequence: int) -> bool:
+        """Return whether a message came on this connection; if not, its acknowledgement is in doubt."""
+        if sequence > self._stale or sequence in self._come_again:
+            self._come_again.discard(sequence)
+            return True
+        self._is_in_doubt = True
+        return False
+
+    def take_doubt(self) -> bool:
+        """Return whether the broker may have missed acknowledgements since the last call."""
+        doubt, self._is_in_doubt = self._is_in_doubt, False
+        return doubt
 
     def give_back(self, sequences: Iterable[int], delay: float = 0.0, *, seen: bool = True) -> None:
         """Give messages back."""

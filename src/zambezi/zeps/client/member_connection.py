@@ -13,6 +13,7 @@ from zambezi.zeps.messages import SHARED, TIMES, Ping
 from zambezi.zmtp.reactor import Reactor, Timer
 
 _PING: Final = Ping().encode()[0]
+_DOUBT: Final = (-1, 0)  # no connection: acknowledgements were lost with another one
 INTERVAL: Final = 0.005  # seconds between looks for new answers of a program that does not ask for messages
 
 
@@ -82,6 +83,8 @@ class MemberConnection(BrokerConnection):
     def ask_for_confirmation(self) -> tuple[int, int]:
         """Ask the broker to confirm all answers so far; return what `check_confirmed` needs."""
         self.send_answers()
+        if self.engine.take_doubt():
+            return _DOUBT
         if self.engine.is_joined:
             self._asked += 1
             self.send(_PING)
