@@ -72,6 +72,7 @@ ELSEWHERE = {
     "zeps/broker/groups.py": "zeps/broker/test_sharing.py",
     "zeps/broker/letterbox.py": "zeps/broker/test_sharing.py",
     "zeps/broker/portions.py": "zeps/broker/test_sharing.py",
+    "zeps/broker/prefixed_block.py": "zeps/broker/test_timed_cursor.py",
     "zeps/broker/resumption.py": "zeps/broker/test_publishers.py",
     "zeps/broker/returned.py": "zeps/broker/test_group.py",
     "zeps/broker/stored_stream.py": "zeps/broker/test_depot.py",

@@ -1,4 +1,4 @@
-"""What a command writes, up to a bound: a command that never stops must not fill the memory."""
+"""The output of a command, up to a bound: a command that never stops must not fill the memory."""
 
 from __future__ import annotations
 

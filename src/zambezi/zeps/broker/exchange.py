@@ -182,7 +182,7 @@ class ReplyDesk(Inbox):
 
     @property
     def _forbidden(self) -> str:
-        return f"{self._session.user or 'anybody'} may not serve the stream {self._stream}"
+        return f"{self._session.user_name} may not serve the stream {self._stream}"
 
     def close(self) -> None:
         self._exchange.remove_server(self._stream, self, self._patterns)

@@ -47,7 +47,7 @@ class Delivered(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What has changed, as bytes: empty if nothing has."""
+    """The changes of a group as bytes: empty if there are none."""
 
     octets: bytes
     is_snapshot: bool = False  # whether it begins with a snapshot: everything before is old
@@ -56,7 +56,7 @@ class Changes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """What all members of a group share."""
+    """The options that all members of a group share."""
 
     pattern: str = ""
     wait: int = WAIT  # milliseconds

@@ -38,7 +38,7 @@ CallLater = Callable[[float, Callable[[], object]], object]
 
 
 class Wish(NamedTuple):
-    """What a member wants of its group. Zeros and an empty `dead` stand for what the group has."""
+    """The options that a member wants for its group. With a zero, or an empty `dead`, the group keeps its own."""
 
     pattern: str
     wait: int

@@ -7,34 +7,15 @@ from typing import Final
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker.group_member import Portion
+from zambezi.zeps.broker.prefixed_block import PrefixedBlock
 from zambezi.zeps.journal import Journal
 from zambezi.zeps.journal.entry import IndexEntry
-from zambezi.zeps.layout import frame_header, sequence_of
+from zambezi.zeps.layout import sequence_of
 from zambezi.zeps.messages import Deliveries
 from zambezi.zeps.sequences import pack_deliveries
 from zambezi.zeps.times import Pair, encode_times
 
 _ENTRIES: Final = 64  # of the index, read at once
-
-
-class PrefixedBlock:
-    """Commands, and the messages that they are about."""
-
-    __slots__ = ("_block", "_prefixes")
-
-    def __init__(self, prefixes: list[bytes], block: Block) -> None:
-        self._prefixes = prefixes
-        self._block = block
-
-    @property
-    def octets(self) -> bytes:
-        """The messages with their frame headers."""
-        return b"".join([frame_header(len(one)) + one for one in self._prefixes]) + self._block.octets
-
-    @property
-    def bodies(self) -> list[bytes]:
-        """The messages without their frame headers."""
-        return [*self._prefixes, *self._block.bodies]
 
 
 def framed(portion: Portion, timed: Journal | None = None) -> PrefixedBlock | Block:

@@ -32,7 +32,7 @@ def join(session: Session, message: Join) -> None:
     elif delivery.member is not None or delivery.cursor is not None or session.reader is not None:
         session.reject("misplaced", "JOIN is not allowed here: it comes once, and before SUBSCRIBE, CREDIT and CLAIM")
     elif not session.engine.allows(session, "subscribe", stream.name):
-        session.reject("forbidden", f"{session.user or 'anybody'} may not subscribe to the stream {stream.name}")
+        session.reject("forbidden", f"{session.user_name} may not subscribe to the stream {stream.name}")
     elif stream.journal.failed:
         session.refuse(stream.stop_reason)
     else:
@@ -85,14 +85,14 @@ def _check(session: Session, stream: BrokerStream, message: Join) -> None:
     if message.wait > _LONGEST_WAIT:
         raise BrokerError(f"a member has at most {_LONGEST_WAIT} ms to acknowledge a message, not {message.wait}")
     if message.group.startswith(SERVERS) and not engine.allows(session, "serve", stream.name):
-        raise BrokerError(f"{session.user or 'anybody'} may not serve the stream {stream.name}")
+        raise BrokerError(f"{session.user_name} may not serve the stream {stream.name}")
     engine.matchers.parse(message.pattern)  # raises PatternError before anything is changed
     dead = message.dead
     if dead:
         if dead == stream.name or dead.startswith("$"):
             raise BrokerError(f"dead letters of {stream.name} cannot go to {printable(dead)}: choose another stream")
         if not engine.allows(session, "publish", dead):
-            raise BrokerError(f"{session.user or 'anybody'} may not publish to the stream {dead}, for dead letters")
+            raise BrokerError(f"{session.user_name} may not publish to the stream {dead}, for dead letters")
         if engine.find(dead) is None:
             engine.request_stream_for_letters(session, dead)
 

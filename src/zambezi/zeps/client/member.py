@@ -32,7 +32,7 @@ _MOST: Final = 8192  # sequences in one message
 
 @dataclass(frozen=True, slots=True)
 class GroupWish:
-    """What a member wants of its group: see `Stream.subscribe`."""
+    """The options that a member wants for its group: see `Stream.subscribe`."""
 
     group: str
     pattern: str
