@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 # The pipelines, known without Spark. A test compares them with those of zambezi.spark.
 NAMES: Final = {
-    "archive": "streams to Parquet, by stream and date, each message once",
-    "restore": "Parquet back into streams",
+    "archive": "streams to a Delta table, by date, each message once",
+    "restore": "an archive back into streams",
     "traffic": "messages, octets and keys by window and key prefix, the busiest keys, gaps in the sequences",
     "network-health": "a mesh by its logs: events, sessions, flapping peers, who talks to whom, what was not received",
     "fleet-audit": "requests and replies of a fleet: by topic, how long they took, who did not answer",
@@ -400,7 +400,7 @@ class _Session:
         if final:
             for one in results:
                 self._output.print(result_view(one, self._arguments.rows))
-            self._progress.print(f"the table: {work.deposit.root}\nthe results: {self._results}")
+            self._progress.print(f"the table: {work.place}\nthe results: {self._results}")
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
