@@ -139,8 +139,9 @@ class ClusterBroker:
 
     def _ring(self) -> None:
         self._alarm = None
-        for served in self.served.values():
-            served.log.check_if_idle(self.world.clock.now)
+        if self.cluster.has_others:
+            for served in self.served.values():
+                served.log.check_if_idle(self.world.clock.now)
 
     def _send(self, engine: Engine, ticket: Ticket) -> None:
         def answer(value: Answer) -> None:

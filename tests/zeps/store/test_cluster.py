@@ -101,7 +101,7 @@ def test_an_idle_broker_asks_for_its_heartbeat_only() -> None:
 
 def test_all_invariants_hold_in_every_run(pytestconfig: pytest.Config) -> None:
     confirmed = 0
-    for seed in range(max(3, int(pytestconfig.getoption("--seeds")) // 10)):
+    for seed in range(max(2, int(pytestconfig.getoption("--seeds")) // 100)):
         try:
             world = ClusterWorld(seed, faults=Faults(0.03, 0.03, 0.05, 0.02)).run()
         except Violation as problem:

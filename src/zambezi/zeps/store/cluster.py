@@ -140,7 +140,7 @@ class Cluster:
             self._next_beat = now + self._period
             procedure = beat(self.id, self.endpoints, self.roll.members, self._limit)
             self._runner.start(procedure, now, lambda roll: self._note_beat(now, roll), self._fail_beat)
-        if not self.is_cut and self._has_others and self._is_overdue:
+        if not self.is_cut and self.has_others and self._is_overdue:
             self.is_cut = True
             self._events.append(Cut())
         return self._runner.requests(now)
@@ -156,7 +156,7 @@ class Cluster:
         times = [self._runner.next_time]
         if not self._is_beating:
             times.append(self._next_beat)
-        if not self.is_cut and self._has_others and self._beaten_at is not None:
+        if not self.is_cut and self.has_others and self._beaten_at is not None:
             times.append(self._beaten_at + self._limit + 0.001)
         return min((time for time in times if time is not None), default=None)
 
@@ -166,6 +166,11 @@ class Cluster:
         return events
 
     # For the broker
+
+    def announce(self, endpoints: Sequence[str]) -> None:
+        """Put the endpoints of this broker into the next heartbeat, which begins at once."""
+        self.endpoints = endpoints
+        self._next_beat = 0.0
 
     def server_of(self, stream: str, owner: bytes) -> Member | None:
         """Return the other broker that serves a stream, or should take it; None if that is this broker."""
@@ -195,7 +200,8 @@ class Cluster:
     # Heartbeats
 
     @property
-    def _has_others(self) -> bool:
+    def has_others(self) -> bool:
+        """Whether other brokers live."""
         return any(member.id != self.id for member in self.roll.members)
 
     @property
