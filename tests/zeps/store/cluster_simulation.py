@@ -304,7 +304,9 @@ class ClusterWorld:
 
     def _make(self, name: str) -> None:
         runner = Runner()
-        runner.start(make_stream(name, UUID(int=1), {}), 0.0, lambda made: self.places.update({name: made.place}), _raise)
+        runner.start(
+            make_stream(name, UUID(int=1), {}), 0.0, lambda made: self.places.update({name: made.place}), _raise
+        )
         while name not in self.places:
             for number, request in runner.requests(0.0):
                 runner.answer(number, self.store.execute(request), 0.0)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from tests.zeps.store.shelf import PLACE, Shelf, piece
 from tests.zeps.store.simulation import Faults, Violation
 from zambezi.zeps.store.chunk import NOBODY
 from zambezi.zeps.store.cluster import find_owner
-from zambezi.zeps.store.commands import Get, List, Put
+from zambezi.zeps.store.commands import Answer, Get, List, Put, Request
 
 LIMIT = 15.0  # seconds in which streams must have moved
 
@@ -90,9 +90,15 @@ def test_an_idle_broker_asks_for_its_heartbeat_only() -> None:
     world = settled(brokers=1)
     world.is_over = True
     world.run_for(10.0)
-    asked: list[object] = []
-    send = world.brokers[0].network.send
-    world.brokers[0].network.send = lambda request, answer: [asked.append(request), send(request, answer)]  # type: ignore[method-assign, assignment]
+    asked: list[Request] = []
+    network = world.brokers[0].network
+    send = network.send
+
+    def note(request: Request, answer: Callable[[Answer], object]) -> None:
+        asked.append(request)
+        send(request, answer)
+
+    network.send = note  # type: ignore[method-assign]
     world.run_for(30.0)
     assert not [one for one in asked if isinstance(one, Get)]
     assert len([one for one in asked if isinstance(one, Put)]) <= 11

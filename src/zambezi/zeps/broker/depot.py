@@ -42,7 +42,7 @@ CACHED: Final = "cached"
 IDENTITY: Final = "broker"  # the file with the id of the last run of a broker in this directory
 STORE: Final = "store"
 TAKEN_AT_ONCE: Final = 16  # streams, when the broker starts
-_ANY: Final = ("*", "0.0.0.0", "[::]", "::")  # noqa: S104 - hosts that stand for all addresses of this machine
+_ANY: Final = ("*", "0.0.0.0", "[::]", "::")  # hosts that stand for all addresses of this machine
 Sync: TypeAlias = Literal["always", "interval", "never", "store"]
 
 
