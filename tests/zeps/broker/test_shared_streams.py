@@ -150,5 +150,6 @@ def test_the_answer_names_the_endpoint(pair: Pair, monkeypatch: pytest.MonkeyPat
     owner = pair.owner("prices")
     reasons: list[str] = []
     monkeypatch.setattr(BrokerConnection, "_follow", lambda _, reason: reasons.append(reason))
-    with Client.connect(pair.endpoints[1 - owner]) as client, client.stream("prices").subscribe():
+    with Client.connect(pair.endpoints[1 - owner]) as client:
+        client.stream("prices").subscribe()
         wait_until(lambda: reasons == [f"moved: {pair.endpoints[owner]}"])

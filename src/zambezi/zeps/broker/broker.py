@@ -122,7 +122,6 @@ class Broker:
             self._driver = Driver(self._store.remote.execute)
             self._store.start(self._driver)
             self._shared = SharedStreams(self._engine, self._store, self._driver)
-            self._loop.call_soon(self._shared.start)  # after `bind`, so that the first heartbeat has the endpoints
         limits = self._engine.limits
         reactor = self._reactor = AsyncioReactor(self._loop)
         self._security = security or Null()
@@ -163,6 +162,8 @@ class Broker:
         self._engine.on_taken = self._stop_sending
         self._ticked = reactor.time()
         self._timer: Timer = reactor.call_at(self._ticked + TICK, self._tick)
+        if self._shared is not None:
+            self._loop.call_soon(self._shared.start)  # after `bind`, so that the first heartbeat has the endpoints
 
     def _start_group(self, name: str, group: Group) -> None:
         self._groups[name] = group
