@@ -73,6 +73,7 @@ ELSEWHERE = {
     "zeps/broker/portions.py": "zeps/broker/test_sharing.py",
     "zeps/broker/resumption.py": "zeps/broker/test_publishers.py",
     "zeps/broker/returned.py": "zeps/broker/test_group.py",
+    "zeps/broker/shell.py": "zeps/broker/test_engine.py",
     "zeps/broker/stored_stream.py": "zeps/broker/test_depot.py",
     "zeps/broker/session_state.py": "zeps/broker/test_session.py",
     "zeps/client/reading.py": "zeps/test_named.py",
