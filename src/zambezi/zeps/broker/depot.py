@@ -114,6 +114,7 @@ class Depot(Store):
             last = b""
         if len(last) == len(self.id):
             self.remote.run(leave(last))
+        path.touch(mode=0o600)
         path.write_text(self.id.hex())
 
     def _acquire_if_ours(self, stream: StreamInStore) -> dict[str, _Acquired | ZepsError]:

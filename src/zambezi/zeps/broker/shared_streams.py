@@ -60,10 +60,10 @@ class SharedStreams:
                 self._engine.take_streams(event.orphans)
 
     def _give_up(self) -> None:
-        """Let the clients go to other brokers: the store does not answer, and others take the streams."""
+        """Let the clients go to other brokers, which take the streams: the store does not answer, or we were paused."""
         streams = [stream for stream in self._engine.streams if isinstance(stream, StoredStream)]
         if streams:
-            _log.warning("the object store does not answer: %d streams go to other brokers", len(streams))
+            _log.warning("no heartbeat was stored for too long: %d streams go to other brokers", len(streams))
         for stream in streams:
             self._engine.drop_stream(stream, Moved())
 

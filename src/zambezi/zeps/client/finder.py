@@ -13,6 +13,7 @@ from zambezi.zmtp.errors import ZmtpError
 
 Locate: TypeAlias = Callable[[], str | tuple[str, ...] | None]
 
+LONGEST: Final = 0.5  # seconds between two brokers: a stream without an owner gets one within seconds
 _SCHEMES: Final = ("tcp://", "ipc://")  # that a broker can send a client to
 
 
@@ -74,7 +75,7 @@ class Finder:
 
     def _pause(self) -> float:
         self._attempts += 1
-        return self._backoff.delay(1 + self._attempts // (self._several + 1), self._chance)
+        return min(LONGEST, self._backoff.delay(1 + self._attempts // (self._several + 1), self._chance))
 
 
 def _is_valid(endpoint: str) -> bool:
