@@ -9,7 +9,6 @@ TESTS = ROOT / "tests"
 # Modules whose tests are in a file of another name: a command is tested by the file that runs it, a value or an
 # error by the tests of the code that makes it.
 ELSEWHERE = {
-    "cli/client.py": "cli/test_streams.py",
     "cli/errors.py": "cli/test_help.py",
     "cli/exec.py": "cli/test_worker.py",
     "cli/formats.py": "cli/test_streams.py",

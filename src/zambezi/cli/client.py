@@ -22,8 +22,8 @@ class _JoinedEndpoints(argparse.Action):
         values: str | Sequence[object] | None,
         _option: str | None = None,
     ) -> None:
-        before = getattr(namespace, self.dest)
-        setattr(namespace, self.dest, values if before == self.default else f"{before},{values}")
+        namespace.endpoints = [*getattr(namespace, "endpoints", ()), values]
+        setattr(namespace, self.dest, ",".join(namespace.endpoints))
 
 
 def add_client_options(parser: argparse.ArgumentParser) -> None:

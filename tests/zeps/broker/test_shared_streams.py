@@ -15,6 +15,7 @@ from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.depot import Depot, StoreOptions
 from zambezi.zeps.client.connection import BrokerConnection
+from zambezi.zeps.errors import Moved
 from zambezi.zeps.journal import Policy
 from zambezi.zeps.sync import Client
 from zambezi.zmtp.backoff import Backoff
@@ -153,3 +154,17 @@ def test_the_answer_names_the_endpoint(pair: Pair, monkeypatch: pytest.MonkeyPat
     with Client.connect(pair.endpoints[1 - owner]) as client:
         client.stream("prices").subscribe()
         wait_until(lambda: reasons == [f"moved: {pair.endpoints[owner]}"])
+
+
+def test_many_clients_do_not_ask_the_store_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zambezi.zeps.broker.depot.KNOWN", PATIENCE)
+    publish(pair.client, "prices", b"1")
+    other = 1 - pair.owner("prices")
+    depot = pair.depot(other)
+    with pytest.raises(Moved):
+        depot.find("prices")
+    with pytest.raises(Moved, match=pair.endpoints[1 - other]):
+        depot.check_not_moved("prices")
+    depot.check_not_moved("orders")
+    monkeypatch.setattr("zambezi.zeps.broker.depot.KNOWN", 0.0)
+    depot.check_not_moved("prices")

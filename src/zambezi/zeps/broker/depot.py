@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 CACHED: Final = "cached"
 IDENTITY: Final = "broker"  # the file with the id of the last run of a broker in this directory
 STORE: Final = "store"
+KNOWN: Final = 0.5  # seconds for which the broker of a stream counts as known
+MOST_KNOWN: Final = 10_000  # streams
 TAKEN_AT_ONCE: Final = 16  # streams, when the broker starts
 _ANY: Final = ("*", "0.0.0.0", "[::]", "::")  # hosts that stand for all addresses of this machine
 Sync: TypeAlias = Literal["always", "interval", "never", "store"]
@@ -85,6 +87,7 @@ class Depot(Store):
         self._logs: dict[str, StreamLog] = {}  # owned
         self._taking: set[str] = set()
         self._acquired: dict[str, _Acquired | ZepsError] = {}  # not opened yet; or why the stream could not be taken
+        self._moved: dict[str, tuple[Moved, float]] = {}  # streams of other brokers, and when that was found
         self._releasing: dict[str, StreamLog] = {}  # handed over to another broker
         self.cluster = Cluster(self.id, options.period, options.limit)
         self.endpoint = options.endpoint
@@ -210,6 +213,15 @@ class Depot(Store):
                 return
         self._take(name, self.path / directory_of(name), located)
 
+    def check_not_moved(self, name: str) -> None:
+        """Raise `Moved` if the store has said a moment ago that another broker serves a stream. Does not block.
+
+        So many clients that ask for the same streams do not ask the store as often.
+        """
+        moved, time_found = self._moved.get(name, (None, 0.0))
+        if moved is not None and time.monotonic() < time_found + KNOWN:
+            raise moved
+
     def _locate(self, name: str) -> Located:
         """Return where a stream is; raise `Moved` if that is not here."""
         if self.cluster.is_cut or name in self._releasing:
@@ -220,7 +232,11 @@ class Depot(Store):
             raise JournalError(f"stream {name!a} cannot be found: {error}") from error
         is_here_only = located.stream is None and (self.path / directory_of(name)).is_dir()
         if located.server is not None and not is_here_only:
-            raise Moved(located.server.endpoint)
+            moved = Moved(located.server.endpoint)
+            if len(self._moved) >= MOST_KNOWN:
+                self._moved.clear()
+            self._moved[name] = moved, time.monotonic()
+            raise moved
         return located
 
     def _take(self, name: str, directory: Path, located: Located | None = None) -> None:

@@ -280,6 +280,7 @@ class Engine:
             self._making[name].append(session)
             return None
         if isinstance(self.store, Depot) and self.store.is_stored(name):
+            self.store.check_not_moved(name)
             self._making[name] = [session]
             self.work(partial(self.store.find, name), partial(self._on_stream_found, name))
             return None
