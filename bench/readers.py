@@ -252,7 +252,7 @@ def group(systems: Sequence[Acknowledging], rounds: int, scale: float) -> None:
     for number in range(rounds):
         turn = number % len(teams)
         for team in (*teams[turn:], *teams[:turn]):
-            case = Case(max(1000, int(MESSAGES * scale) * team.weight), SIZES[0], MEMBERS)
+            case = Case(max(1000, int(4 * MESSAGES * scale) * team.weight), SIZES[0], MEMBERS)
             try:
                 found[team].append(measure_team(team, case))
             except (Failed, NotStarted) as error:

@@ -10,6 +10,7 @@ TESTS = ROOT / "tests"
 # error by the tests of the code that makes it.
 ELSEWHERE = {
     "cli/errors.py": "cli/test_help.py",
+    "cli/capture.py": "cli/test_reply.py",
     "cli/exec.py": "cli/test_worker.py",
     "cli/formats.py": "cli/test_streams.py",
     "cli/logs.py": "cli/test_serve.py",
@@ -70,6 +71,7 @@ ELSEWHERE = {
     "zeps/broker/groups.py": "zeps/broker/test_sharing.py",
     "zeps/broker/letterbox.py": "zeps/broker/test_sharing.py",
     "zeps/broker/portions.py": "zeps/broker/test_sharing.py",
+    "zeps/broker/prefixed_block.py": "zeps/broker/test_timed_cursor.py",
     "zeps/broker/resumption.py": "zeps/broker/test_publishers.py",
     "zeps/broker/returned.py": "zeps/broker/test_group.py",
     "zeps/broker/shell.py": "zeps/broker/test_engine.py",

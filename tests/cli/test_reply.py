@@ -14,6 +14,7 @@ import pytest
 from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE
 from zambezi import cli
+from zambezi.cli import capture
 from zambezi.cli.reply import printable_lines
 from zambezi.zeps.errors import NobodyServes, RequestFailed
 from zambezi.zeps.sync import Client
@@ -47,6 +48,16 @@ def test_a_command_answers_requests(tmp_path: Path) -> None:
             assert ask(client, "up", b"hello") == b"up 1 HELLO"
             assert ask(client, "other", b"bytes \xff") == b"other 2 BYTES \xff"
         assert status == [0]
+
+
+def test_a_command_that_never_stops_writing_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture, "OUTPUT", 100_000)
+    monkeypatch.setattr(capture, "ERRORS", 1000)
+    with serving(tmp_path) as (_, endpoint), Client.connect(endpoint) as client:
+        client.create("words")
+        killed = pytest.raises(RequestFailed, match="has written more than 100000 bytes, and was killed")
+        with replying(endpoint, 'yes "$ZAMBEZI_KEY" | head -c 1000000 >&2; exec yes', 1), killed:
+            ask(client, "look", b"")
 
 
 def test_a_command_that_fails_is_an_error_reply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

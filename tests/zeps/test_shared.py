@@ -15,7 +15,7 @@ from zambezi.zeps.asyncio import Client, Subscription
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.group_member import Member
 from zambezi.zeps.directory import ReaderInfo
-from zambezi.zeps.errors import BrokerError, ClientClosed, TimedOut, ZepsError
+from zambezi.zeps.errors import BrokerError, ClientClosed, ZepsError
 from zambezi.zeps.letters import Letter
 
 
@@ -26,16 +26,6 @@ async def some(subscription: Subscription, count: int) -> list[int]:
 async def group(client: Client) -> ReaderInfo:
     (info,) = await client.readers("s", PATIENCE)
     return info
-
-
-async def drained(subscription: Subscription) -> list[int]:
-    """Return the sequences of all messages that come without a pause."""
-    found: list[int] = []
-    while True:
-        try:
-            found.append((await subscription.recv(0.3)).sequence)
-        except TimedOut:
-            return found
 
 
 @both_faces
@@ -52,8 +42,30 @@ async def test_members_share_the_messages_and_go_on_where_the_group_was(tmp_path
         assert (info.reader, info.shared, info.position, info.members) == ("workers", True, 3, 0)
         async with stream.subscribe(shared="workers") as first, stream.subscribe(shared="workers") as second:
             await eventually(lambda: sum(len(one.in_flight) for one in members(broker)) == 7)
-            found = [await drained(first), await drained(second)]
+            shares = [len(one.in_flight) for one in members(broker)]  # in the order of their joining
+            found = [await some(first, shares[0]), await some(second, shares[1])]
             assert sorted([*found[0], *found[1]]) == list(range(4, 11))
+
+
+@both_faces
+@in_loop
+async def test_messages_have_their_times_also_when_they_come_again(tmp_path: Path, connect: Connect) -> None:
+    async with connected(tmp_path, connect=connect) as (_, client):
+        stream = client.stream("s")
+        await fill(stream, 300)
+        for _ in range(3):  # batches of their own
+            await fill(stream, 1)
+        plain = stream.subscribe(since="earliest", until=303, times=True)
+        expected = {message.sequence: message.time async for message in plain}
+        async with stream.subscribe(shared="workers", since="earliest", ack="manual", times=True) as subscription:
+            messages = [await subscription.recv(PATIENCE) for _ in range(303)]
+            assert {message.sequence: message.time for message in messages} == expected
+            for message in messages[::100]:
+                subscription.nack(message)
+            again = [await subscription.recv(PATIENCE) for _ in range(4)]
+            assert [(one.sequence, one.time, one.deliveries) for one in again] == [
+                (number, expected[number], 2) for number in (1, 101, 201, 301)
+            ]
 
 
 def members(broker: Broker) -> list[Member]:
@@ -136,6 +148,12 @@ async def test_a_member_whose_connection_is_lost_joins_again(tmp_path: Path, con
             await eventually(lambda: subscription.counters.reconnects == 1)
             again = await subscription.recv(PATIENCE)  # the rest of its batch was given back
             assert (again.sequence, again.deliveries) == (2, 2)
+            subscription.ack(again)
+            cut(broker)
+            await eventually(lambda: subscription.counters.reconnects == 2)
+            with pytest.raises(BrokerError, match="can come again"):
+                await subscription.flush(PATIENCE)
+            await subscription.flush(PATIENCE)  # it is said once
 
 
 @both_faces
@@ -147,7 +165,7 @@ async def test_arguments_that_do_not_go_together_are_refused(tmp_path: Path, con
             ({"shared": ""}, "not empty"),
             ({"shared": "g" * 256}, "cannot be sent"),
             ({"shared": "g", "name": "n"}, "no name"),
-            ({"shared": "g", "until": "now", "times": True}, "no until and no times"),
+            ({"shared": "g", "until": "now", "multicast": True}, "no until and no multicast"),
             ({"shared": "g", "multicast": True}, "no multicast"),
             ({"shared": "g", "in_flight": 0}, "in_flight must be"),
             ({"shared": "g", "limit": -1}, "limit must be"),

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from zambezi.cli.capture import communicate
 from zambezi.cli.errors import OptionsError
 from zambezi.zeps.client.batch import Message
 
@@ -169,8 +170,11 @@ class Commands:
         with self._lock:
             self._running[process] = message
         try:
-            output, errors = process.communicate(message.body)  # a command need not read its input
-            return Ended(process.returncode, output or b"", errors or b"")
+            if self._captured is None:
+                process.communicate(message.body)  # a command need not read its input
+                return Ended(process.returncode)
+            output, errors = communicate(process, message.body)
+            return Ended(process.returncode, output, errors)
         finally:
             with self._lock:
                 del self._running[process]

@@ -591,5 +591,6 @@ def run_truncate(arguments: argparse.Namespace) -> int:
                 JournalError("nothing was removed"),
             )
         journal.truncate(after)
-        say(f"{name}: {_messages(doomed)} removed; it ends with sequence {after}, incarnation {journal.incarnation}")
+        end = f"it ends with sequence {journal.last}, incarnation {journal.incarnation}"
+        say(f"{name}: {_messages(doomed)} removed; {end}")
     return 0

@@ -283,7 +283,8 @@ def run_truncate(arguments: argparse.Namespace) -> int:
         doomed = max(0, info.last - arguments.after)
         _ask(arguments, f"remove the last {_number(doomed)} of {printable(info.stream)}, permanently?")
         client.truncate(info.stream, arguments.after, timeout=arguments.timeout)
-    say(f"{printable(info.stream)} ends with sequence {arguments.after}")
+        info = find(client, arguments.stream, arguments.timeout)
+    say(f"{printable(info.stream)} ends with sequence {info.last}")
     return 0
 
 

@@ -123,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
                 arguments.pattern,
                 since=arguments.since,
                 until=arguments.until,
-                times=arguments.format == "json" and not (arguments.multicast or arguments.shared),
+                times=arguments.format == "json" and not arguments.multicast,
                 multicast=arguments.multicast,
                 interface=arguments.interface,
                 name=arguments.name,

@@ -5,7 +5,7 @@ The readers and the planner use only this interface. `JournalBackend`, `StoreBac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -123,6 +123,15 @@ def size_index_from_points(points: Sequence[tuple[int, int]]) -> SizeIndex | Non
     sequences, sizes = np.array(points, np.int64).T
     sizes = np.maximum(sizes, np.arange(len(sizes)))  # sizes grow, even if messages at an end are smaller than a byte
     return SizeIndex(np.ascontiguousarray(sequences), np.ascontiguousarray(sizes))
+
+
+def read_each(ranges: Sequence[SequenceRange], read: Callable[[SequenceRange], Iterator[Found]]) -> Iterator[Found]:
+    """Yield the messages of each range; a range that cannot be read whole ends with its loss."""
+    for wanted in ranges:
+        try:
+            yield from read(wanted)
+        except DataLoss as loss:
+            yield wanted, loss
 
 
 def replaced_error(stream: str, now: str, before: str) -> Replaced:

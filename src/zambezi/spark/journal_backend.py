@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -23,6 +24,7 @@ from zambezi.spark.backend import (
     SequenceRange,
     SizeIndex,
     StreamState,
+    read_each,
     replaced_error,
     size_index_from_points,
     trimmed_error,
@@ -128,11 +130,7 @@ class JournalBackend:
             raise SparkError(str(error)) from None
 
     def read(self, ranges: Sequence[SequenceRange], request: Request) -> Iterator[Found]:
-        for wanted in ranges:
-            try:
-                yield from self._read_range(wanted, request)
-            except DataLoss as loss:
-                yield wanted, loss
+        return read_each(ranges, partial(self._read_range, request=request))
 
     def _read_range(self, wanted: SequenceRange, request: Request) -> Iterator[Found]:
         journal = self._open_incarnation(wanted)

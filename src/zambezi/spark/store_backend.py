@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import UUID
@@ -25,6 +26,7 @@ from zambezi.spark.backend import (
     SequenceRange,
     SizeIndex,
     StreamState,
+    read_each,
     replaced_error,
     size_index_from_points,
     trimmed_error,
@@ -162,11 +164,7 @@ class StoreBackend:
         return size_index_from_points([*points, (sequence, int(size))] if points else [])
 
     def read(self, ranges: Sequence[SequenceRange], request: Request) -> Iterator[Found]:
-        for wanted in ranges:
-            try:
-                yield from self._read_range(wanted, request)
-            except DataLoss as loss:
-                yield wanted, loss
+        return read_each(ranges, partial(self._read_range, request=request))
 
     def _read_range(self, wanted: SequenceRange, request: Request) -> Iterator[Found]:
         reader = self._open_incarnation(wanted)

@@ -112,6 +112,11 @@ class Block:
         """Return a block of some of the messages."""
         starts = self.starts
         octets = self.octets
+        if isinstance(starts, range):  # all messages have one size
+            stride = starts.step
+            picked = b"".join([octets[place : place + stride] for place in [index * stride for index in indices]])
+            heads = len(indices) * (LONG if octets[0] == LONG_FLAG else SHORT)
+            return Block(self.first, self.last, len(indices), picked, len(picked) - heads)
         chosen = [octets[starts[index] : starts[index + 1]] for index in indices]
         picked = b"".join(chosen)
         heads = SHORT * len(chosen) + (LONG - SHORT) * sum([piece[0] == LONG_FLAG for piece in chosen])

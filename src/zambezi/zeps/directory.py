@@ -21,6 +21,7 @@ REQUESTS: Final = "$requests/"
 REPLIES: Final = "$replies/"
 READERS: Final = "$readers/"
 SHARED: Final = "shared:"  # before the name of a group, in the keys of `$readers/<stream>`
+GROUP_NAME: Final = 255 - len(SHARED)  # bytes of the name of a group, so that both fit into a key
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

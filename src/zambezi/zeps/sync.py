@@ -359,8 +359,8 @@ class Stream:
         client = self._client
         start = start_of(since)
         size = window or client._options.window
-        excluded = {"name": name, "until": until, "times": times, "multicast": multicast}
-        member = group_member(sharing, self.name, pattern, start, size, ack, **excluded)
+        excluded = {"name": name, "until": until, "multicast": multicast}
+        member = group_member(sharing, self.name, pattern, start, size, ack, times=times, **excluded)
         if member is not None:
             waiter = Waiter(timed_out=TimedOut)
             shared = MemberConnection(waiter.reactor, client._options, client._locate, self.name, member)
@@ -498,7 +498,8 @@ class Subscription(SubscriptionReader):
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the broker has confirmed all acknowledgements of a named reader, or of a member of a group.
 
-        Raises `BrokerError` if a member has lost its connection before: some of the messages can come again.
+        Raises `BrokerError` if a member has lost its connection since the last `flush`, and acknowledgements with it:
+        some of the messages can come again.
         """
         problem = "not all acknowledgements were confirmed"
         if self._named is not None:

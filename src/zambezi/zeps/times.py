@@ -1,7 +1,8 @@
 """The times of messages on the wire: the content of a TIMES, which is a list of pairs of a sequence and a time.
 
 A pair gives the time of the message with its sequence and of those after it, up to the sequence of the next pair. The
-time is that of the batch in the journal, in microseconds since 1970. The sequences of a list are in order.
+time is that of the batch in the journal, in microseconds since 1970; 0 if retention has removed the batch while the
+message waited for a member of a group. The sequences of a list are in order.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from zambezi.zeps.messages import Times
 Pair: TypeAlias = tuple[int, int]  # a sequence and a time
 
 _PAIR: Final = Struct(">QQ")
-MOST: Final = 4096  # pairs of a TIMES; the index entries that a broker reads at once are fewer
+MOST: Final = (
+    65_536  # pairs of a TIMES; a broker reads fewer index entries, and sends fewer messages to a member, at once
+)
 
 
 def encode_times(pairs: Sequence[Pair]) -> bytes:

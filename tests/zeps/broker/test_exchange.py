@@ -114,9 +114,10 @@ def test_addresses_are_random_and_belong_to_one_stream(stage: Stage) -> None:
     assert stage.engine.counters.unclaimed == 2
 
 
-def test_a_server_learns_the_clock_of_the_broker(stage: Stage) -> None:
+def test_a_server_learns_the_clock_and_the_limit_of_the_broker(stage: Stage) -> None:
     (message,) = serving(stage).delivered
-    assert (message.key, CLOCK.unpack(message.body)[0]) == ("time", 1_700_000_000_000_000)
+    limit = stage.engine.limits.message
+    assert (message.key, CLOCK.unpack(message.body)) == ("time", (1_700_000_000_000_000, limit))
 
 
 def test_rules_decide_who_asks_and_who_serves(tmp_path: Path) -> None:

@@ -134,6 +134,13 @@ def test_acknowledgements_that_were_confirmed_survive_the_kill_of_the_broker(sta
     assert join(again).sequences == [1, 4, 5, 6, 8, 9, 10]
 
 
+def test_the_list_tells_how_far_a_group_was_before_the_kill_of_the_broker(stage: Stage, tmp_path: Path) -> None:
+    member = join(stage)
+    member.send(done(*range(1, 8)), done(9), Ping())
+    (info,) = listed(killed(stage, tmp_path))
+    assert (info.position, info.lag) == (7, 3)
+
+
 def test_a_group_goes_on_after_an_orderly_end(stage: Stage, tmp_path: Path) -> None:
     member = join(stage)
     member.send(done(1, 2), back(3))
@@ -244,6 +251,58 @@ def test_a_letter_that_was_written_before_a_crash_is_not_written_again(
     again = killed(again, tmp_path)
     assert join(again).sequences == []
     assert len(letters(again)) == 2
+
+
+def give_letters_to_a_slow_disk(stage: Stage) -> None:
+    """Let a member give back two messages that become letters, and leave: their stream waits for its disk."""
+    stage.client("s").send(*TEN, Ping())
+    stage.client("dead").send(Ping())
+    stage.write_back()
+    member = join(stage, limit=1, dead="dead")
+    member.send(done(*range(3, 11)))
+    stage.write_back()
+    member.send(back(1, 2))
+    member.close()
+
+
+def test_letters_that_wait_for_the_disk_when_the_broker_ends_are_not_written_again(tmp_path: Path) -> None:
+    with Stage(tmp_path, policy=Policy(sync="always")) as stage:
+        give_letters_to_a_slow_disk(stage)
+    with Stage(tmp_path) as again:
+        assert join(again).sequences == []
+        assert [letter.sequence for letter, _, _ in letters(again)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": "remove_group", "stream": "s", "group": "workers"},
+        {"key": "set_group", "stream": "s", "group": "workers", "latest": 0},
+        {"key": "truncate", "stream": "s", "after": 1},
+        {"key": "delete", "stream": "s"},
+        {"key": "delete", "stream": "dead"},
+    ],
+)
+def test_an_operator_can_change_what_letters_need_while_they_wait_for_the_disk(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    with Stage(tmp_path, policy=Policy(sync="always")) as stage:
+        give_letters_to_a_slow_disk(stage)
+        publisher = stage.client("dead")
+        publisher.send(TEN[0], Ping())
+        admin = order(stage, **change)  # type: ignore[arg-type]
+        for _ in range(3):
+            stage.write_back()
+            stage.tick()
+        admin.read(), publisher.read()
+        assert (admin.reasons, admin.confirmed) == ([], 1)
+        assert publisher.confirmed or publisher.reasons
+        other = join(stage, group="others")
+        stage.write_back()
+        other.send(done(1), Ping())
+        stage.write_back()
+        other.read()
+        assert other.confirmed == 1
 
 
 def test_letters_wait_for_their_stream(stage: Stage) -> None:

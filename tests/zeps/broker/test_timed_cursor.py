@@ -9,7 +9,8 @@ import pytest
 
 from tests.zeps.stage import PLENTY, Client, Stage
 from zambezi.zeps.block import deliver
-from zambezi.zeps.broker.timed_cursor import TimedBlock, TimedCursor
+from zambezi.zeps.broker.prefixed_block import PrefixedBlock
+from zambezi.zeps.broker.timed_cursor import TimedCursor
 from zambezi.zeps.messages import Deliver, Publish, Subscribe, Times
 from zambezi.zeps.times import Pair, encode_times
 from zambezi.zmtp.frames import encode
@@ -129,7 +130,7 @@ def test_messages_whose_times_were_told_do_not_come_after_the_end_of_the_subscri
     client.session.receive([Subscribe("", 0).encode()[0]])
     client.session.delivery.add_credit(PLENTY)
     times = client.session.pull()
-    assert isinstance(times, TimedBlock)
+    assert isinstance(times, PrefixedBlock)
     client.session.delivery.stop()
     assert client.session.pull() is None
     assert client.session.cursor is not None
@@ -148,7 +149,7 @@ def test_requests_that_are_not_possible_are_refused(stage: Stage) -> None:
     early = stage.client()
     early.send(Times(b""))
     assert [one.reasons[-1] for one in (client, reserved, early)] == [
-        "TIMES is not allowed here: it comes before the first SUBSCRIBE and CREDIT",
+        "TIMES is not allowed here: it comes before JOIN, and before the first SUBSCRIBE and CREDIT",
         "the messages of a reserved stream have no times",
         "Times came before ATTACH; attach to a stream first",
     ]
@@ -164,8 +165,8 @@ def test_a_block_with_times_has_the_same_messages_as_bytes_and_one_by_one() -> N
     for size in (0, 300):
         block = deliver([Publish("k", bytes(size)).encode()[0]] * 3, 1)
         for pairs in ([(1, 5)], [(number, number) for number in range(1, 40)]):
-            both = TimedBlock(pairs, block)
+            both = PrefixedBlock([encode_times(pairs)], block)
             assert both.bodies == [encode_times(pairs), *block.bodies]
             assert encode(both.bodies) == both.octets
-        alone = TimedBlock([(1, 5)])
+        alone = PrefixedBlock([encode_times([(1, 5)])])
         assert encode(alone.bodies) == alone.octets

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from zambezi.zeps.block import deliver
 from zambezi.zeps.client.batch import check_deliveries
 from zambezi.zeps.client.member import GroupMember, GroupWish
 from zambezi.zeps.errors import BrokerError, ZepsError
-from zambezi.zeps.messages import Credit, Done, GiveBack, Join, Keep, Publish, Zeps
+from zambezi.zeps.messages import Credit, Done, GiveBack, Join, Keep, Publish, Times, Zeps
 from zambezi.zeps.sequences import pack_deliveries, pack_sequences
 
 WISH = GroupWish("workers", "k", 0, 10, 2000, 3, "dead")
@@ -90,6 +92,50 @@ def test_messages_know_how_often_they_were_delivered() -> None:
     assert [message.deliveries for message in second] == [1]
     with pytest.raises(ZepsError):
         engine.learn_deliveries(b"odd")
+
+
+def test_the_messages_of_one_deliveries_can_come_in_pieces() -> None:
+    engine = member()
+    engine.learn_deliveries(pack_deliveries([(3, 2), (7, 3)]))
+    receive(engine, 3, 7)
+    messages = [message for _ in range(2) for message in engine.next_batch() or ()]
+    assert [message.deliveries for message in messages] == [2, 3]
+    assert engine.counters.repeated == 2
+
+
+def test_messages_have_their_times() -> None:
+    engine = GroupMember("s", WISH, OWNER, 100, times=True)
+    assert [type(Zeps.decode(message)) for message in engine.join_messages()] == [Times, Join, Credit]
+    engine.learn_times(b"".join(number.to_bytes(8) for number in (3, 5_000_000, 7, 0)))
+    engine.learn_deliveries(pack_deliveries([(7, 3)]))
+    receive(engine, 3, 7)
+    first, second = engine.next_batch(), engine.next_batch()
+    assert first is not None
+    assert second is not None
+    assert first.times() == [datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)]
+    assert [second[0].time, second[0].deliveries, second[:1].times()] == [None, 3, [None]]
+    with pytest.raises(ZepsError):
+        engine.learn_times(b"odd")
+
+
+def test_acknowledgements_that_were_lost_with_the_connection_are_in_doubt() -> None:
+    engine = member(window=1000)
+    receive(engine, 1, 2, 3)
+    engine.acknowledge([1])
+    engine.take_answers()
+    engine.note_confirmed()
+    engine.lose_connection()
+    assert not engine.take_doubt()  # all was confirmed
+    engine.join_messages()
+    engine.acknowledge([2])  # of the lost connection
+    assert answers(engine) == []
+    assert engine.take_doubt()
+    receive(engine, 3, 4)
+    engine.acknowledge([3, 4])  # 3 has come again
+    assert answers(engine) == [Done(pack_sequences([3, 4]))]
+    assert not engine.take_doubt()
+    engine.lose_connection()  # before the broker has confirmed
+    assert [engine.take_doubt(), engine.take_doubt()] == [True, False]
 
 
 def test_a_member_that_leaves_gives_back_what_the_program_has_not_seen() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zambezi.zeps.directory import GROUP_NAME
 from zambezi.zeps.layout import key_and_body
 from zambezi.zeps.messages import Publish
 from zambezi.zeps.requests.envelope import (
@@ -15,6 +16,7 @@ from zambezi.zeps.requests.envelope import (
     Asked,
     Stored,
     encode_reply,
+    group_of,
     publish_frame,
     read_asked,
     read_stored,
@@ -46,3 +48,10 @@ def test_a_frame_is_a_publish(key: str, body: bytes) -> None:
     frame = publish_frame(key.encode(), body)
     assert frame == Publish(key, body).encode()[0]
     assert key_and_body(frame) == (key.encode(), body)
+
+
+def test_the_name_of_a_group_of_servers_is_never_too_long() -> None:
+    names = [group_of("x" * length) for length in (1, 242, 243, 255)]
+    assert names[1] == "serve " + "x" * 242
+    assert len(set(names)) == 4
+    assert max(map(len, names)) <= GROUP_NAME

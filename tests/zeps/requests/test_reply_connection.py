@@ -65,11 +65,25 @@ async def test_deadlines_are_by_the_clock_of_the_broker() -> None:
     async with Scripted(extensions="requests") as scripted:
         connection = connection_to(scripted)
         who = await scripted.attached()
-        await scripted.say(who, SubscribeOk(), Deliver(1, "time", CLOCK.pack(5_000_000)))
+        await scripted.say(who, SubscribeOk(), Deliver(1, "time", CLOCK.pack(5_000_000, 1 << 20)))
         await eventually(lambda: connection._offset != 0)
         assert not connection.is_expired(REQUEST)  # it has no deadline
         assert connection.is_expired(REQUEST._replace(deadline=4_000_000))
         assert not connection.is_expired(REQUEST._replace(deadline=3_600_000_000))
+        connection.close(0)
+
+
+@in_loop
+async def test_a_reply_over_the_limit_of_the_broker_does_not_end_the_server() -> None:
+    async with Scripted(extensions="requests") as scripted:
+        connection = connection_to(scripted)
+        who = await scripted.attached()
+        await scripted.say(who, SubscribeOk(), Deliver(1, "time", CLOCK.pack(5_000_000, 1000)))
+        await eventually(lambda: connection._offset != 0)
+        with pytest.raises(ZepsError, match="with 1000 bytes the reply exceeds the limit of 1000"):
+            connection.reply(1, REQUEST, OK, bytes(1000))
+        assert connection.reply(1, REQUEST, OK, bytes(900))
+        assert connection.failure is None
         connection.close(0)
 
 

@@ -44,15 +44,25 @@ def test_a_store_does_what_the_engines_need(real_store: ObjectStore) -> None:
 
 def test_one_of_many_that_put_the_same_key_succeeds(real_store: ObjectStore) -> None:
     results: list[object] = []
-    threads = [
-        threading.Thread(target=lambda n=number: results.append(real_store.execute(Put("key", b"%d" % n))))
-        for number in range(8)
-    ]
+    failed: list[object] = []  # puts of a store that is too busy to answer: the key may be there, so they are repeated
+
+    def put(number: int) -> None:
+        for _ in range(10):
+            result = real_store.execute(Put("key", b"%d" % number))
+            if not isinstance(result, Failed):
+                results.append(result)
+                return
+            failed.append(result)
+
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(map(str, results)) == sorted(map(str, [DONE] + [EXISTS] * 7))
+    assert len(results) == 8
+    done = results.count(DONE)
+    assert done == 1 or (failed and not done)
+    assert results.count(EXISTS) == 8 - done
 
 
 def test_two_brokers_take_a_stream_from_each_other(real_store: ObjectStore) -> None:

@@ -25,6 +25,7 @@ class Weed:
 
     def __init__(self, port: int) -> None:
         self.options = {
+            "timeout": "60s",  # a busy machine
             "endpoint": f"http://127.0.0.1:{port}",
             "access_key_id": "key",
             "secret_access_key": "secret",

@@ -208,7 +208,7 @@ class _Order:
     def _check(self, action: Action, name: str) -> None:
         if not self._engine.allows(self._session, action, name):
             verb = "subscribe to" if action == "subscribe" else action
-            raise BrokerError(f"{self._session.user or 'anybody'} may not {verb} the stream {name}")
+            raise BrokerError(f"{self._session.user_name} may not {verb} the stream {name}")
 
     def _text(self, name: str) -> str:
         value = self._content.get(name)

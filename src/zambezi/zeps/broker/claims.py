@@ -32,7 +32,7 @@ def claim(session: Session, message: Claim) -> None:
     elif session.reader is not None or session.delivery.member is not None:
         session.reject("misplaced", "CLAIM is not allowed here: a connection has one name")
     elif not session.engine.allows(session, "subscribe", stream.name):
-        session.reject("forbidden", f"{session.user or 'anybody'} may not subscribe to the stream {stream.name}")
+        session.reject("forbidden", f"{session.user_name} may not subscribe to the stream {stream.name}")
     elif stream.journal.failed:
         session.refuse(stream.stop_reason)
     else:

@@ -32,7 +32,7 @@ class Delivery:
         self.cursor: Cursor | None = None
         self.member: Member | None = None  # of a group
         self.report: Report | None = None  # of a reserved stream
-        self._cursor_class: type[Cursor] = Cursor
+        self._wants_times = False
         self.goes_on_at_oldest = engine.options.behind == "oldest"  # if retention has removed the next message
 
     @property
@@ -48,11 +48,9 @@ class Delivery:
             return "only servers send times: the list of a client is empty"
         if self.stream is None:
             return "the messages of a reserved stream have no times"
-        if self.member is not None:
-            return "the messages of a group have no times"
-        if self.cursor is not None:
-            return "TIMES is not allowed here: it comes before the first SUBSCRIBE and CREDIT"
-        self._cursor_class = TimedCursor
+        if self.cursor is not None or self.member is not None:
+            return "TIMES is not allowed here: it comes before JOIN, and before the first SUBSCRIBE and CREDIT"
+        self._wants_times = True
         return ""
 
     def subscribe_report(self, pattern: str, latest: int) -> None:
@@ -82,7 +80,8 @@ class Delivery:
     def _existing_cursor(self) -> Cursor:
         if self.cursor is None:
             assert self.stream is not None
-            self.cursor = self._cursor_class(self.stream, self._outlet, self._on_fell_behind)
+            kind = TimedCursor if self._wants_times else Cursor
+            self.cursor = kind(self.stream, self._outlet, self._on_fell_behind)
         return self.cursor
 
     def add_credit(self, credit: int) -> None:
@@ -103,7 +102,7 @@ class Delivery:
             return self.cursor.pull()
         if self.member is not None and self.stream is not None:
             portion = self.stream.groups.pull(self.member)
-            return framed(portion) if portion is not None else None
+            return framed(portion, self.stream.journal if self._wants_times else None) if portion is not None else None
         return self.report.pull() if self.report is not None else None
 
     def stop(self) -> None:

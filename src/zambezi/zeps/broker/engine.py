@@ -303,7 +303,7 @@ class Engine:
         if not self.options.create:
             raise BrokerError(f"there is no stream {name}, and this broker does not create streams for clients")
         if not self.allows(session, "create", name):
-            raise BrokerError(f"there is no stream {name}, and {session.user or 'anybody'} may not create it")
+            raise BrokerError(f"there is no stream {name}, and {session.user_name} may not create it")
         self._count_new_stream(session, name)
         self._making[name] = [session]
         self._shell.work(partial(self.store.make, name), partial(self._on_stream_made, name))
@@ -337,7 +337,7 @@ class Engine:
         self._refuse_unusable(name)
         if name not in self._making:
             if not self.options.create or not self.allows(session, "create", name):
-                raise BrokerError(f"there is no stream {name}, and {session.user or 'anybody'} may not create it")
+                raise BrokerError(f"there is no stream {name}, and {session.user_name} may not create it")
             self._count_new_stream(session, name)
             self.make_missing([name])
 

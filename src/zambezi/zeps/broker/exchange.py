@@ -163,7 +163,7 @@ class ReplyDesk(Inbox):
             engine.counters.unclaimed += 1
 
     def subscribe(self, pattern: str) -> None:
-        """Serve a pattern from now on, and learn the clock of the broker."""
+        """Serve a pattern from now on, and tell the server the clock and the limit of the broker."""
         exchange = self._exchange
         if not self.may_serve:
             raise BrokerError(self._forbidden)
@@ -173,7 +173,7 @@ class ReplyDesk(Inbox):
         exchange.remove_server(self._stream, self, self._patterns)
         self._patterns.append(pattern)
         exchange.add_server(self._stream, self, self._patterns)
-        self.put(TIME, CLOCK.pack(exchange.microseconds()))
+        self.put(TIME, CLOCK.pack(exchange.microseconds(), exchange.engine.limits.message))
 
     @property
     def may_serve(self) -> bool:
@@ -182,7 +182,7 @@ class ReplyDesk(Inbox):
 
     @property
     def _forbidden(self) -> str:
-        return f"{self._session.user or 'anybody'} may not serve the stream {self._stream}"
+        return f"{self._session.user_name} may not serve the stream {self._stream}"
 
     def close(self) -> None:
         self._exchange.remove_server(self._stream, self, self._patterns)

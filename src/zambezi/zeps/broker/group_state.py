@@ -47,7 +47,7 @@ class Delivered(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What has changed, as bytes: empty if nothing has."""
+    """The changes of a group as bytes: empty if there are none."""
 
     octets: bytes
     is_snapshot: bool = False  # whether it begins with a snapshot: everything before is old
@@ -56,7 +56,7 @@ class Changes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """What all members of a group share."""
+    """The options that all members of a group share."""
 
     pattern: str = ""
     wait: int = WAIT  # milliseconds
@@ -80,7 +80,10 @@ class GroupState:
     def position(self) -> int:
         """The sequence up to which all messages are done."""
         first = min(self.unacknowledged, default=self.frontier + 1)
-        return min(first - 1, self.frontier, *self.lagging.values())
+        found = min(first - 1, self.frontier, *self.lagging.values())
+        while found + 1 in self.done:
+            found += 1
+        return found
 
     @property
     def highest(self) -> int:

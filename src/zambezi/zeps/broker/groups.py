@@ -38,7 +38,7 @@ CallLater = Callable[[float, Callable[[], object]], object]
 
 
 class Wish(NamedTuple):
-    """What a member wants of its group. Zeros and an empty `dead` stand for what the group has."""
+    """The options that a member wants for its group. With a zero, or an empty `dead`, the group keeps its own."""
 
     pattern: str
     wait: int
@@ -71,7 +71,7 @@ class Groups:
         self._evict: dict[Member, Callable[[], object]] = {}
         self._changed: dict[SharedGroup, None] = {}
         self._unwritten: dict[SharedGroup, Changes] = {}  # changes for which there was no room
-        self._idle: dict[str, tuple[bytes, dict[str, object]]] = {}
+        self._idle: dict[str, tuple[bytes, int, dict[str, object]]] = {}
         self._written: dict[SharedGroup, int] = {}  # the positions of the last snapshots
         self._users: dict[str, str] = {}  # to whom the groups in memory belong; empty: all
         self._woken: dict[Callable[[], object], None] | None = (
@@ -95,7 +95,11 @@ class Groups:
 
     def _describe(self, state: Position) -> dict[str, object]:
         group = self._active.get(state.name)
-        position = group.position if group is not None else state.position
+        if group is not None:
+            position = group.position
+            details = describe_group(group) | {"problem": self._letterboxes[state.name].problem}
+        else:
+            position, details = self._describe_idle(state)
         row: dict[str, object] = {
             "reader": state.name,
             "shared": True,
@@ -104,19 +108,17 @@ class Groups:
             "time": state.time,
             "user": state.user,
         }
-        if group is None:
-            return row | self._describe_idle(state)
-        return row | describe_group(group) | {"problem": self._letterboxes[state.name].problem}
+        return row | details
 
-    def _describe_idle(self, state: Position) -> dict[str, object]:
-        """Return what the file says about a group without members. It is read once for each change."""
+    def _describe_idle(self, state: Position) -> tuple[int, dict[str, object]]:
+        """Return what the file says about a group without members: its position, and more. It is read once."""
         known = self._idle.get(state.name)
         if known is None or known[0] is not state.payload:
             found = self._state_of(state.name)
             assert found is not None
             row = asdict(found.options) | {"returned": len(found.unacknowledged), "letters": found.letters}
-            known = self._idle[state.name] = state.payload, row
-        return known[1]
+            known = self._idle[state.name] = state.payload, found.position, row
+        return known[1:]
 
     def set(self, name: str, position: int) -> None:
         """Let a group without members begin again after a sequence. Raises `BrokerError` if it has members."""
@@ -269,7 +271,7 @@ class Groups:
 
     def _drop(self, group: SharedGroup) -> None:
         del self._active[group.name]
-        del self._letterboxes[group.name]
+        self._letterboxes.pop(group.name).close()
         self._users.pop(group.name, None)
         self._written.pop(group, None)
         self._changed.pop(group, None)
@@ -346,7 +348,8 @@ class Groups:
     # The file
 
     def _note_changed(self, group: SharedGroup) -> None:
-        if group.has_changes:
+        is_active = self._active.get(group.name) is group  # else it was set or removed
+        if is_active and group.has_changes:
             self._changed[group] = None
             if not self._scheduled:
                 self._scheduled = True
@@ -363,6 +366,8 @@ class Groups:
         changed, self._changed = self._changed, {}
         for group in changed:
             changes = group.take_changes()
+            if changes.is_snapshot:  # it must not forget the letters that are being published
+                changes = changes._replace(octets=changes.octets + self._letterboxes[group.name].announced)
             if changes.octets:
                 self._add_unwritten(group, changes)
         self._write()
@@ -417,6 +422,8 @@ class Groups:
             self._changed[group] = None
         self.flush()
         self.is_closed = True
+        for letterbox in self._letterboxes.values():
+            letterbox.close()
 
 
 def describe_group(group: SharedGroup) -> dict[str, object]:

@@ -48,7 +48,7 @@ class LastMessages(Desk):
         if stream is None:
             problem = f"there is no stream {printable(name)}"
         elif not self._engine.allows(self._session, "subscribe", name):
-            problem = f"{self._session.user or 'anybody'} may not subscribe to the stream {printable(name)}"
+            problem = f"{self._session.user_name} may not subscribe to the stream {printable(name)}"
         if stream is None or problem:
             self._session.reject("request", problem)
             return

@@ -17,6 +17,7 @@ from zambezi.wire.text import as_text
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker.group import SharedGroup
 from zambezi.zeps.broker.group_member import Source
+from zambezi.zeps.broker.group_state import dying_part
 from zambezi.zeps.broker.publishers import Publisher
 from zambezi.zeps.errors import JournalError, OutOfRange
 from zambezi.zeps.layout import DELIVER_LEAST, key_of
@@ -52,6 +53,8 @@ class Letterbox:
         self._on_buried = on_buried
         self._target: BrokerStream | None = None
         self._sequences: list[int] = []  # of the letters that are being published
+        self._before = 0  # the letters that the other stream had before these
+        self._is_closed = False
 
     @property
     def _name(self) -> bytes:
@@ -66,9 +69,14 @@ class Letterbox:
         if count is not None and count.count > before:
             self._bury(sequences[: count.count - before])
 
+    @property
+    def announced(self) -> bytes:
+        """The part of the state that says which letters are being published; empty if there are none."""
+        return dying_part(self._before, self._sequences) if self._sequences else b""
+
     def wake(self) -> None:
         """Publish letters, if there are any and none are being published."""
-        while self._group.dying and not self._sequences:
+        while self._group.dying and not self._sequences and not self._is_closed:
             if not self._publish_some():
                 return
 
@@ -100,7 +108,8 @@ class Letterbox:
             target.publishers.leave(publisher, self)
             return False
         self.problem = ""
-        self.publisher, self._target, self._sequences = publisher, target, list(frames)
+        self.publisher, self._target = publisher, target
+        self._sequences, self._before = list(frames), publisher.count
         target.publish(list(frames.values()), self)
         if self._sequences:
             target.confirm_when_safe(self)
@@ -140,6 +149,11 @@ class Letterbox:
         if target is not None and publisher is not None:
             target.publishers.leave(publisher, self)
         return sequences
+
+    def close(self) -> None:
+        """Publish no more letters: the group begins again, or was removed."""
+        self._is_closed = True
+        self._finish()
 
     # Calls from the stream of dead letters
 

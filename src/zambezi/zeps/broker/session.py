@@ -258,7 +258,7 @@ class Session:
             return
         about = subject_of(name)
         if about != name and not engine.allows(self, "subscribe", about):
-            self._send_invalid("forbidden", f"{self._user_name} may not subscribe to the stream {about}")
+            self._send_invalid("forbidden", f"{self.user_name} may not subscribe to the stream {about}")
             return
         report = engine.reports.open_report(name, self._connection)
         if report is None:
@@ -280,7 +280,7 @@ class Session:
         return self.delivery.report is not None
 
     @property
-    def _user_name(self) -> str:
+    def user_name(self) -> str:
         return self.user or "anybody"
 
     def _attach_to(self, stream: BrokerStream) -> None:
@@ -326,7 +326,7 @@ class Session:
         stream = self.stream
         assert stream is not None
         if not engine.allows(self, "subscribe", stream.name):
-            self._send_invalid("forbidden", f"{self._user_name} may not subscribe to the stream {stream.name}")
+            self._send_invalid("forbidden", f"{self.user_name} may not subscribe to the stream {stream.name}")
             return
         if self.delivery.subscriptions >= engine.limits.subscriptions:
             self._send_invalid("limit", f"a connection has at most {engine.limits.subscriptions} subscriptions")
@@ -346,7 +346,7 @@ class Session:
         """Answer INVALID to a valid PUBLISH, or a RESUME, that is not allowed."""
         count_refused(self)
         own = self.stream_name in self.engine.options.own
-        self._send_invalid("forbidden", forbidden(self._user_name, self.stream_name, own))
+        self._send_invalid("forbidden", forbidden(self.user_name, self.stream_name, own))
 
     def lose_publisher(self, epoch: int) -> None:
         publisher, self.publisher = self.publisher, None
@@ -498,7 +498,7 @@ class Session:
         if reads and not allows(self, "subscribe", about):
             self.delivery.stop()
             self._leave_reader()
-            self._send_invalid("forbidden", f"{self._user_name} may not subscribe to the stream {about} any more")
+            self._send_invalid("forbidden", f"{self.user_name} may not subscribe to the stream {about} any more")
 
     def _on_fell_behind(self, wanted: int, oldest: int) -> bool:
         self.engine.counters.fell_behind += 1

@@ -10,7 +10,7 @@ from zambezi.zeps.broker.groups import Groups, Wish
 from zambezi.zeps.broker.session_state import SessionState
 from zambezi.zeps.broker.stream import NEVER, BrokerStream, where_to_start
 from zambezi.zeps.broker.turns import SUBSCRIBE
-from zambezi.zeps.directory import SHARED
+from zambezi.zeps.directory import GROUP_NAME
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.messages import MEMBER, Done, GiveBack, Join, JoinOk, Keep
 from zambezi.zeps.requests.envelope import SERVERS
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from zambezi.zeps.broker.session import Session
 
 _LONGEST_WAIT: Final = 7 * 86_400_000  # milliseconds
-_LONGEST_NAME: Final = 255 - len(SHARED)  # bytes: the key of the group in `$readers/<stream>` has both
 _SEQUENCES_PER_UNIT: Final = 32  # of work
 
 
@@ -33,7 +32,7 @@ def join(session: Session, message: Join) -> None:
     elif delivery.member is not None or delivery.cursor is not None or session.reader is not None:
         session.reject("misplaced", "JOIN is not allowed here: it comes once, and before SUBSCRIBE, CREDIT and CLAIM")
     elif not session.engine.allows(session, "subscribe", stream.name):
-        session.reject("forbidden", f"{session.user or 'anybody'} may not subscribe to the stream {stream.name}")
+        session.reject("forbidden", f"{session.user_name} may not subscribe to the stream {stream.name}")
     elif stream.journal.failed:
         session.refuse(stream.stop_reason)
     else:
@@ -77,8 +76,8 @@ def _check(session: Session, stream: BrokerStream, message: Join) -> None:
     engine = session.engine
     if not message.group:
         raise BrokerError("a group needs a name; this one is empty")
-    if (size := len(message.group.encode(errors="surrogateescape"))) > _LONGEST_NAME:
-        raise BrokerError(f"the name of a group has at most {_LONGEST_NAME} bytes, not {size}: choose a shorter one")
+    if (size := len(message.group.encode(errors="surrogateescape"))) > GROUP_NAME:
+        raise BrokerError(f"the name of a group has at most {GROUP_NAME} bytes, not {size}: choose a shorter one")
     if len(message.member) != MEMBER or not any(message.member):
         raise BrokerError(f"the id of a member has {MEMBER} bytes, and not all of them are zero")
     if not message.in_flight:
@@ -86,14 +85,14 @@ def _check(session: Session, stream: BrokerStream, message: Join) -> None:
     if message.wait > _LONGEST_WAIT:
         raise BrokerError(f"a member has at most {_LONGEST_WAIT} ms to acknowledge a message, not {message.wait}")
     if message.group.startswith(SERVERS) and not engine.allows(session, "serve", stream.name):
-        raise BrokerError(f"{session.user or 'anybody'} may not serve the stream {stream.name}")
+        raise BrokerError(f"{session.user_name} may not serve the stream {stream.name}")
     engine.matchers.parse(message.pattern)  # raises PatternError before anything is changed
     dead = message.dead
     if dead:
         if dead == stream.name or dead.startswith("$"):
             raise BrokerError(f"dead letters of {stream.name} cannot go to {printable(dead)}: choose another stream")
         if not engine.allows(session, "publish", dead):
-            raise BrokerError(f"{session.user or 'anybody'} may not publish to the stream {dead}, for dead letters")
+            raise BrokerError(f"{session.user_name} may not publish to the stream {dead}, for dead letters")
         if engine.find(dead) is None:
             engine.request_stream_for_letters(session, dead)
 

@@ -11,32 +11,13 @@ from typing import TYPE_CHECKING
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker.cursor import Cursor, Outgoing, Outlet
+from zambezi.zeps.broker.prefixed_block import PrefixedBlock
 from zambezi.zeps.journal import Reader, Span
-from zambezi.zeps.layout import frame_header, sequence_of
+from zambezi.zeps.layout import sequence_of
 from zambezi.zeps.times import Pair, TimeTable, encode_times
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.stream import BrokerStream
-
-
-class TimedBlock:
-    """A TIMES, and the messages of a block after it; or only the TIMES, if the messages follow from a file."""
-
-    __slots__ = ("_block", "_times")
-
-    def __init__(self, pairs: list[Pair], block: Block | None = None) -> None:
-        self._times = encode_times(pairs)
-        self._block = block
-
-    @property
-    def octets(self) -> bytes:
-        """The messages with their frame headers."""
-        return frame_header(len(self._times)) + self._times + (self._block.octets if self._block is not None else b"")
-
-    @property
-    def bodies(self) -> list[bytes]:
-        """The messages without their frame headers."""
-        return [self._times, *(self._block.bodies if self._block is not None else ())]
 
 
 class TimedCursor(Cursor):
@@ -51,7 +32,7 @@ class TimedCursor(Cursor):
     def send_live(self, block: Block) -> None:
         """Send a block that was just appended, after its time; or change to low gear if it cannot go out now."""
         pairs = [(block.first, self.stream.journal.last_time)]
-        if self.credit >= block.credit and self.outlet.offer(TimedBlock(pairs, block)):
+        if self.credit >= block.credit and self.outlet.offer(PrefixedBlock([encode_times(pairs)], block)):
             self._spend(block.credit, block.count)
         elif self.live:  # the connection may have ended in `offer`
             self.fall_back(block.first - 1)
@@ -64,9 +45,9 @@ class TimedCursor(Cursor):
         found = super().pull()
         if isinstance(found, Span):
             self._span = found
-            return TimedBlock(self._last_reader.times(found.first, found.last))
+            return PrefixedBlock([encode_times(self._last_reader.times(found.first, found.last))])
         if isinstance(found, Block):
-            return TimedBlock(self._pairs_of(found), found)
+            return PrefixedBlock([encode_times(self._pairs_of(found))], found)
         return found
 
     @property

@@ -166,12 +166,16 @@ def _sequence(name: str, value: Any, allowed: str) -> int:
 
 def check_stream_name(name: object) -> str:
     """Return the name of a stream, or raise `ZepsError` if it is not valid."""
+    return _check_name(name, "stream")
+
+
+def _check_name(name: object, kind: str) -> str:
     if not isinstance(name, str) or not name:
-        raise ZepsError(f"the name of a stream must be text that is not empty, not {name!r}")
+        raise ZepsError(f"the name of a {kind} must be text that is not empty, not {name!r}")
     try:
         string.encode(name)
     except Unencodable as error:
-        raise ZepsError(f"this name of a stream cannot be sent: {error}") from None
+        raise ZepsError(f"this name of a {kind} cannot be sent: {error}") from None
     return name
 
 
@@ -202,13 +206,7 @@ def named_reader(
 
 def check_reader_name(name: object) -> str:
     """Return the name of a reader, or raise `ZepsError` if it is not valid."""
-    if not isinstance(name, str) or not name:
-        raise ZepsError(f"the name of a reader must be text that is not empty, not {name!r}")
-    try:
-        string.encode(name)
-    except Unencodable as error:
-        raise ZepsError(f"this name of a reader cannot be sent: {error}") from None
-    return name
+    return _check_name(name, "reader")
 
 
 def check_pattern(pattern: object) -> str:

@@ -66,13 +66,13 @@ class _Texts(dict[bytes, str]):
 _texts: Final = _Texts()
 
 
-class _Moments(dict[int, datetime]):
-    """A cache of times as `datetime`: the messages of a batch in the journal share one."""
+class _Moments(dict[int, datetime | None]):
+    """A cache of times as `datetime`: the messages of a batch in the journal share one. Time 0 is not known."""
 
-    def __missing__(self, microseconds: int) -> datetime:
+    def __missing__(self, microseconds: int) -> datetime | None:
         if len(self) >= _TIMES_KNOWN:
             self.clear()
-        moment = self[microseconds] = datetime_of(min(microseconds, _LATEST))
+        moment = self[microseconds] = datetime_of(min(microseconds, _LATEST)) if microseconds else None
         return moment
 
 

@@ -3,21 +3,25 @@
 The broker sends each message to one member. The member acknowledges it (DONE), gives it back, or says that it still
 works on it; the answers of one turn of the event loop are one message. If the connection is lost, the broker gives all
 messages that were not acknowledged to other members, or to this one when it has joined again. So messages that were
-received and not read by then are dropped here.
+received and not read by then are dropped here. If the program acknowledges a message of a lost connection, the broker
+would ignore that: the next `flush` says so.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from zambezi.zeps.client.batch import Message, MessageBatch
-from zambezi.zeps.client.subscriber import SubscriberCounters
+from zambezi.zeps.client.batch import Message, MessageBatch, sequences_of
+from zambezi.zeps.client.subscriber import ASK_FOR_TIMES, SubscriberCounters
 from zambezi.zeps.errors import BrokerError, ZepsError
+from zambezi.zeps.layout import sequence_of
 from zambezi.zeps.messages import Credit, Done, GiveBack, Join, Keep
 from zambezi.zeps.sequences import pack_sequences, unpack_deliveries
+from zambezi.zeps.times import TimeTable
 
 T = TypeVar("T")
 
@@ -28,7 +32,7 @@ _MOST: Final = 8192  # sequences in one message
 
 @dataclass(frozen=True, slots=True)
 class GroupWish:
-    """What a member wants of its group: see `Stream.subscribe`."""
+    """The options that a member wants for its group: see `Stream.subscribe`."""
 
     group: str
     pattern: str
@@ -58,8 +62,15 @@ class SharedBatch(MessageBatch):
 
     __slots__ = ("_deliveries",)
 
-    def __init__(self, stream: str, frames: list[bytes], body_at: int, deliveries: dict[int, int]) -> None:
-        super().__init__(stream, frames, body_at)
+    def __init__(
+        self,
+        stream: str,
+        frames: list[bytes],
+        body_at: int,
+        deliveries: dict[int, int],
+        times: array[int] | None = None,
+    ) -> None:
+        super().__init__(stream, frames, body_at, times)
         self._deliveries = deliveries
 
     def __iter__(self) -> Iterator[Message]:
@@ -69,7 +80,8 @@ class SharedBatch(MessageBatch):
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
-            return SharedBatch(self.stream, self.frames[index], self._body_at, self._deliveries)
+            times = self._times[index] if self._times is not None else None
+            return SharedBatch(self.stream, self.frames[index], self._body_at, self._deliveries, times)
         return list(self)[index]
 
 
@@ -77,7 +89,14 @@ class GroupMember:
     """The rules of one member over a connection that comes and goes."""
 
     def __init__(
-        self, stream: str, wish: GroupWish, identity: bytes, window: int, *, is_automatic: bool = True
+        self,
+        stream: str,
+        wish: GroupWish,
+        identity: bytes,
+        window: int,
+        *,
+        is_automatic: bool = True,
+        times: bool = False,
     ) -> None:
         if window < 1:
             raise ZepsError(f"window must be a number of bytes above zero, not {window}")
@@ -93,20 +112,26 @@ class GroupMember:
         self._unused_credit = 0
         self._unread = 0
         self._batches: deque[tuple[MessageBatch, int]] = deque()
-        self._deliveries: dict[int, int] = {}  # of the messages that come next
+        self._deliveries: dict[int, int] = {}  # of messages of the last DELIVERIES; they can come in several pieces
+        self.wants_times = times
+        self._times: TimeTable | None = None  # the times of the messages that come next on this connection
         self.is_automatic = is_automatic  # whether the next `recv` acknowledges what the program has got
         # Answers that were not sent. Any thread adds to them without a lock: so these lists are never replaced.
         self._done: list[int] = []
         self._returned: list[tuple[int, int, Sequence[int]]] = []  # delay, `seen` and sequences
         self._kept: list[int] = []
-        self._unconfirmed = 0  # acknowledgements that were sent and not confirmed
+        self._unconfirmed = 0  # answers that were sent and not confirmed
+        self._highest = 0  # the highest sequence that was received
+        self._stale = 0  # messages up to this sequence came on a lost connection, except those that have come again
+        self._come_again: set[int] = set()
+        self._is_in_doubt = False  # whether the broker may have missed an acknowledgement
         self.is_joined = False
         self.losses = 0  # connections that were lost
 
     # The connection
 
     def join_messages(self) -> list[bytes]:
-        """Return the messages that begin the membership: JOIN and CREDIT."""
+        """Return the messages that begin the membership: TIMES if times are wanted, JOIN and CREDIT."""
         wish = self._wish
         join = Join(
             wish.group,
@@ -121,15 +146,20 @@ class GroupMember:
         self.is_joined = True
         self._unused_credit = 0
         credit = self.next_credit()
-        return [join.encode()[0], *([credit] if credit is not None else [])]
+        begin = [ASK_FOR_TIMES, join.encode()[0]] if self.wants_times else [join.encode()[0]]
+        return [*begin, credit] if credit is not None else begin
 
     def lose_connection(self) -> None:
         """Forget everything that belongs to a connection: the broker gives the messages to other members."""
+        self._is_in_doubt |= self.has_unconfirmed
+        self._stale = self._highest
+        self._come_again.clear()
         self.losses += self.is_joined
         self.is_joined = False
         self._batches.clear()
         self._unread = 0
         self._deliveries = {}
+        self._times = None
         self._unconfirmed = 0
         for answers in (self._done, self._returned, self._kept):
             answers.clear()
@@ -149,17 +179,33 @@ class GroupMember:
         """Learn which messages that come next were delivered before; raise `ZepsError` if the bytes are not valid."""
         self._deliveries = unpack_deliveries(octets)
 
+    def learn_times(self, octets: bytes) -> None:
+        """Learn the times of the messages that come next; raise `ZepsError` if the bytes are not valid."""
+        if self.wants_times:
+            self._times = TimeTable.parse(octets)
+
     def accept(self, frames: list[bytes], body_at: int) -> None:
         """Accept DELIVER messages; `body_at` is the result of `check_deliveries`."""
         octets = sum(map(len, frames))
-        deliveries, self._deliveries = self._deliveries, {}
-        batch = SharedBatch(self._stream, frames, body_at, deliveries) if deliveries else None
         self._unused_credit -= octets
         self._unread += octets
         self.counters.received += len(frames)
-        self.counters.repeated += len(deliveries)
-        self._batches.append((batch or MessageBatch(self._stream, frames, body_at), octets))
-        self.position = self._batches[-1][0].last
+        times = self._times_of(frames)
+        batch = MessageBatch(self._stream, frames, body_at, times)
+        if self._deliveries and (known := self._deliveries.keys() & batch.sequences()):
+            deliveries = {number: self._deliveries.pop(number) for number in known}
+            batch = SharedBatch(self._stream, frames, body_at, deliveries, times)
+            self.counters.repeated += len(known)
+        self._batches.append((batch, octets))
+        self.position = batch.last
+        if batch.first <= self._stale:
+            self._come_again.update(batch.sequences())
+        self._highest = max(self._highest, batch.last)
+
+    def _times_of(self, frames: list[bytes]) -> array[int] | None:
+        if self._times is None or sequence_of(frames[0]) < self._times.first:
+            return None
+        return self._times.times_of(sequences_of(frames))
 
     def next_batch(self) -> MessageBatch | None:
         """Return the next batch, or None if there is none yet."""
@@ -181,7 +227,20 @@ class GroupMember:
 
     def acknowledge(self, sequences: Iterable[int]) -> None:
         """Note that the program has done with messages."""
-        self._done.extend(sequences)
+        self._done.extend(sequences if not self._stale else filter(self._is_ours, sequences))
+
+    def _is_ours(self, sequence: int) -> bool:
+        """Return whether a message came on this connection; if not, its acknowledgement is in doubt."""
+        if sequence > self._stale or sequence in self._come_again:
+            self._come_again.discard(sequence)
+            return True
+        self._is_in_doubt = True
+        return False
+
+    def take_doubt(self) -> bool:
+        """Return whether the broker may have missed acknowledgements since the last call."""
+        doubt, self._is_in_doubt = self._is_in_doubt, False
+        return doubt
 
     def give_back(self, sequences: Iterable[int], delay: float = 0.0, *, seen: bool = True) -> None:
         """Give messages back."""

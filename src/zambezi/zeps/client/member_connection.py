@@ -10,10 +10,11 @@ from zambezi.zeps.client.connection import DETACH_PATIENCE, BrokerConnection, Cl
 from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.client.member import GroupMember
 from zambezi.zeps.errors import BrokerError, ZepsError
-from zambezi.zeps.messages import SHARED, Ping
+from zambezi.zeps.messages import SHARED, TIMES, Ping
 from zambezi.zmtp.reactor import Reactor, Timer
 
 _PING: Final = Ping().encode()[0]
+_DOUBT: Final = (-1, 0)  # no connection: acknowledgements were lost with another one
 INTERVAL: Final = 0.005  # seconds between looks for new answers of a program that does not ask for messages
 
 
@@ -83,6 +84,8 @@ class MemberConnection(BrokerConnection):
     def ask_for_confirmation(self) -> tuple[int, int]:
         """Ask the broker to confirm all answers so far; return what `check_confirmed` needs."""
         self.send_answers()
+        if self.engine.take_doubt():
+            return _DOUBT
         if self.engine.is_joined:
             self._asked += 1
             self.send(_PING)
@@ -115,6 +118,9 @@ class MemberConnection(BrokerConnection):
         if not self.extends(SHARED):
             self._fail(BrokerError(f"the broker at {self._endpoint} has no shared readers"))
             return
+        if self.engine.wants_times and not self.extends(TIMES):
+            self._fail(BrokerError(f"the broker at {self._endpoint} does not tell the times of messages"))
+            return
         for message in self.engine.join_messages():
             self.send(message)
 
@@ -133,6 +139,12 @@ class MemberConnection(BrokerConnection):
     def deliveries_received(self, octets: bytes) -> None:
         try:
             self.engine.learn_deliveries(octets)
+        except ZepsError as error:
+            self.malformed(str(error))
+
+    def times_received(self, octets: bytes) -> None:
+        try:
+            self.engine.learn_times(octets)
         except ZepsError as error:
             self.malformed(str(error))
 

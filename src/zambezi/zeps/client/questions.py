@@ -95,8 +95,24 @@ class Probe(Question):
         self._finish()
 
 
-class LastQuestion(Question):
+class AdminQuestion(Question):
+    """A question that is itself a message: only a broker with the extension "admin" does not take it for one."""
+
+    _missing = ""  # the capability that another broker lacks
+
+    def attached(self, peer: Peer) -> None:
+        """Attach, but only at a broker that knows the question."""
+        if ADMIN in extensions_of(peer.properties):
+            super().attached(peer)
+        else:
+            self.failure = BrokerError(f"the broker at {self._endpoint} does not {self._missing}")
+            self._finish()
+
+
+class LastQuestion(AdminQuestion):
     """A connection that asks for the last message of a key."""
+
+    _missing = "find the last message of a key"
 
     def __init__(self, reactor: Reactor, options: ClientOptions, locate: Locate, about: str, key: Key) -> None:
         super().__init__(reactor, options, locate, LAST, lambda _: None)
@@ -104,14 +120,6 @@ class LastQuestion(Question):
         name = as_bytes(about)
         question = PUBLISH + encode_key(key) + BODY_LENGTH.pack(len(name)) + name
         self._requests = [*Credit(WINDOW).encode(), question, _PING]
-
-    def attached(self, peer: Peer) -> None:
-        """Attach, but only at a broker that knows the question: another one might take it for a message."""
-        if ADMIN in extensions_of(peer.properties):
-            super().attached(peer)
-        else:
-            self.failure = BrokerError(f"the broker at {self._endpoint} does not find the last message of a key")
-            self._finish()
 
     @property
     def message(self) -> Message | None:
@@ -127,8 +135,10 @@ class LastQuestion(Question):
         self._finish()
 
 
-class Order(Question):
+class Order(AdminQuestion):
     """A connection that gives the broker one order about a stream."""
+
+    _missing = "administer streams for clients"
 
     def __init__(
         self, reactor: Reactor, options: ClientOptions, locate: Locate, order: str, content: Mapping[str, object]
@@ -137,14 +147,6 @@ class Order(Question):
         self._order = order
         self._requests = [*Publish(order, json.dumps(content).encode()).encode(), _PING]
         self._is_given = False
-
-    def attached(self, peer: Peer) -> None:
-        """Attach, but only at a broker that executes orders: another one might take them for messages of a stream."""
-        if ADMIN in extensions_of(peer.properties):
-            super().attached(peer)
-        else:
-            self.failure = BrokerError(f"the broker at {self._endpoint} does not administer streams for clients")
-            self._finish()
 
     def stream_granted(self) -> None:
         self._is_given = True

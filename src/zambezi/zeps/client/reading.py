@@ -187,6 +187,7 @@ class SubscriptionReader:
         rest = self._rest_of_batch()
         if rest:
             member.give_back(rest.sequences(), seen=False)
+        member.engine.take_doubt()  # `close` is about the answers from now on: the messages in doubt come again anyway
         return member.engine.has_unconfirmed
 
     def _acknowledge_returned(self) -> None:

@@ -24,7 +24,15 @@ class SharedArguments(TypedDict, total=False):
 
 
 def group_member(
-    arguments: SharedArguments, stream: str, pattern: str, since: int, window: int, ack: str, **excluded: object
+    arguments: SharedArguments,
+    stream: str,
+    pattern: str,
+    since: int,
+    window: int,
+    ack: str,
+    *,
+    times: bool,
+    **excluded: object,
 ) -> GroupMember | None:
     """Return the member of a shared subscription, or None if it is not shared; raise `ZepsError` if it is not valid.
 
@@ -49,7 +57,7 @@ def group_member(
         _number("limit", arguments.get("limit", 0), 0),
         check_stream_name(dead) if dead else "",
     )
-    return GroupMember(stream, wish, os.urandom(MEMBER), window, is_automatic=ack == "auto")
+    return GroupMember(stream, wish, os.urandom(MEMBER), window, is_automatic=ack == "auto", times=times)
 
 
 def _number(name: str, value: object, least: int) -> int:

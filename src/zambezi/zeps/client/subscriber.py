@@ -36,7 +36,7 @@ from zambezi.zeps.multicast.reception import ReceptionCounters
 from zambezi.zeps.times import TimeTable
 
 WINDOW: Final = 4 << 20
-_TIMES: Final = Times(b"").encode()[0]
+ASK_FOR_TIMES: Final = Times(b"").encode()[0]
 _SHARE: Final = 4  # credit is given when one part in so many of the window is free
 
 
@@ -186,7 +186,7 @@ class Subscriber:
         self._times = None
         self._end_marked = False
         latest = self.position if self.position is not None else self._since
-        found = [_TIMES] if self.wants_times else []
+        found = [ASK_FOR_TIMES] if self.wants_times else []
         found += [*Subscribe(self._pattern, latest).encode(), *self._subscribe_everything(), *self.mark_end()]
         credit = self.next_credit()
         return found if credit is None else [*found, credit]

@@ -23,23 +23,23 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from zambezi.wire.text import as_bytes
+from zambezi.zeps.directory import GROUP_NAME
 from zambezi.zeps.layout import BODY_LENGTH, PUBLISH
 
 OK: Final = b"ok"
 ERROR: Final = b"error"
 NOBODY: Final = b"nobody"  # no server listens
-TIME: Final = b"time"  # the broker tells a server its clock
+TIME: Final = b"time"  # the broker tells a server its clock and its limit
 
 MAGIC: Final = b"ZRQ\x01"
 ADDRESS: Final = 16
 ID: Final = 8
-CLOCK: Final = Struct(">Q")
+CLOCK: Final = Struct(">QQ")  # the time of the broker, and the bytes of the largest message that it takes
 _ASKED: Final = Struct(f">{ID}sI")
 _STORED: Final = Struct(f">4s{ADDRESS}s{ID}sQ")
 LONGEST: Final = 0xFFFFFFFF  # milliseconds of a timeout
 SERVERS: Final = "serve "  # how the names of groups of servers begin
 DELIVERIES: Final = 5  # after so many servers have got a request and not answered, it is passed over
-_NAME: Final = 255  # bytes of a group's name
 GROWTH: Final = _STORED.size - _ASKED.size  # bytes by which the stored request is longer
 
 
@@ -47,7 +47,7 @@ def group_of(pattern: str) -> str:
     """Return the name of the group that shares the requests with a pattern among its servers."""
     name = SERVERS + pattern
     octets = as_bytes(name)
-    return name if len(octets) <= _NAME else SERVERS + blake2b(octets, digest_size=16).hexdigest()
+    return name if len(octets) <= GROUP_NAME else SERVERS + blake2b(octets, digest_size=16).hexdigest()
 
 
 class Asked(NamedTuple):

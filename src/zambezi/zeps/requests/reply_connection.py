@@ -40,6 +40,7 @@ class ReplyConnection(BrokerConnection):
         self.dropped = 0  # replies that could not wait for the broker
         self._pattern = pattern
         self._offset = 0  # from the clock of the reactor to that of the broker, in microseconds
+        self._largest = options.largest  # bytes of a message; fewer if the broker takes less
         self._unsent: deque[bytes] = deque()
         self._bytes = 0
         self.on_handled: Callable[[list[int]], object] = lambda _: None  # told the sequences to acknowledge
@@ -68,8 +69,8 @@ class ReplyConnection(BrokerConnection):
         if self.granted and peer is not None and peer.queued >= WINDOW:
             return None
         message = publish_frame(status, encode_reply(request, content))
-        if len(message) > self.options.largest:
-            raise ZepsError(f"with {len(content)} bytes the reply exceeds the limit of {self.options.largest}")
+        if len(message) > self._largest:
+            raise ZepsError(f"with {len(content)} bytes the reply exceeds the limit of {self._largest}")
         if self.granted:
             self.send(message)
         else:
@@ -120,7 +121,9 @@ class ReplyConnection(BrokerConnection):
         batch = MessageBatch(self.stream, frames, body_at)
         for key, body in zip(batch.raw_keys(), batch.bodies(), strict=True):
             if key == TIME and len(body) == CLOCK.size:
-                self._offset = CLOCK.unpack(body)[0] - int(self.reactor.time() * 1e6)
+                time, limit = CLOCK.unpack(body)
+                self._offset = time - int(self.reactor.time() * 1e6)
+                self._largest = min(limit, self.options.largest)
 
     def writable(self, peer: Peer) -> None:
         self.on_change()
