@@ -228,8 +228,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "a directory, or a URL such as s3://bucket/prefix",
         None,
         "",
-        "an archive of `zambezi pipeline run archive`: its messages come first, then those of `endpoint` or `path` that "
-        "it does not have; each message once",
+        "an archive that `zambezi pipeline run archive` has made: its messages, and those of `endpoint` or `path` that "
+        "it does not have, each once",
     ),
     Option("endpoint", _ALL, _endpoint, _ENDPOINT, None, "", "the broker: works from every machine that can reach it"),
     Option("stream", _ALL, _text, "the name of a stream", None, "", "the stream to read, or to publish to"),

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -15,6 +15,9 @@ from pyspark.sql import SparkSession
 from zambezi.spark.java import find_java
 from zambezi.spark.plan import CORES
 from zambezi.spark.source import ZepsDataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
 
 _ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 SETTINGS: Final[Mapping[str, str]] = {
@@ -38,15 +41,20 @@ def register(spark: SparkSession) -> SparkSession:
 
     Nothing is to do if Spark has found the format by itself: to register it again would only cause a warning.
     """
-    if not _has_format(spark):
-        spark.dataSource.register(ZepsDataSource)
+    add_format(spark, ZepsDataSource)
     return spark
 
 
-def _has_format(spark: SparkSession) -> bool:
+def add_format(spark: SparkSession, source: type[DataSource]) -> None:
+    """Add a data source to a session that does not have it."""
+    if not _has_format(spark, source.name()):
+        spark.dataSource.register(source)
+
+
+def _has_format(spark: SparkSession, name: str) -> bool:
     try:
         state = spark._jsparkSession.sessionState()
-        return bool(state.dataSourceManager().dataSourceExists(ZepsDataSource.name()))
+        return bool(state.dataSourceManager().dataSourceExists(name))
     except (AttributeError, PySparkException, Py4JError):  # Spark Connect has no JVM here
         return False
 

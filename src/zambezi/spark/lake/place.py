@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from zambezi.spark.lake.disk import make, sync
 from zambezi.spark.lake.problems import TableError, explained
 from zambezi.spark.options import local_path
-from zambezi.spark.lake.disk import make, sync
 
 _VARIABLES: Final = {  # of the environment, by the beginning of a URL
     "s3": "AWS_",
@@ -93,6 +93,18 @@ class Place:
         """Write a file. A reader of a directory can see a part of it."""
         with self.create(path) as file:
             file.write(octets)
+
+    def put(self, path: str, octets: bytes) -> None:
+        """Replace a file. A reader sees the old one or the new one."""
+        if self.local is None:
+            self.write(path, octets)
+            return
+        target = self.local / path
+        fresh = target.with_name(f".{target.name}-{os.getpid()}")
+        with explained(str(target)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            fresh.write_bytes(octets)
+            fresh.replace(target)
 
     def read(self, path: str) -> bytes | None:
         """Read a file; None if it does not exist."""

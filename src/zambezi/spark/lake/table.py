@@ -26,10 +26,10 @@ from secrets import randbits
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
-
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
+
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.problems import InUse, TableError, explained
 from zambezi.spark.lake.writing import DATE, AddedFile

@@ -1,13 +1,13 @@
 """The writer of an executor: rows to Parquet files, one for each date, and what the log of the table says of each file.
 
-Every file has a new name. If Spark repeats a task, the files of the first attempt stay behind, no commit names them, and
-a vacuum removes them.
+Every file has a new name. If Spark repeats a task, the files of the first attempt stay behind. No commit names them,
+and a vacuum removes them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -25,7 +25,6 @@ NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
 ROW_GROUP: Final = 32 << 20  # bytes of rows before compression
 MOST_BUFFERED: Final = 4 * ROW_GROUP  # of all dates
 MOST_OPEN: Final = 64  # files that are open at the same time
-ADDED: Final = "path string, size long, date string, rows long, stats string"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +148,6 @@ def write_files(place: Place, batches: Iterable[Any]) -> list[AddedFile]:
     except BaseException as error:
         writer.abandon(error)
         raise
-
-
-def as_batch(files: Sequence[AddedFile]) -> Iterator[Any]:
-    """Yield files as a record batch with the columns of `ADDED`."""
-    if files:
-        kinds = {"size": pa.int64(), "rows": pa.int64()}
-        columns = ("path", "size", DATE, "rows", "stats")
-        yield pa.RecordBatch.from_arrays(
-            [pa.array([getattr(one, name) for one in files], kinds.get(name, pa.string())) for name in columns],
-            names=columns,
-        )
 
 
 def _is(dates: Any, day: date | None) -> Any:

@@ -24,7 +24,7 @@ COLUMNS: Final = (
 
 
 def reduce(messages: DataFrame, settings: Settings) -> DataFrame:  # noqa: ARG001 - the signature of `reduce`
-    """Add the date to messages. A key that is not UTF-8 is also in `key_bytes`: readers of tables refuse such a text."""
+    """Add the date to messages. A key that is not UTF-8 goes to `key_bytes`: readers of Parquet refuse such a text."""
     return messages.select(
         "stream",
         "sequence",

@@ -7,8 +7,8 @@ There are three kinds of runs:
 - `follow`: the same, and it continues until it is stopped.
 
 The last two go on from the state of the table. A run that was killed is continued where it was, and each message counts
-once: `zambezi.spark.lake.table` says how. Spark's own checkpoint lives only as long as the run, in a temporary directory
-of the driver: the table knows how far the streams are read.
+once: `zambezi.spark.lake.table` says how. Spark's own checkpoint is in a temporary directory of the driver, for as long
+as the run lasts: the table knows how far the streams are read.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ class Run:
         self._update_progress(State(batch, rows=rows, watermark=watermark, total=rows), self._clock() - began)
 
     def _write(self, events: DataFrame, watermark: int) -> tuple[list[AddedFile], dict[str, Any]]:
-        """Write the rows of a batch to files. Return the files, and the number of events, late events, and the newest."""
+        """Write the rows of a batch to files. Return them, and counts: all events, late ones, the newest time."""
         time_of = sql.unix_micros(self.pipeline.time)
         observation = Observation()
         counted = events.observe(
@@ -299,8 +299,7 @@ class Run:
 
     def table(self) -> DataFrame:
         """Return the table in its present state: the columns that reports need."""
-        present = LakeTable(self.place, self.pipeline.name)  # not the one that a batch may be writing to
-        return table_frame(self.spark, present, self.pipeline.schema, self.pipeline.reported)
+        return table_frame(self.spark, self.place, self.pipeline.schema, self.pipeline.reported)
 
     def reports(self) -> Sequence[Report]:
         """Return the reports on the present table. Tables that they share are cached until `release()`."""
