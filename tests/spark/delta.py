@@ -52,9 +52,10 @@ class DeltaReader:
                 self.transactions[action["txn"]["appId"]] = action["txn"]["version"]
 
     def table(self, *columns: str) -> Any:
-        """Return columns of all rows."""
+        """Return columns of all rows; without a name, all columns."""
+        names = list(columns) or None
         parts = [
-            pq.read_table(f"{self._root}/{path}", filesystem=self._files, columns=list(columns), partitioning=None)
+            pq.read_table(f"{self._root}/{path}", filesystem=self._files, columns=names, partitioning=None)
             for path in self.active
         ]
         return pa.concat_tables(parts) if parts else pa.table({name: [] for name in columns})

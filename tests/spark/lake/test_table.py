@@ -63,9 +63,10 @@ def test_an_interrupted_batch_is_repeated_and_in_the_table_once(
         def killed(_: LakeTable) -> None:
             raise KeyboardInterrupt
 
-        with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patched:
-            patched.setattr(LakeTable, "_sync", killed)
+        monkeypatch.setattr(LakeTable, "_sync", killed)
+        with pytest.raises(KeyboardInterrupt):
             table.append(added, State(1))
+        monkeypatch.undo()
     table = opened(tmp_path)
     assert table.state is not None
     if table.state.batch == 0:
