@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 def test_a_day_with_many_batches_has_few_files(tmp_path: Path) -> None:
     table = opened(tmp_path)
     most = 0
-    for number in range(1, 71):
+    for number in range(1, 45):
         add(table, f"s{number % 3}", [number])
         compact(table)
         most = max(most, len(table.files()))
     assert most <= MOST_SMALL + 1
-    assert sum(DeltaReader(str(tmp_path)).sequences().values(), Counter()) == Counter(range(1, 71))
+    assert sum(DeltaReader(str(tmp_path)).sequences().values(), Counter()) == Counter(range(1, 45))
     state = opened(tmp_path).state
     assert state is not None
-    assert state.batch == 69
+    assert state.batch == 43
 
 
 def test_sizes_of_the_files_that_stay_double() -> None:

@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyarrow import fs  # type: ignore[import-untyped]
+
 from zambezi.spark.lake.disk import make, sync
 from zambezi.spark.lake.problems import TableError, explained
 from zambezi.spark.options import local_path
@@ -26,6 +29,7 @@ _VARIABLES: Final = {  # of the environment, by the beginning of a URL
     "abfss": "AZURE_",
     "adl": "AZURE_",
 }
+_PART: Final = 1 << 20  # bytes
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 
 
@@ -43,6 +47,8 @@ class Place:
             raise TableError(f"{uri}: it must be a directory, or a URL with {', '.join(_VARIABLES)} or file")
         self.local = None if scheme is not None else Path(name).absolute()
         self.uri = str(self.local) if scheme is None else name.rstrip("/")
+        if self.local is not None and self.local.exists() and not self.local.is_dir():
+            raise TableError(f"{self.uri} is a file, not a directory: choose another place")
         self.options: dict[str, str] = {}
         if scheme is not None:
             prefix = _VARIABLES.get(scheme[1].lower(), "")
@@ -62,8 +68,6 @@ class Place:
     def files(self) -> Any:
         """The file system of pyarrow with this place as its root."""
         if self._store is None:
-            from pyarrow import fs  # type: ignore[import-untyped]  # noqa: PLC0415 - it takes a moment
-
             if self.local is not None:
                 self._store = fs.SubTreeFileSystem(str(self.local), fs.LocalFileSystem())
             else:
@@ -77,7 +81,8 @@ class Place:
     def create(self, path: str) -> Iterator[Any]:
         """Open a new file to write. It is on disk when the block ends."""
         if self.local is None:
-            with explained(self.uri), self.files.open_output_stream(path) as file:
+            # deltalake's stream takes no Buffer of pyarrow; and a part of an upload costs a request.
+            with explained(self.uri), pa.BufferedOutputStream(self.files.open_output_stream(path), _PART) as file:
                 yield file
             return
         target = self.local / path
@@ -117,8 +122,6 @@ class Place:
 
     def names(self, path: str) -> list[str]:
         """Return the names of the files in a directory; none if it does not exist."""
-        from pyarrow import fs  # noqa: PLC0415
-
         with explained(f"{self.uri}/{path}"):
             found = self.files.get_file_info(fs.FileSelector(path, allow_not_found=True))
             return sorted(one.base_name for one in found if one.type == fs.FileType.File)
