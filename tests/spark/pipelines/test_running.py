@@ -165,6 +165,11 @@ def test_an_archive_and_back(spark: SparkSession, tmp_path: Path) -> None:
             restore(spark, str(out), sink, streams=["x"])
         with pytest.raises(PipelineError, match="there is no archive in"):
             restore(spark, str(tmp_path / "nowhere"), sink)
+    # One table over the archive and the live stream.
+    write(data, "42", numbered(3, 31))
+    both = spark.read.format("zeps").options(archive=str(out), path=str(data), stream="42")
+    found = both.schema("sequence long, key string").load().where("key = 'k1' and sequence > 1")
+    assert sorted(row["sequence"] for row in found.collect()) == [11, 21, 31]
 
 
 def test_errors_of_the_source_have_no_traces(spark: SparkSession, tmp_path: Path) -> None:
