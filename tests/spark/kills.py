@@ -31,7 +31,7 @@ from typing import Any, Self
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from pyarrow import fs  # type: ignore[import-untyped]
+from pyarrow import fs
 
 from tests.spark.delta import DeltaReader, count
 from tests.zeps.serving import serving

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyarrow import fs  # type: ignore[import-untyped]
+from pyarrow import fs
 
 from zambezi.spark.lake.disk import make, sync
 from zambezi.spark.lake.problems import TableError, explained
