@@ -143,7 +143,7 @@ def read_archive(
 
 
 def _messages(batch: Any, schema: Any, key_test: KeyTest | None) -> Iterator[RecordBatch]:
-    keys = _keys(batch) if "key" in batch.schema.names else None
+    keys: Any = _keys(batch) if "key" in batch.schema.names else None
     if key_test is not None:
         mask = key_test(keys)
         batch, keys = batch.filter(mask), keys.filter(mask)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from tests.spark.delta import DeltaReader, count
 from tests.spark.lake.tables import DAY, add, opened, rows
-from zambezi.spark.lake import table as module
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.problems import InUse, TableError
 from zambezi.spark.lake.table import APP, KEPT, OWN, LakeTable, State
@@ -103,7 +103,7 @@ def test_a_commit_whose_answer_was_lost_is_a_success(tmp_path: Path, monkeypatch
 
     def forgetful(self: LakeTable, *arguments: object, **others: object) -> None:
         commit(self, *arguments, **others)  # type: ignore[arg-type]
-        raise module.CommitFailedError
+        raise CommitFailedError
 
     monkeypatch.setattr(LakeTable, "_commit", forgetful)
     add(table, "a", [1])

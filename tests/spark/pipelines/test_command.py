@@ -25,6 +25,7 @@ from tests.spark.lake.archiving import archive
 from tests.zeps.serving import serving
 from zambezi.cli import main, pipeline
 from zambezi.cli.results import result_view
+from zambezi.spark.lake import frames
 from zambezi.spark.pipelines import PIPELINES, Progress, running
 from zambezi.spark.pipelines.pipeline import Rows
 from zambezi.spark.pipelines.results import Result
@@ -176,7 +177,7 @@ def test_a_run_that_another_one_overtakes_ends_with_its_name(
 ) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     write(data, "readings", numbered(30))
-    real = running.write_frame
+    real = frames.write_frame
 
     def slowly(*arguments: Any) -> Any:
         added = real(*arguments)

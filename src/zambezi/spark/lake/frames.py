@@ -20,9 +20,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+def struct(ddl: str) -> StructType:
+    """Return a schema in Spark's language as an object."""
+    found = StructType.fromDDL(ddl)
+    assert isinstance(found, StructType)
+    return found
+
+
 def arrow_schema(ddl: str) -> Any:
     """Return the schema of pyarrow for a schema in Spark's language."""
-    return to_arrow_schema(StructType.fromDDL(ddl), timezone="UTC")
+    return to_arrow_schema(struct(ddl), timezone="UTC")
 
 
 def write_frame(frame: DataFrame, place: Place) -> list[AddedFile]:
@@ -37,6 +44,6 @@ def write_frame(frame: DataFrame, place: Place) -> list[AddedFile]:
 def table_frame(spark: SparkSession, place: Place, ddl: str, columns: Sequence[str] = ()) -> DataFrame:
     """Return the rows of a table: all columns of its schema, or some."""
     add_format(spark, LakeDataSource)
-    wanted = StructType([one for one in StructType.fromDDL(ddl).fields if not columns or one.name in columns])
+    wanted = StructType([one for one in struct(ddl).fields if not columns or one.name in columns])
     options = table_options(place, tasks=str(spark.sparkContext.defaultParallelism))
     return spark.read.format(NAME).schema(wanted).options(**options).load()

@@ -27,11 +27,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.types import StructType
 
 from zambezi.spark.errors import SparkError
 from zambezi.spark.lake.compaction import KEEP_HOURS, compact, is_vacuum_due
-from zambezi.spark.lake.frames import arrow_schema, table_frame, write_frame
+from zambezi.spark.lake.frames import arrow_schema, struct, table_frame, write_frame
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.problems import TableError
 from zambezi.spark.lake.table import LakeTable, State
@@ -265,7 +264,7 @@ class Run:
             sql.count(sql.when(time_of < watermark, 1)).alias("late"),
             sql.max(time_of).alias("newest"),
         )
-        schema = StructType.fromDDL(self.pipeline.schema)
+        schema = struct(self.pipeline.schema)
         rows = self.pipeline.reduce(counted, self.settings)
         added = write_frame(rows.select(*(sql.col(one.name).cast(one.dataType) for one in schema)), self.place)
         # If there are no rows at all, Spark may skip the observation.
