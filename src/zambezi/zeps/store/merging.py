@@ -3,6 +3,9 @@
 A segment is put before its chunks are removed. Fences are never removed: a put that comes hours late must meet them.
 An owner that was deposed may still be merging: its segment has bytes of the same log, and overlaps with others.
 
+A chunk that is large enough becomes a segment of its own, by a copy inside the store: so the bytes of a busy stream are
+sent once. It has a snapshot of the publishers for that. Small chunks before it are merged with it.
+
 A slow stream has many small chunks, and would get many small segments. So a merge also takes the newest segments, while
 each is at most twice as large as all that is merged after it: then the number of segments stays small, and a byte is
 copied a few times only.
@@ -10,13 +13,13 @@ copied a few times only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from zambezi.zeps.store.chunk import Author, Kind, Piece, pack_segment, unpack_footer, unpack_object
-from zambezi.zeps.store.commands import Procedure, compute, delete, get, put
+from zambezi.zeps.store.chunk import Author, Footer, Kind, Piece, pack_segment, unpack_footer, unpack_object
+from zambezi.zeps.store.commands import Procedure, compute, copy, delete, get, put
 from zambezi.zeps.store.names import SegmentName, StreamPlace
 from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look
 
@@ -25,11 +28,11 @@ GROWTH: Final = 2  # a segment is merged again while the bytes after it are at l
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """The objects that become one segment: segments, and all chunks of the tail. They are in order."""
+    """The objects that become one segment: segments, and chunks of the tail. They are in order."""
 
     segments: Sequence[SegmentObject]
     chunks: Sequence[ChunkObject]
-    snapshot: bytes  # the records of all publishers at the end of the last chunk
+    snapshot: bytes | None  # the records of all publishers at the end of the last chunk; None if that chunk has them
     following: int  # the sequence after the last one
     last_time: int
 
@@ -53,9 +56,26 @@ def segments_to_absorb(view: View, limit: int) -> list[SegmentObject]:
     return absorbed
 
 
+def first_group(tail: Sequence[ChunkObject], large: Container[int]) -> Sequence[ChunkObject]:
+    """Return the chunks up to the first large one; `large` are the numbers of these. If there is none, return all."""
+    count = next((index for index, chunk in enumerate(tail, 1) if chunk.number in large), len(tail))
+    return tail[:count]
+
+
+def promote(place: StreamPlace, footer: Footer) -> Procedure[SegmentObject | None]:
+    """Let a chunk with a snapshot be a segment. Return None if it is missing: another broker merged it."""
+    made = SegmentObject(footer.segment_name, footer.size)
+    key = place.chunk(footer.number)
+    if not (yield from copy(key, place.segment(made.name))):
+        return None
+    yield from delete([key])
+    return made
+
+
 def merge(place: StreamPlace, author: Author, plan: MergePlan) -> Procedure[SegmentObject | None]:
     """Put a segment, and remove what it replaces. Return None if an object is missing: another broker merged it."""
     pieces: list[Piece] = []
+    snapshot = b""
     keys = [place.segment(segment.name) for segment in plan.segments]
     keys += [place.chunk(number) for number in plan.data_chunks]
     sizes = [one.size for one in plan.segments] + [chunk.size for chunk in plan.chunks if not chunk.is_fence]
@@ -64,11 +84,13 @@ def merge(place: StreamPlace, author: Author, plan: MergePlan) -> Procedure[Segm
         # A chunk that was merged can be replaced by a void fence, which has another size.
         if octets is None or len(octets) != size:
             return None
-        pieces.append((yield from compute(partial(unpack_object, octets, key))).piece)
+        found = yield from compute(partial(unpack_object, octets, key))
+        pieces.append(found.piece)
+        snapshot = found.snapshot
     number = plan.chunks[-1].number
-    octets = yield from compute(
-        partial(pack_segment, author, number, pieces, plan.snapshot, plan.following, plan.last_time)
-    )
+    if plan.snapshot is not None:
+        snapshot = plan.snapshot
+    octets = yield from compute(partial(pack_segment, author, number, pieces, snapshot, plan.following, plan.last_time))
     made = SegmentObject(unpack_footer(octets, "the new segment").segment_name, len(octets))
     yield from put(place.segment(made.name), octets)
     yield from delete(place.chunk(chunk.number) for chunk in plan.chunks if is_removable(chunk))

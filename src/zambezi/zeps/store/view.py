@@ -41,6 +41,11 @@ class SegmentObject(NamedTuple):
     name: SegmentName
     size: int
 
+    @property
+    def is_void(self) -> bool:
+        """Whether it lacks its messages: a broker copied a chunk when a void fence had its number."""
+        return self.size < self.name.octets + FOOTER
+
 
 @dataclass(frozen=True)
 class View:
@@ -49,6 +54,7 @@ class View:
     chunks: Sequence[ChunkObject]
     segments: Sequence[SegmentObject]
     strange: Sequence[str] = ()  # keys that no broker writes
+    void: Sequence[SegmentObject] = ()
 
     @classmethod
     def of(cls, chunks: Iterable[StoredObject], segments: Iterable[StoredObject]) -> View:
@@ -68,7 +74,8 @@ class View:
                 strange.append(found.key)
             else:
                 named.append(SegmentObject(name, found.size))
-        return cls(sorted(numbered), sorted(named), strange)
+        void = [segment for segment in named if segment.is_void]
+        return cls(sorted(numbered), sorted(set(named) - set(void)), strange, void)
 
     @cached_property
     def newest(self) -> SegmentObject | None:
@@ -137,9 +144,9 @@ class View:
 
     @property
     def leftovers(self) -> list[SegmentObject]:
-        """The segments that are not needed: others cover them, or a gap separates them from the rest."""
+        """The segments that are not needed: void ones, ones that others cover, and ones that a gap separates."""
         needed = set(self.readable)
-        return [segment for segment in self.segments if segment not in needed]
+        return [*self.void, *(segment for segment in self.segments if segment not in needed)]
 
     @property
     def merged_chunks(self) -> list[ChunkObject]:
