@@ -35,7 +35,6 @@ from zambezi.zeps.store.commands import (
     MISSING,
     Answer,
     Compute,
-    Copy,
     Delete,
     Failed,
     Get,
@@ -70,7 +69,7 @@ class Faults:
     lost: float = 0.06  # a request that never arrives
     unanswered: float = 0.06  # a request that is executed, and whose answer is lost
     late: float = 0.12  # a request or an answer that takes very long
-    repeated: float = 0.05  # a put or a copy that arrives a second time, much later
+    repeated: float = 0.05  # a put that arrives a second time, much later
 
 
 CALM: Final = Faults(0, 0, 0, 0)
@@ -102,7 +101,7 @@ class Store:
         self.objects: dict[str, tuple[bytes, float]] = {}
         self.accepted: list[tuple[str, bytes]] = []  # every object that was ever put
 
-    def execute(self, request: Put | Get | Names | Delete | Copy | Compute) -> Answer:
+    def execute(self, request: Put | Get | Names | Delete | Compute) -> Answer:
         if isinstance(request, Compute):
             return request.run()
         if isinstance(request, Put):
@@ -122,13 +121,6 @@ class Store:
                 key.removeprefix(request.prefix + "/") for key in self.objects if key.startswith(request.prefix + "/")
             ]
             return sorted({key.partition("/")[0] for key in inside if "/" in key})
-        if isinstance(request, Copy):
-            if request.source not in self.objects:
-                return MISSING
-            octets, _ = self.objects[request.source]
-            self.objects[request.target] = (octets, self._clock.now)
-            self.accepted.append((request.target, octets))
-            return DONE
         for key in request.keys:
             self.objects.pop(key, None)
         return DONE
@@ -165,10 +157,10 @@ class Network:
         if self._happens(self.faults.lost):
             return
         self._clock.after(self._delay(), lambda: self._execute(request, give))
-        if isinstance(request, Put | Copy) and self._happens(self.faults.repeated):
+        if isinstance(request, Put) and self._happens(self.faults.repeated):
             self._clock.after(self._late(), lambda: self._store.execute(request))
 
-    def _execute(self, request: Put | Get | Names | Delete | Copy | Compute, give: Callable[[Answer], object]) -> None:
+    def _execute(self, request: Put | Get | Names | Delete | Compute, give: Callable[[Answer], object]) -> None:
         found = self._store.execute(request)
         if not self._happens(self.faults.unanswered):
             self._clock.after(self._delay(), lambda: give(found))
@@ -421,7 +413,7 @@ class World:
             chunk=300,
             segment=self.chance.choice([300, 2000]),
             chunks=self.chance.choice([2, 3, 5]),
-            snapshot=self.chance.choice([0.0, 10.0]),  # whether chunks become segments by a copy
+            snapshot=self.chance.choice([0.0, 10.0]),  # whether chunks become segments as they are
         )
         self.history = History()
         self.is_over = False

@@ -3,8 +3,9 @@
 A segment is put before its chunks are removed. Fences are never removed: a put that comes hours late must meet them.
 An owner that was deposed may still be merging: its segment has bytes of the same log, and overlaps with others.
 
-A chunk that is large enough becomes a segment of its own, by a copy inside the store: so the bytes of a busy stream are
-sent once. It has a snapshot of the publishers for that. Small chunks before it are merged with it.
+A chunk that is large enough becomes a segment as it is: an empty object with the name of a segment says so. So the
+bytes of a busy stream are sent once. The chunk has a snapshot of the publishers for that. Small chunks before it are
+merged with it.
 
 A slow stream has many small chunks, and would get many small segments. So a merge also takes the newest segments, while
 each is at most twice as large as all that is merged after it: then the number of segments stays small, and a byte is
@@ -19,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from zambezi.zeps.store.chunk import Author, Footer, Kind, Piece, pack_segment, unpack_footer, unpack_object
-from zambezi.zeps.store.commands import Procedure, compute, copy, delete, get, put
+from zambezi.zeps.store.commands import Procedure, compute, delete, get, put
 from zambezi.zeps.store.names import SegmentName, StreamPlace
 from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look
 
@@ -62,14 +63,17 @@ def first_group(tail: Sequence[ChunkObject], large: Container[int]) -> Sequence[
     return tail[:count]
 
 
-def promote(place: StreamPlace, footer: Footer) -> Procedure[SegmentObject | None]:
-    """Let a chunk with a snapshot be a segment. Return None if it is missing: another broker merged it."""
-    made = SegmentObject(footer.segment_name, footer.size)
-    key = place.chunk(footer.number)
-    if not (yield from copy(key, place.segment(made.name))):
-        return None
-    yield from delete([key])
+def promote(place: StreamPlace, footer: Footer) -> Procedure[SegmentObject]:
+    """Let a chunk with a snapshot be a segment. If another broker has merged the chunk, the name does not count."""
+    made = SegmentObject(footer.segment_name._replace(is_chunk=True), footer.size)
+    yield from put(place.listed(made.name), b"")
     return made
+
+
+def remove_segments(place: StreamPlace, segments: Sequence[SegmentObject]) -> Procedure[None]:
+    """Remove segments: first the names, so that no name stays without its bytes."""
+    yield from delete(place.listed(segment.name) for segment in segments)
+    yield from delete(place.segment(segment.name) for segment in segments if segment.name.is_chunk)
 
 
 def merge(place: StreamPlace, author: Author, plan: MergePlan) -> Procedure[SegmentObject | None]:
@@ -92,9 +96,9 @@ def merge(place: StreamPlace, author: Author, plan: MergePlan) -> Procedure[Segm
         snapshot = plan.snapshot
     octets = yield from compute(partial(pack_segment, author, number, pieces, snapshot, plan.following, plan.last_time))
     made = SegmentObject(unpack_footer(octets, "the new segment").segment_name, len(octets))
-    yield from put(place.segment(made.name), octets)
+    yield from put(place.listed(made.name), octets)
     yield from delete(place.chunk(chunk.number) for chunk in plan.chunks if is_removable(chunk))
-    yield from delete(place.segment(segment.name) for segment in plan.segments)
+    yield from remove_segments(place, plan.segments)
     return made
 
 
@@ -112,10 +116,11 @@ def sweep(place: StreamPlace, keep_bytes: int | None, horizon: int | None) -> Pr
     view = yield from look(place)
     expired = expired_segments(view, keep_bytes, horizon)
     doomed = [*view.leftovers, *expired]
-    yield from delete(place.segment(segment.name) for segment in doomed)
+    yield from remove_segments(place, doomed)
     yield from delete(place.chunk(chunk.number) for chunk in view.merged_chunks)
+    removed = {*view.merged_chunks, *(ChunkObject(one.name.last_chunk, one.size) for one in doomed if one.name.is_chunk)}
     return View(
-        [chunk for chunk in view.chunks if chunk not in view.merged_chunks],
+        [chunk for chunk in view.chunks if chunk not in removed],
         [segment for segment in view.segments if segment not in doomed],
     )
 
@@ -141,9 +146,9 @@ def clear(place: StreamPlace, author: Author, last: int, deletion: int) -> Proce
     """
     empty = pack_segment(author, deletion - 1, (), b"", last + 1, 0)
     name = SegmentName(deletion - 1, last + 1, last, 0, 0, 0)
-    yield from put(place.segment(name), empty)
+    yield from put(place.listed(name), empty)
     view = yield from look(place)
-    yield from delete(place.segment(segment.name) for segment in view.segments if segment.name != name)
+    yield from delete(place.listed(segment.name) for segment in view.segments if segment.name != name)
     yield from delete(place.chunk(chunk.number) for chunk in view.chunks if is_removable(chunk))
 
 

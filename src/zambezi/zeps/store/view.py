@@ -39,12 +39,7 @@ class SegmentObject(NamedTuple):
     """A segment in a listing."""
 
     name: SegmentName
-    size: int
-
-    @property
-    def is_void(self) -> bool:
-        """Whether it lacks its messages: a broker copied a chunk when a void fence had its number."""
-        return self.size < self.name.octets + FOOTER
+    size: int  # of the object with its bytes
 
 
 @dataclass(frozen=True)
@@ -54,11 +49,14 @@ class View:
     chunks: Sequence[ChunkObject]
     segments: Sequence[SegmentObject]
     strange: Sequence[str] = ()  # keys that no broker writes
-    void: Sequence[SegmentObject] = ()
 
     @classmethod
     def of(cls, chunks: Iterable[StoredObject], segments: Iterable[StoredObject]) -> View:
-        """Return the view that two listings tell."""
+        """Return the view that two listings tell.
+
+        A segment that is a chunk does not count without the chunk. The chunk was merged, and perhaps a void fence has
+        its number; or it was put after its LIST.
+        """
         strange = []
         numbered = []
         named = []
@@ -68,14 +66,16 @@ class View:
                 strange.append(found.key)
             else:
                 numbered.append(ChunkObject(number, found.size))
+        sizes = dict(numbered)
         for found in segments:
             name = parse_segment(last_part(found.key))
             if name is None:
                 strange.append(found.key)
-            else:
+            elif not name.is_chunk:
                 named.append(SegmentObject(name, found.size))
-        void = [segment for segment in named if segment.is_void]
-        return cls(sorted(numbered), sorted(set(named) - set(void)), strange, void)
+            elif (size := sizes.get(name.last_chunk, 0)) >= name.octets + FOOTER:
+                named.append(SegmentObject(name, size))
+        return cls(sorted(numbered), sorted(named), strange)
 
     @cached_property
     def newest(self) -> SegmentObject | None:
@@ -144,14 +144,19 @@ class View:
 
     @property
     def leftovers(self) -> list[SegmentObject]:
-        """The segments that are not needed: void ones, ones that others cover, and ones that a gap separates."""
+        """The segments that are not needed: others cover them, or a gap separates them from the rest."""
         needed = set(self.readable)
-        return [*self.void, *(segment for segment in self.segments if segment not in needed)]
+        return [segment for segment in self.segments if segment not in needed]
 
     @property
     def merged_chunks(self) -> list[ChunkObject]:
         """The chunks with messages that a segment has: an interrupted merge, or a late put, left them behind."""
-        return [chunk for chunk in self.chunks if chunk.number <= self.reached and not chunk.is_fence]
+        named = {segment.name.last_chunk for segment in self.segments if segment.name.is_chunk}
+        return [
+            chunk
+            for chunk in self.chunks
+            if chunk.number <= self.reached and not chunk.is_fence and chunk.number not in named
+        ]
 
 
 def look(place: StreamPlace) -> Procedure[View]:
