@@ -443,9 +443,9 @@ class World:
         self.clock.run_until(seconds + LATEST + TIMEOUT)  # late requests arrive
         self.is_waiting = False
         self._every(0.5, self._heal)
-        self.clock.run_until(self.clock.now + 4)
+        self.clock.run_until(self.clock.now + 2)
         self.is_over = True
-        self.clock.run_until(self.clock.now + 4)
+        self.clock.run_until(self.clock.now + 8)
         self._check()
         return self
 

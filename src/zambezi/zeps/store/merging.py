@@ -73,7 +73,8 @@ def promote(place: StreamPlace, footer: Footer) -> Procedure[SegmentObject]:
 def remove_segments(place: StreamPlace, segments: Sequence[SegmentObject]) -> Procedure[None]:
     """Remove segments: first the names, so that no name stays without its bytes."""
     yield from delete(place.listed(segment.name) for segment in segments)
-    yield from delete(place.segment(segment.name) for segment in segments if segment.name.is_chunk)
+    # The number of a void segment can be that of a fence, which stays.
+    yield from delete(place.segment(segment.name) for segment in segments if segment.name.is_chunk and segment.size)
 
 
 def merge(place: StreamPlace, author: Author, plan: MergePlan) -> Procedure[SegmentObject | None]:

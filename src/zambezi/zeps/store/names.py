@@ -62,7 +62,8 @@ def parse_segment(name: str) -> SegmentName | None:
     if found is None:
         return None
     *numbers, suffix = found.groups()
-    facts = SegmentName(*map(int, numbers), is_chunk=suffix is not None)
+    last_chunk, first, last, first_time, last_time, octets = map(int, numbers)
+    facts = SegmentName(last_chunk, first, last, first_time, last_time, octets, suffix is not None)
     is_possible = 1 <= facts.first <= facts.last + 1 and max(facts) <= HIGHEST and str(facts) == name
     return facts if is_possible else None
 

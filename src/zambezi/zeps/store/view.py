@@ -49,17 +49,15 @@ class View:
     chunks: Sequence[ChunkObject]
     segments: Sequence[SegmentObject]
     strange: Sequence[str] = ()  # keys that no broker writes
+    void: Sequence[SegmentObject] = ()  # segments that are chunks, and whose chunk is not listed
 
     @classmethod
     def of(cls, chunks: Iterable[StoredObject], segments: Iterable[StoredObject]) -> View:
-        """Return the view that two listings tell.
-
-        A segment that is a chunk does not count without the chunk. The chunk was merged, and perhaps a void fence has
-        its number; or it was put after its LIST.
-        """
+        """Return the view that two listings tell."""
         strange = []
         numbered = []
         named = []
+        void = []
         for found in chunks:
             number = parse_chunk(last_part(found.key))
             if number is None:
@@ -75,7 +73,9 @@ class View:
                 named.append(SegmentObject(name, found.size))
             elif (size := sizes.get(name.last_chunk, 0)) >= name.octets + FOOTER:
                 named.append(SegmentObject(name, size))
-        return cls(sorted(numbered), sorted(named), strange)
+            else:
+                void.append(SegmentObject(name, 0))
+        return cls(sorted(numbered), sorted(named), strange, void)
 
     @cached_property
     def newest(self) -> SegmentObject | None:
@@ -144,9 +144,9 @@ class View:
 
     @property
     def leftovers(self) -> list[SegmentObject]:
-        """The segments that are not needed: others cover them, or a gap separates them from the rest."""
+        """The segments that are not needed: void ones, ones that others cover, and ones that a gap separates."""
         needed = set(self.readable)
-        return [segment for segment in self.segments if segment not in needed]
+        return [*self.void, *(segment for segment in self.segments if segment not in needed)]
 
     @property
     def merged_chunks(self) -> list[ChunkObject]:
@@ -160,10 +160,19 @@ class View:
 
 
 def look(place: StreamPlace) -> Procedure[View]:
-    """List the chunks of a stream, and then its segments."""
-    chunks = yield from listing(place.chunks)
-    segments = yield from listing(place.segments)
-    return View.of(chunks, segments)
+    """List the chunks of a stream, and then its segments.
+
+    The chunk of a segment can be missing because it was put after the first LIST: then both are listed again. If it is
+    still missing, it was merged and removed, perhaps replaced by a void fence, and another segment has its messages.
+    """
+    seen: set[SegmentObject] = set()
+    while True:
+        chunks = yield from listing(place.chunks)
+        segments = yield from listing(place.segments)
+        view = View.of(chunks, segments)
+        if seen.issuperset(view.void):
+            return view
+        seen.update(view.void)
 
 
 def look_and_read(place: StreamPlace, read: Callable[[View], Procedure[T | None]]) -> Procedure[T]:
