@@ -107,8 +107,8 @@ class Store:
         if isinstance(request, Put):
             if request.create and request.key in self.objects:
                 return EXISTS
-            self.objects[request.key] = (request.data, self._clock.now)
-            self.accepted.append((request.key, request.data))
+            self.objects[request.key] = (request.octets, self._clock.now)
+            self.accepted.append((request.key, request.octets))
             return DONE
         if isinstance(request, Get):
             found = self.objects.get(request.key)

@@ -170,8 +170,11 @@ def pack_fence(kind: Kind, author: Author, number: int) -> bytes:
 
 def pack_chunk(
     author: Author, number: int, pieces: Iterable[Piece], following: int, last_time: int, snapshot: bytes = b""
-) -> bytes:
-    """Return the bytes of a chunk. `following` is the sequence after the last one below, and `last_time` its time."""
+) -> tuple[bytes, ...]:
+    """Return the bytes of a chunk, in parts: the last one is the footer.
+
+    `following` is the sequence after the last one below, and `last_time` its time.
+    """
     return _pack(Kind.DATA, author, number, pieces, snapshot, following, last_time)
 
 
@@ -179,7 +182,7 @@ def pack_segment(
     author: Author, number: int, pieces: Iterable[Piece], snapshot: bytes, following: int, last_time: int
 ) -> bytes:
     """Return the bytes of a segment whose last chunk has this number."""
-    return _pack(Kind.SEGMENT, author, number, pieces, snapshot, following, last_time)
+    return b"".join(_pack(Kind.SEGMENT, author, number, pieces, snapshot, following, last_time))
 
 
 def _pack(
@@ -190,7 +193,7 @@ def _pack(
     snapshot: bytes,
     following: int,
     last_time: int,
-) -> bytes:
+) -> tuple[bytes, ...]:
     logs: list[bytes] = []
     entries: list[IndexEntry] = []
     records: list[bytes] = []
@@ -221,7 +224,7 @@ def _pack(
         snapshot=len(snapshot),
         crc=crc,
     )
-    return b"".join([*logs, index, counted, snapshot, footer.pack()])
+    return (*logs, index, counted, snapshot, footer.pack())
 
 
 def unpack_footer(octets: bytes, key: str) -> Footer:

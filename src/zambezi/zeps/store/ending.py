@@ -1,7 +1,8 @@
 """The end of a stream's log: the last sequence, the publishers, the owner. A new owner must know it, and a planner.
 
 The newest segment has a snapshot of all publishers, and each chunk above it the records of those that published in it.
-A segment can be a chunk, with the kind and the epoch of that. So only the ends of these objects are read, and no messages.
+A segment can be a chunk, with the kind and the epoch of that. So only the ends of these objects are read, and no
+messages.
 """
 
 from __future__ import annotations

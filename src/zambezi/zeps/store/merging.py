@@ -119,7 +119,10 @@ def sweep(place: StreamPlace, keep_bytes: int | None, horizon: int | None) -> Pr
     doomed = [*view.leftovers, *expired]
     yield from remove_segments(place, doomed)
     yield from delete(place.chunk(chunk.number) for chunk in view.merged_chunks)
-    removed = {*view.merged_chunks, *(ChunkObject(one.name.last_chunk, one.size) for one in doomed if one.name.is_chunk)}
+    removed = {
+        *view.merged_chunks,
+        *(ChunkObject(one.name.last_chunk, one.size) for one in doomed if one.name.is_chunk),
+    }
     return View(
         [chunk for chunk in view.chunks if chunk not in removed],
         [segment for segment in view.segments if segment not in doomed],

@@ -33,7 +33,7 @@ class Part(NamedTuple):
     octets: int  # of messages
     first_time: int
     last_time: int
-    is_segment: bool
+    is_segment: bool  # if not, it is a chunk: after a merge, a void fence can replace it
 
 
 class OpenedPart:
@@ -256,7 +256,7 @@ class LogReader:
             name.octets,
             name.first_time,
             name.last_time,
-            is_segment=True,
+            is_segment=not name.is_chunk,
         )
 
     def _read_range(self, size: int, sequence: int) -> Procedure[Piece | None]:

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from zambezi.zeps.errors import ZepsError
 from zambezi.zeps.journal.counts import RECORD, Counts
 from zambezi.zeps.store.chunk import UNCHANGED, Author, Footer, Kind, Piece, pack_chunk, pack_fence, unpack_footer
-from zambezi.zeps.store.commands import Answer, Procedure, compute, get
+from zambezi.zeps.store.commands import Answer, Procedure, get
 from zambezi.zeps.store.ending import End
 from zambezi.zeps.store.merging import (
     MergePlan,
@@ -46,7 +46,6 @@ from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look
 T = TypeVar("T")
 _MIB: Final = 1 << 20
 _FIRST_CHECK: Final = 15.0  # seconds without a put, after which an owner checks that it is the owner
-_SMALL: Final = 1 << 18  # bytes of a chunk that is packed at once: another thread would take longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +106,6 @@ class _Put(NamedTuple):
     footer: Footer
     records: bytes
     has_snapshot: bool
-
-
-def _records_of(pieces: Sequence[Piece]) -> bytes:
-    return b"".join([piece.records for piece in pieces])
 
 
 def _split(records: bytes) -> list[bytes]:
@@ -293,23 +288,21 @@ class StreamLog:
         self._next_check = now + self._pause
 
     def _put_pieces(self, number: int, author: Author, pieces: Sequence[Piece]) -> Procedure[_Put]:
-        """Put pieces as a chunk. Large ones are packed on another thread."""
+        """Put pieces as a chunk."""
         size = sum(piece.size for piece in pieces)
         has_snapshot = size >= self.settings.chunk // 2 and len(self.counts) * RECORD <= size * self.settings.snapshot
-        pack = partial(self._pack, number, author, pieces, has_snapshot)
-        is_small = size < _SMALL
-        octets = pack() if is_small else (yield from compute(pack))
+        records = b"".join([piece.records for piece in pieces])
+        snapshot = self._snapshot_with(records) if has_snapshot else b""
+        parts = pack_chunk(author, number, pieces, self.last + 1, self.last_time, snapshot)
         key = self.place.chunk(number)
-        is_ours = yield from put_own(key, octets)
-        return _Put(is_ours, unpack_footer(octets, key), _records_of(pieces), has_snapshot)
+        is_ours = yield from put_own(key, parts)
+        return _Put(is_ours, unpack_footer(parts[-1], key), records, has_snapshot)
 
-    def _pack(self, number: int, author: Author, pieces: Sequence[Piece], has_snapshot: bool) -> bytes:
-        snapshot = b""
-        if has_snapshot:
-            counts = self.counts.copy()  # no other chunk is put meanwhile, so they do not change
-            counts.note(_split(_records_of(pieces)))
-            snapshot = counts.snapshot(1)[RECORD:]
-        return pack_chunk(author, number, pieces, self.last + 1, self.last_time, snapshot)
+    def _snapshot_with(self, records: bytes) -> bytes:
+        """Return the last record of each publisher, when these records are stored, too."""
+        counts = self.counts.copy()
+        counts.note(_split(records))
+        return counts.snapshot(1)[RECORD:]
 
     def _next_pieces(self) -> list[Piece]:
         """Return the pieces of the next chunk: as many as fit, and at least one."""
