@@ -26,6 +26,7 @@ from typing import Final, Self, Unpack
 from zambezi.zeps.broker.depot import Depot, StoreOptions
 from zambezi.zeps.broker.engine import BrokerArguments, BrokerCounters, BrokerOptions, Engine
 from zambezi.zeps.broker.session import Session
+from zambezi.zeps.broker.shared_streams import SharedStreams
 from zambezi.zeps.broker.stream import WAITING, BrokerStream
 from zambezi.zeps.errors import BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
@@ -116,9 +117,11 @@ class Broker:
             self._store.close()
             raise
         self._driver: Driver | None = None
-        if store is not None and isinstance(self._store, Depot):
+        self._shared: SharedStreams | None = None
+        if isinstance(self._store, Depot):
             self._driver = Driver(self._store.remote.execute)
             self._store.start(self._driver)
+            self._shared = SharedStreams(self._engine, self._store, self._driver)
         limits = self._engine.limits
         reactor = self._reactor = AsyncioReactor(self._loop)
         self._security = security or Null()
@@ -159,6 +162,8 @@ class Broker:
         self._engine.on_taken = self._stop_sending
         self._ticked = reactor.time()
         self._timer: Timer = reactor.call_at(self._ticked + TICK, self._tick)
+        if self._shared is not None:
+            self._loop.call_soon(self._shared.start)  # after `bind`, so that the first heartbeat has the endpoints
 
     def _start_group(self, name: str, group: Group) -> None:
         self._groups[name] = group
@@ -204,7 +209,10 @@ class Broker:
 
     def bind(self, endpoint: str) -> str:
         """Serve at `tcp://HOST:PORT`, `ipc://PATH` or `inproc://NAME`, and return the endpoint as bound."""
-        return self._transport.bind(endpoint)
+        bound = self._transport.bind(endpoint)
+        if self._shared is not None:
+            self._shared.announce(bound)
+        return bound
 
     def set_policies(self, default: Policy, policies: Mapping[str, Policy]) -> None:
         """Change the storage policies: `default` for all streams, except those in `policies`, by name."""
@@ -378,8 +386,8 @@ class Broker:
     def _tick(self) -> None:
         now = self._reactor.time()
         self._timer = self._reactor.call_at(now + TICK, self._tick)
-        if isinstance(self._store, Depot) and now > self._ticked + STALL:
-            self._store.check(now)
+        if self._shared is not None:
+            self._shared.tick(now, now > self._ticked + STALL)
         self._ticked = now
         self._engine.tick()
         self._scrub_some()
@@ -441,14 +449,16 @@ class Broker:
 
     async def _release_streams(self) -> None:
         """Store everything that was published, and give the streams in the object store up, within some seconds."""
-        if self._driver is None or not isinstance(self._store, Depot):
+        if self._driver is None or self._shared is None or not isinstance(self._store, Depot):
             return
+        self._shared.stop()
         released = asyncio.Event()
         self._store.release(released.set)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RELEASE):
                 await released.wait()
         await self._driver.close()
+        await asyncio.to_thread(self._store.leave)
 
     async def __aenter__(self) -> Self:
         return self

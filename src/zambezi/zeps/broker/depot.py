@@ -8,16 +8,18 @@ file `cached` in its directory. Such a journal can be made again from the store 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID, uuid4
 
-from zambezi.zeps.errors import JournalError, StoreError
+from zambezi.zeps.errors import JournalError, Moved, StoreError, ZepsError
 from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.identity import sync_directory
 from zambezi.zeps.journal.names import directory_of
@@ -25,7 +27,9 @@ from zambezi.zeps.journal.store import Fill
 from zambezi.zeps.journal.stored_policy import changed, merged
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
 from zambezi.zeps.store.catalog import check_format, find_stream, list_streams
+from zambezi.zeps.store.cluster import Cluster, Located, Scanned, find_owner
 from zambezi.zeps.store.copying import copy_stream, fill_journal, incarnation_of, restore_stream, settle
+from zambezi.zeps.store.members import LIMIT, PERIOD, beat, leave, notify
 from zambezi.zeps.store.reader import LogReader
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
@@ -35,8 +39,12 @@ if TYPE_CHECKING:
     from zambezi.zeps.store.driver import Driver
 
 CACHED: Final = "cached"
+IDENTITY: Final = "broker"  # the file with the id of the last run of a broker in this directory
 STORE: Final = "store"
+KNOWN: Final = 0.5  # seconds for which the broker of a stream counts as known
+MOST_KNOWN: Final = 10_000  # streams
 TAKEN_AT_ONCE: Final = 16  # streams, when the broker starts
+_ANY: Final = ("*", "0.0.0.0", "[::]", "::")  # hosts that stand for all addresses of this machine
 Sync: TypeAlias = Literal["always", "interval", "never", "store"]
 
 
@@ -47,6 +55,9 @@ class StoreOptions:
     url: str
     options: Mapping[str, str] = field(default_factory=dict)  # of obstore
     log: LogSettings = field(default_factory=LogSettings)
+    endpoint: str = ""  # for clients that another broker sends here; by default the one that the broker is bound to
+    period: float = PERIOD  # seconds between two heartbeats
+    limit: float = LIMIT  # seconds after which a broker counts as dead
 
 
 class _Acquired(NamedTuple):
@@ -75,38 +86,69 @@ class Depot(Store):
         self._settings = options.log
         self._logs: dict[str, StreamLog] = {}  # owned
         self._taking: set[str] = set()
-        self._acquired: dict[str, _Acquired | StoreError] = {}  # at the start, and not opened yet
+        self._acquired: dict[str, _Acquired | ZepsError] = {}  # not opened yet; or why the stream could not be taken
+        self._moved: dict[str, tuple[Moved, float]] = {}  # streams of other brokers, and when that was found
+        self._releasing: dict[str, StreamLog] = {}  # handed over to another broker
+        self.cluster = Cluster(self.id, options.period, options.limit)
+        self.endpoint = options.endpoint
         self._driver: Driver | None = None
         self._attached: list[StoredStream] = []
         try:
             self.remote = ObjectStore(options.url, options.options)
             self.remote.run(check_format(create=True))
+            self._end_last_run()
+            roll = self.remote.run(beat(self.id, (), limit=options.limit))
+            self.cluster.roll = roll or self.cluster.roll
             streams = self.remote.run(list_streams())
             with ThreadPoolExecutor(TAKEN_AT_ONCE, "zambezi-take") as pool:
-                for found in pool.map(self._acquire_if_kept, streams):
+                for found in pool.map(self._acquire_if_ours, streams):
                     self._acquired |= found
-            self._stored = list(self._acquired)
+            self._stored = set(self._acquired)
         except BaseException:
             super().close()
             raise
 
-    def _acquire_if_kept(self, stream: StreamInStore) -> dict[str, _Acquired | StoreError]:
-        """Take a stream, unless it is deleted; if it cannot be taken, the error is for the one who opens it."""
+    def _end_last_run(self) -> None:
+        """Remove the heartbeat of the last broker in this directory: it is dead, for the directory was not locked."""
+        path = self.path / IDENTITY
         try:
-            reader = LogReader(stream.place)
-            self.remote.run(reader.refresh())
-            return {} if reader.is_deleted else {stream.name: self._acquire(stream)}
+            last = bytes.fromhex(path.read_text())
+        except (OSError, ValueError):
+            last = b""
+        if len(last) == len(self.id):
+            self.remote.run(leave(last))
+        path.touch(mode=0o600)
+        path.write_text(self.id.hex())
+
+    def _acquire_if_ours(self, stream: StreamInStore) -> dict[str, _Acquired | ZepsError]:
+        """Take a stream, unless it is deleted or another broker has it; an error is for the caller that opens it."""
+        try:
+            owner, is_deleted = self.remote.run(find_owner(stream.place))
+            if is_deleted:
+                return {}
+            server = self.cluster.server_of(stream.name, owner)
+            if server is not None:
+                return {stream.name: Moved(server.endpoint)}
+            return {stream.name: self._acquire(stream, owner)}
         except StoreError as error:
             return {stream.name: error}
 
-    def _acquire(self, stream: StreamInStore) -> _Acquired:
-        """Become the owner of a stream's log."""
+    def acquire(self, streams: Iterable[Scanned]) -> None:
+        """Take the logs of many streams, for `find`. Blocks."""
+        with ThreadPoolExecutor(TAKEN_AT_ONCE, "zambezi-take") as pool:
+            for found in pool.map(self._acquire_if_ours, [one.stream for one in streams]):
+                self._acquired |= found
+
+    def _acquire(self, stream: StreamInStore, owner: bytes) -> _Acquired:
+        """Become the owner of a stream's log. `owner` is the owner before."""
         log = StreamLog(stream.place, self.id, stream.incarnation.bytes, self._settings)
         log.take(time.monotonic())
         settle(self.remote, log)
         if log.state is not State.OWNER:
             raise StoreError(f"it could not be taken: it is {log.state.value}")
         log.take_events()
+        if any(owner == member.id for member in self.cluster.roll.members):
+            self.remote.run(notify(owner))
         return _Acquired(stream, log)
 
     def names(self) -> list[str]:
@@ -149,19 +191,64 @@ class Depot(Store):
         first: int = 1,
         incarnation: UUID | None = None,
     ) -> None:
-        super().make(name, settings, fill, first=first, incarnation=incarnation)
-        if name not in self._logs and name not in self._taking and self.is_stored(name, settings):
-            self._take(name, self.path / directory_of(name))
+        must_take = name not in self._logs and name not in self._taking and self.is_stored(name, settings)
+        located = self._locate(name) if must_take and name not in self._acquired else None
+        if located is None or located.stream is None:
+            super().make(name, settings, fill, first=first, incarnation=incarnation)
+        if must_take:
+            self._take(name, self.path / directory_of(name), located)
 
-    def _take(self, name: str, directory: Path) -> None:
+    def find(self, name: str) -> None:
+        """Take a stream that is in the store, and that no other live broker has. Blocks.
+
+        If another broker has the stream, or should have it, `Moved` is raised. A stream that does not exist is not
+        made: then `log_of` returns None.
+        """
+        if name in self._logs:
+            return
+        located = None
+        if name not in self._acquired:
+            located = self._locate(name)
+            if located.stream is None:
+                return
+        self._take(name, self.path / directory_of(name), located)
+
+    def check_not_moved(self, name: str) -> None:
+        """Raise `Moved` if the store has said a moment ago that another broker serves a stream. Does not block.
+
+        So many clients that ask for the same streams do not ask the store as often.
+        """
+        moved, time_found = self._moved.get(name, (None, 0.0))
+        if moved is not None and time.monotonic() < time_found + KNOWN:
+            raise moved
+
+    def _locate(self, name: str) -> Located:
+        """Return where a stream is; raise `Moved` if that is not here."""
+        if self.cluster.is_cut or name in self._releasing:
+            raise Moved
+        try:
+            located = self.remote.run(self.cluster.locate(name))
+        except StoreError as error:
+            raise JournalError(f"stream {name!a} cannot be found: {error}") from error
+        is_here_only = located.stream is None and (self.path / directory_of(name)).is_dir()
+        if located.server is not None and not is_here_only:
+            moved = Moved(located.server.endpoint)
+            if len(self._moved) >= MOST_KNOWN:
+                self._moved.clear()
+            self._moved[name] = moved, time.monotonic()
+            raise moved
+        return located
+
+    def _take(self, name: str, directory: Path, located: Located | None = None) -> None:
         """Become the owner of a stream, and bring its journal up to date. Blocks."""
         self._taking.add(name)
         try:
             acquired = self._acquired.pop(name, None)
-            if isinstance(acquired, StoreError):
+            if isinstance(acquired, ZepsError):
                 raise acquired
             if acquired is None:
-                acquired = self._acquire(self.remote.run(find_stream(name)) or self._upload(name, directory))
+                located = located or self._locate(name)
+                acquired = self._acquire(located.stream or self._upload(name, directory), located.owner)
             stream, log = acquired
             self._update(stream, log, directory)
         except StoreError as error:
@@ -169,8 +256,7 @@ class Depot(Store):
         finally:
             self._taking.discard(name)
         self._logs[name] = log
-        if name not in self._stored:
-            self._stored.append(name)
+        self._stored.add(name)
 
     def _upload(self, name: str, directory: Path) -> StreamInStore:
         """Put a new stream, or one that was on the disk only, into the store."""
@@ -213,7 +299,7 @@ class Depot(Store):
             settle(self.remote, log)
             if log.state is not State.DELETED:
                 raise JournalError(f"stream {name!a} cannot be deleted: it is {log.state.value} in the store")
-            self._stored = [one for one in self._stored if one != name]
+            self._stored.discard(name)
         super().delete(name)
 
     def edit(self, name: str, changes: Mapping[str, object]) -> None:
@@ -249,6 +335,36 @@ class Depot(Store):
         if not stream.log.is_owner:
             self._logs.pop(stream.name, None)
 
+    def forget(self, name: str) -> None:
+        """Own a stream no more, whatever its log says: it is detached, and another broker can have it."""
+        self._logs.pop(name, None)
+
+    def note_streams(self, names: Iterable[str]) -> None:
+        """Note which streams are in the store."""
+        self._stored |= set(names)
+
+    def hand_over(self, log: StreamLog, name: str) -> None:
+        """Give up a stream that is detached, when everything that was sent to the store is stored."""
+        driver = self._driver
+        self.forget(name)
+        if driver is None:
+            return
+
+        def look() -> None:
+            if not log.is_owner:
+                driver.remove(log)
+                self._releasing.pop(name, None)
+
+        self._releasing[name] = log
+        log.release()
+        driver.add(log, look)
+
+    def announce(self, endpoint: str) -> None:
+        """Tell the other brokers an endpoint of this one."""
+        reachable = self.endpoint or _reachable(endpoint)
+        if reachable and reachable not in self.cluster.endpoints:
+            self.cluster.announce([*self.cluster.endpoints, reachable])
+
     def start(self, driver: Driver) -> None:
         """Run the logs of all streams."""
         self._driver = driver
@@ -260,6 +376,13 @@ class Depot(Store):
         for stream in self._attached:
             stream.log.check(now)
             stream.advance()
+
+    def check_idle(self, now: float) -> None:
+        """Check streams to which nobody publishes, now and then."""
+        if self.cluster.has_others:
+            for stream in self._attached:
+                stream.log.check_if_idle(now)
+                stream.advance()
 
     def release(self, done: Callable[[], object]) -> None:
         """Give all streams up when everything is stored, and then call back."""
@@ -277,9 +400,22 @@ class Depot(Store):
         if not streams:
             done()
 
+    def leave(self) -> None:
+        """Remove the heartbeat of this broker. Blocks for a second at most if the store does not answer."""
+        with suppress(StoreError):
+            self.remote.run(leave(self.id), patience=1.0)
+
     def close(self) -> None:
         super().close()
         self.remote.close()
+
+
+def _reachable(endpoint: str) -> str:
+    """Return a bound endpoint as clients on other machines can use it; nothing if they cannot."""
+    if not endpoint.startswith("tcp://"):
+        return endpoint if endpoint.startswith("ipc://") else ""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    return f"tcp://{gethostname() if host in _ANY else host}:{port}"
 
 
 def _mark(directory: Path) -> None:

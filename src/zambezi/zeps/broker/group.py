@@ -192,7 +192,10 @@ class SharedGroup(GroupReading):
         key = block.keys[0]
         slot = slot_of(key, block.first)
         member = self._slots.owner[slot]
-        if member is None or member not in self._hungry or not member.has_room or not self._source.wants(key):
+        if member is None or member not in self._hungry or not self._source.wants(key):
+            return False
+        if not member.has_room:
+            del self._hungry[member]
             return False
         member.is_offered = True  # the connection may ask for messages before it takes this one
         try:
@@ -202,8 +205,6 @@ class SharedGroup(GroupReading):
         if taken:
             self._main.position = block.last
             self._note_delivered(member, [block.first], [slot], block.credit, now)
-            if not member.has_room:
-                del self._hungry[member]
         return taken
 
     def pull(self, member: Member, now: float) -> Portion | None:

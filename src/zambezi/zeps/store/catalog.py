@@ -49,12 +49,18 @@ def check_format(*, create: bool) -> Procedure[None]:
 
 def find_stream(name: str) -> Procedure[StoredStream | None]:
     """Return a stream by its name; None if it does not exist, or is deleted."""
-    found = yield from _latest(directory_of(name))
-    if found is None or found.name != name:
+    found = yield from latest_stream(name)
+    if found is None:
         return None
     reader = LogReader(found.place)
     yield from reader.refresh()
     return None if reader.is_deleted else found
+
+
+def latest_stream(name: str) -> Procedure[StoredStream | None]:
+    """Return the newest stream of a name, also if it is deleted; None if there never was one."""
+    found = yield from _latest(directory_of(name))
+    return found if found is not None and found.name == name else None
 
 
 def list_streams() -> Procedure[list[StoredStream]]:

@@ -73,6 +73,10 @@ class Driver:
         if notify is not None:
             notify()
 
+    def time(self) -> float:
+        """Return the time of the engines."""
+        return self._loop.time()
+
     def remove(self, engine: StoreEngine) -> None:
         """Run an engine no more."""
         self._notify.pop(engine, None)

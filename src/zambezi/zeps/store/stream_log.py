@@ -42,6 +42,7 @@ from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look
 
 T = TypeVar("T")
 _MIB: Final = 1 << 20
+_FIRST_CHECK: Final = 15.0  # seconds without a put, after which an owner checks that it is the owner
 _SMALL: Final = 1 << 18  # bytes of a chunk that is packed at once: another thread would take longer
 
 
@@ -54,6 +55,7 @@ class LogSettings:
     segment: int = 64 * _MIB  # bytes of chunks that become a segment
     chunks: int = 512  # chunks that become a segment, whatever their size: a new owner reads the ends of all
     publishers: int = 100_000  # whose counts are kept
+    check: float = 600.0  # seconds between two checks of an idle stream, at most: see `check_if_idle`
 
 
 class State(Enum):
@@ -127,6 +129,8 @@ class StreamLog:
         self._next_number = 0  # of a chunk
         self._is_putting = False
         self._next_put = 0.0  # the earliest time of the next put
+        self._pause = _FIRST_CHECK  # between two checks
+        self._next_check = 0.0
         self._last_words: Kind | None = None  # the chunk to put after all others
         self._tail: list[ChunkObject] = []
         self._segments: list[SegmentObject] = []
@@ -207,6 +211,7 @@ class StreamLog:
         self._next_number = end.view.following
         self._is_putting = False
         self.state = State.OWNER
+        self._postpone_check(self._now)
         self._events.append(Owned(end))
 
     def append(self, piece: Piece) -> int:
@@ -234,6 +239,13 @@ class StreamLog:
             self._now = now
             self._start(get(self.place.chunk(number)), lambda found: self._note_check(number, found))
 
+    def check_if_idle(self, now: float) -> None:
+        """Check now and then, ever less often, whether another broker has taken a stream to which nobody publishes."""
+        if self.is_owner and now >= self._next_check:
+            self._next_check = now + self._pause
+            self._pause = min(2 * self._pause, self.settings.check)
+            self.check(now)
+
     def _note_check(self, number: int, found: bytes | None) -> None:
         if found is not None and self.is_owner and not self._is_putting and number == self._next_number:
             self._depose(unpack_footer(found, self.place.chunk(number)))
@@ -249,6 +261,7 @@ class StreamLog:
             return
         self._is_putting = True
         self._next_put = now + self.settings.commit
+        self._postpone_check(now)
         number, author = self._next_number, self._author
         if not self._pending:
             assert self._last_words is not None
@@ -259,6 +272,10 @@ class StreamLog:
         pieces = self._next_pieces()
         ticket = self._appended - len(self._pending)
         self._start(self._put_pieces(number, author, pieces), partial(self._note_put, ticket))
+
+    def _postpone_check(self, now: float) -> None:
+        self._pause = min(_FIRST_CHECK, self.settings.check)
+        self._next_check = now + self._pause
 
     def _put_pieces(self, number: int, author: Author, pieces: Sequence[Piece]) -> Procedure[_Put]:
         """Put pieces as a chunk. Large ones are packed on another thread."""
