@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,6 +24,7 @@ from rich.text import Text
 
 from zambezi.cli.quantity import moment, seconds
 from zambezi.cli.results import result_view
+from zambezi.cli.signals import away_from_signals
 from zambezi.cli.terminal import Console, table_console
 from zambezi.errors import ZambeziError
 from zambezi.wire.text import printable
@@ -204,10 +205,39 @@ def run(arguments: argparse.Namespace) -> int:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise PipelineUnavailable(f"pipelines need Spark: pip install 'zambezi[spark]' ({', '.join(missing)} missing)")
-    with _spark(arguments) as spark:
-        if arguments.name == RESTORE:
-            return _restore(arguments, spark)
-        return _Session(arguments, spark).run()
+    work = _Work(arguments)
+    return away_from_signals(work.run, work.cancel)
+
+
+class _Work:
+    """A run of a pipeline with a Spark session of its own, in a thread: Py4J does not survive interruptions."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._cancel_jobs: Callable[[], None] | None = None
+
+    def run(self, interrupted: threading.Event) -> int:
+        arguments = self._arguments
+        with _spark(arguments) as spark:
+            if interrupted.is_set():
+                raise KeyboardInterrupt
+            if not arguments.follow:
+                self._cancel_jobs = spark.sparkContext.cancelAllJobs
+            try:
+                if arguments.name == RESTORE:
+                    return _restore(arguments, spark)
+                return _Session(arguments, spark, interrupted).run()
+            finally:
+                self._cancel_jobs = None
+
+    def cancel(self) -> None:
+        """End the jobs that Spark runs now. A run that follows ends by itself, with its results."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped] # noqa: PLC0415 - needs Spark
+
+        cancel_jobs = self._cancel_jobs
+        if cancel_jobs is not None:
+            with contextlib.suppress(Py4JError):  # Spark has just ended
+                cancel_jobs()
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -341,12 +371,13 @@ def _aside(*, is_wanted: bool) -> Iterator[str]:
 class _Session:
     """One run of a pipeline, and its output."""
 
-    def __init__(self, arguments: argparse.Namespace, spark: SparkSession) -> None:
+    def __init__(self, arguments: argparse.Namespace, spark: SparkSession, interrupted: threading.Event) -> None:
         from zambezi.spark.options import local_path  # noqa: PLC0415
         from zambezi.spark.pipelines import PIPELINES, Run  # noqa: PLC0415
         from zambezi.spark.pipelines.deposit import OWN  # noqa: PLC0415
 
         self._arguments = arguments
+        self._interrupted = interrupted
         self._work: Run = Run(
             spark, PIPELINES[arguments.name], arguments.out, source_options(arguments), _settings(arguments)
         )
@@ -372,16 +403,16 @@ class _Session:
         work, every = self._work, self._arguments.every
         query = work.start(follow=True, every=every)
         reported, due = -1, 0.0
-        try:
-            with showing(work, self._progress, quiet=self._arguments.verbose):
-                while not work.wait(query, POLL):
-                    batch = work.progress().batch
-                    if work.pipeline.live and batch != reported and time.monotonic() >= due:
-                        self._report(final=False)
-                        reported, due = batch, time.monotonic() + every
-        except KeyboardInterrupt:
-            work.stop()
-            self._report(final=True)
+        with showing(work, self._progress, quiet=self._arguments.verbose):
+            while not work.wait(query, POLL):
+                if self._interrupted.is_set():
+                    work.stop()
+                    break
+                batch = work.progress().batch
+                if work.pipeline.live and batch != reported and time.monotonic() >= due:
+                    self._report(final=False)
+                    reported, due = batch, time.monotonic() + every
+        self._report(final=True)
         return 0
 
     def _report(self, *, final: bool) -> None:
