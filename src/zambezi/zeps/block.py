@@ -139,7 +139,12 @@ class Block:
 
     def _starts_and_keys(self) -> tuple[Sequence[int], list[bytes]]:
         if self._parsed is None:
-            self._parsed = starts_and_keys(self.octets)
+            octets = self.octets
+            if self.count == 1:
+                key = (LONG if octets[0] else SHORT) + DELIVER_KEY
+                self._parsed = (0, len(octets)), [octets[key : key + octets[key - 1]]]
+            else:
+                self._parsed = starts_and_keys(octets)
         return self._parsed
 
     def __repr__(self) -> str:

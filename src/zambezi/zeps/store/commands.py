@@ -142,6 +142,23 @@ def pauses() -> Iterable[float]:
     return (min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(attempt, 16)) for attempt in count_from())
 
 
+def within(procedure: Procedure[T], patience: float) -> Procedure[T]:
+    """Run a procedure; raise `StoreError` if it pauses, because the store fails, for more than `patience` seconds."""
+    waited = 0.0
+    answer = None
+    while True:
+        try:
+            command = procedure.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if isinstance(command, Wait):
+            waited += command.seconds
+            if waited > patience:
+                raise StoreError("the store does not answer: try again")
+        answer = yield command
+
+
 def ask(request: Request) -> Procedure[Any]:
     """Repeat a request, unchanged, until the store answers; return the answer."""
     for pause in pauses():
