@@ -145,6 +145,8 @@ class Block:
 def end_of_publishes(frames: Sequence[bytes], start: int = 0) -> int:
     """Return the index of the first frame from `start` on that is not a valid PUBLISH; `len(frames)` if all are."""
     count = len(frames)
+    if count - start == 1:
+        return start + is_valid_publish(frames[start])
     if not start and _are_publishes(frames):
         return count
     # Larger and larger parts are checked at once, and the part that is not valid is halved. So the work grows with the
@@ -158,6 +160,14 @@ def end_of_publishes(frames: Sequence[bytes], start: int = 0) -> int:
         if _are_publishes(frames[start : start + size]):
             start += size
     return min(start, count)
+
+
+def is_valid_publish(frame: bytes) -> bool:
+    """Return whether a frame is a valid PUBLISH."""
+    if len(frame) < PUBLISH_LEAST or frame[:3] != PUBLISH:
+        return False
+    after = PUBLISH_KEY + frame[3]
+    return frame[after : after + 4] == _LENGTHS[len(frame) - after - 4]
 
 
 def _are_publishes(frames: Sequence[bytes]) -> bool:
