@@ -78,7 +78,6 @@ ELSEWHERE = {
     "zeps/broker/stored_stream.py": "zeps/broker/test_depot.py",
     "zeps/broker/session_state.py": "zeps/broker/test_session.py",
     "zeps/client/reading.py": "zeps/test_named.py",
-    "zeps/client/member_connection.py": "zeps/test_shared.py",
     "zeps/client/sharing.py": "zeps/test_shared.py",
     "zeps/journal/copying.py": "zeps/broker/test_administration.py",
     "zeps/journal/reading.py": "zeps/journal/test_journal.py",
