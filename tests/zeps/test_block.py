@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -90,6 +91,7 @@ def test_a_block_is_the_deliver_messages_in_frames(frames: list[bytes], first: i
     assert (made.first, made.last, made.count) == (first, first + len(frames) - 1, len(frames))
     assert made.credit == sum(map(len, bodies))
     assert made.bodies == bodies
+    assert made.crc == crc32(made.octets) == made.crc
 
 
 @pytest.mark.spec("ZEP-05")

@@ -17,6 +17,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from zambezi.zeps.layout import (
     BODY_LENGTH,
@@ -57,7 +58,7 @@ class Block:
     that was compacted, has some of them.
     """
 
-    __slots__ = ("_bodies", "_parsed", "_stride", "count", "credit", "first", "last", "octets")
+    __slots__ = ("_bodies", "_crc", "_parsed", "_stride", "count", "credit", "first", "last", "octets")
 
     def __init__(self, first: int, last: int, count: int, octets: bytes, credit: int, stride: int = 0) -> None:
         self.first = first
@@ -68,6 +69,14 @@ class Block:
         self._stride = stride  # the distance between two messages, if it is known to be the same for all
         self._parsed: tuple[Sequence[int], list[bytes]] | None = None
         self._bodies: list[bytes] | None = None
+        self._crc: int | None = None
+
+    @property
+    def crc(self) -> int:
+        """The CRC-32 of the bytes. It is computed once, for the object store and for the journal."""
+        if self._crc is None:
+            self._crc = crc32(self.octets)
+        return self._crc
 
     @property
     def starts(self) -> Sequence[int]:
@@ -144,7 +153,12 @@ class Block:
 
     def _starts_and_keys(self) -> tuple[Sequence[int], list[bytes]]:
         if self._parsed is None:
-            self._parsed = starts_and_keys(self.octets)
+            octets = self.octets
+            if self.count == 1:
+                key = (LONG if octets[0] else SHORT) + DELIVER_KEY
+                self._parsed = (0, len(octets)), [octets[key : key + octets[key - 1]]]
+            else:
+                self._parsed = starts_and_keys(octets)
         return self._parsed
 
     def __repr__(self) -> str:

@@ -34,7 +34,7 @@ from zambezi.zeps.broker.group_member import Member, Portion, Share, Source, joi
 from zambezi.zeps.broker.group_reading import GroupReading
 from zambezi.zeps.broker.group_state import ONCE, Changes, Delivered, GroupState
 from zambezi.zeps.broker.returned import Returned
-from zambezi.zeps.broker.slots import MASK, SLOTS
+from zambezi.zeps.broker.slots import MASK, SLOTS, slot_of
 from zambezi.zeps.errors import OutOfRange
 
 WINDOW: Final = 1 << 22  # bytes of all queues of a group together
@@ -86,9 +86,16 @@ class SharedGroup(GroupReading):
 
     # Members
 
-    def join(self, label: str, most: int, wake: Callable[[], object], now: float) -> Member:
+    def join(
+        self,
+        label: str,
+        most: int,
+        wake: Callable[[], object],
+        now: float,
+        offer: Callable[[Block], bool] = lambda _: False,
+    ) -> Member:
         """Add a member, and give it its share of the slots."""
-        member = Member(self, label, max(1, most), wake)
+        member = Member(self, label, max(1, most), wake, offer)
         member.head_since = now
         self.members[member] = None
         self._divide_room()
@@ -159,8 +166,10 @@ class SharedGroup(GroupReading):
 
     # Messages out
 
-    def on_append(self, block: Block) -> None:
+    def on_append(self, block: Block, now: float) -> None:
         """Divide a block that was just appended, if all messages before it are divided and a member waits for it."""
+        if block.count == 1 and self._hand_over(block, now):
+            return
         if (
             self._hungry
             and self._main.position == block.first - 1
@@ -173,9 +182,34 @@ class SharedGroup(GroupReading):
         else:
             self.wake_all()
 
+    def _hand_over(self, block: Block, now: float) -> bool:
+        """Send a message that was just appended to the member that waits for it; return False if it cannot go now.
+
+        This is `_divide` and `pull` for the most frequent case of a group that has little to do: nothing else waits.
+        """
+        if self._main.position != block.first - 1 or self._lagging or self._log.skip or self._returned or self.dying:
+            return False
+        key = block.keys[0]
+        slot = slot_of(key, block.first)
+        member = self._slots.owner[slot]
+        if member is None or member not in self._hungry or not self._source.wants(key):
+            return False
+        if not member.has_room:
+            del self._hungry[member]
+            return False
+        member.is_offered = True  # the connection may ask for messages before it takes this one
+        try:
+            taken = member.offer(block)
+        finally:
+            member.is_offered = False
+        if taken:
+            self._main.position = block.last
+            self._note_delivered(member, [block.first], [slot], block.credit, now)
+        return taken
+
     def pull(self, member: Member, now: float) -> Portion | None:
         """Return the next messages for a member, and count them as delivered; None if there are none, or no room."""
-        if not member.has_room or member not in self.members:
+        if not member.has_room or member not in self.members or member.is_offered:
             return None
         mine = self._returned_slots(member) if self._returned.has_due else []
         found = self._pull_returned(member, mine, now) if mine else None

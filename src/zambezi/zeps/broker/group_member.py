@@ -78,11 +78,20 @@ class Portion:
 class Member:
     """A member of a group."""
 
-    def __init__(self, group: SharedGroup, label: str, most: int, wake: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        group: SharedGroup,
+        label: str,
+        most: int,
+        wake: Callable[[], object],
+        offer: Callable[[Block], bool],
+    ) -> None:
         self.group = group
         self.label = label
         self.wanted = most  # messages in flight, as the member asks for
         self.wake = wake  # let the connection call `pull` soon
+        self.offer = offer  # let the connection send messages now, or return False
+        self.is_offered = False  # whether `offer` is being called
         self.credit = 0
         # In flight: the time of the delivery in milliseconds, and the slot, in one number. The oldest comes first.
         self.in_flight: dict[int, int] = {}

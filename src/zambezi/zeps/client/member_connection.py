@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from zambezi.zeps.client.batch import MessageBatch
-from zambezi.zeps.client.connection import DETACH_PATIENCE, BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.connection import DETACH_PATIENCE, BrokerConnection, ClientOptions
+from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.client.member import GroupMember
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.messages import SHARED, TIMES, Ping

@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable
 
 from zambezi.zeps.client.batch import MessageBatch
-from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.connection import BrokerConnection, ClientOptions
+from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.client.publisher import encode_key
 from zambezi.zeps.client.subscriber import WINDOW
 from zambezi.zeps.directory import REQUESTS as STREAM
