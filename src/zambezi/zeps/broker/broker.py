@@ -23,7 +23,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Final, Self, Unpack
 
-from zambezi.zeps.broker.depot import Depot, StoreOptions
+from zambezi.zeps.broker.depot import TAKEN_AT_ONCE, Depot, StoreOptions
 from zambezi.zeps.broker.engine import BrokerArguments, BrokerCounters, BrokerOptions, Engine
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.shared_streams import SharedStreams
@@ -101,6 +101,7 @@ class Broker:
         self._compacter = ThreadPoolExecutor(1, "zambezi-compact")
         self._compacting = False
         self._searcher = ThreadPoolExecutor(2, "zambezi-search")
+        self._remote = ThreadPoolExecutor(TAKEN_AT_ONCE, "zambezi-take")  # for streams in an object store
         self._storage_closing = False  # no thread may sync or wake a journal any more
         settings = BrokerOptions(**options)
         default = policy or Policy()
@@ -203,7 +204,15 @@ class Broker:
             sender.close()
         self.scrub.stop()
         self.compactor.stop()
-        for pool in (self._pool, self._maker, self._long, self._scrubber, self._compacter, self._searcher):
+        for pool in (
+            self._pool,
+            self._maker,
+            self._long,
+            self._scrubber,
+            self._compacter,
+            self._searcher,
+            self._remote,
+        ):
             pool.shutdown()
         self._engine.close()
 
@@ -331,6 +340,9 @@ class Broker:
 
     def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         self._work_on(self._long, action, callback)
+
+    def work_remote(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        self._work_on(self._remote, action, callback)
 
     def search(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         self._work_on(self._searcher, action, callback)

@@ -116,8 +116,9 @@ class GroupMember:
         self.wants_times = times
         self._times: TimeTable | None = None  # the times of the messages that come next on this connection
         self.is_automatic = is_automatic  # whether the next `recv` acknowledges what the program has got
+        self.is_plain = True  # False after a failure or a lost connection: then acknowledgements must be checked
         # Answers that were not sent. Any thread adds to them without a lock: so these lists are never replaced.
-        self._done: list[int] = []
+        self.done: list[int] = []
         self._returned: list[tuple[int, int, Sequence[int]]] = []  # delay, `seen` and sequences
         self._kept: list[int] = []
         self._unconfirmed = 0  # answers that were sent and not confirmed
@@ -151,6 +152,7 @@ class GroupMember:
 
     def lose_connection(self) -> None:
         """Forget everything that belongs to a connection: the broker gives the messages to other members."""
+        self.is_plain = False
         self._is_in_doubt |= self.has_unconfirmed
         self._stale = self._highest
         self._come_again.clear()
@@ -161,7 +163,7 @@ class GroupMember:
         self._deliveries = {}
         self._times = None
         self._unconfirmed = 0
-        for answers in (self._done, self._returned, self._kept):
+        for answers in (self.done, self._returned, self._kept):
             answers.clear()
 
     def fail_refused(self, reason: str) -> None:
@@ -170,6 +172,7 @@ class GroupMember:
 
     def fail(self, error: ZepsError) -> None:
         """End with an error. Messages that were received can still be read."""
+        self.is_plain = False
         if self.failure is None:
             self.failure = error
 
@@ -224,7 +227,7 @@ class GroupMember:
 
     def acknowledge(self, sequences: Iterable[int]) -> None:
         """Note that the program has done with messages."""
-        self._done.extend(sequences if not self._stale else filter(self._is_ours, sequences))
+        self.done.extend(sequences if not self._stale else filter(self._is_ours, sequences))
 
     def _is_ours(self, sequence: int) -> bool:
         """Return whether a message came on this connection; if not, its acknowledgement is in doubt."""
@@ -259,11 +262,11 @@ class GroupMember:
     @property
     def has_answers(self) -> bool:
         """Whether answers wait to be sent."""
-        return bool(self._done or self._returned or self._kept)
+        return bool(self.done or self._returned or self._kept)
 
     def take_answers(self) -> list[bytes]:
         """Return the answers to send now."""
-        done = _taken(self._done)
+        done = _taken(self.done)
         found = [Done(pack_sequences(part)).encode()[0] for part in _parts(done)]
         found += [Keep(pack_sequences(part)).encode()[0] for part in _parts(_taken(self._kept))]
         returned: dict[tuple[int, int], list[int]] = {}
