@@ -28,9 +28,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from tests.zeps.broker_process import BrokerProcess
 from tests.zeps.store.history import History
@@ -50,7 +51,8 @@ PUBLISHERS = 2  # of each stream
 SUBSCRIBERS = 2
 PARCEL = 10  # messages between two flushes
 FAST = Backoff(0.01, 0.2)
-Message = tuple[bytes, int]  # a publisher, and the number of its message
+Publishing: TypeAlias = Sequence[asyncio.Future[None]]
+Message: TypeAlias = tuple[bytes, int]  # a publisher, and the number of its message
 
 
 class Server(Protocol):
@@ -164,8 +166,11 @@ async def read_all(endpoints: list[str], stream: str) -> dict[int, Message]:
 class Run:
     """The servers, their clients, and the faults."""
 
-    def __init__(self, servers: list[Server], data: list[Path], weed: Weed | None, limit: float, seed: int) -> None:
+    def __init__(
+        self, servers: list[Server], data: list[Path], weed: Weed | None, limit: float, stop_after: int, seed: int
+    ) -> None:
         self.servers = servers
+        self._stop_after = stop_after
         self.told = Told()
         self._data = data
         self._weed = weed
@@ -199,59 +204,57 @@ class Run:
             await asyncio.gather(*publishing, *following, return_exceptions=True)
         return logs
 
-    async def _disturb(
-        self, number: int, publishing: Sequence[asyncio.Future[None]], say: Callable[[str], object]
-    ) -> None:
-        await asyncio.sleep(self._chance.uniform(0, 0.3))
-        await self._timed("kill", self._kill, publishing, number, say)
-        if number % 4 == 0:
-            await self._timed("stop", self._stop, publishing, number, say)
+    async def _disturb(self, number: int, publishing: Publishing, say: Callable[[str], object]) -> None:
+        faults: dict[str, Callable[[], Callable[[], object]]] = {"kill": self._kill}
+        if number % self._stop_after == 0:
+            faults["stop"] = self._stop
         if number % 10 == 0 and self._weed is not None:
-            await self._timed("restart of the store", self._restart, publishing, number, say)
+            faults["restart of the store"] = partial(self._restart, self._weed)
+        for name, fault in faults.items():
+            await asyncio.sleep(self._chance.uniform(0, 0.3))
+            recover = await asyncio.to_thread(fault)
+            began = time.monotonic()
+            recovering = asyncio.ensure_future(asyncio.to_thread(recover))
+            await self._progress(publishing)
+            wait = time.monotonic() - began
+            self.told.waits.append(wait)
+            await recovering
+            say(f"{name} {number}: all publishers confirmed after {wait:.1f} s; {len(self.told.confirmed):,} messages")
 
-    async def _timed(
-        self,
-        name: str,
-        fault: Callable[[], object],
-        publishing: Sequence[asyncio.Future[None]],
-        number: int,
-        say: Callable[[str], object],
-    ) -> None:
-        began = time.monotonic()
-        awaited = asyncio.ensure_future(asyncio.to_thread(fault))
-        await self._progress(publishing)
-        self.told.waits.append(time.monotonic() - began)
-        await awaited
-        confirmed = len(self.told.confirmed)
-        say(f"{name} {number}: all publishers confirmed after {self.told.waits[-1]:.1f} s; {confirmed:,} messages")
-
-    def _kill(self) -> None:
+    def _kill(self) -> Callable[[], object]:
         server = self._chance.choice(self.servers)
         server.kill()
         self.told.kills += 1
         if self._chance.random() < 0.5:
-            shutil.rmtree(self._data[self.servers.index(server)])
+            shutil.rmtree(self._data[self.servers.index(server)], ignore_errors=True)
             self.told.lost_disks += 1
-        if self._chance.random() < 0.5:
-            time.sleep(1.5 * self._limit)  # another server takes the streams
-        server.start()
+        pause = 1.5 * self._limit if self._chance.random() < 0.5 else 0.0  # then another server takes the streams
 
-    def _stop(self) -> None:
+        def start() -> None:
+            time.sleep(pause)
+            server.start()
+
+        return start
+
+    def _stop(self) -> Callable[[], object]:
         server = self._chance.choice(self.servers)
         os.kill(server.pid, signal.SIGSTOP)
-        try:
-            time.sleep(2 * self._limit)
-        finally:
-            os.kill(server.pid, signal.SIGCONT)
         self.told.stops += 1
 
-    def _restart(self) -> None:
-        assert self._weed is not None
-        self._weed.stop()
-        self._weed.start()
-        self.told.restarts += 1
+        def go_on() -> None:
+            try:
+                time.sleep(2 * self._limit)
+            finally:
+                os.kill(server.pid, signal.SIGCONT)
 
-    async def _progress(self, publishing: Sequence[asyncio.Future[None]]) -> None:
+        return go_on
+
+    def _restart(self, weed: Weed) -> Callable[[], object]:
+        weed.stop()
+        self.told.restarts += 1
+        return weed.start
+
+    async def _progress(self, publishing: Publishing) -> None:
         """Wait until each publisher has got a confirmation for messages that it begins to publish now."""
         now = time.monotonic()
         begun = self.told.begun
@@ -328,6 +331,7 @@ def run(
     weed: Weed | None,
     *,
     period: float = 1.0,
+    stop_after: int = 4,
     forked: bool = False,
     say: Callable[[str], object] = print,
 ) -> Told:
@@ -344,7 +348,7 @@ def run(
             server: Server = BrokerProcess(path, store=options, sync="store") if forked else Serve(path, options)
             stack.callback(server.close)
             servers.append(server)
-        story = Run(servers, data, weed, options.limit, seed)
+        story = Run(servers, data, weed, options.limit, stop_after, seed)
         logs = asyncio.run(story.run(times, say))
         check(story.told, logs)
     objects = check_store(options)
