@@ -46,6 +46,7 @@ SUBCOMMANDS: Final = (
     "journal",
     "store",
     "pipeline",
+    "sql",
     "fleet",
     "topics",
     "mesh",

@@ -66,7 +66,7 @@ class TapeReader:
         self._tape = tape
         self.position = after
 
-    def read(self) -> Block | None:
+    def read(self, octets: int) -> Block | None:
         tape = self._tape
         if self.position + 1 < tape.first:
             raise OutOfRange("gone", tape.first)
@@ -515,6 +515,39 @@ def test_a_slow_member_does_not_hold_up_the_others_nor_keep_memory() -> None:
         got += stage.pull(slow)
     assert sorted([*got, *found]) == list(range(1, 5001))
     assert stage.group.position == 5000
+
+
+def test_a_member_that_is_left_behind_keeps_its_queue() -> None:
+    stage = Stage()
+    stage.group.window = 2000
+    slow, fast = stage.join(most=1), stage.join()
+    stage.tape.keys += KEYS * 50
+    got = stage.pull(slow)
+    while new := stage.pull(fast):
+        stage.acknowledge(fast, *new)
+    reads = stage.tape.reads
+    while slow.queue:
+        stage.acknowledge(slow, *got[-1:])
+        got += stage.pull(slow)
+        if slow.queue:
+            assert stage.tape.reads == reads
+    assert len(got) > 50
+    assert got == sorted(got)
+
+
+def test_queues_that_are_much_too_long_are_dropped() -> None:
+    stage = Stage(KEYS * 50)
+    slow, fast = stage.join(most=1), stage.join()
+    first = stage.pull(slow)
+    found = stage.pull(fast)
+    assert slow.queued > 2000
+    stage.group.window = 1000  # more groups have become active, and share the memory
+    stage.tape.keys += KEYS
+    stage.acknowledge(fast, *found)
+    found += stage.pull(fast)
+    assert slow.queued < 2000
+    stage.acknowledge(slow, *first)
+    assert stage.pull(slow)[0] > first[0]
 
 
 def test_messages_that_retention_has_removed_are_missed() -> None:

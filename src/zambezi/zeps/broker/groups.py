@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("zambezi.zeps")
 _MICRO: Final = 1_000_000
 _SHOWN: Final = 100  # members of a group that are described
-_WINDOWS: Final = 64 << 20  # bytes of the queues of all groups of a stream
+_WINDOWS: Final = 32 << 20  # bytes of the queues of all groups of a stream; they can be twice as long for a moment
 _LEAST_WINDOW: Final = 64 << 10
 _MOST_UNWRITTEN: Final = 1 << 20  # bytes of changes that are kept while the disk has no room
 

@@ -167,7 +167,7 @@ class BrokerStream:
             if not self._handing_out and (
                 self._pending_bytes >= BLOCK or (not self._scheduled and self.clock() - self._appended_at > QUIET)
             ):
-                self.flush()
+                self._append_pending()
             elif not self._scheduled:
                 self._scheduled = True
                 self._call_soon(self._flush_scheduled)
