@@ -9,7 +9,6 @@ TESTS = ROOT / "tests"
 # Modules whose tests are in a file of another name: a command is tested by the file that runs it, a value or an
 # error by the tests of the code that makes it.
 ELSEWHERE = {
-    "cli/client.py": "cli/test_streams.py",
     "cli/errors.py": "cli/test_help.py",
     "cli/capture.py": "cli/test_reply.py",
     "cli/exec.py": "cli/test_worker.py",
@@ -23,6 +22,8 @@ ELSEWHERE = {
     "cli/reader.py": "cli/test_streams.py",
     "cli/results.py": "spark/pipelines/test_command.py",
     "cli/security.py": "cli/test_peer.py",
+    "cli/spark.py": "spark/pipelines/test_command.py",
+    "cli/sql.py": "spark/test_sql.py",
     "cli/stream.py": "cli/test_streams.py",
     "cli/stream_tables.py": "cli/test_streams.py",
     "cli/sub.py": "cli/test_streams.py",
@@ -57,6 +58,7 @@ ELSEWHERE = {
     "spark/pipelines/results.py": "spark/pipelines/test_running.py",
     "spark/sessions.py": "spark/test_queries.py",
     "spark/task_publisher.py": "spark/test_sink.py",
+    "spark/views.py": "spark/test_sql.py",
     "zeps/administration/asyncio.py": "zeps/test_asyncio.py",
     "zeps/administration/sync.py": "zeps/test_asyncio.py",
     "zeps/broker/claims.py": "zeps/broker/test_readers.py",
@@ -75,10 +77,10 @@ ELSEWHERE = {
     "zeps/broker/prefixed_block.py": "zeps/broker/test_timed_cursor.py",
     "zeps/broker/resumption.py": "zeps/broker/test_publishers.py",
     "zeps/broker/returned.py": "zeps/broker/test_group.py",
+    "zeps/broker/shell.py": "zeps/broker/test_engine.py",
     "zeps/broker/stored_stream.py": "zeps/broker/test_depot.py",
     "zeps/broker/session_state.py": "zeps/broker/test_session.py",
     "zeps/client/reading.py": "zeps/test_named.py",
-    "zeps/client/member_connection.py": "zeps/test_shared.py",
     "zeps/client/sharing.py": "zeps/test_shared.py",
     "zeps/journal/copying.py": "zeps/broker/test_administration.py",
     "zeps/journal/reading.py": "zeps/journal/test_journal.py",

@@ -21,6 +21,7 @@ import pytest
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi import cli
 from zambezi.cli.serve import End
+from zambezi.cli.signals import away_from_signals, ending_in_good_order
 from zambezi.errors import ZambeziError
 from zambezi.zeps.sync import Client
 
@@ -283,3 +284,40 @@ def test_a_server_without_free_descriptors_keeps_serving_its_clients(tmp_path: P
             again.flush(timeout=PATIENCE)
         assert server.get("readyz") == (200, "ok\n")
         assert server.end(signal.SIGTERM)[0] == 0
+
+
+def interrupt_main() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def test_work_away_from_signals_gives_its_result_or_its_error() -> None:
+    assert away_from_signals(lambda _: 7, lambda: None) == 7
+
+    def fail(_: threading.Event) -> int:
+        raise ZambeziError("wrong")
+
+    with pytest.raises(ZambeziError):
+        away_from_signals(fail, lambda: None)
+
+
+def test_work_that_ends_as_asked_by_a_signal_has_a_result() -> None:
+    def follow(interrupted: threading.Event) -> int:
+        interrupt_main()
+        assert interrupted.wait(PATIENCE)
+        return 5
+
+    with ending_in_good_order():
+        assert away_from_signals(follow, lambda: None) == 5
+
+
+def test_work_that_a_signal_has_cancelled_ends_as_by_ctrl_c() -> None:
+    cancelled = threading.Semaphore(0)
+
+    def work(_: threading.Event) -> int:
+        interrupt_main()
+        for _again in range(2):  # the first call can come between two jobs
+            assert cancelled.acquire(timeout=PATIENCE)
+        raise ZambeziError("the job was cancelled")
+
+    with ending_in_good_order(), pytest.raises(KeyboardInterrupt):
+        away_from_signals(work, cancelled.release)

@@ -241,11 +241,11 @@ async def test_a_program_that_comes_back_late_is_told(tmp_path: Path) -> None:
         slow = Client.connect(broker.bind(TCP), backoff=QUICK)
         old = slow.stream("s").subscribe(name="billing", since="earliest", window=60)
         assert await some(old, 1) == [1]
-        old._connection._locate = lambda: None  # it does not come back at once
+        old._connection._finder._locate = lambda: None  # it does not come back at once
         old._connection.suspend()
         async with stream.subscribe(name="billing") as new:
             await some(new, 4)
-        old._connection._locate = slow._locate
+        old._connection._finder._locate = slow._locate
         old._connection.start()
         with pytest.raises(ReaderTaken, match="another client has, or has had,"):
             await some(old, 10)

@@ -44,6 +44,7 @@ from zambezi.zeps.client.arguments import (
     check_pattern,
     check_stream_name,
     check_times,
+    client_options,
     end_of,
     locator,
     named_reader,
@@ -52,7 +53,8 @@ from zambezi.zeps.client.arguments import (
     unconfirmed_text,
 )
 from zambezi.zeps.client.batch import Message, MessageBatch
-from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.connection import BrokerConnection
+from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.client.member_connection import MemberConnection
 from zambezi.zeps.client.named_connection import NamedConnection
 from zambezi.zeps.client.publisher import POSTS, Key, Publisher, PublisherCounters
@@ -89,7 +91,7 @@ class Client(Administration):
     """
 
     def __init__(self, endpoint: AwaitableEndpoint, **options: Unpack[ClientArguments]) -> None:
-        super().__init__(ClientOptions(**options))
+        super().__init__(client_options(endpoint, options))
         self._asked = endpoint if self._waiter.is_question(endpoint) else None
         self._find: Locate = (lambda: None) if self._asked is not None else locator(endpoint)
         self._streams: dict[str, Stream] = {}
@@ -100,6 +102,10 @@ class Client(Administration):
     @classmethod
     def connect(cls, endpoint: AwaitableEndpoint, **options: Unpack[ClientArguments]) -> Self:
         """Return a client of the broker at an endpoint, or of the one that a node finds (`X-ZEPS`). Returns at once.
+
+        Several brokers that share a store can be given, as a list of endpoints. The client asks the next one if a
+        broker does not answer, and goes to the one that has the stream: subscriptions go on with the next message, and
+        published messages are in the stream once.
 
         Instead of an endpoint you can give a function that returns it, or None while it is unknown. The client calls it
         whenever it has no connection.
@@ -112,7 +118,7 @@ class Client(Administration):
             self._find = locator(await self._waiter.answer(asked))
         return self
 
-    def _locate(self) -> str | None:
+    def _locate(self) -> str | tuple[str, ...] | None:
         return self._find()
 
     def stream(self, name: str, **options: Unpack[StreamArguments]) -> Stream:
@@ -184,7 +190,8 @@ class Client(Administration):
     def __repr__(self) -> str:
         if self._closed:
             return "<Client, closed>"
-        return f"<Client of {self._locate() or 'a broker not found yet'}>"
+        found = self._locate() or "a broker not found yet"
+        return f"<Client of {found if isinstance(found, str) else ', '.join(found)}>"
 
 
 class Stream:

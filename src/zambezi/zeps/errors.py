@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from zambezi.errors import ZambeziError
 from zambezi.zmtp import errors
 
@@ -52,6 +54,16 @@ class GroupError(ZepsError):
 
 class BrokerError(ZepsError):
     """The broker refused a request; the text is its reason."""
+
+
+class Moved(BrokerError):
+    """Another broker serves the stream; clients that know this answer go there."""
+
+    PREFIX: ClassVar = "moved:"
+
+    def __init__(self, endpoint: str = "") -> None:
+        super().__init__(f"{self.PREFIX} {endpoint}".rstrip())
+        self.endpoint = endpoint  # empty if it is not known: the client asks another broker, or the same one later
 
 
 class Incarnation(ZepsError):

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -15,25 +14,30 @@ from tests.zeps.journal.streams import append
 from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi.zeps.broker import Broker
-from zambezi.zeps.broker.depot import CACHED, StoreOptions
+from zambezi.zeps.broker.depot import CACHED, IDENTITY, Depot, StoreOptions
 from zambezi.zeps.errors import BrokerError, TimedOut
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.sync import Client
 
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
 
+from zambezi.zeps.store.catalog import StoredStream as StreamInStore
 from zambezi.zeps.store.catalog import find_stream
 from zambezi.zeps.store.copying import end_of, settle
+from zambezi.zeps.store.members import beat
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, StreamLog
 
+OTHER = b"other broker...."
 QUICK = LogSettings(commit=0.001, chunks=4)
 
 
 @contextmanager
 def stored(data: Path, url: Path) -> Iterator[tuple[Broker, Client]]:
     """Run a broker whose streams are in a store, and yield it with a client."""
-    make = partial(Broker, policy=Policy(sync="store"), store=StoreOptions(url=str(url), log=QUICK), scrub=0)
+    make = partial(
+        Broker, policy=Policy(sync="store"), store=StoreOptions(url=str(url), log=QUICK, period=0.1), scrub=0
+    )
     with serving(data, make) as (broker, endpoint), Client(endpoint) as client:
         yield broker, client
 
@@ -83,36 +87,67 @@ def test_a_restart_goes_on_with_the_cache_and_the_counts(tmp_path: Path) -> None
     assert (end.last, end.is_released) == (3, True)
 
 
-def test_a_broker_that_loses_a_stream_confirms_nothing_and_refuses_clients(tmp_path: Path) -> None:
+def taken_by_another(store: ObjectStore) -> StreamInStore:
+    """Take the stream as another broker."""
+    stream = store.run(find_stream("prices"))
+    assert stream is not None
+    other = StreamLog(stream.place, OTHER, stream.incarnation.bytes)
+    other.take(0.0)
+    settle(store, other)
+    assert other.is_owner
+    return stream
+
+
+def test_a_broker_that_loses_a_stream_confirms_nothing_and_sends_clients_away(tmp_path: Path) -> None:
     data, url = tmp_path / "data", tmp_path / "store"
     with stored(data, url) as (broker, client):
         publish(client, b"1")
         store = ObjectStore(str(url))
-        stream = store.run(find_stream("prices"))
-        assert stream is not None
-        other = StreamLog(stream.place, uuid4().bytes, stream.incarnation.bytes)
-        other.take(0.0)
-        settle(store, other)
+        store.run(beat(OTHER, ["tcp://127.0.0.1:1"]))
+        depot = broker.engine.store
+        assert isinstance(depot, Depot)
+        wait_until(lambda: depot.cluster.roll.member(OTHER) is not None)
+        stream = taken_by_another(store)
         prices = client.stream("prices")
         prices.publish("gold", b"lost")
-        wait_until(lambda: "prices" in broker.engine.unusable)
+        wait_until(lambda: broker.engine.names() == [])
         assert prices.counters.confirmed == 1
-        assert "another broker has taken the stream" in broker.problems[0]
+        assert not broker.problems
         with pytest.raises(TimedOut, match="not confirmed"):
             client.close(linger=0)
     assert end_of(store, stream).last == 1
+
+
+def test_a_broker_takes_a_stream_again_if_the_other_broker_is_gone(tmp_path: Path) -> None:
+    data, url = tmp_path / "data", tmp_path / "store"
+    with stored(data, url) as (_, client):
+        publish(client, b"1")
+        taken_by_another(ObjectStore(str(url)))
+        publish(client, b"2")
+        assert bodies(client) == [b"1", b"2"]
 
 
 def test_an_idle_broker_that_did_not_run_for_a_while_finds_out(tmp_path: Path) -> None:
     url = tmp_path / "store"
     with stored(tmp_path / "data", url) as (broker, client):
         publish(client, b"1")
-        with stored(tmp_path / "other", url) as (_, other):
-            assert bodies(other) == [b"1"]
-            assert not broker.problems
-            broker._ticked -= 60  # as after SIGSTOP
-            wait_until(lambda: "prices" in broker.engine.unusable)
-            publish(other, b"2")
+        taken_by_another(ObjectStore(str(url)))
+        before = broker.engine.find("prices")
+        broker._ticked -= 60  # as after SIGSTOP
+        wait_until(lambda: broker.engine.find("prices") is not before)
+        publish(client, b"2")
+
+
+def test_a_broker_that_was_killed_has_its_streams_at_once_again(tmp_path: Path) -> None:
+    data, url = tmp_path / "data", tmp_path / "store"
+    with stored(data, url) as (_, client):
+        publish(client, b"1")
+    store = ObjectStore(str(url))
+    (data / IDENTITY).write_text(OTHER.hex())  # as if the last run of the broker had been the other one
+    store.run(beat(OTHER, ["tcp://127.0.0.1:1"]))
+    taken_by_another(store)
+    with stored(data, url) as (_, client):
+        assert bodies(client) == [b"1"]
 
 
 def test_a_deleted_stream_is_deleted_in_the_store(tmp_path: Path) -> None:

@@ -117,3 +117,18 @@ def test_both_faces_have_the_same_names_and_arguments(name: str) -> None:
         }
 
     assert shown(getattr(streams, name)) == shown(getattr(sync, name))
+
+
+@pytest.mark.parametrize("given", [["tcp://a:1", "tcp://b:1"], ("tcp://a:1", "tcp://b:1"), "tcp://a:1,tcp://b:1"])
+def test_several_brokers_are_given_as_a_list_or_with_commas(given: object) -> None:
+    assert arguments.locator(given)() == ("tcp://a:1", "tcp://b:1")
+    assert arguments.client_options(given, {}).heartbeat == arguments.QUICK_HEARTBEAT
+    assert arguments.client_options(given, {"heartbeat": None}).heartbeat is None
+    assert arguments.client_options("tcp://a:1", {}).heartbeat != arguments.QUICK_HEARTBEAT
+
+
+def test_each_of_several_endpoints_is_checked() -> None:
+    with pytest.raises(EndpointError, match="no endpoint"):
+        arguments.locator(["tcp://a:1", "nowhere"])
+    with pytest.raises(ZepsError, match="a list of them"):
+        arguments.locator([1])

@@ -143,6 +143,11 @@ def _store(config: Config) -> Iterator[Mistake]:
     url = config.zeps.store.url
     if "://" in url and url.partition("://")[0] not in SCHEMES:
         yield ("zeps", "store", "url"), "url must be a directory, or begin with s3://, gs:// or az://"
+    if config.zeps.store.endpoint:
+        try:
+            endpoint.parse(config.zeps.store.endpoint)
+        except ZambeziError as error:
+            yield ("zeps", "store", "endpoint"), f'{error}, as in endpoint = "tcp://berlin:5671"'
     for here, journal in (
         (("journal",), config.zeps.journal),
         *((("streams", name), one) for name, one in config.zeps.streams.items()),

@@ -88,6 +88,10 @@ class StoreConfig:
 
     url: str = _note("s3://BUCKET/PREFIX, gs://..., az://... or a directory; empty: none", "")
     options: dict[str, str] = _note("options of obstore, such as endpoint; the environment has credentials", {})
+    endpoint: str = _note(
+        "the endpoint that other servers of the store name to clients, such as tcp://berlin:5671; empty: as in [zeps]",
+        "",
+    )
     commit: float = _note("the time between two puts of a stream, at least", 0.05, "seconds", (0, 60))
     chunk: int = _note("the size of messages that one put has at most", 8 << 20, "octets", (64 << 10, 1 << 30))
 

@@ -50,8 +50,8 @@ class Administration:
         self._waiter = Waiter(timed_out=TimedOut)
         self._questions: dict[Question, Waiter] = {}
 
-    def _locate(self) -> str | None:
-        """Return the endpoint of the broker, or None if it is not known."""
+    def _locate(self) -> str | tuple[str, ...] | None:
+        """Return the endpoint of the broker, or several, or None if it is not known."""
         raise NotImplementedError
 
     def _check_open(self) -> None:

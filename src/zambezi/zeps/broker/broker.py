@@ -23,9 +23,10 @@ from os import PathLike
 from types import TracebackType
 from typing import Final, Self, Unpack
 
-from zambezi.zeps.broker.depot import Depot, StoreOptions
+from zambezi.zeps.broker.depot import TAKEN_AT_ONCE, Depot, StoreOptions
 from zambezi.zeps.broker.engine import BrokerArguments, BrokerCounters, BrokerOptions, Engine
 from zambezi.zeps.broker.session import Session
+from zambezi.zeps.broker.shared_streams import SharedStreams
 from zambezi.zeps.broker.stream import WAITING, BrokerStream
 from zambezi.zeps.errors import BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
@@ -100,6 +101,7 @@ class Broker:
         self._compacter = ThreadPoolExecutor(1, "zambezi-compact")
         self._compacting = False
         self._searcher = ThreadPoolExecutor(2, "zambezi-search")
+        self._remote = ThreadPoolExecutor(TAKEN_AT_ONCE, "zambezi-take")  # for streams in an object store
         self._storage_closing = False  # no thread may sync or wake a journal any more
         settings = BrokerOptions(**options)
         default = policy or Policy()
@@ -116,9 +118,11 @@ class Broker:
             self._store.close()
             raise
         self._driver: Driver | None = None
-        if store is not None and isinstance(self._store, Depot):
+        self._shared: SharedStreams | None = None
+        if isinstance(self._store, Depot):
             self._driver = Driver(self._store.remote.execute)
             self._store.start(self._driver)
+            self._shared = SharedStreams(self._engine, self._store, self._driver)
         limits = self._engine.limits
         reactor = self._reactor = AsyncioReactor(self._loop)
         self._security = security or Null()
@@ -159,6 +163,8 @@ class Broker:
         self._engine.on_taken = self._stop_sending
         self._ticked = reactor.time()
         self._timer: Timer = reactor.call_at(self._ticked + TICK, self._tick)
+        if self._shared is not None:
+            self._loop.call_soon(self._shared.start)  # after `bind`, so that the first heartbeat has the endpoints
 
     def _start_group(self, name: str, group: Group) -> None:
         self._groups[name] = group
@@ -198,13 +204,24 @@ class Broker:
             sender.close()
         self.scrub.stop()
         self.compactor.stop()
-        for pool in (self._pool, self._maker, self._long, self._scrubber, self._compacter, self._searcher):
+        for pool in (
+            self._pool,
+            self._maker,
+            self._long,
+            self._scrubber,
+            self._compacter,
+            self._searcher,
+            self._remote,
+        ):
             pool.shutdown()
         self._engine.close()
 
     def bind(self, endpoint: str) -> str:
         """Serve at `tcp://HOST:PORT`, `ipc://PATH` or `inproc://NAME`, and return the endpoint as bound."""
-        return self._transport.bind(endpoint)
+        bound = self._transport.bind(endpoint)
+        if self._shared is not None:
+            self._shared.announce(bound)
+        return bound
 
     def set_policies(self, default: Policy, policies: Mapping[str, Policy]) -> None:
         """Change the storage policies: `default` for all streams, except those in `policies`, by name."""
@@ -324,6 +341,9 @@ class Broker:
     def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         self._work_on(self._long, action, callback)
 
+    def work_remote(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        self._work_on(self._remote, action, callback)
+
     def search(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         self._work_on(self._searcher, action, callback)
 
@@ -334,8 +354,7 @@ class Broker:
         self._making.add(done)
         done.add_done_callback(partial(self._on_made, callback))
 
-    def clock(self) -> float:
-        return time.time()
+    clock = staticmethod(time.time)
 
     def _on_woken(self, stream: BrokerStream, done: asyncio.Future[None]) -> None:
         self._waking.discard(stream)
@@ -378,8 +397,8 @@ class Broker:
     def _tick(self) -> None:
         now = self._reactor.time()
         self._timer = self._reactor.call_at(now + TICK, self._tick)
-        if isinstance(self._store, Depot) and now > self._ticked + STALL:
-            self._store.check(now)
+        if self._shared is not None:
+            self._shared.tick(now, now > self._ticked + STALL)
         self._ticked = now
         self._engine.tick()
         self._scrub_some()
@@ -441,14 +460,16 @@ class Broker:
 
     async def _release_streams(self) -> None:
         """Store everything that was published, and give the streams in the object store up, within some seconds."""
-        if self._driver is None or not isinstance(self._store, Depot):
+        if self._driver is None or self._shared is None or not isinstance(self._store, Depot):
             return
+        self._shared.stop()
         released = asyncio.Event()
         self._store.release(released.set)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RELEASE):
                 await released.wait()
         await self._driver.close()
+        await asyncio.to_thread(self._store.leave)
 
     async def __aenter__(self) -> Self:
         return self

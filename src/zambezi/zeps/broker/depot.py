@@ -8,16 +8,18 @@ file `cached` in its directory. Such a journal can be made again from the store 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Container, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from socket import gethostname
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from uuid import UUID, uuid4
 
-from zambezi.zeps.errors import JournalError, StoreError
+from zambezi.zeps.errors import JournalError, Moved, StoreError, ZepsError
 from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.identity import sync_directory
 from zambezi.zeps.journal.names import directory_of
@@ -25,7 +27,9 @@ from zambezi.zeps.journal.store import Fill
 from zambezi.zeps.journal.stored_policy import changed, merged
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
 from zambezi.zeps.store.catalog import check_format, find_stream, list_streams
+from zambezi.zeps.store.cluster import Cluster, Located, find_owner
 from zambezi.zeps.store.copying import copy_stream, fill_journal, incarnation_of, restore_stream, settle
+from zambezi.zeps.store.members import LIMIT, PERIOD, beat, leave, notify
 from zambezi.zeps.store.reader import LogReader
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
@@ -35,8 +39,12 @@ if TYPE_CHECKING:
     from zambezi.zeps.store.driver import Driver
 
 CACHED: Final = "cached"
+IDENTITY: Final = "broker"  # the file with the id of the last run of a broker in this directory
 STORE: Final = "store"
+KNOWN: Final = 0.5  # seconds for which the broker that a look-up has found counts as known
+MOST_KNOWN: Final = 10_000  # streams
 TAKEN_AT_ONCE: Final = 16  # streams, when the broker starts
+_ANY: Final = ("*", "0.0.0.0", "[::]", "::")  # hosts that stand for all addresses of this machine
 Sync: TypeAlias = Literal["always", "interval", "never", "store"]
 
 
@@ -47,13 +55,9 @@ class StoreOptions:
     url: str
     options: Mapping[str, str] = field(default_factory=dict)  # of obstore
     log: LogSettings = field(default_factory=LogSettings)
-
-
-class _Acquired(NamedTuple):
-    """A stream in the store, and its log, which this broker owns."""
-
-    stream: StreamInStore
-    log: StreamLog
+    endpoint: str = ""  # for clients that another broker sends here; by default the one that the broker is bound to
+    period: float = PERIOD  # seconds between two heartbeats
+    limit: float = LIMIT  # seconds after which a broker counts as dead
 
 
 class Depot(Store):
@@ -74,40 +78,104 @@ class Depot(Store):
         self._own = own
         self._settings = options.log
         self._logs: dict[str, StreamLog] = {}  # owned
+        self._stored: set[str] = set()  # streams that are in the store
         self._taking: set[str] = set()
-        self._acquired: dict[str, _Acquired | StoreError] = {}  # at the start, and not opened yet
+        self._taken: dict[str, ZepsError | None] = {}  # at the start, and not opened yet; or why that was not possible
+        self._unfinished: dict[str, StreamLog] = {}  # owned, and the journal could not be brought up to date
+        self._moved: dict[str, tuple[Moved, float]] = {}  # streams of other brokers, and when that was found
+        self._releasing: dict[str, StreamLog] = {}  # handed over to another broker
+        self.cluster = Cluster(self.id, options.period, options.limit, time.time())
+        self.endpoint = options.endpoint
         self._driver: Driver | None = None
         self._attached: list[StoredStream] = []
         try:
             self.remote = ObjectStore(options.url, options.options)
             self.remote.run(check_format(create=True))
-            streams = self.remote.run(list_streams())
-            with ThreadPoolExecutor(TAKEN_AT_ONCE, "zambezi-take") as pool:
-                for found in pool.map(self._acquire_if_kept, streams):
-                    self._acquired |= found
-            self._stored = list(self._acquired)
+            self._end_last_run()
+            self._beat(options.limit)
+            self._take_all(self.remote.run(list_streams(skip_damaged=True)), options)
         except BaseException:
             super().close()
             raise
 
-    def _acquire_if_kept(self, stream: StreamInStore) -> dict[str, _Acquired | StoreError]:
-        """Take a stream, unless it is deleted; if it cannot be taken, the error is for the one who opens it."""
+    def _end_last_run(self) -> None:
+        """Remove the heartbeat of the last broker in this directory: it is dead, for the directory was not locked."""
+        path = self.path / IDENTITY
         try:
-            reader = LogReader(stream.place)
-            self.remote.run(reader.refresh())
-            return {} if reader.is_deleted else {stream.name: self._acquire(stream)}
-        except StoreError as error:
-            return {stream.name: error}
+            last = bytes.fromhex(path.read_text())
+        except (OSError, ValueError):
+            last = b""
+        if len(last) == len(self.id):
+            self.remote.run(leave(last))
+        path.touch(mode=0o600)
+        path.write_text(self.id.hex())
 
-    def _acquire(self, stream: StreamInStore) -> _Acquired:
-        """Become the owner of a stream's log."""
+    def _beat(self, limit: float) -> None:
+        roll = self.remote.run(beat(self.id, (), self.cluster.roll.members, limit, since=self.cluster.since))
+        self.cluster.roll = roll or self.cluster.roll
+
+    def _take_all(self, streams: Iterable[StreamInStore], options: StoreOptions) -> None:
+        """Take all streams that no other live broker has. Heartbeats go on meanwhile."""
+        with ThreadPoolExecutor(TAKEN_AT_ONCE, "zambezi-take") as pool:
+            waiting = {pool.submit(self._take_if_ours, stream) for stream in streams}
+            try:
+                while waiting:
+                    done, waiting = wait(waiting, options.period)
+                    for one in done:
+                        self._taken |= one.result()
+                    if waiting:
+                        self._beat(options.limit)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        self._stored |= set(self._taken)
+
+    def _take_if_ours(self, stream: StreamInStore) -> dict[str, ZepsError | None]:
+        """Take a stream, unless it is deleted or another broker has it; an error is for the caller that opens it."""
+        try:
+            owner, is_deleted = self.remote.run(find_owner(stream.place))
+            if is_deleted:
+                return {}
+            server = self.cluster.server_of(stream.name, owner)
+            if server is not None:
+                return {stream.name: Moved(server.endpoint)}
+            self.take(stream, owner)
+        except ZepsError as error:
+            return {stream.name: error}
+        except OSError as error:
+            return {stream.name: JournalError(f"{error.filename}: {error.strerror or error}")}
+        return {stream.name: None}
+
+    def take(self, stream: StreamInStore, owner: bytes) -> None:
+        """Become the owner of a stream, and bring its journal up to date. `owner` is the owner before.
+
+        Blocks. Several threads can take several streams.
+        """
+        name = stream.name
+        self._taking.add(name)
+        try:
+            unfinished = self._unfinished.pop(name, None)
+            log = unfinished if unfinished is not None and owner == self.id else self._acquire(stream, owner)
+            self._unfinished[name] = log  # so that the next attempt needs no other fence
+            self._update(stream, log, self.path / directory_of(name))
+            del self._unfinished[name]
+        except StoreError as error:
+            raise JournalError(f"stream {name!a} cannot be used: {error}") from error
+        finally:
+            self._taking.discard(name)
+        self._logs[name] = log
+        self._stored.add(name)
+
+    def _acquire(self, stream: StreamInStore, owner: bytes) -> StreamLog:
         log = StreamLog(stream.place, self.id, stream.incarnation.bytes, self._settings)
         log.take(time.monotonic())
         settle(self.remote, log)
         if log.state is not State.OWNER:
             raise StoreError(f"it could not be taken: it is {log.state.value}")
         log.take_events()
-        return _Acquired(stream, log)
+        if any(owner == member.id for member in self.cluster.roll.members):
+            self.remote.run(notify(owner))
+        return log
 
     def names(self) -> list[str]:
         return sorted({*super().names(), *self._stored})
@@ -119,14 +187,20 @@ class Depot(Store):
         policy = self.policies.get(name) or changed(self.policy, settings or {})
         return name in self._stored or policy.sync == STORE
 
+    def can_be_elsewhere(self, name: str) -> bool:
+        """Return whether the store must be asked for a stream that is not open."""
+        return name not in self._own and (self.cluster.has_others or self.is_stored(name))
+
     def log_of(self, name: str) -> StreamLog | None:
         """Return the log of an open stream that is in the store."""
         return self._logs.get(name)
 
     def open(self, name: str, policy: Policy | None = None, create: bool = True) -> Journal:
-        directory = self.path / directory_of(name)
+        problem = self._taken.pop(name, None)
+        if problem is not None:
+            raise problem
         if name not in self._logs and self.is_stored(name, self._settings_of(name)):
-            self._take(name, directory)
+            self._take(name, self._locate(name))
         journal = super().open(name, policy, create)
         journal.policy = replace(journal.policy, sync=self._sync_of(name, journal.policy))
         return journal
@@ -149,28 +223,73 @@ class Depot(Store):
         first: int = 1,
         incarnation: UUID | None = None,
     ) -> None:
-        super().make(name, settings, fill, first=first, incarnation=incarnation)
-        if name not in self._logs and name not in self._taking and self.is_stored(name, settings):
-            self._take(name, self.path / directory_of(name))
+        must_take = name not in self._logs and name not in self._taking and self.is_stored(name, settings)
+        located = self._locate(name) if must_take else None
+        if located is None or located.stream is None:
+            super().make(name, settings, fill, first=first, incarnation=incarnation)
+        if located is not None:
+            self._take(name, located)
 
-    def _take(self, name: str, directory: Path) -> None:
-        """Become the owner of a stream, and bring its journal up to date. Blocks."""
+    def look_up(self, name: str, done: Callable[[Located | ZepsError], object]) -> None:
+        """Find a stream in the store, and the broker that serves it, and call back. Does not block.
+
+        The result is `Moved` if that is another broker, or this one cannot serve it now.
+        """
+        if self.cluster.is_cut or name in self._releasing or self._driver is None:
+            raise Moved
+        self.check_not_moved(name)
+        self.cluster.look_up(name, lambda found: done(self._note_located(name, found)))
+        self._driver.advance(self.cluster)
+
+    def check_not_moved(self, name: str) -> None:
+        """Raise `Moved` if another broker has named a stream as its own, or a look-up has found it a moment ago.
+
+        So clients of many streams that are elsewhere do not ask the store.
+        """
+        server = self.cluster.named_by(name)
+        if server is not None:
+            raise Moved(server.endpoint)
+        moved, time_found = self._moved.get(name, (None, 0.0))
+        if moved is not None and time.monotonic() < time_found + KNOWN:
+            raise moved
+
+    def _note_located(self, name: str, found: Located | ZepsError) -> Located | ZepsError:
+        """Return where a stream is; `Moved` if that is not here."""
+        if isinstance(found, ZepsError):
+            return JournalError(f"stream {name!a} cannot be found: {found}")
+        is_new = found.stream is None
+        if found.server is None or (is_new and (not self.is_stored(name) or (self.path / directory_of(name)).is_dir())):
+            return found
+        moved = Moved(found.server.endpoint)
+        if len(self._moved) >= MOST_KNOWN:
+            self._moved.clear()
+        self._moved[name] = moved, time.monotonic()
+        return moved
+
+    def _locate(self, name: str) -> Located:
+        """Return where a stream is; raise `Moved` if that is not here. Blocks."""
+        if self.cluster.is_cut or name in self._releasing:
+            raise Moved
+        found: Located | ZepsError
+        try:
+            found = self.remote.run(self.cluster.locate(name))
+        except StoreError as error:
+            found = error
+        located = self._note_located(name, found)
+        if isinstance(located, ZepsError):
+            raise located
+        return located
+
+    def _take(self, name: str, located: Located) -> None:
+        """Take a stream that was located; put it into the store first if it is not there. Blocks."""
         self._taking.add(name)
         try:
-            acquired = self._acquired.pop(name, None)
-            if isinstance(acquired, StoreError):
-                raise acquired
-            if acquired is None:
-                acquired = self._acquire(self.remote.run(find_stream(name)) or self._upload(name, directory))
-            stream, log = acquired
-            self._update(stream, log, directory)
+            stream = located.stream or self._upload(name, self.path / directory_of(name))
         except StoreError as error:
             raise JournalError(f"stream {name!a} cannot be used: {error}") from error
         finally:
             self._taking.discard(name)
-        self._logs[name] = log
-        if name not in self._stored:
-            self._stored.append(name)
+        self.take(stream, located.owner)
 
     def _upload(self, name: str, directory: Path) -> StreamInStore:
         """Put a new stream, or one that was on the disk only, into the store."""
@@ -213,7 +332,7 @@ class Depot(Store):
             settle(self.remote, log)
             if log.state is not State.DELETED:
                 raise JournalError(f"stream {name!a} cannot be deleted: it is {log.state.value} in the store")
-            self._stored = [one for one in self._stored if one != name]
+            self._stored.discard(name)
         super().delete(name)
 
     def edit(self, name: str, changes: Mapping[str, object]) -> None:
@@ -234,6 +353,7 @@ class Depot(Store):
     def attach(self, stream: StoredStream) -> None:
         """Run the log of a stream that was opened."""
         self._attached.append(stream)
+        self.cluster.owned.add(stream.name)
         if self._driver is not None:
             self._run(stream, self._driver)
 
@@ -244,10 +364,41 @@ class Depot(Store):
     def detach(self, stream: StoredStream) -> None:
         """Run the log of a stream no more: the stream is lost, or is being deleted."""
         self._attached.remove(stream)
+        self.cluster.owned.discard(stream.name)
         if self._driver is not None:
             self._driver.remove(stream.log)
         if not stream.log.is_owner:
             self._logs.pop(stream.name, None)
+
+    def forget(self, name: str) -> None:
+        """Own a stream no more, whatever its log says: it is detached, and another broker can have it."""
+        self._logs.pop(name, None)
+
+    def note_streams(self, names: Iterable[str]) -> None:
+        """Note which streams are in the store."""
+        self._stored |= set(names)
+
+    def hand_over(self, log: StreamLog, name: str) -> None:
+        """Give up a stream that is detached, when everything that was sent to the store is stored."""
+        driver = self._driver
+        self.forget(name)
+        if driver is None:
+            return
+
+        def look() -> None:
+            if not log.is_owner:
+                driver.remove(log)
+                self._releasing.pop(name, None)
+
+        self._releasing[name] = log
+        log.release()
+        driver.add(log, look)
+
+    def announce(self, endpoint: str) -> None:
+        """Tell the other brokers an endpoint of this one."""
+        reachable = self.endpoint or _reachable(endpoint)
+        if reachable and reachable not in self.cluster.endpoints:
+            self.cluster.announce([*self.cluster.endpoints, reachable])
 
     def start(self, driver: Driver) -> None:
         """Run the logs of all streams."""
@@ -260,6 +411,13 @@ class Depot(Store):
         for stream in self._attached:
             stream.log.check(now)
             stream.advance()
+
+    def check_idle(self, now: float) -> None:
+        """Check streams to which nobody publishes, now and then."""
+        if self.cluster.has_others:
+            for stream in self._attached:
+                stream.log.check_if_idle(now)
+                stream.advance()
 
     def release(self, done: Callable[[], object]) -> None:
         """Give all streams up when everything is stored, and then call back."""
@@ -277,9 +435,22 @@ class Depot(Store):
         if not streams:
             done()
 
+    def leave(self) -> None:
+        """Remove the heartbeat of this broker. Blocks for a second at most if the store does not answer."""
+        with suppress(StoreError):
+            self.remote.run(leave(self.id), patience=1.0)
+
     def close(self) -> None:
         super().close()
         self.remote.close()
+
+
+def _reachable(endpoint: str) -> str:
+    """Return a bound endpoint as clients on other machines can use it; nothing if they cannot."""
+    if not endpoint.startswith("tcp://"):
+        return endpoint if endpoint.startswith("ipc://") else ""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    return f"tcp://{gethostname() if host in _ANY else host}:{port}"
 
 
 def _mark(directory: Path) -> None:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Literal, Protocol, TypeAlias, TypedDict
+from typing import Final, Literal, TypeAlias, TypedDict
 
 from zambezi.wire.text import printable
 from zambezi.zeps.broker.client_connection import Connection
@@ -22,16 +22,20 @@ from zambezi.zeps.broker.exchange import Exchange
 from zambezi.zeps.broker.quota import Quota, site_of
 from zambezi.zeps.broker.reports import Reports
 from zambezi.zeps.broker.session import Session
+from zambezi.zeps.broker.shell import Shell
 from zambezi.zeps.broker.stored_stream import StoredStream
 from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.broker.turns import Turns
 from zambezi.zeps.directory import INDEX
-from zambezi.zeps.errors import BrokerError, JournalError, ZepsError
+from zambezi.zeps.errors import BrokerError, JournalError, Moved, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.store import Fill
 from zambezi.zeps.journal.stored_policy import changed
 from zambezi.zeps.matchers import Matchers
+from zambezi.zeps.store.catalog import StoredStream as StreamInStore
+from zambezi.zeps.store.cluster import Located, Scanned
+from zambezi.zeps.store.stream_log import State
 
 _log: Final = logging.getLogger("zambezi.zeps")
 
@@ -108,40 +112,6 @@ class BrokerCounters:
     invalid: Counter[str] = field(default_factory=Counter)  # INVALID answers, by kind
 
 
-class Shell(Protocol):
-    """The operations that the engine leaves to the broker: timers, threads for the disk, and the clock."""
-
-    def call_soon(self, callback: Callable[[], object]) -> None:
-        """Call back after all input that can be read now has been read."""
-
-    def warm(self, span: Span, callback: Callable[[], object]) -> None:
-        """Load a part of a journal into the page cache, then call back."""
-
-    def call_later(self, seconds: float, callback: Callable[[], object]) -> object:
-        """Call back after a time."""
-
-    def sync_journal(self, stream: BrokerStream) -> None:
-        """Sync a journal to the disk, then call `stream.confirm_barriers`."""
-
-    def wake_journal(self, stream: BrokerStream) -> None:
-        """Wake an idle journal, then call `stream.on_woken`. The engine may ask again before that."""
-
-    def work(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
-        """Do something that waits for the disk, then call back with None or with the error; never before this returns.
-
-        The actions are done one after another.
-        """
-
-    def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
-        """Do the same on another thread: the action can take minutes, and must not delay the other ones."""
-
-    def search(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
-        """Do the same on threads of their own, for searches in journals."""
-
-    def clock(self) -> float:
-        """Return the time in seconds since 1970."""
-
-
 class Engine:
     """All streams and sessions of one broker."""
 
@@ -183,6 +153,8 @@ class Engine:
         """Open a stream. If it is damaged or cannot be read, report that: the other streams must work."""
         try:
             stream = self._open_stream(name)
+        except Moved:
+            return
         except (ZepsError, OSError) as error:
             self.unusable[name] = str(error)
             _log.error("stream %s cannot be used: %s", printable(name), error)
@@ -249,13 +221,46 @@ class Engine:
         return stream
 
     def lose_stream(self, stream: BrokerStream, reason: str) -> None:
-        """Disconnect the clients of a stream that another broker has taken, and serve it no more."""
+        """Disconnect the clients of a stream that another broker has taken, or that is damaged; serve it no more."""
         if self._streams.get(stream.name) is not stream:
             return
         _log.warning("stream %s is lost: %s", printable(stream.name), reason)
+        if isinstance(stream, StoredStream) and stream.log.state is State.DEPOSED:
+            self.drop_stream(stream, Moved())
+            return
         del self._streams[stream.name]
         self.unusable[stream.name] = reason
         self._stop_stream(stream, reason)
+
+    def drop_stream(self, stream: BrokerStream, moved: Moved) -> None:
+        """Serve a stream no more, and send its clients to another broker. What is not stored is dropped."""
+        assert isinstance(self.store, Depot)
+        stream.readers.close()
+        stream.groups.close()
+        del self._streams[stream.name]
+        self.on_taken(stream)
+        self._stop_stream(stream, str(moved))
+        self.store.forget(stream.name)
+
+    def take_streams(self, streams: Iterable[Scanned]) -> None:
+        """Take streams that no live broker has, and serve them."""
+        for stream, owner in streams:
+            if not self._is_known(stream.name):
+                self._making[stream.name] = []
+                self._take_stream(stream, owner)
+
+    def _take_stream(self, stream: StreamInStore, owner: bytes) -> None:
+        depot = self.store
+        assert isinstance(depot, Depot)
+
+        def take() -> None:
+            self.check_open()
+            depot.take(stream, owner)
+
+        self._shell.work_remote(take, partial(self._on_stream_made, stream.name))
+
+    def _is_known(self, name: str) -> bool:
+        return name in self._streams or name in self._making or name in self.unusable
 
     def _stop_stream(self, stream: BrokerStream, reason: str) -> None:
         if isinstance(stream, StoredStream) and isinstance(self.store, Depot):
@@ -277,14 +282,40 @@ class Engine:
         if name in self._making:
             self._making[name].append(session)
             return None
+        if isinstance(self.store, Depot) and self.store.can_be_elsewhere(name):
+            self.store.look_up(name, partial(self._on_located, name))
+            self._making[name] = [session]
+            return None
+        return self._request_new_stream(session, name)
+
+    def _on_located(self, name: str, found: Located | ZepsError) -> None:
+        """Take a stream of the store, or let the sessions that wait for it create it, or send them elsewhere."""
+        if isinstance(found, ZepsError):
+            self._on_stream_made(name, found)
+        elif found.stream is not None:
+            self._take_stream(found.stream, found.owner)
+        else:
+            for session in self._making.pop(name):
+                self._request_again(session, name, self._request_new_stream)
+
+    def _request_new_stream(self, session: Session, name: str) -> BrokerStream | None:
+        """Create a stream for a session, or raise `ZepsError` if the session may not create it."""
+        if name in self._making:
+            self._making[name].append(session)
+            return None
         if not self.options.create:
             raise BrokerError(f"there is no stream {name}, and this broker does not create streams for clients")
         if not self.allows(session, "create", name):
             raise BrokerError(f"there is no stream {name}, and {session.user_name} may not create it")
         self._count_new_stream(session, name)
         self._making[name] = [session]
-        self._shell.work(partial(self.store.make, name), partial(self._on_stream_made, name))
+        self._work_for_new(name, {})(partial(self.store.make, name), partial(self._on_stream_made, name))
         return None
+
+    def _work_for_new(self, name: str, settings: Mapping[str, object]) -> Callable[[Callable[[], object], Done], None]:
+        """Return how to create a stream: on one thread, or on several if that waits for a store."""
+        is_stored = isinstance(self.store, Depot) and self.store.is_stored(name, settings)
+        return self._shell.work_remote if is_stored else self._shell.work
 
     def create_stream(
         self, session: Session, name: str, settings: Mapping[str, object], done: Done, fill: Fill | None
@@ -295,16 +326,17 @@ class Engine:
             raise BrokerError(f"there is a stream {name} already")
         self._count_new_stream(session, name)
         self._making[name] = []
-        work = self.work if fill is None else self.work_long
+        work = self._work_for_new(name, settings) if fill is None else self.work_long
         work(partial(self.store.make, name, settings, fill), partial(self._on_stream_made, name, done=done))
 
     def make_missing(self, names: Iterable[str]) -> None:
         """Create the streams of a new configuration that do not exist."""
         for name in names:
-            if name not in self._streams and name not in self._making and name not in self.unusable:
+            if not self._is_known(name):
                 self._making[name] = []
                 done = partial(_log_made, name)
-                self.work(partial(self.store.make, name), partial(self._on_stream_made, name, done=done))
+                make = self._work_for_new(name, {})
+                make(partial(self.store.make, name), partial(self._on_stream_made, name, done=done))
 
     def _make_for_letters(self, name: str) -> None:
         self.make_missing([name])
@@ -343,7 +375,7 @@ class Engine:
         if problem is not None:
             self.unusable[name] = str(problem)
         for session in sessions:
-            self._request_again(session, name)
+            self._request_again(session, name, self.request_stream)
         done(problem)
 
     def check_settings(self, settings: Mapping[str, object]) -> None:
@@ -351,10 +383,12 @@ class Engine:
         if settings.get("sync") == STORE and not isinstance(self.store, Depot):
             raise BrokerError(f"sync cannot be {STORE!a}: the broker has no object store")
 
-    def _request_again(self, session: Session, name: str) -> None:
-        """Let a session that has waited for the deletion have a new stream, as if it had come a moment later."""
+    def _request_again(
+        self, session: Session, name: str, request: Callable[[Session, str], BrokerStream | None]
+    ) -> None:
+        """Let a session that has waited have a new stream, as if it had come a moment later."""
         try:
-            stream = self.request_stream(session, name)
+            stream = request(session, name)
         except ZepsError as error:
             session.on_stream_refused(str(error))
         else:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.publishers import Publisher
 from zambezi.zeps.broker.stream import BrokerStream
-from zambezi.zeps.errors import Asleep, JournalError
+from zambezi.zeps.errors import Asleep, JournalError, Moved
 from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.store.chunk import piece_of, piece_of_counts
 from zambezi.zeps.store.stream_log import Ended, State, Stored, StreamLog
@@ -176,6 +176,10 @@ class StoredStream(BrokerStream):
         self._stored.clear()
         self._under_way = 0
         super().stop(reason)
+
+    @property
+    def stop_reason(self) -> str:
+        return self._stopped if self._stopped.startswith(Moved.PREFIX) else super().stop_reason
 
     def sweep(self, now: float) -> None:
         """Apply the retention to the store, about once a minute."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from time import time as wall_clock
@@ -11,7 +12,8 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 from uuid import UUID
 
 from zambezi.wire import Unencodable, string
-from zambezi.zeps.client.connection import Locate
+from zambezi.zeps.client.connection import ClientOptions
+from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.client.named_reader import NamedReader
 from zambezi.zeps.client.publisher import Key, OnFull
 from zambezi.zeps.directory import microseconds_of
@@ -23,6 +25,8 @@ from zambezi.zmtp.endpoint import parse
 from zambezi.zmtp.security import Security
 
 SERVICE: Final = "X-ZEPS"
+QUICK_HEARTBEAT: Final = Heartbeat(interval=2.0, timeout=6.0)
+_COMMA: Final = re.compile(r", *(?=[a-z]+://)")  # between two endpoints
 
 Body: TypeAlias = bytes | bytearray | memoryview
 Since: TypeAlias = Literal["earliest", "latest"] | int | datetime | timedelta
@@ -39,7 +43,7 @@ class Services(Protocol):
     def services(self, service: str) -> Mapping[UUID, str]: ...
 
 
-Endpoint: TypeAlias = str | Services | Callable[[], str | None]
+Endpoint: TypeAlias = str | Sequence[str] | Services | Callable[[], str | tuple[str, ...] | None]
 AwaitableEndpoint: TypeAlias = Endpoint | Awaitable[str] | Callable[[], Awaitable[str]]
 
 
@@ -88,19 +92,41 @@ def publisher_id(name: object) -> bytes:
     return blake2b(name.encode("utf-8", "surrogateescape"), digest_size=PUBLISHER, person=b"zeps publisher").digest()
 
 
+def endpoints_of(endpoint: object) -> tuple[str, ...]:
+    """Return the endpoints in a text, where commas separate them, or in a list; none if it is something else.
+
+    >>> endpoints_of("tcp://a:5671,tcp://b:5671"), endpoints_of(["tcp://a:5671"])
+    (('tcp://a:5671', 'tcp://b:5671'), ('tcp://a:5671',))
+    """
+    if isinstance(endpoint, str):
+        return tuple(_COMMA.split(endpoint))
+    if isinstance(endpoint, list | tuple) and all(isinstance(one, str) for one in endpoint):
+        return tuple(endpoint)
+    return ()
+
+
+def client_options(endpoint: object, arguments: ClientArguments) -> ClientOptions:
+    """Return the options of a client. One that knows several brokers notices sooner that a broker is gone."""
+    if len(endpoints_of(endpoint)) > 1:
+        arguments = {"heartbeat": QUICK_HEARTBEAT, **arguments}
+    return ClientOptions(**arguments)
+
+
 def locator(endpoint: object) -> Locate:
     """Return a function that returns the broker's endpoint, or None while it is not known."""
-    if isinstance(endpoint, str):
-        parse(endpoint)  # raises now, not when the client tries to connect
-        return lambda: endpoint
+    several = endpoints_of(endpoint)
+    if several:
+        for one in several:
+            parse(one)  # raises now, not when the client tries to connect
+        return lambda: several[0] if len(several) == 1 else several
     if hasattr(endpoint, "services"):
         find: Callable[[str], Mapping[UUID, str]] = endpoint.services
         return lambda: next(iter(find(SERVICE).values()), None)
     if callable(endpoint):
         return endpoint
     raise ZepsError(
-        f"a broker is given by an endpoint (tcp://HOST:PORT), by a node that finds it, or by a function that returns "
-        f"its endpoint; not by {type(endpoint).__name__}"
+        f"a broker is given by an endpoint (tcp://HOST:PORT) or a list of them, by a node that finds it, or by a "
+        f"function that returns its endpoint; not by {type(endpoint).__name__}"
     )
 
 

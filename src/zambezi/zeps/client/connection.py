@@ -14,13 +14,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final, TypeAlias
+from typing import Final
 
 from zambezi.wire import WireError
 from zambezi.zeps.client.batch import check_deliveries
+from zambezi.zeps.client.finder import Finder, Locate
 from zambezi.zeps.client.publisher import BOUND, LARGEST, OnFull
 from zambezi.zeps.client.subscriber import WINDOW
-from zambezi.zeps.errors import ClientClosed, ZepsError
+from zambezi.zeps.errors import ClientClosed, Moved, ZepsError
 from zambezi.zeps.layout import DELIVER
 from zambezi.zeps.messages import (
     Attach,
@@ -52,10 +53,9 @@ from zambezi.zmtp.reactor import Reactor, Timer
 from zambezi.zmtp.security import Null, Security
 from zambezi.zmtp.transport import Transport
 
-Locate: TypeAlias = Callable[[], str | None]
-
 _log: Final = logging.getLogger("zambezi.zeps")
 
+DIAL_PATIENCE: Final = 5.0  # seconds that a broker has to confirm the stream, if there is another broker to ask
 LOCATE_INTERVAL: Final = 0.1  # seconds between attempts to find a broker
 DETACH_PATIENCE: Final = 1.0  # seconds that a broker has to close after DETACH
 # The publisher bounds its messages by itself, so the queue of the socket is practically unbounded.
@@ -102,7 +102,8 @@ class BrokerConnection:
         self.problem = "it was not reached yet"  # why there is no connection
         self.on_change: Callable[[], object] = _nothing
         self._attach = Attach(stream).encode()[0]
-        self._locate = locate
+        self._finder = Finder(locate, options.backoff)
+        self._patience: Timer | None = None  # with the broker that was dialled
         self._endpoint = ""
         self._dialled: Peer | None = None  # the broker, connected or not
         self._peer: Peer | None = None  # the broker, while it is connected
@@ -125,6 +126,8 @@ class BrokerConnection:
 
     def start(self) -> None:
         """Connect to the broker, and connect again whenever the connection is lost."""
+        if self._locate_timer is not None:
+            self._locate_timer.cancel()
         self._locate_timer = None
         if not self.closing and not self._dial():
             self._locate_timer = self.reactor.call_at(self.reactor.time() + LOCATE_INTERVAL, self.start)
@@ -133,7 +136,7 @@ class BrokerConnection:
         """Connect to the broker's current endpoint; return False if it is not known."""
         before = self._dialled
         try:
-            endpoint = self._locate()
+            endpoint = self._finder.endpoint
             if endpoint is not None and (self._suspended or endpoint != self._endpoint):
                 self._dialled = self.transport.connect(endpoint)
         except Exception as error:  # an error in the program's function must not end the search
@@ -147,7 +150,35 @@ class BrokerConnection:
             self._endpoint = endpoint
             if before is not None:
                 self._close_peer(before)
+            self._lose_patience_later()
         return True
+
+    def _lose_patience_later(self) -> None:
+        """Dial another broker if this one does not confirm the stream soon: it can be stopped, or cut off."""
+        self._stop_patience()
+        if self._finder.has_choice:
+            self._patience = self.reactor.call_at(self.reactor.time() + DIAL_PATIENCE, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        self._patience = None
+        if not (self.granted or self.closing or self._suspended):
+            self.problem = f"{self._endpoint} did not answer"
+            self._dial_after(self._finder.fail())
+
+    def _stop_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _dial_after(self, seconds: float) -> None:
+        """Leave the broker that was dialled, and dial the one that the finder has chosen, after a pause."""
+        self._stop_patience()
+        dialled, self._dialled, self._endpoint = self._dialled, None, ""
+        if dialled is not None:
+            self._close_peer(dialled)
+        if self._locate_timer is not None:
+            self._locate_timer.cancel()
+        self._locate_timer = self.reactor.call_at(self.reactor.time() + seconds, self.start)
 
     def _close_peer(self, peer: Peer) -> None:
         self._reset(peer)
@@ -157,16 +188,30 @@ class BrokerConnection:
         if isinstance(event, Retrying | HandshakeFailed):
             self.problem = event.reason
         if isinstance(event, Retrying):
-            self.reactor.call_soon(self._dial_again)
+            self.reactor.call_soon(self._dial_again, self._endpoint)
 
-    def _dial_again(self) -> None:
-        """Ask for the broker's endpoint again: a broker that restarts may have another one."""
-        if not self.closing and not self._suspended and self._peer is None:
+    def _dial_again(self, endpoint: str) -> None:
+        """Ask for the broker's endpoint again: a broker that restarts may have another one. Or dial the next broker."""
+        if self.closing or self._suspended or self._peer is not None:
+            return
+        if not self._finder.has_choice:
             self._dial()
+        elif endpoint == self._endpoint:
+            self._dial_after(self._finder.fail())
+
+    def _follow(self, reason: str) -> None:
+        """Dial the broker that serves the stream."""
+        if self._suspended or self.closing:
+            return
+        _log.info("%s of %s", reason, self.stream)
+        self.problem = reason
+        self.moving()
+        self._dial_after(self._finder.follow(reason))
 
     def suspend(self) -> None:
         """Disconnect until `start` is called again."""
         self._suspended = True
+        self._stop_patience()
         self._connections = 0  # so that the next connection does not count as a reconnect
         if self._locate_timer is not None:
             self._locate_timer.cancel()
@@ -265,8 +310,13 @@ class BrokerConnection:
         if isinstance(message, AttachOk):
             if not self.granted:
                 self.granted = True
+                self._finder.succeed()
+                self._stop_patience()
                 self.stream_granted()
                 self.on_change()
+        elif isinstance(message, Invalid) and message.reason.startswith(Moved.PREFIX):
+            self._follow(message.reason)
+            self.on_change()
         elif isinstance(message, Invalid):
             self.invalid_received(message.reason)
             self.on_change()
@@ -337,6 +387,7 @@ class BrokerConnection:
             return
         if self._locate_timer is not None:
             self._locate_timer.cancel()
+        self._stop_patience()
         if self.granted:
             self.send(_DETACH)
         self.transport.close(linger)
@@ -354,6 +405,9 @@ class BrokerConnection:
 
     def reconnected(self) -> None:
         """Handle a new connection after one was lost."""
+
+    def moving(self) -> None:
+        """Handle that another broker serves the stream: this one has done nothing, and its connection is left."""
 
     def disconnected(self) -> None:
         """Handle the loss of the connection."""

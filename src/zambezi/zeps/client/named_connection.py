@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from zambezi.zeps.client.connection import ClientOptions, Locate
+from zambezi.zeps.client.connection import ClientOptions
+from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.client.named_reader import NamedReader
 from zambezi.zeps.client.subscriber import Subscriber
 from zambezi.zeps.client.subscriber_connection import SubscriberConnection

@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.connection import BrokerConnection, ClientOptions
+from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.client.publisher import PARCEL, PING, POSTS, Barrier, Key, Outgoing, Publisher
 from zambezi.zeps.errors import BrokerError, Fenced, QueueFull
 from zambezi.zeps.messages import ONCE, ResumeOk

@@ -8,7 +8,8 @@ from typing import Final
 
 from zambezi.wire.text import as_bytes
 from zambezi.zeps.client.batch import Message, MessageBatch
-from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.connection import BrokerConnection, ClientOptions
+from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.client.publisher import Key, encode_key
 from zambezi.zeps.client.subscriber import WINDOW
 from zambezi.zeps.directory import LAST, ORDERS, datetime_of
@@ -150,6 +151,9 @@ class Order(AdminQuestion):
     def stream_granted(self) -> None:
         self._is_given = True
         super().stream_granted()
+
+    def moving(self) -> None:
+        self._is_given = False
 
     def disconnected(self) -> None:
         if self._is_given and not self.done:

@@ -27,7 +27,8 @@ from typing import Final
 
 from zambezi.wire.text import as_bytes
 from zambezi.zeps.client.batch import MessageBatch
-from zambezi.zeps.client.connection import DETACH_PATIENCE, BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.connection import DETACH_PATIENCE, BrokerConnection, ClientOptions
+from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.client.questions import Probe, Question
 from zambezi.zeps.client.subscriber import Subscriber
 from zambezi.zeps.directory import STREAMS, StreamInfo, read_streams

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import deque
 
 from zambezi.zeps.client.batch import MessageBatch
-from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.connection import BrokerConnection, ClientOptions
+from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.errors import BrokerError, Fenced, ZepsError
 from zambezi.zeps.messages import ONCE, ResumeOk
 from zambezi.zeps.mirror.target import Parcel, Standing, Target

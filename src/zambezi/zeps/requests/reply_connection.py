@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Final
 
 from zambezi.zeps.client.batch import MessageBatch
-from zambezi.zeps.client.connection import BrokerConnection, ClientOptions, Locate
+from zambezi.zeps.client.connection import BrokerConnection, ClientOptions
+from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.client.subscriber import WINDOW
 from zambezi.zeps.directory import REPLIES as STREAM
 from zambezi.zeps.errors import BrokerError, ZepsError

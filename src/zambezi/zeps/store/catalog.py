@@ -49,25 +49,45 @@ def check_format(*, create: bool) -> Procedure[None]:
 
 def find_stream(name: str) -> Procedure[StoredStream | None]:
     """Return a stream by its name; None if it does not exist, or is deleted."""
-    found = yield from _latest(directory_of(name))
-    if found is None or found.name != name:
+    found = yield from latest_stream(name)
+    if found is None:
         return None
     reader = LogReader(found.place)
     yield from reader.refresh()
     return None if reader.is_deleted else found
 
 
-def list_streams() -> Procedure[list[StoredStream]]:
-    """Return all streams in the order of their directories, also those that are deleted."""
+def latest_stream(name: str) -> Procedure[StoredStream | None]:
+    """Return the newest stream of a name, also if it is deleted; None if there never was one."""
+    found = yield from _latest(directory_of(name))
+    return found if found is not None and found.name == name else None
+
+
+def list_streams(
+    known: Mapping[str, StoredStream] | None = None, *, skip_damaged: bool = False
+) -> Procedure[list[StoredStream]]:
+    """Return all streams in the order of their directories, also those that are deleted.
+
+    `known` are streams that were listed before, by their directories: they are not read again.
+    """
+    found = dict(known or {})
     directories = yield from names(STREAMS)
-    generations = yield from ask_all([Names(f"{STREAMS}/{directory}") for directory in directories])
+    unknown = [directory for directory in directories if directory not in found]
+    generations = yield from ask_all([Names(f"{STREAMS}/{directory}") for directory in unknown])
     places = [
         StreamPlace(directory, numbers[0])
-        for directory, found in zip(directories, generations, strict=True)
-        if (numbers := _numbers(found))
+        for directory, made in zip(unknown, generations, strict=True)
+        if (numbers := _numbers(made))
     ]
     contents = yield from ask_all([Get(place.identity) for place in places])
-    return [_parse(octets, place) for place, octets in zip(places, contents, strict=True) if isinstance(octets, bytes)]
+    for place, octets in zip(places, contents, strict=True):
+        if isinstance(octets, bytes):
+            try:
+                found[place.directory] = _parse(octets, place)
+            except StoreDamaged:
+                if not skip_damaged:
+                    raise
+    return [found[directory] for directory in directories if directory in found]
 
 
 def make_stream(name: str, incarnation: UUID, settings: Mapping[str, object]) -> Procedure[StoredStream]:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from zambezi.zeps.store.commands import Answer, Request
 from zambezi.zeps.store.runner import Ticket
 
-THREADS: Final = 16  # requests of all engines that run at the same time
+THREADS: Final = 32  # requests of all engines that run at the same time
 
 
 class StoreEngine(Protocol):
@@ -72,6 +72,10 @@ class Driver:
         notify = self._notify.get(engine)
         if notify is not None:
             notify()
+
+    def time(self) -> float:
+        """Return the time of the engines."""
+        return self._loop.time()
 
     def remove(self, engine: StoreEngine) -> None:
         """Run an engine no more."""

@@ -1,0 +1,207 @@
+"""zambezi.zeps.broker.shared_streams: brokers that share a store, and clients that go from one to the other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.zeps.serving import serving
+from tests.zmtp.waiting import PATIENCE, wait_until
+from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.depot import Depot, StoreOptions
+from zambezi.zeps.client.connection import BrokerConnection
+from zambezi.zeps.errors import Moved
+from zambezi.zeps.journal import Policy
+from zambezi.zeps.sync import Client
+from zambezi.zmtp.backoff import Backoff
+from zambezi.zmtp.connection import Heartbeat
+
+pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
+
+from zambezi.zeps.store.commands import Answer, Request
+from zambezi.zeps.store.stream_log import LogSettings
+
+QUICK = StoreOptions(url="", log=LogSettings(commit=0.001), period=0.1, limit=0.6)
+NAMES = ("prices", "orders", "events")
+
+
+class Pair:
+    """Two brokers on one prefix, and a client that knows both."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        store = StoreOptions(url=str(directory / "store"), log=QUICK.log, period=QUICK.period, limit=QUICK.limit)
+        make = partial(Broker, policy=Policy(sync="store"), store=store, scrub=0)
+        self.brokers: list[Broker] = []
+        self.endpoints: list[str] = []
+        self.stacks: list[ExitStack] = []
+        for number in range(2):
+            own = stack.enter_context(ExitStack())
+            broker, endpoint = own.enter_context(serving(directory / f"data{number}", make))
+            self.brokers.append(broker)
+            self.endpoints.append(endpoint)
+            self.stacks.append(own)
+        wait_until(lambda: all(self._knows_both(number) for number in range(2)))
+        self.client = stack.enter_context(
+            Client.connect(self.endpoints, heartbeat=Heartbeat(0.1, 0.5), backoff=Backoff(0.01, 0.1))
+        )
+
+    def _knows_both(self, number: int) -> bool:
+        members = self.depot(number).cluster.roll.members
+        return sorted(member.endpoint for member in members) == sorted(self.endpoints)
+
+    def depot(self, number: int) -> Depot:
+        store = self.brokers[number].engine.store
+        assert isinstance(store, Depot)
+        return store
+
+    def owner(self, name: str) -> int:
+        """Return the number of the broker that serves a stream."""
+        return next(number for number, broker in enumerate(self.brokers) if name in broker.engine.names())
+
+    @contextmanager
+    def paused(self, number: int) -> Iterator[None]:
+        """Let a broker do nothing, as after SIGSTOP."""
+        going_on = threading.Event()
+        self.brokers[number]._loop.call_soon_threadsafe(going_on.wait)
+        try:
+            yield
+        finally:
+            going_on.set()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    with ExitStack() as stack:
+        yield Pair(tmp_path, stack)
+
+
+def publish(client: Client, name: str, *bodies: bytes) -> None:
+    stream = client.stream(name)
+    for body in bodies:
+        stream.publish("key", body)
+    stream.flush(PATIENCE)
+
+
+def test_clients_go_to_the_broker_that_has_the_stream(pair: Pair) -> None:
+    for name in NAMES:
+        publish(pair.client, name, b"1")
+        owner, other = pair.owner(name), 1 - pair.owner(name)
+        with Client.connect(pair.endpoints[other]) as client:
+            assert [one.body for one in client.stream(name).subscribe(since="earliest", until="now")] == [b"1"]
+            publish(client, name, b"2")
+        assert name not in pair.brokers[other].engine.names()
+        assert pair.owner(name) == owner
+
+
+def test_a_broker_that_is_paused_loses_its_streams_and_can_have_them_again(pair: Pair) -> None:
+    publish(pair.client, "prices", b"1")
+    lost = pair.owner("prices")
+    subscription = pair.client.stream("prices").subscribe(since="earliest")
+    assert subscription.recv(PATIENCE).body == b"1"
+    with pair.paused(lost):
+        publish(pair.client, "prices", b"2")
+        assert pair.owner("prices") != lost or "prices" in pair.brokers[1 - lost].engine.names()
+        assert subscription.recv(PATIENCE).body == b"2"
+    # Its home has not changed: so it gets the stream back, without a restart.
+    wait_until(lambda: pair.brokers[1 - lost].engine.names() == [])
+    publish(pair.client, "prices", b"3")
+    assert pair.owner("prices") == lost
+    assert subscription.recv(PATIENCE).sequence == 3
+    stream = pair.client.stream("prices")
+    assert stream.counters.confirmed == 3
+    bodies = [one.body for one in stream.subscribe(since="earliest", until="now")]
+    assert bodies == [b"1", b"2", b"3"]
+
+
+def test_a_broker_that_ends_hands_its_streams_over(pair: Pair) -> None:
+    for name in NAMES:
+        publish(pair.client, name, b"1")
+    ended = pair.owner("prices")
+    pair.stacks[ended].close()
+    for name in NAMES:
+        publish(pair.client, name, b"2")
+    assert pair.brokers[1 - ended].engine.names() == sorted(NAMES)
+
+
+def test_a_broker_that_is_cut_off_sends_its_clients_away(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(pair.client, "prices", b"1")
+    lost = pair.owner("prices")
+    remote = pair.depot(lost).remote
+
+    def fail(*_: object) -> None:
+        raise OSError("no route to the store")
+
+    monkeypatch.setattr(remote, "_execute", fail)
+    publish(pair.client, "prices", b"2")
+    assert pair.brokers[1 - lost].engine.names() == ["prices"]
+    assert pair.depot(lost).cluster.is_cut
+    monkeypatch.undo()
+    wait_until(lambda: pair.brokers[lost].engine.names() == ["prices"] or not pair.depot(lost).cluster.is_cut)
+    publish(pair.client, "prices", b"3")
+    subscription = pair.client.stream("prices").subscribe(since="earliest", until="now")
+    assert [one.body for one in subscription] == [b"1", b"2", b"3"]
+
+
+def test_the_answer_names_the_endpoint(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(pair.client, "prices", b"1")
+    owner = pair.owner("prices")
+    reasons: list[str] = []
+    monkeypatch.setattr(BrokerConnection, "_follow", lambda _, reason: reasons.append(reason))
+    with Client.connect(pair.endpoints[1 - owner]) as client:
+        client.stream("prices").subscribe()
+        wait_until(lambda: reasons == [f"moved: {pair.endpoints[owner]}"])
+
+
+def test_many_clients_of_streams_elsewhere_do_not_ask_the_store(pair: Pair) -> None:
+    publish(pair.client, "prices", b"1")
+    owner = pair.owner("prices")
+    depot = pair.depot(1 - owner)
+    wait_until(lambda: depot.cluster.named_by("prices") is not None)
+    with pytest.raises(Moved, match=pair.endpoints[owner]):
+        depot.look_up("prices", lambda _: None)
+
+
+def test_a_look_up_is_not_repeated_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zambezi.zeps.broker.depot.KNOWN", PATIENCE)
+    publish(pair.client, "prices", b"1")
+    owner = pair.owner("prices")
+    depot = pair.depot(1 - owner)
+    found = depot._note_located("prices", depot.remote.run(depot.cluster.locate("prices")))
+    assert isinstance(found, Moved)
+    monkeypatch.setattr(depot.cluster, "named_by", lambda _: None)
+    with pytest.raises(Moved, match=pair.endpoints[owner]):
+        depot.check_not_moved("prices")
+    depot.check_not_moved("orders")
+    monkeypatch.setattr("zambezi.zeps.broker.depot.KNOWN", 0.0)
+    depot.check_not_moved("prices")
+
+
+def test_a_stream_that_waits_for_the_store_does_not_hold_up_the_others(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_open = threading.Event()
+    for number in range(2):
+        remote = pair.depot(number).remote
+        monkeypatch.setattr(remote, "_execute", partial(_execute_when_open, remote._execute, is_open))
+    try:
+        slow = pair.client.stream("slow")
+        slow.publish("key", b"1")
+        wait_until(lambda: any("slow" in broker.engine._making for broker in pair.brokers))
+        for name in NAMES:
+            publish(pair.client, name, b"1")
+        assert slow.unconfirmed == 1
+    finally:
+        is_open.set()
+    slow.flush(PATIENCE)
+
+
+def _execute_when_open(execute: Callable[[Request], Answer], is_open: threading.Event, request: Request) -> Answer:
+    """Execute a request; one about the stream "slow" must wait."""
+    if getattr(request, "key", getattr(request, "prefix", "")).startswith("streams/slow"):
+        is_open.wait(PATIENCE)
+    return execute(request)

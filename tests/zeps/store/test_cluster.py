@@ -1,0 +1,187 @@
+"""zambezi.zeps.store.cluster: brokers that share the streams of a prefix, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.zeps.store.cluster_simulation import STREAMS, ClusterBroker, ClusterWorld
+from tests.zeps.store.shelf import PLACE, Shelf, piece
+from tests.zeps.store.simulation import Faults, Violation
+from zambezi.zeps.errors import StoreError
+from zambezi.zeps.store.chunk import NOBODY
+from zambezi.zeps.store.cluster import find_owner
+from zambezi.zeps.store.commands import Answer, Get, List, Names, Put, Request
+
+LIMIT = 15.0  # seconds in which streams must have moved
+
+
+def settled(brokers: int = 3) -> ClusterWorld:
+    """Return a world in which all streams are at home."""
+    world = ClusterWorld(brokers=brokers)
+    world.run_for(20.0)
+    assert all(world.owner_of(name) is not None for name in STREAMS)
+    return world
+
+
+def _kill(_: ClusterWorld, broker: ClusterBroker) -> None:
+    broker.kill()
+
+
+def _stall(_: ClusterWorld, broker: ClusterBroker) -> None:
+    broker.stall(40.0)
+
+
+def _cut_off(_: ClusterWorld, broker: ClusterBroker) -> None:
+    broker.network.faults = Faults(1.0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("harm", [_kill, _stall, _cut_off])
+def test_the_streams_of_a_lost_broker_are_served_within_the_limit(
+    harm: Callable[[ClusterWorld, ClusterBroker], None],
+) -> None:
+    world = settled()
+    lost = world.owner_of(STREAMS[0])
+    assert lost is not None
+    names = list(lost.served)
+    harm(world, lost)
+    before = {name: world.confirmed(name) for name in names}
+    world.run_for(LIMIT)
+    for name in names:
+        owner = world.owner_of(name)
+        assert owner is not None
+        assert owner is not lost
+        assert world.confirmed(name) > before[name]
+    if lost.is_alive:
+        world.run_for(40.0)  # it goes on, or the store answers it again
+        lost.network.faults = Faults(0, 0, 0, 0)
+        world.run_for(20.0)
+        assert sorted(lost.served) == sorted(names)  # they came home, without a restart
+    world.is_over = True
+    world.run_for(5.0)
+    world.check()
+
+
+def test_a_broker_that_ends_hands_its_streams_over_at_once() -> None:
+    world = settled()
+    ended = world.owner_of(STREAMS[0])
+    assert ended is not None
+    names = list(ended.served)
+    ended.terminate()
+    before = {name: world.confirmed(name) for name in names}
+    world.run_for(6.0)
+    assert all(world.confirmed(name) > before[name] for name in names)
+
+
+def test_a_new_broker_gets_its_share() -> None:
+    world = settled(brokers=2)
+    world.brokers += [world.start(), world.start()]
+    world.run_for(20.0)
+    for name in STREAMS:
+        owner = world.owner_of(name)
+        assert owner is not None
+        assert owner.cluster.roll.home(name) == owner.cluster.roll.member(owner.id)
+    world.is_over = True
+    world.run_for(5.0)
+    world.check()
+
+
+def test_an_idle_broker_asks_for_its_heartbeat_only() -> None:
+    world = settled(brokers=1)
+    world.is_over = True
+    world.run_for(10.0)
+    asked: list[Request] = []
+    network = world.brokers[0].network
+    send = network.send
+
+    def note(request: Request, answer: Callable[[Answer], object]) -> None:
+        asked.append(request)
+        send(request, answer)
+
+    network.send = note  # type: ignore[method-assign]
+    world.run_for(30.0)
+    assert not [one for one in asked if isinstance(one, Get)]
+    assert len([one for one in asked if isinstance(one, Put)]) <= 11
+    assert len([one for one in asked if isinstance(one, List)]) <= 11
+
+
+def test_a_scan_looks_only_at_streams_that_no_broker_has_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = settled()
+    asked: list[Request] = []
+    execute = world.store.execute
+
+    def note(request: Request) -> Answer:
+        asked.append(request)
+        return execute(request)  # type: ignore[arg-type]
+
+    world.is_over = True
+    world.run_for(10.0)
+    monkeypatch.setattr(world.store, "execute", note)
+    for broker in world.brokers:
+        broker.cluster.rescan()
+    world.run_for(4.0)
+    assert [one for one in asked if isinstance(one, Names)] == [Names("streams")] * 3
+    assert not [one for one in asked if isinstance(one, List) and one.prefix != "brokers"]
+
+
+def test_a_stream_that_no_broker_names_any_more_gets_an_owner() -> None:
+    world = settled()
+    owner = world.owner_of(STREAMS[0])
+    assert owner is not None
+    del owner.served[STREAMS[0]]  # it could not be served; the log in the store still names this broker
+    world.run_for(10.0)
+    assert world.owner_of(STREAMS[0]) is owner
+
+
+def test_a_damaged_stream_does_not_keep_the_others_from_being_taken() -> None:
+    world = settled()
+    world.store.objects["streams/damaged/0000000001/stream.json"] = (b"{", 0.0)
+    lost = world.owner_of(STREAMS[0])
+    assert lost is not None
+    lost.kill()
+    world.run_for(LIMIT)
+    assert world.owner_of(STREAMS[0]) is not None
+
+
+def test_a_look_up_fails_if_the_store_does_not_answer() -> None:
+    world = settled(brokers=1)
+    broker = world.brokers[0]
+    broker.network.faults = Faults(1.0, 0, 0, 0)
+    found: list[object] = []
+    for _ in range(20):
+        broker.call(lambda: broker.cluster.look_up("unknown", found.append))
+    world.run_for(120.0)
+    assert len(found) == 20
+    assert all(isinstance(one, StoreError) for one in found)
+
+
+def test_all_invariants_hold_in_every_run(pytestconfig: pytest.Config) -> None:
+    confirmed = 0
+    for seed in range(max(2, int(pytestconfig.getoption("--seeds")) // 100)):
+        try:
+            world = ClusterWorld(seed, faults=Faults(0.03, 0.03, 0.05, 0.02)).run()
+        except Violation as problem:
+            raise AssertionError(f"seed {seed}: {problem}") from problem
+        confirmed += sum(world.confirmed(name) for name in STREAMS)
+    assert confirmed > 100
+
+
+def test_the_end_of_a_log_tells_the_owner() -> None:
+    shelf = Shelf()
+    assert shelf.run(find_owner(PLACE)) == (NOBODY, False)
+    log = shelf.log(1)
+    assert shelf.run(find_owner(PLACE)) == ((1).to_bytes(16, "big"), False)
+    shelf.publish(log, b"1")
+    shelf.log(2)
+    assert shelf.run(find_owner(PLACE)) == ((2).to_bytes(16, "big"), False)
+    other = shelf.log(3)
+    other.append(piece(2, b"2"))
+    other.release()
+    shelf.settle(other)
+    assert shelf.run(find_owner(PLACE)) == (NOBODY, False)
+    last = shelf.log(4)
+    last.delete()
+    shelf.settle(last)
+    shelf.log(5)
+    assert shelf.run(find_owner(PLACE)).is_deleted
