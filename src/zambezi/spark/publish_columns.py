@@ -55,7 +55,7 @@ def _encode_equal(keys: Array, bodies: Array, key_size: int, body_size: int) -> 
     for name, part in found.items():
         messages[name] = part
     size = messages.itemsize
-    return memoryview(messages.view(np.uint8)), np.arange(0, (count + 1) * size, size, dtype=np.int64)
+    return messages.view(np.uint8).data, np.arange(0, (count + 1) * size, size, dtype=np.int64)
 
 
 def _elements(column: Array, size: int) -> np.ndarray[tuple[int], np.dtype[np.void]] | None:
