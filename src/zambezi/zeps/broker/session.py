@@ -495,6 +495,8 @@ class Session:
             return
         allows = self.engine.allows
         self.may_publish = self.stream is not None and allows(self, "publish", self.stream.name)
+        if self._desk is not None:
+            self._desk.apply_rules()
         about = self.stream.name if self.stream is not None else subject_of(self.stream_name)
         reads = self.delivery.subscriptions > 0 or (self._reads_report and about != self.stream_name)
         if reads and not allows(self, "subscribe", about):
