@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from zambezi.server.process import keep_memory
+from zambezi.memory import keep_memory
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.depot import StoreOptions
 from zambezi.zeps.broker.engine import Limits

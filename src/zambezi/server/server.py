@@ -18,6 +18,7 @@ from urllib.parse import quote
 from zambezi.errors import ZambeziError
 from zambezi.mcollective.asyncio import Middleware
 from zambezi.mcollective.bounds import Bounds
+from zambezi.memory import keep_memory
 from zambezi.server.archive import StreamArchive
 from zambezi.server.config import Config, JournalConfig
 from zambezi.server.config.settings import TOPICS_STREAM, ServerConfig, StoreConfig
@@ -25,7 +26,7 @@ from zambezi.server.errors import ServerError, SettingError
 from zambezi.server.keydir import KeyDirectory
 from zambezi.server.logs import LogJournal
 from zambezi.server.mirrors import ServerMirror, mirrors_of
-from zambezi.server.process import LoopLag, SyncLatency, keep_memory, raise_descriptor_limit
+from zambezi.server.process import LoopLag, SyncLatency, raise_descriptor_limit
 from zambezi.server.rules import Rules
 from zambezi.server.watch import Watch
 from zambezi.zeps.broker import Broker
