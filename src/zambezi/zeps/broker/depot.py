@@ -26,7 +26,7 @@ from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.store import Fill
 from zambezi.zeps.journal.stored_policy import changed, merged
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
-from zambezi.zeps.store.catalog import check_format, find_stream, list_streams
+from zambezi.zeps.store.catalog import check_format, find_stream, list_streams, make_stream
 from zambezi.zeps.store.cluster import Cluster, Located, find_owner
 from zambezi.zeps.store.copying import copy_stream, fill_journal, incarnation_of, restore_stream, settle
 from zambezi.zeps.store.members import LIMIT, PERIOD, Member, beat, leave, notify
@@ -303,6 +303,10 @@ class Depot(Store):
         if not directory.is_dir():
             super().make(name)
         journal = super().open(name)
+        if not journal.last:
+            # Another broker can make the stream at the same time: then its stream counts, and this journal is replaced.
+            _mark(directory)
+            return self.remote.run(make_stream(name, journal.incarnation, journal.settings))
         copy_stream(self.remote, journal)
         stream = self.remote.run(find_stream(name))
         if stream is None:
