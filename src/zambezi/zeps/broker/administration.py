@@ -33,7 +33,7 @@ from zambezi.wire.text import as_text, printable
 from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.broker.stored_stream import StoredStream
 from zambezi.zeps.broker.stream import BrokerStream, where_to_start
-from zambezi.zeps.errors import BrokerError, ZepsError
+from zambezi.zeps.errors import Absent, BrokerError, ZepsError
 from zambezi.zeps.journal.copying import copy_messages
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.policy import Policy
@@ -65,6 +65,9 @@ class OrderDesk(Desk):
         self.is_busy = True
         try:
             _Order(self._engine, self._session, body).execute(as_text(key), self._finish)
+        except Absent:
+            self.is_busy = False
+            raise  # the session gives the order again when the store has answered
         except ZepsError as error:
             self.is_busy = False
             self._session.reject("order", str(error))

@@ -27,7 +27,7 @@ from zambezi.zeps.broker.stored_stream import StoredStream
 from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.broker.turns import Turns
 from zambezi.zeps.directory import INDEX
-from zambezi.zeps.errors import BrokerError, JournalError, Moved, ZepsError
+from zambezi.zeps.errors import Absent, BrokerError, JournalError, Moved, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.store import Fill
@@ -211,6 +211,7 @@ class Engine:
                 call_later=shell.call_later,
                 clock=shell.clock,
             )
+            stream.fetch = shell.fetch
             stream.groups.find_stream = self.find
             stream.groups.make_stream = self._make_for_letters
             if isinstance(stream, StoredStream) and isinstance(self.store, Depot):
@@ -394,6 +395,10 @@ class Engine:
         """Load a part of a journal into the page cache, then call back."""
         self._shell.warm(span, callback)
 
+    def fetch(self, absent: Absent, callback: Done) -> None:
+        """Load messages that only the object store has, then call back with None or with the error."""
+        self._shell.fetch(absent, callback)
+
     def work_long(self, action: Callable[[], object], callback: Done) -> None:
         """Do something that can take minutes, while other work is done; it calls `check_open` now and then."""
         self._shell.work_long(action, callback)
@@ -538,7 +543,7 @@ class Engine:
     def _report_changes(self) -> None:
         self.reports.invalidate()
         for session in tuple(self.report_readers):
-            session.report_changes()
+            session.delivery.report_changes()
 
     def _maintain(self, stream: BrokerStream, now: float) -> None:
         journal = stream.journal

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker.cursor import FILTERED
 from zambezi.zeps.broker.turns import keys_in_slice
-from zambezi.zeps.errors import OutOfRange
+from zambezi.zeps.errors import Absent, OutOfRange, ZepsError
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.journal import Span
 
@@ -52,6 +52,7 @@ class JournalLane:
         self._stream = source._stream
         self._reader = self._stream.journal.reader(after)
         self._loading = False
+        self._problem: ZepsError | None = None  # why the store cannot give the next messages
         self._loaded = 0  # the first sequence of messages that were loaded: they are read, or the read fails
 
     @property
@@ -88,12 +89,25 @@ class JournalLane:
     def _next(self, octets: int) -> Span | None:
         if self._loading:
             return None
-        span = self._reader.peek(octets)
+        if self._problem is not None:
+            problem, self._problem = self._problem, None
+            raise problem
+        try:
+            span = self._reader.peek(octets)
+        except Absent as absent:
+            self._loading = True
+            self._stream.fetch(absent, self._on_fetched)
+            return None
         if span is not None and span.first != self._loaded and not span.is_resident():
             self._loading = True
             self._stream.warm(span, lambda: self._on_loaded(span.first))
             return None
         return span
+
+    def _on_fetched(self, problem: ZepsError | None) -> None:
+        self._loading = False
+        self._problem = problem
+        self._source.on_loaded()
 
     def _on_loaded(self, first: int) -> None:
         self._loading = False

@@ -26,6 +26,7 @@ from zambezi.zeps.journal.counts import RECORD, Counts
 from zambezi.zeps.store.chunk import UNCHANGED, Author, Footer, Kind, Piece, pack_chunk, pack_fence, unpack_footer
 from zambezi.zeps.store.commands import Answer, Procedure, compute, get
 from zambezi.zeps.store.ending import End
+from zambezi.zeps.store.extents import StoredExtents
 from zambezi.zeps.store.merging import (
     MergePlan,
     clear,
@@ -117,6 +118,7 @@ class StreamLog:
         self.last_time = 0
         self.counts = Counts(self.settings.publishers)  # of the stored messages
         self.problem = ""  # why the last merge failed
+        self.extents = StoredExtents()
         self._owner = owner
         self._incarnation = incarnation  # that of `stream.json`
         self._author = Author(owner, 0, incarnation)
@@ -205,6 +207,7 @@ class StreamLog:
             return
         self.counts = Counts(self.settings.publishers)
         self.counts.note(end.records)
+        self.extents.begin(end)
         self._tail = list(end.view.tail)
         self._segments = list(end.view.segments)
         self._has_leftovers = bool(end.view.leftovers or end.view.merged_chunks)
@@ -304,6 +307,7 @@ class StreamLog:
         footer, records = put.footer, put.records
         self._tail.append(ChunkObject(footer.number, footer.size))
         self._next_number += 1
+        self.extents.add(footer)
         self.last, self.last_time = footer.last, footer.last_time
         self.counts.note([records[at : at + RECORD] for at in range(0, len(records), RECORD)])
         self._events.append(Stored(ticket, self.last))
@@ -359,6 +363,7 @@ class StreamLog:
         absorbed = set(plan.segments)
         self._segments = sorted([*(one for one in self._segments if one not in absorbed), made])
         self._tail = [chunk for chunk in self._tail if chunk.number > made.name.last_chunk]
+        self.extents.update(self._view)
 
     def sweep(self, keep_bytes: int | None, horizon: int | None) -> None:
         """Remove segments that are too old or too many, and leftovers of the owners before.
@@ -374,6 +379,7 @@ class StreamLog:
     def _note_look(self, view: View) -> None:
         self._segments = list(view.segments)
         self._tail = [chunk for chunk in self._tail if chunk.number > view.reached]
+        self.extents.update(self._view)
 
     def _tidy(self, procedure: Procedure[T], done: Callable[[T], object]) -> None:
         def note(result: T) -> None:
