@@ -271,6 +271,11 @@ class Broker:
         return [*store, *others, *unusable, *self.scrub.problems, *uncompacted]
 
     @property
+    def cache_state(self) -> dict[str, int]:
+        """The state and the counters of the disk as a cache of the object store; empty if there is no store."""
+        return {**self._store.cache_state, **self.fetcher.state} if isinstance(self._store, Depot) else {}
+
+    @property
     def engine(self) -> Engine:
         """The streams and sessions, for the parts of the server that show or use them."""
         return self._engine

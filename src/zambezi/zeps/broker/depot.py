@@ -160,6 +160,17 @@ class Depot(Store):
             self.remote.run(notify(owner))
         return _Acquired(stream, log)
 
+    @property
+    def cache_state(self) -> dict[str, int]:
+        """The bytes of the cache, and what was evicted from it and loaded into it."""
+        cache = self.cache
+        return {
+            "octets": cache.used,
+            "limit": cache.limit or 0,
+            "evicted": cache.counters.octets,
+            "loaded": self.loads.octets,
+        }
+
     def names(self) -> list[str]:
         return sorted({*super().names(), *self._stored})
 

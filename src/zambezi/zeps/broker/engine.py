@@ -41,6 +41,7 @@ _log: Final = logging.getLogger("zambezi.zeps")
 STREAMS_PER_TURN: Final = 500  # streams that get their periodic work in one turn of the loop: about a millisecond
 PUBLISHERS: Final = 1_000_000  # of all streams, whose messages are counted: about 260 MB
 READERS: Final = 1_000_000  # named readers of all streams, above which no new ones are added: about 400 MB
+FREED: Final = 64 << 20  # bytes of a cache that are removed if the disk is full
 UNREAD: Final = 30  # ticks that a client may leave its answers unread, while its messages wait
 
 Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete", "serve"]
@@ -197,6 +198,8 @@ class Engine:
             shell = self._shell
             journal = self.store.open(name, self._policies.get(name))
             log = self.store.log_of(name) if isinstance(self.store, Depot) else None
+            if log is None and journal.is_cache:
+                raise journal.unreachable_error()
             if log is None and journal.policy.sync == STORE:
                 raise JournalError(f"stream {name!a} has sync = {STORE!a}, and the broker has no store")
             make = BrokerStream if log is None else partial(StoredStream, log)
@@ -216,6 +219,7 @@ class Engine:
             stream.groups.make_stream = self._make_for_letters
             if isinstance(stream, StoredStream) and isinstance(self.store, Depot):
                 stream.on_lost = self.lose_stream
+                stream.on_full = partial(self.work, partial(self.store.cache.free, FREED), lambda _: None)
                 self.store.attach(stream)
             self.on_open(stream)
         return stream

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
@@ -72,6 +72,11 @@ class Fetcher:
         """The number of readers that wait."""
         jobs = (*self._wanted.values(), *self._running.values(), *self._pausing.values())
         return sum(len(job.done) for job in jobs)
+
+    @property
+    def state(self) -> dict[str, int]:
+        """The counters, and the readers that wait."""
+        return {"waiting": self.waiting, **asdict(self.counters)}
 
     def fetch(self, absent: Absent, done: Fetched) -> None:
         """Load messages, then call back with None or with the error; never before this returns."""

@@ -73,8 +73,15 @@ class JournalLane:
         weight = self._source._filter.weight
         if weight and block.count > (most := keys_in_slice(weight)):
             block = block.head(most)
+        self._remember(block)
         self._reader.seek(block.last)
         return block
+
+    def _remember(self, block: Block) -> None:
+        """Remember the times of messages that a member gets later, when the disk may not have them any more."""
+        journal = self._stream.journal
+        if journal.is_cache:
+            journal.remember_times(block.first, block.last, self._reader.times(block.first, block.last))
 
     def read_one(self) -> Block | None:
         """Return the next message; None if it must be loaded first. Raises `OutOfRange` if it is not there."""
@@ -84,7 +91,11 @@ class JournalLane:
         span = self._next(1)
         if span is not None and span.first != wanted:
             raise OutOfRange(f"message {wanted} is not kept any more", span.first)
-        return span.read() if span is not None else None
+        if span is None:
+            return None
+        block = span.read()
+        self._remember(block)
+        return block
 
     def _next(self, octets: int) -> Span | None:
         if self._loading:

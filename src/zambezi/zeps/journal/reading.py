@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -16,7 +16,7 @@ from uuid import UUID
 from zambezi.zeps.errors import Absent, JournalError, OutOfRange, Rewritten
 from zambezi.zeps.journal import identity as identities
 from zambezi.zeps.journal.backing import Backing
-from zambezi.zeps.journal.entry import SIZE, Cuts, IndexEntry, IndexWindow, unpack
+from zambezi.zeps.journal.entry import HIGHEST, SIZE, Cuts, IndexEntry, IndexWindow, unpack
 from zambezi.zeps.journal.file_cache import FileCache
 from zambezi.zeps.journal.identity import Identity
 from zambezi.zeps.journal.policy import Policy
@@ -24,6 +24,7 @@ from zambezi.zeps.journal.reader import Reader
 from zambezi.zeps.journal.segment import INDEX, LOG, Files, Name, Segment, found_names, uses, without_replaced
 
 _CUTS: Final = 32  # batches whose cuts are cached
+_READ_TIMES: Final = 1000  # parts whose times are remembered
 _BEFORES: Final = 1000  # times whose sequence in the store is remembered
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class JournalReading:
         self._cuts: OrderedDict[tuple[str, int], Cuts] = OrderedDict()
         self.is_cache = identities.is_cached(directory)  # whether an object store has all messages, and more of them
         self.backing: Backing | None = None  # that store; None in a process that only reads the files
+        self._read_times: deque[tuple[int, int, list[tuple[int, int]]]] = deque(maxlen=_READ_TIMES)
         self._befores: OrderedDict[int, int] = OrderedDict()  # what `before` has found in the store
         self._active: Segment | None = None  # the segment to write to; None if the journal is read-only
 
@@ -149,7 +151,7 @@ class JournalReading:
         """Return the error for a message that is not on this disk, and is in the store."""
         backing = self.backing
         if backing is None:
-            return self._unreachable_error(sequence)
+            return self.unreachable_error()
         return Absent(
             f"stream {self.name!a}: sequence {sequence} is in the object store, and not on this disk",
             (self, sequence),
@@ -159,7 +161,7 @@ class JournalReading:
     def _absent_before(self, time: int) -> JournalError:
         backing = self.backing
         if backing is None:
-            return self._unreachable_error(self.first)
+            return self.unreachable_error()
 
         def find() -> None:
             found = backing.find_before(time)
@@ -170,11 +172,23 @@ class JournalReading:
 
         return Absent(f"stream {self.name!a}: the store must be asked for a time", (self, "before", time), find)
 
-    def _unreachable_error(self, sequence: int) -> JournalError:
+    def unreachable_error(self) -> JournalError:
+        """Return the error for a cache whose store is not known here."""
         return JournalError(
-            f"stream {self.name!a}: sequence {sequence} is not on this disk: {self._path} is a cache of a stream in an "
-            "object store; read the stream from its broker, or from the store"
+            f"{self._path} is a cache of a stream in an object store, and has not all messages: read the stream from "
+            "its broker, or from the store; a broker needs [zeps.store]"
         )
+
+    def remember_times(self, first: int, last: int, times: list[tuple[int, int]]) -> None:
+        """Remember the times of messages of a cache that were read and wait in memory: they may be evicted."""
+        self._read_times.append((first, last, times))
+
+    def remembered_time(self, sequence: int) -> int:
+        """Return the time of a message that was read a while ago; 0 if that is too long ago."""
+        for first, last, times in reversed(self._read_times):
+            if first <= sequence <= last:
+                return times[bisect_right(times, (sequence, HIGHEST)) - 1][1]
+        return 0
 
     def note_use(self, sequence: int, segment: Segment) -> None:
         """Note that a reader of a cache goes to a sequence, in this segment; raise `Absent` if it is in none."""
@@ -203,6 +217,8 @@ class JournalReading:
 
     def time_after(self, sequence: int) -> int:
         """Return the time of the first message after a sequence, in microseconds since 1970; 0 if there is none."""
+        if self.is_cache and sequence < self.first <= self.last:
+            return self.first_time
         try:
             entries = self.entries(sequence, 1)
         except Absent:

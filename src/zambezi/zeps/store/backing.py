@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from zambezi.zeps.errors import JournalError, JournalFull, StoreDamaged, StoreError
 from zambezi.zeps.journal.backing import Extent
@@ -25,12 +25,19 @@ from zambezi.zeps.store.commands import Procedure
 from zambezi.zeps.store.names import StreamPlace
 from zambezi.zeps.store.pieces import LoadedPiece, read_piece
 from zambezi.zeps.store.reader import LogReader
-from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import StreamLog
 
+T = TypeVar("T")
 PIECE: Final = 8 << 20  # bytes that are loaded at once
 PATIENCE: Final = 2.0  # seconds that a thread waits for a store that fails; then other readers get it
 _IDLE: Final = 32  # readers of logs that keep what they know of a log, of all streams
+
+
+class ProcedureRunner(Protocol):
+    """A store that runs procedures: an `ObjectStore`."""
+
+    def run(self, procedure: Procedure[T], patience: float) -> T:
+        """Return the result of a procedure; raise `StoreError` if the store fails for so many seconds. Blocks."""
 
 
 @dataclass(slots=True)
@@ -66,7 +73,7 @@ class StoreBacking:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: ProcedureRunner,
         log: StreamLog,
         readers: ReaderPool,
         counters: LoadCounters,
