@@ -98,7 +98,8 @@ def bodies(client: Client, **options: object) -> list[bytes]:
 def test_a_stream_ten_times_as_large_as_the_cache_is_right(url: Path, tmp_path: Path) -> None:
     with caching(tmp_path / "data", url) as (broker, client):
         depot, journal = depot_of(broker), journal_of(broker)
-        assert (journal.first, journal.last, journal.octets) == (1, COUNT, pytest.approx(SIZE, rel=0.1))
+        assert (journal.first, journal.last) == (1, COUNT)
+        assert journal.octets == pytest.approx(SIZE, rel=0.1)
         assert depot.loads.octets == 0  # nothing is downloaded before somebody wants it
         for _ in range(2):
             assert bodies(client) == WANTED
@@ -218,7 +219,8 @@ def test_spark_reads_by_endpoint(url: Path, tmp_path: Path) -> None:
         backend = BrokerBackend(endpoint, Null(), PATIENCE)
         closing.callback(backend.close)
         state = backend.streams()["prices"]
-        assert (state.first, state.last, state.size) == (1, COUNT, pytest.approx(SIZE, rel=0.1))
+        assert (state.first, state.last) == (1, COUNT)
+        assert state.size == pytest.approx(SIZE, rel=0.1)
         whole = SequenceRange("prices", state.incarnation, 0, COUNT)
         (sizes,) = backend.size_indexes([whole], 5000)
         assert sizes is not None

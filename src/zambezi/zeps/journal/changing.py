@@ -132,10 +132,13 @@ class ChangingJournal(JournalReading):
         return True
 
     def close_active(self) -> Segment | None:
-        """Begin a new segment, and return the one before, which can be evicted now; None if it has no messages."""
+        """Begin a new segment, and return the one before, which can be evicted now.
+
+        Return None if it has no messages, or some that the store does not have.
+        """
         with self._lock:
-            active = self._active
-            if active is None or self.failed or not active.entries:
+            active, backing = self._active, self.backing
+            if active is None or backing is None or self.failed or not active.entries or active.last > backing.last:
                 return None
             try:
                 self._rotate()
