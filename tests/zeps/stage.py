@@ -94,6 +94,9 @@ class Stage:
     def work(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         (self._jobs if self.slow else self._soon).append(partial(self._do, action, callback))
 
+    def work_remote(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        self.work(action, callback)
+
     def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         (self.long_jobs if self.slow else self._soon).append(partial(self._do, action, callback))
 

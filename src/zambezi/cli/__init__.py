@@ -45,6 +45,7 @@ SUBCOMMANDS: Final = (
     "journal",
     "store",
     "pipeline",
+    "sql",
     "fleet",
     "topics",
     "mesh",

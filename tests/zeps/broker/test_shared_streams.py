@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from zambezi.zmtp.connection import Heartbeat
 
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
 
+from zambezi.zeps.store.commands import Answer, Request
 from zambezi.zeps.store.stream_log import LogSettings
 
 QUICK = StoreOptions(url="", log=LogSettings(commit=0.001), period=0.1, limit=0.6)
@@ -156,15 +157,51 @@ def test_the_answer_names_the_endpoint(pair: Pair, monkeypatch: pytest.MonkeyPat
         wait_until(lambda: reasons == [f"moved: {pair.endpoints[owner]}"])
 
 
-def test_many_clients_do_not_ask_the_store_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_clients_of_streams_elsewhere_do_not_ask_the_store(pair: Pair) -> None:
+    publish(pair.client, "prices", b"1")
+    owner = pair.owner("prices")
+    depot = pair.depot(1 - owner)
+    wait_until(lambda: depot.cluster.named_by("prices") is not None)
+    with pytest.raises(Moved, match=pair.endpoints[owner]):
+        depot.look_up("prices", lambda _: None)
+
+
+def test_a_look_up_is_not_repeated_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zambezi.zeps.broker.depot.KNOWN", PATIENCE)
     publish(pair.client, "prices", b"1")
-    other = 1 - pair.owner("prices")
-    depot = pair.depot(other)
-    with pytest.raises(Moved):
-        depot.find("prices")
-    with pytest.raises(Moved, match=pair.endpoints[1 - other]):
+    owner = pair.owner("prices")
+    depot = pair.depot(1 - owner)
+    found = depot._note_located("prices", depot.remote.run(depot.cluster.locate("prices")))
+    assert isinstance(found, Moved)
+    monkeypatch.setattr(depot.cluster, "named_by", lambda _: None)
+    with pytest.raises(Moved, match=pair.endpoints[owner]):
         depot.check_not_moved("prices")
     depot.check_not_moved("orders")
     monkeypatch.setattr("zambezi.zeps.broker.depot.KNOWN", 0.0)
     depot.check_not_moved("prices")
+
+
+def test_a_stream_that_waits_for_the_store_does_not_hold_up_the_others(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_open = threading.Event()
+    for number in range(2):
+        remote = pair.depot(number).remote
+        monkeypatch.setattr(remote, "_execute", partial(_execute_when_open, remote._execute, is_open))
+    try:
+        slow = pair.client.stream("slow")
+        slow.publish("key", b"1")
+        wait_until(lambda: any("slow" in broker.engine._making for broker in pair.brokers))
+        for name in NAMES:
+            publish(pair.client, name, b"1")
+        assert slow.unconfirmed == 1
+    finally:
+        is_open.set()
+    slow.flush(PATIENCE)
+
+
+def _execute_when_open(execute: Callable[[Request], Answer], is_open: threading.Event, request: Request) -> Answer:
+    """Execute a request; one about the stream "slow" must wait."""
+    if getattr(request, "key", getattr(request, "prefix", "")).startswith("streams/slow"):
+        is_open.wait(PATIENCE)
+    return execute(request)

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from tests.zeps.store.simulation import CALM, Clock, Faults, Message, Network, Store, Violation, messages_of
 from zambezi.zeps.block import deliver
+from zambezi.zeps.errors import ZepsError
 from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.messages import Publish
 from zambezi.zeps.store.catalog import make_stream
@@ -118,6 +119,7 @@ class ClusterBroker:
 
     def _turn(self) -> None:
         now = self.world.clock.now
+        self.cluster.owned = set(self.served)
         for engine in self._engines:
             for ticket in engine.requests(now):
                 self._send(engine, ticket)
@@ -204,14 +206,19 @@ class ClusterBroker:
             done(self.served[name])
         elif self.cluster.is_cut or name in self.releasing or name in self.taking:
             done(Moved())
+        elif (server := self.cluster.named_by(name)) is not None:
+            done(Moved(server.endpoint))
         else:
 
-            def note(located: Located) -> None:
+            def note(located: Located | ZepsError) -> None:
+                if isinstance(located, ZepsError):
+                    done(Moved())
+                    return
                 if located.server is None and located.stream is not None:
                     self._take(name, located.stream.place, located.owner)
                 done(Moved(located.server.endpoint if located.server is not None else ""))
 
-            self._runner.start(self.cluster.locate(name), self.world.clock.now, note, _raise)
+            self.cluster.look_up(name, note)
 
 
 def _raise(error: Exception) -> None:

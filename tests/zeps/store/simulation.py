@@ -107,8 +107,8 @@ class Store:
         if isinstance(request, Put):
             if request.create and request.key in self.objects:
                 return EXISTS
-            self.objects[request.key] = (request.data, self._clock.now)
-            self.accepted.append((request.key, request.data))
+            self.objects[request.key] = (request.octets, self._clock.now)
+            self.accepted.append((request.key, request.octets))
             return DONE
         if isinstance(request, Get):
             found = self.objects.get(request.key)
@@ -409,7 +409,11 @@ class World:
         self.store = Store(self.clock)
         self.network = Network(self.clock, self.store, self.chance)
         self.settings = LogSettings(
-            commit=0.05, chunk=300, segment=self.chance.choice([300, 2000]), chunks=self.chance.choice([2, 3, 5])
+            commit=0.05,
+            chunk=300,
+            segment=self.chance.choice([300, 2000]),
+            chunks=self.chance.choice([2, 3, 5]),
+            snapshot=self.chance.choice([0.0, 10.0]),  # whether chunks become segments as they are
         )
         self.history = History()
         self.is_over = False
@@ -439,9 +443,9 @@ class World:
         self.clock.run_until(seconds + LATEST + TIMEOUT)  # late requests arrive
         self.is_waiting = False
         self._every(0.5, self._heal)
-        self.clock.run_until(self.clock.now + 4)
+        self.clock.run_until(self.clock.now + 2)
         self.is_over = True
-        self.clock.run_until(self.clock.now + 4)
+        self.clock.run_until(self.clock.now + 8)
         self._check()
         return self
 

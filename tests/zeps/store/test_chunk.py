@@ -27,7 +27,7 @@ COUNT = Count(b"p" * 16, 1, 2)
 
 
 def sample() -> bytes:
-    return pack_chunk(AUTHOR, 8, [piece(5, b"a", b"b", counts=[COUNT]), piece(7, b"c")], 5, 0)
+    return b"".join(pack_chunk(AUTHOR, 8, [piece(5, b"a", b"b", counts=[COUNT]), piece(7, b"c")], 5, 0))
 
 
 def test_a_chunk_has_the_messages_and_counts_of_its_pieces() -> None:
@@ -40,8 +40,14 @@ def test_a_chunk_has_the_messages_and_counts_of_its_pieces() -> None:
 
 
 def test_counts_without_messages_are_a_chunk_too() -> None:
-    chunk = unpack_object(pack_chunk(AUTHOR, 9, [piece_of_counts([COUNT], 7, 5)], 8, 3), "chunk")
+    chunk = unpack_object(b"".join(pack_chunk(AUTHOR, 9, [piece_of_counts([COUNT], 7, 5)], 8, 3)), "chunk")
     assert (chunk.footer.first, chunk.footer.last, chunk.footer.count, chunk.footer.last_time) == (8, 7, 0, 3)
+
+
+def test_a_chunk_can_have_a_snapshot_of_the_publishers() -> None:
+    snapshot = piece_of_counts([COUNT], 7, 5).records
+    chunk = unpack_object(b"".join(pack_chunk(AUTHOR, 8, [piece(5, b"a")], 5, 0, snapshot)), "chunk")
+    assert (chunk.snapshot, chunk.records) == (snapshot, b"")
 
 
 def test_a_fence_is_a_footer_only() -> None:
@@ -75,7 +81,8 @@ def test_every_cut_is_found(length: int) -> None:
 
 def test_an_index_that_does_not_fit_is_found() -> None:
     body = sample()[:-FOOTER]
-    footer = replace(unpack_footer(sample(), "chunk"), crc=crc32(body))
+    footer = unpack_footer(sample(), "chunk")
+    assert footer.crc == crc32(body[footer.log :])
     wrong = [
         replace(footer, first=6),
         replace(footer, count=2),

@@ -29,7 +29,7 @@ def run(seed: int) -> World:
 
 
 def test_all_invariants_hold_in_every_run(pytestconfig: pytest.Config) -> None:
-    confirmed = takeovers = merges = 0
+    confirmed = takeovers = merges = promoted = 0
     for seed in range(int(pytestconfig.getoption("--seeds"))):
         try:
             world = run(seed)
@@ -38,12 +38,14 @@ def test_all_invariants_hold_in_every_run(pytestconfig: pytest.Config) -> None:
         confirmed += len(world.history.confirmed)
         keys = {key for key, _ in world.store.accepted}
         merges += sum("/segments/" in key for key in keys)
+        promoted += sum(key.endswith("-chunk") for key in keys)
         takeovers += sum(
             unpack_footer(octets, key).kind is Kind.FENCE for key, octets in world.store.accepted if "/chunks/" in key
         )
     assert confirmed > 200  # so much happened
     assert takeovers > 50
     assert merges > 50
+    assert promoted > 20
 
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -85,7 +87,7 @@ def _remove_before_the_segment(patch: pytest.MonkeyPatch) -> None:
             pieces.append(unpack_object(octets, key).piece)
         yield from delete(keys)
         number = plan.chunks[-1].number
-        octets = pack_segment(author, number, pieces, plan.snapshot, plan.following, plan.last_time)
+        octets = pack_segment(author, number, pieces, plan.snapshot or b"", plan.following, plan.last_time)
         made = SegmentObject(unpack_footer(octets, "segment").segment_name, len(octets))
         yield from put(place.segment(made.name), octets)
         return made

@@ -40,7 +40,7 @@ def test_puts_keep_their_distance_unless_a_chunk_is_full() -> None:
     assert log.next_time == 1.05
     log.append(piece(3, b"c" * 400))
     (second,) = log.requests(1.02)  # more than a chunk is waiting
-    assert len(second.request.data) < 400  # type: ignore[union-attr]
+    assert len(second.request.octets) < 400  # type: ignore[union-attr]
     log.answer(second.number, DONE, 1.03)
     assert log.pending_bytes > 400
 

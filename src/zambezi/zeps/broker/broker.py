@@ -23,7 +23,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Final, Self, Unpack
 
-from zambezi.zeps.broker.depot import Depot, StoreOptions
+from zambezi.zeps.broker.depot import TAKEN_AT_ONCE, Depot, StoreOptions
 from zambezi.zeps.broker.engine import BrokerArguments, BrokerCounters, BrokerOptions, Engine
 from zambezi.zeps.broker.fetching import THREADS as FETCHES
 from zambezi.zeps.broker.fetching import Fetcher
@@ -103,6 +103,7 @@ class Broker:
         self._compacter = ThreadPoolExecutor(1, "zambezi-compact")
         self._compacting = False
         self._searcher = ThreadPoolExecutor(2, "zambezi-search")
+        self._remote = ThreadPoolExecutor(TAKEN_AT_ONCE, "zambezi-take")  # for streams in an object store
         self._storage_closing = False  # no thread may sync or wake a journal any more
         settings = BrokerOptions(**options)
         default = policy or Policy()
@@ -209,7 +210,15 @@ class Broker:
             sender.close()
         self.scrub.stop()
         self.compactor.stop()
-        for pool in (self._pool, self._maker, self._long, self._scrubber, self._compacter, self._searcher):
+        for pool in (
+            self._pool,
+            self._maker,
+            self._long,
+            self._scrubber,
+            self._compacter,
+            self._searcher,
+            self._remote,
+        ):
             pool.shutdown()
         self._fetchers.shutdown(cancel_futures=True)
         self._engine.close()
@@ -351,6 +360,9 @@ class Broker:
     def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         self._work_on(self._long, action, callback)
 
+    def work_remote(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        self._work_on(self._remote, action, callback)
+
     def search(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         self._work_on(self._searcher, action, callback)
 
@@ -361,8 +373,7 @@ class Broker:
         self._making.add(done)
         done.add_done_callback(partial(self._on_made, callback))
 
-    def clock(self) -> float:
-        return time.time()
+    clock = staticmethod(time.time)
 
     def _on_woken(self, stream: BrokerStream, done: asyncio.Future[None]) -> None:
         self._waking.discard(stream)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from zambezi.zeps.block import Block
 from zambezi.zeps.broker.cursor import Cursor, Outgoing, Outlet
 from zambezi.zeps.broker.group_member import Member
 from zambezi.zeps.broker.portions import framed
@@ -138,6 +139,10 @@ class Delivery:
     def wake(self) -> None:
         """Let the connection ask for messages soon."""
         self._outlet.wake()
+
+    def offer(self, block: Block) -> bool:
+        """Send messages of the group now, or return False; then the connection must ask for them."""
+        return not self._wants_times and self._outlet.offer(block)
 
     def send(self) -> None:
         """Let the connection ask for messages now, unless it will do so by itself."""

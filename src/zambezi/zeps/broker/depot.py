@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from socket import gethostname
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from uuid import UUID, uuid4
 
 from zambezi.zeps.errors import JournalError, Moved, StoreError, ZepsError
@@ -31,7 +31,7 @@ from zambezi.zeps.journal.stored_policy import changed, merged
 from zambezi.zeps.store.backing import PIECE, LoadCounters, ReaderPool, StoreBacking
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
 from zambezi.zeps.store.catalog import check_format, find_stream, list_streams
-from zambezi.zeps.store.cluster import Cluster, Located, Scanned, find_owner
+from zambezi.zeps.store.cluster import Cluster, Located, find_owner
 from zambezi.zeps.store.copying import copy_stream, incarnation_of, settle
 from zambezi.zeps.store.members import LIMIT, PERIOD, beat, leave, notify
 from zambezi.zeps.store.shell import ObjectStore
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 IDENTITY: Final = "broker"  # the file with the id of the last run of a broker in this directory
 STORE: Final = "store"
-KNOWN: Final = 0.5  # seconds for which the broker of a stream counts as known
+KNOWN: Final = 0.5  # seconds for which the broker that a look-up has found counts as known
 MOST_KNOWN: Final = 10_000  # streams
 TAKEN_AT_ONCE: Final = 16  # streams, when the broker starts
 _ANY: Final = ("*", "0.0.0.0", "[::]", "::")  # hosts that stand for all addresses of this machine
@@ -62,13 +62,6 @@ class StoreOptions:
     limit: float = LIMIT  # seconds after which a broker counts as dead
     cache: int | None = None  # bytes that the disk can have of streams in the store; None is no limit
     piece: int = PIECE  # bytes that are read from the store at once, if the disk does not have them
-
-
-class _Acquired(NamedTuple):
-    """A stream in the store, and its log, which this broker owns."""
-
-    stream: StreamInStore
-    log: StreamLog
 
 
 class Depot(Store):
@@ -94,11 +87,13 @@ class Depot(Store):
         self._readers = ReaderPool()
         self._piece = options.piece
         self._logs: dict[str, StreamLog] = {}  # owned
+        self._stored: set[str] = set()  # streams that are in the store
         self._taking: set[str] = set()
-        self._acquired: dict[str, _Acquired | ZepsError] = {}  # not opened yet; or why the stream could not be taken
+        self._taken: dict[str, ZepsError | None] = {}  # at the start, and not opened yet; or why that was not possible
+        self._unfinished: dict[str, StreamLog] = {}  # owned, and the journal could not be brought up to date
         self._moved: dict[str, tuple[Moved, float]] = {}  # streams of other brokers, and when that was found
         self._releasing: dict[str, StreamLog] = {}  # handed over to another broker
-        self.cluster = Cluster(self.id, options.period, options.limit)
+        self.cluster = Cluster(self.id, options.period, options.limit, time.time())
         self.endpoint = options.endpoint
         self._driver: Driver | None = None
         self._attached: list[StoredStream] = []
@@ -106,13 +101,8 @@ class Depot(Store):
             self.remote = ObjectStore(options.url, options.options)
             self.remote.run(check_format(create=True))
             self._end_last_run()
-            roll = self.remote.run(beat(self.id, (), limit=options.limit))
-            self.cluster.roll = roll or self.cluster.roll
-            streams = self.remote.run(list_streams())
-            with ThreadPoolExecutor(TAKEN_AT_ONCE, "zambezi-take") as pool:
-                for found in pool.map(self._acquire_if_ours, streams):
-                    self._acquired |= found
-            self._stored = set(self._acquired)
+            self._beat(options.limit)
+            self._take_all(self.remote.run(list_streams(skip_damaged=True)), options)
         except BaseException:
             super().close()
             raise
@@ -129,7 +119,27 @@ class Depot(Store):
         path.touch(mode=0o600)
         path.write_text(self.id.hex())
 
-    def _acquire_if_ours(self, stream: StreamInStore) -> dict[str, _Acquired | ZepsError]:
+    def _beat(self, limit: float) -> None:
+        roll = self.remote.run(beat(self.id, (), self.cluster.roll.members, limit, since=self.cluster.since))
+        self.cluster.roll = roll or self.cluster.roll
+
+    def _take_all(self, streams: Iterable[StreamInStore], options: StoreOptions) -> None:
+        """Take all streams that no other live broker has. Heartbeats go on meanwhile."""
+        with ThreadPoolExecutor(TAKEN_AT_ONCE, "zambezi-take") as pool:
+            waiting = {pool.submit(self._take_if_ours, stream) for stream in streams}
+            try:
+                while waiting:
+                    done, waiting = wait(waiting, options.period)
+                    for one in done:
+                        self._taken |= one.result()
+                    if waiting:
+                        self._beat(options.limit)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        self._stored |= set(self._taken)
+
+    def _take_if_ours(self, stream: StreamInStore) -> dict[str, ZepsError | None]:
         """Take a stream, unless it is deleted or another broker has it; an error is for the caller that opens it."""
         try:
             owner, is_deleted = self.remote.run(find_owner(stream.place))
@@ -138,18 +148,34 @@ class Depot(Store):
             server = self.cluster.server_of(stream.name, owner)
             if server is not None:
                 return {stream.name: Moved(server.endpoint)}
-            return {stream.name: self._acquire(stream, owner)}
-        except StoreError as error:
+            self.take(stream, owner)
+        except ZepsError as error:
             return {stream.name: error}
+        except OSError as error:
+            return {stream.name: JournalError(f"{error.filename}: {error.strerror or error}")}
+        return {stream.name: None}
 
-    def acquire(self, streams: Iterable[Scanned]) -> None:
-        """Take the logs of many streams, for `find`. Blocks."""
-        with ThreadPoolExecutor(TAKEN_AT_ONCE, "zambezi-take") as pool:
-            for found in pool.map(self._acquire_if_ours, [one.stream for one in streams]):
-                self._acquired |= found
+    def take(self, stream: StreamInStore, owner: bytes) -> None:
+        """Become the owner of a stream, and bring its journal up to date. `owner` is the owner before.
 
-    def _acquire(self, stream: StreamInStore, owner: bytes) -> _Acquired:
-        """Become the owner of a stream's log. `owner` is the owner before."""
+        Blocks. Several threads can take several streams.
+        """
+        name = stream.name
+        self._taking.add(name)
+        try:
+            unfinished = self._unfinished.pop(name, None)
+            log = unfinished if unfinished is not None and owner == self.id else self._acquire(stream, owner)
+            self._unfinished[name] = log  # so that the next attempt needs no other fence
+            self._update(stream, log, self.path / directory_of(name))
+            del self._unfinished[name]
+        except StoreError as error:
+            raise JournalError(f"stream {name!a} cannot be used: {error}") from error
+        finally:
+            self._taking.discard(name)
+        self._logs[name] = log
+        self._stored.add(name)
+
+    def _acquire(self, stream: StreamInStore, owner: bytes) -> StreamLog:
         log = StreamLog(stream.place, self.id, stream.incarnation.bytes, self._settings)
         log.take(time.monotonic())
         settle(self.remote, log)
@@ -158,7 +184,7 @@ class Depot(Store):
         log.take_events()
         if any(owner == member.id for member in self.cluster.roll.members):
             self.remote.run(notify(owner))
-        return _Acquired(stream, log)
+        return log
 
     @property
     def cache_state(self) -> dict[str, int]:
@@ -181,14 +207,20 @@ class Depot(Store):
         policy = self.policies.get(name) or changed(self.policy, settings or {})
         return name in self._stored or policy.sync == STORE
 
+    def can_be_elsewhere(self, name: str) -> bool:
+        """Return whether the store must be asked for a stream that is not open."""
+        return name not in self._own and (self.cluster.has_others or self.is_stored(name))
+
     def log_of(self, name: str) -> StreamLog | None:
         """Return the log of an open stream that is in the store."""
         return self._logs.get(name)
 
     def open(self, name: str, policy: Policy | None = None, create: bool = True) -> Journal:
-        directory = self.path / directory_of(name)
+        problem = self._taken.pop(name, None)
+        if problem is not None:
+            raise problem
         if name not in self._logs and self.is_stored(name, self._settings_of(name)):
-            self._take(name, directory)
+            self._take(name, self._locate(name))
         journal = super().open(name, policy, create)
         journal.policy = replace(journal.policy, sync=self._sync_of(name, journal.policy))
         return journal
@@ -212,71 +244,72 @@ class Depot(Store):
         incarnation: UUID | None = None,
     ) -> None:
         must_take = name not in self._logs and name not in self._taking and self.is_stored(name, settings)
-        located = self._locate(name) if must_take and name not in self._acquired else None
+        located = self._locate(name) if must_take else None
         if located is None or located.stream is None:
             super().make(name, settings, fill, first=first, incarnation=incarnation)
-        if must_take:
-            self._take(name, self.path / directory_of(name), located)
+        if located is not None:
+            self._take(name, located)
 
-    def find(self, name: str) -> None:
-        """Take a stream that is in the store, and that no other live broker has. Blocks.
+    def look_up(self, name: str, done: Callable[[Located | ZepsError], object]) -> None:
+        """Find a stream in the store, and the broker that serves it, and call back. Does not block.
 
-        If another broker has the stream, or should have it, `Moved` is raised. A stream that does not exist is not
-        made: then `log_of` returns None.
+        The result is `Moved` if that is another broker, or this one cannot serve it now.
         """
-        if name in self._logs:
-            return
-        located = None
-        if name not in self._acquired:
-            located = self._locate(name)
-            if located.stream is None:
-                return
-        self._take(name, self.path / directory_of(name), located)
+        if self.cluster.is_cut or name in self._releasing or self._driver is None:
+            raise Moved
+        self.check_not_moved(name)
+        self.cluster.look_up(name, lambda found: done(self._note_located(name, found)))
+        self._driver.advance(self.cluster)
 
     def check_not_moved(self, name: str) -> None:
-        """Raise `Moved` if the store has said a moment ago that another broker serves a stream. Does not block.
+        """Raise `Moved` if another broker has named a stream as its own, or a look-up has found it a moment ago.
 
-        So many clients that ask for the same streams do not ask the store as often.
+        So clients of many streams that are elsewhere do not ask the store.
         """
+        server = self.cluster.named_by(name)
+        if server is not None:
+            raise Moved(server.endpoint)
         moved, time_found = self._moved.get(name, (None, 0.0))
         if moved is not None and time.monotonic() < time_found + KNOWN:
             raise moved
 
+    def _note_located(self, name: str, found: Located | ZepsError) -> Located | ZepsError:
+        """Return where a stream is; `Moved` if that is not here."""
+        if isinstance(found, ZepsError):
+            return JournalError(f"stream {name!a} cannot be found: {found}")
+        is_new = found.stream is None
+        if found.server is None or (is_new and (not self.is_stored(name) or (self.path / directory_of(name)).is_dir())):
+            return found
+        moved = Moved(found.server.endpoint)
+        if len(self._moved) >= MOST_KNOWN:
+            self._moved.clear()
+        self._moved[name] = moved, time.monotonic()
+        return moved
+
     def _locate(self, name: str) -> Located:
-        """Return where a stream is; raise `Moved` if that is not here."""
+        """Return where a stream is; raise `Moved` if that is not here. Blocks."""
         if self.cluster.is_cut or name in self._releasing:
             raise Moved
+        found: Located | ZepsError
         try:
-            located = self.remote.run(self.cluster.locate(name))
+            found = self.remote.run(self.cluster.locate(name))
         except StoreError as error:
-            raise JournalError(f"stream {name!a} cannot be found: {error}") from error
-        is_here_only = located.stream is None and (self.path / directory_of(name)).is_dir()
-        if located.server is not None and not is_here_only:
-            moved = Moved(located.server.endpoint)
-            if len(self._moved) >= MOST_KNOWN:
-                self._moved.clear()
-            self._moved[name] = moved, time.monotonic()
-            raise moved
+            found = error
+        located = self._note_located(name, found)
+        if isinstance(located, ZepsError):
+            raise located
         return located
 
-    def _take(self, name: str, directory: Path, located: Located | None = None) -> None:
-        """Become the owner of a stream, and bring its journal up to date. Blocks."""
+    def _take(self, name: str, located: Located) -> None:
+        """Take a stream that was located; put it into the store first if it is not there. Blocks."""
         self._taking.add(name)
         try:
-            acquired = self._acquired.pop(name, None)
-            if isinstance(acquired, ZepsError):
-                raise acquired
-            if acquired is None:
-                located = located or self._locate(name)
-                acquired = self._acquire(located.stream or self._upload(name, directory), located.owner)
-            stream, log = acquired
-            self._update(stream, log, directory)
+            stream = located.stream or self._upload(name, self.path / directory_of(name))
         except StoreError as error:
             raise JournalError(f"stream {name!a} cannot be used: {error}") from error
         finally:
             self._taking.discard(name)
-        self._logs[name] = log
-        self._stored.add(name)
+        self.take(stream, located.owner)
 
     def _upload(self, name: str, directory: Path) -> StreamInStore:
         """Put a new stream, or one that was on the disk only, into the store."""
@@ -357,6 +390,7 @@ class Depot(Store):
     def attach(self, stream: StoredStream) -> None:
         """Run the log of a stream that was opened."""
         self._attached.append(stream)
+        self.cluster.owned.add(stream.name)
         if self._driver is not None:
             self._run(stream, self._driver)
 
@@ -367,6 +401,7 @@ class Depot(Store):
     def detach(self, stream: StoredStream) -> None:
         """Run the log of a stream no more: the stream is lost, or is being deleted."""
         self._attached.remove(stream)
+        self.cluster.owned.discard(stream.name)
         if self._driver is not None:
             self._driver.remove(stream.log)
         if not stream.log.is_owner:

@@ -33,7 +33,8 @@ from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.store import Fill
 from zambezi.zeps.journal.stored_policy import changed
 from zambezi.zeps.matchers import Matchers
-from zambezi.zeps.store.cluster import Scanned
+from zambezi.zeps.store.catalog import StoredStream as StreamInStore
+from zambezi.zeps.store.cluster import Located, Scanned
 from zambezi.zeps.store.stream_log import State
 
 _log: Final = logging.getLogger("zambezi.zeps")
@@ -248,18 +249,20 @@ class Engine:
 
     def take_streams(self, streams: Iterable[Scanned]) -> None:
         """Take streams that no live broker has, and serve them."""
+        for stream, owner in streams:
+            if not self._is_known(stream.name):
+                self._making[stream.name] = []
+                self._take_stream(stream, owner)
+
+    def _take_stream(self, stream: StreamInStore, owner: bytes) -> None:
         depot = self.store
         assert isinstance(depot, Depot)
-        wanted = [one for one in streams if not self._is_known(one.stream.name)]
-        names = [one.stream.name for one in wanted]
-        self._making |= {name: [] for name in names}
 
-        def find(_: ZepsError | None) -> None:
-            for name in names:
-                self.work(partial(depot.find, name), partial(self._on_stream_found, name))
+        def take() -> None:
+            self.check_open()
+            depot.take(stream, owner)
 
-        if wanted:
-            self.work(partial(depot.acquire, wanted), find)
+        self._shell.work_remote(take, partial(self._on_stream_made, stream.name))
 
     def _is_known(self, name: str) -> bool:
         return name in self._streams or name in self._making or name in self.unusable
@@ -284,21 +287,21 @@ class Engine:
         if name in self._making:
             self._making[name].append(session)
             return None
-        if isinstance(self.store, Depot) and self.store.is_stored(name):
-            self.store.check_not_moved(name)
+        if isinstance(self.store, Depot) and self.store.can_be_elsewhere(name):
+            self.store.look_up(name, partial(self._on_located, name))
             self._making[name] = [session]
-            self.work(partial(self.store.find, name), partial(self._on_stream_found, name))
             return None
         return self._request_new_stream(session, name)
 
-    def _on_stream_found(self, name: str, problem: ZepsError | None) -> None:
-        """Serve a stream of the store, or let the sessions that wait for it create it."""
-        assert isinstance(self.store, Depot)
-        if problem is not None or self.store.log_of(name) is not None:
-            self._on_stream_made(name, problem)
-            return
-        for session in self._making.pop(name):
-            self._request_again(session, name, self._request_new_stream)
+    def _on_located(self, name: str, found: Located | ZepsError) -> None:
+        """Take a stream of the store, or let the sessions that wait for it create it, or send them elsewhere."""
+        if isinstance(found, ZepsError):
+            self._on_stream_made(name, found)
+        elif found.stream is not None:
+            self._take_stream(found.stream, found.owner)
+        else:
+            for session in self._making.pop(name):
+                self._request_again(session, name, self._request_new_stream)
 
     def _request_new_stream(self, session: Session, name: str) -> BrokerStream | None:
         """Create a stream for a session, or raise `ZepsError` if the session may not create it."""
@@ -311,8 +314,13 @@ class Engine:
             raise BrokerError(f"there is no stream {name}, and {session.user_name} may not create it")
         self._count_new_stream(session, name)
         self._making[name] = [session]
-        self._shell.work(partial(self.store.make, name), partial(self._on_stream_made, name))
+        self._work_for_new(name, {})(partial(self.store.make, name), partial(self._on_stream_made, name))
         return None
+
+    def _work_for_new(self, name: str, settings: Mapping[str, object]) -> Callable[[Callable[[], object], Done], None]:
+        """Return how to create a stream: on one thread, or on several if that waits for a store."""
+        is_stored = isinstance(self.store, Depot) and self.store.is_stored(name, settings)
+        return self._shell.work_remote if is_stored else self._shell.work
 
     def create_stream(
         self, session: Session, name: str, settings: Mapping[str, object], done: Done, fill: Fill | None
@@ -323,7 +331,7 @@ class Engine:
             raise BrokerError(f"there is a stream {name} already")
         self._count_new_stream(session, name)
         self._making[name] = []
-        work = self.work if fill is None else self.work_long
+        work = self._work_for_new(name, settings) if fill is None else self.work_long
         work(partial(self.store.make, name, settings, fill), partial(self._on_stream_made, name, done=done))
 
     def make_missing(self, names: Iterable[str]) -> None:
@@ -332,7 +340,8 @@ class Engine:
             if not self._is_known(name):
                 self._making[name] = []
                 done = partial(_log_made, name)
-                self.work(partial(self.store.make, name), partial(self._on_stream_made, name, done=done))
+                make = self._work_for_new(name, {})
+                make(partial(self.store.make, name), partial(self._on_stream_made, name, done=done))
 
     def _make_for_letters(self, name: str) -> None:
         self.make_missing([name])

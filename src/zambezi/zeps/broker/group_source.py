@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zambezi.zeps.block import Block
-from zambezi.zeps.broker.cursor import FILTERED
 from zambezi.zeps.broker.turns import keys_in_slice
 from zambezi.zeps.errors import Absent, OutOfRange, ZepsError
 from zambezi.zeps.filters import Filter
@@ -64,9 +63,12 @@ class JournalLane:
     def position(self, after: int) -> None:
         self._reader.seek(after)
 
-    def read(self) -> Block | None:
-        """Return the next messages and pass them; None if there are none, or if they must be loaded first."""
-        span = self._next(FILTERED)
+    def read(self, octets: int) -> Block | None:
+        """Return the next messages, about `octets` at most, and pass them.
+
+        Returns None if there are none, or if they must be loaded first.
+        """
+        span = self._next(octets)
         if span is None:
             return None
         block = span.read()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("zambezi.zeps")
 _MICRO: Final = 1_000_000
 _SHOWN: Final = 100  # members of a group that are described
-_WINDOWS: Final = 64 << 20  # bytes of the queues of all groups of a stream
+_WINDOWS: Final = 32 << 20  # bytes of the queues of all groups of a stream; they can be twice as long for a moment
 _LEAST_WINDOW: Final = 64 << 10
 _MOST_UNWRITTEN: Final = 1 << 20  # bytes of changes that are kept while the disk has no room
 
@@ -163,6 +163,7 @@ class Groups:
         label: str,
         wake: Callable[[], object],
         send: Callable[[], object],
+        offer: Callable[[Block], bool],
         evict: Callable[[], object],
     ) -> Member:
         """Add a member to a group, which begins after a sequence if it is new.
@@ -190,7 +191,7 @@ class Groups:
         if options != group.options:
             group.options = options
             group.request_snapshot()
-        member = group.join(label, in_flight, partial(self._wake, wake, send), self._stream.clock())
+        member = group.join(label, in_flight, partial(self._wake, wake, send), self._stream.clock(), offer)
         self._by_id[name, identity] = member
         self._evict[member] = evict
         self._share_windows()
@@ -291,12 +292,12 @@ class Groups:
         """Whether a group has members."""
         return bool(self._active)
 
-    def on_append(self, block: Block) -> None:
-        """Hand a block to the groups that wait for it."""
+    def on_append(self, block: Block, now: float) -> None:
+        """Hand a block that was just appended to the groups that wait for it."""
         woken: dict[Callable[[], object], None] = {}
         self._woken = woken
         for group in tuple(self._active.values()):
-            group.on_append(block)
+            group.on_append(block, now)
         self._woken = None
         for send in woken:
             send()  # now, like live messages to other subscribers: a turn of the event loop would be lost

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from zambezi.wire import WireError
-from zambezi.zeps.block import end_of_publishes
+from zambezi.zeps.block import end_of_publishes, is_valid_publish
 from zambezi.zeps.broker.claims import confirm_acknowledged, taken
 from zambezi.zeps.broker.client_connection import MULTIPART, Connection
 from zambezi.zeps.broker.cursor import Cursor, Outgoing
@@ -218,7 +218,7 @@ class Session:
         self.receive([MULTIPART])
 
     def _handle(self, frame: bytes) -> None:
-        if self._desk is not None and self.state is SessionState.OPEN and end_of_publishes((frame,)):
+        if self._desk is not None and self.state is SessionState.OPEN and is_valid_publish(frame):
             self._desk.order(*key_and_body(frame))
             return
         try:

@@ -66,6 +66,7 @@ def _join(session: Session, stream: BrokerStream, message: Join) -> None:
         label,
         wake=session.delivery.wake,
         send=session.delivery.send,
+        offer=session.delivery.offer,
         evict=session.abandon_reader,
     )
     session.delivery.member = member

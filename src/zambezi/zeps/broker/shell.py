@@ -42,6 +42,9 @@ class Shell(Protocol):
     def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         """Do the same on another thread: the action can take minutes, and must not delay the other ones."""
 
+    def work_remote(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        """Do the same on threads of their own, several actions at once: they wait for an object store."""
+
     def search(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         """Do the same on threads of their own, for searches in journals."""
 

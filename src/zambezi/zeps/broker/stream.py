@@ -168,7 +168,7 @@ class BrokerStream:
             if not self._handing_out and (
                 self._pending_bytes >= BLOCK or (not self._scheduled and self.clock() - self._appended_at > QUIET)
             ):
-                self.flush()
+                self._append_pending()
             elif not self._scheduled:
                 self._scheduled = True
                 self._call_soon(self._flush_scheduled)
@@ -408,7 +408,7 @@ class BrokerStream:
         if len(self._audiences) > (everything is not None):
             self._hand_out_filtered(block)
         if self.groups.is_active:
-            self.groups.on_append(block)
+            self.groups.on_append(block, self._appended_at)
         if self.waiting_cursors:
             waiting, self.waiting_cursors = self.waiting_cursors, set()
             for cursor in waiting:

@@ -106,8 +106,7 @@ def pack_entries(block: Block, offset: int, time: int, batch: int, publishers: i
     """Return the bytes of the entries of a block: one, if it has at most `batch` bytes."""
     length = len(block.octets)
     if length <= batch and length <= LONGEST:
-        crc = crc32(block.octets)
-        return pack(block.first, offset, time, block.count, length, block.credit, crc, publishers, 0, removed)
+        return pack(block.first, offset, time, block.count, length, block.credit, block.crc, publishers, 0, removed)
     entries = [
         entry._replace(removed=removed) for entry in split_block(block, offset, time, min(batch, LONGEST), publishers)
     ]

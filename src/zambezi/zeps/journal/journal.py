@@ -96,20 +96,23 @@ class Journal(ChangingJournal):
         `now` is the time in seconds since 1970; `counts` are the counts of the publishers that have messages in the
         block. `JournalFull` means that there is no room: try again later.
         """
-        self._awake(partial(self._append, block, now, counts))
-
-    def append_counts(self, counts: Sequence[Count], now: float) -> None:
-        """Append the counts of publishers without messages. It raises what `append` raises."""
-        self._awake(partial(self._append_counts, counts, now))
-
-    def _awake(self, action: Callable[[], None]) -> None:
         try:
-            action()
+            self._append(block, now, counts)
         except Asleep:
             if not self.may_block:
                 raise
             self.wake()
-            action()
+            self._append(block, now, counts)
+
+    def append_counts(self, counts: Sequence[Count], now: float) -> None:
+        """Append the counts of publishers without messages. It raises what `append` raises."""
+        try:
+            self._append_counts(counts, now)
+        except Asleep:
+            if not self.may_block:
+                raise
+            self.wake()
+            self._append_counts(counts, now)
 
     def _writable_segment(self, with_counts: bool) -> Segment:
         if self.failed or self._active is None:
@@ -143,7 +146,7 @@ class Journal(ChangingJournal):
                     segment = self._rotate()
                 files = self._file_cache.files(segment, os.O_RDWR)
                 index = pack_entries(block, segment.size, time, self.policy.batch, len(counts), segment.removed)
-                records = [pack_count(count, first, block.last, int(now)) for count in counts]
+                records = [pack_count(count, first, block.last, int(now)) for count in counts] if counts else []
                 segment.write(files, octets, index, b"".join(records))
             except PartialWrite as error:
                 self._stop(str(error))

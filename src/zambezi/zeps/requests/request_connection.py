@@ -11,13 +11,13 @@ import os
 from collections import deque
 from collections.abc import Callable
 
-from zambezi.zeps.client.batch import MessageBatch
 from zambezi.zeps.client.connection import BrokerConnection, ClientOptions
 from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.client.publisher import encode_key
 from zambezi.zeps.client.subscriber import WINDOW
 from zambezi.zeps.directory import REQUESTS as STREAM
 from zambezi.zeps.errors import BrokerError, ClientClosed, NobodyServes, RequestFailed, ZepsError
+from zambezi.zeps.layout import delivered_key_and_body
 from zambezi.zeps.messages import LATEST, REQUESTS, Credit, Subscribe
 from zambezi.zeps.requests.envelope import ID, LONGEST, NOBODY, OK, encode_asked, publish_frame
 from zambezi.zmtp.reactor import Reactor
@@ -97,10 +97,9 @@ class RequestConnection(BrokerConnection):
             self._send_request(self._unsent.popleft())
 
     def messages_received(self, frames: list[bytes], body_at: int) -> None:
-        batch = MessageBatch(self.stream, frames, body_at)
-        for status, body in zip(batch.raw_keys(), batch.bodies(), strict=True):
-            self._settle(status, body)
-        self._used += batch.octets
+        for frame in frames:
+            self._settle(*delivered_key_and_body(frame))
+        self._used += sum(map(len, frames))
         if self._used >= WINDOW // 4:
             self.send(Credit(self._used).encode()[0])
             self._used = 0

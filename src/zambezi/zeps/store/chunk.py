@@ -3,11 +3,14 @@
     log        DELIVER messages with their frame headers, as in the log of a journal
     index      an entry of 64 bytes for each batch, as in the index of a journal; offsets count from the log's beginning
     records    the counts of publishers, 80 bytes each, in the order of the batches
-    snapshot   the last record of each publisher; only segments have one
+    snapshot   the last record of each publisher; segments have one, and chunks that can become segments as they are
     footer     128 bytes: see `Footer`
 
-A fence is a footer and nothing else, and every other object is longer: so a LIST, which tells sizes, tells fences. The
-footer has a CRC of its own, because it is often read alone; entries of the index and records have one each.
+A fence is a footer and nothing else, and every other object is longer: so a LIST, which tells sizes, tells fences.
+
+Each byte is in one CRC, so that writing needs one pass over the messages: an entry has the CRC of its batch, and the
+footer that of the parts after the log. The footer has a CRC of its own, too, because it is often read alone; so have
+entries and records.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ class Footer:
     index: int = 0
     records: int = 0
     snapshot: int = 0
-    crc: int = 0  # CRC-32 of all parts together
+    crc: int = 0  # CRC-32 of all parts after the log; the entries have the CRCs of the log
 
     @property
     def last(self) -> int:
@@ -165,16 +168,21 @@ def pack_fence(kind: Kind, author: Author, number: int) -> bytes:
     return Footer(kind, author.epoch, author.owner, author.incarnation, number).pack()
 
 
-def pack_chunk(author: Author, number: int, pieces: Iterable[Piece], following: int, last_time: int) -> bytes:
-    """Return the bytes of a chunk. `following` is the sequence after the last one below, and `last_time` its time."""
-    return _pack(Kind.DATA, author, number, pieces, b"", following, last_time)
+def pack_chunk(
+    author: Author, number: int, pieces: Iterable[Piece], following: int, last_time: int, snapshot: bytes = b""
+) -> tuple[bytes, ...]:
+    """Return the bytes of a chunk, in parts: the last one is the footer.
+
+    `following` is the sequence after the last one below, and `last_time` its time.
+    """
+    return _pack(Kind.DATA, author, number, pieces, snapshot, following, last_time)
 
 
 def pack_segment(
     author: Author, number: int, pieces: Iterable[Piece], snapshot: bytes, following: int, last_time: int
 ) -> bytes:
     """Return the bytes of a segment whose last chunk has this number."""
-    return _pack(Kind.SEGMENT, author, number, pieces, snapshot, following, last_time)
+    return b"".join(_pack(Kind.SEGMENT, author, number, pieces, snapshot, following, last_time))
 
 
 def _pack(
@@ -185,7 +193,7 @@ def _pack(
     snapshot: bytes,
     following: int,
     last_time: int,
-) -> bytes:
+) -> tuple[bytes, ...]:
     logs: list[bytes] = []
     entries: list[IndexEntry] = []
     records: list[bytes] = []
@@ -199,9 +207,7 @@ def _pack(
         offset += len(piece.octets)
     index = b"".join([entry.pack() for entry in entries])
     counted = b"".join(records)
-    crc = 0
-    for part in (*logs, index, counted, snapshot):
-        crc = crc32(part, crc)
+    crc = crc32(snapshot, crc32(counted, crc32(index)))
     footer = Footer(
         kind,
         author.epoch,
@@ -218,7 +224,7 @@ def _pack(
         snapshot=len(snapshot),
         crc=crc,
     )
-    return b"".join([*logs, index, counted, snapshot, footer.pack()])
+    return (*logs, index, counted, snapshot, footer.pack())
 
 
 def unpack_footer(octets: bytes, key: str) -> Footer:
@@ -250,18 +256,27 @@ def unpack_object(octets: bytes, key: str) -> Chunk:
     if len(octets) != footer.size:
         raise StoreDamaged(f"{key} has {len(octets)} bytes, and its footer says {footer.size}")
     view = memoryview(octets)
-    if crc32(view[:-FOOTER]) != footer.crc:
-        raise StoreDamaged(f"{key} does not match its CRC")
     index_at = footer.log
+    if crc32(view[index_at:-FOOTER]) != footer.crc:
+        raise StoreDamaged(f"{key} does not match its CRC")
     records_at = index_at + footer.index
     snapshot_at = records_at + footer.records
     entries = read_entries(octets[index_at:records_at], footer, key)
+    check_batches(view, entries, key)
     for at in range(records_at, len(octets) - FOOTER, RECORD):
         if unpack_count(octets, at) is None:
             raise StoreDamaged(f"{key} has a damaged record of a publisher at byte {at}")
     return Chunk(
         footer, octets[:index_at], entries, octets[records_at:snapshot_at], octets[snapshot_at : len(octets) - FOOTER]
     )
+
+
+def check_batches(log: bytes | memoryview, entries: Iterable[IndexEntry], key: str, start: int = 0) -> None:
+    """Raise `StoreDamaged` if a batch does not match its CRC. `log` begins at the offset `start`."""
+    view = memoryview(log)
+    for entry in entries:
+        if crc32(view[entry.offset - start : entry.end - start]) != entry.crc:
+            raise StoreDamaged(f"{key}: the batch of {entry.first} to {entry.last} does not match its CRC")
 
 
 def read_entries(index: bytes, footer: Footer, key: str) -> list[IndexEntry]:

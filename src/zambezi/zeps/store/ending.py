@@ -1,7 +1,8 @@
 """The end of a stream's log: the last sequence, the publishers, the owner. A new owner must know it, and a planner.
 
 The newest segment has a snapshot of all publishers, and each chunk above it the records of those that published in it.
-So only the ends of these objects are read, and no messages.
+A segment can be a chunk, with the kind and the epoch of that. So only the ends of these objects are read, and no
+messages.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def read_end(place: StreamPlace, view: View) -> Procedure[End | None]:
 
 def _segment_footer(octets: bytes, key: str, size: int) -> Footer:
     footer = unpack_footer(octets, key)
-    if footer.kind != Kind.SEGMENT or footer.size != size:
+    if footer.kind not in (Kind.SEGMENT, Kind.DATA) or footer.size != size:
         raise StoreDamaged(f"{key} has {size} bytes, and its footer says a {footer.kind.name.lower()} of {footer.size}")
     return footer
 
@@ -86,20 +87,22 @@ def _read_tails(place: StreamPlace, tail: Sequence[ChunkObject]) -> Procedure[li
     if MISSING in ends:
         return None
     found = []
-    for chunk, part in zip(tail, ends, strict=True):
-        octets: bytes | None = part
+    for chunk, start, part in zip(tail, starts, ends, strict=True):
+        octets: bytes | None
         key = place.chunk(chunk.number)
         footer = unpack_footer(part, key)
         if (footer.number, footer.size) != (chunk.number, chunk.size) or footer.kind == Kind.SEGMENT:
             raise StoreDamaged(
                 f"{key} has {chunk.size} bytes, and its footer says chunk {footer.number}, {footer.size}"
             )
-        wanted = FOOTER + footer.records
-        if wanted > len(part):
-            octets = yield from get(key, chunk.size - wanted, wanted)
+        at = chunk.size - FOOTER - footer.snapshot - footer.records
+        if at >= start:
+            octets = part[at - start :][: footer.records]
+        else:
+            octets = yield from get(key, at, footer.records)
         if octets is None:
             return None
-        found.append((footer, _split(octets[len(octets) - wanted : len(octets) - FOOTER], key)))
+        found.append((footer, _split(octets, key)))
     return found
 
 
@@ -116,11 +119,12 @@ def _fold(view: View, footers: Sequence[Footer], records: Sequence[bytes]) -> En
     last = last_time = epoch = 0
     owner, incarnation = NOBODY, UNCHANGED
     is_deleted = False
-    for footer in footers:
+    for index, footer in enumerate(footers):
         if footer.kind in (Kind.DATA, Kind.SEGMENT):
             # The first message of a log can have any sequence: a stream that is copied may have lost its beginning.
             wanted = last + 1 if last else footer.first
-            if footer.kind == Kind.DATA and (footer.epoch, footer.first) != (epoch, wanted):
+            is_segment = view.newest is not None and index == 0
+            if not is_segment and (footer.epoch, footer.first) != (epoch, wanted):
                 raise StoreDamaged(
                     f"chunk {footer.number} has epoch {footer.epoch} and sequence {footer.first}, and epoch {epoch} "
                     f"and sequence {last + 1} must follow"

@@ -129,8 +129,9 @@ class ObjectStore:
         if isinstance(request, Compute):
             return request.run()
         if isinstance(request, Put):
+            data = request.data if isinstance(request.data, bytes) else list(request.data)
             mode: Literal["create", "overwrite"] = "create" if request.create else "overwrite"
-            obstore.put(self._raw, request.key, request.data, mode=mode, use_multipart=False)
+            obstore.put(self._raw, request.key, data, mode=mode, use_multipart=False)
             self._sync(request.key)
             return DONE
         if isinstance(request, Get):
