@@ -27,8 +27,10 @@ from zambezi.zeps.sync import Client
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
 
 from zambezi.zeps.store import backing
+from zambezi.zeps.store.catalog import find_stream
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings
+from zambezi.zeps.store.view import look
 
 COUNT = 400
 WANTED = [b"%05d" % number * 20 for number in range(1, COUNT + 1)]
@@ -255,10 +257,15 @@ def _fail(_store: ObjectStore, _request: object) -> None:
 
 
 def test_a_damaged_object_is_an_error_for_its_readers(url: Path, tmp_path: Path) -> None:
-    segments = sorted(url.glob("streams/prices/*/segments/*"))
-    content = bytearray(segments[0].read_bytes())
+    with ExitStack() as closing:
+        store = ObjectStore(str(url))
+        closing.callback(store.close)
+        stream = store.run(find_stream("prices"))
+        assert stream is not None
+        first = url / stream.place.segment(store.run(look(stream.place)).readable[0].name)
+    content = bytearray(first.read_bytes())
     content[100] ^= 1
-    segments[0].write_bytes(content)
+    first.write_bytes(content)
     with caching(tmp_path / "data", url) as (broker, client):
         with pytest.raises(BrokerError, match=r"cannot be read here: .*is damaged"):
             bodies(client, until=10)
