@@ -81,6 +81,8 @@ ELSEWHERE = {
     "zeps/broker/shell.py": "zeps/broker/test_engine.py",
     "zeps/broker/stored_stream.py": "zeps/broker/test_depot.py",
     "zeps/broker/session_state.py": "zeps/broker/test_session.py",
+    "zeps/broker/reserved.py": "zeps/broker/test_shared_streams.py",
+    "zeps/broker/seeking.py": "zeps/broker/test_shared_streams.py",
     "zeps/client/reading.py": "zeps/test_named.py",
     "zeps/client/sharing.py": "zeps/test_shared.py",
     "zeps/journal/copying.py": "zeps/broker/test_administration.py",

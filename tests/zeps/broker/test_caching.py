@@ -267,7 +267,7 @@ def test_a_damaged_object_is_an_error_for_its_readers(url: Path, tmp_path: Path)
     content[100] ^= 1
     first.write_bytes(content)
     with caching(tmp_path / "data", url) as (broker, client):
-        with pytest.raises(BrokerError, match=r"cannot be read here: .*is damaged"):
+        with pytest.raises(BrokerError, match="does not match its CRC"):
             bodies(client, until=10)
         assert broker.fetcher.counters.damaged == 1
         assert bodies(client, since=200) == WANTED[200:]

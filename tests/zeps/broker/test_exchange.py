@@ -133,6 +133,7 @@ def test_rules_decide_who_asks_and_who_serves(tmp_path: Path) -> None:
         ann = serving(stage, user="ann")
         assert ann.reasons == ["ann may not serve the stream s"]
         rights.remove(("bob", "serve"))
+        stage.engine.apply_rules()
         server.send(Publish("ok", bytes(24)))
         assert server.reasons == ["bob may not serve the stream s"]
         ask(client)

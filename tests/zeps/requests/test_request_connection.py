@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.zeps.faces import QUICK
 from tests.zeps.scripted import Scripted
 from tests.zmtp.waiting import eventually, in_loop
 from zambezi.zeps.client.connection import ClientOptions
 from zambezi.zeps.client.subscriber import WINDOW
+from zambezi.zeps.errors import TimedOut
 from zambezi.zeps.messages import Credit, Deliver, Publish
 from zambezi.zeps.requests.envelope import read_asked
 from zambezi.zeps.requests.request_connection import RequestConnection
@@ -38,6 +41,24 @@ async def test_requests_wait_for_the_connection_and_one_that_is_given_up_is_not_
         # A second reply, and one to a request that does not exist.
         await scripted.say(who, Deliver(2, "ok", asked.id + b"again"), Deliver(3, "ok", b"short"))
         await eventually(lambda: connection.late == 2)
+        connection.close(0)
+
+
+@in_loop
+async def test_requests_whose_time_is_over_fail_and_are_not_sent() -> None:
+    async with Scripted(extensions="requests") as scripted:
+        connection = connection_to(scripted)
+        woken: list[str] = []
+        for key, timeout in (("later", 0.02), ("soon", 0.0), ("never", None)):
+            connection.ask(key, b"", timeout, lambda key=key: woken.append(key))  # type: ignore[misc]
+        soon = connection.ask("soon", b"", 0.0, lambda: None)
+        await eventually(lambda: woken == ["soon", "later"])
+        with pytest.raises(TimedOut, match=r"no reply to 'soon' came at once; the client is .*connected"):
+            soon.result()
+        assert connection.waiting == 1
+        who = await scripted.attached()
+        _, publish = await scripted.expect(Publish, who)
+        assert publish.key == "never"
         connection.close(0)
 
 

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from zambezi.wire.text import as_text, printable
 from zambezi.zeps.broker.desk import Desk
+from zambezi.zeps.broker.seeking import Sought
 from zambezi.zeps.broker.stored_stream import StoredStream
 from zambezi.zeps.broker.stream import BrokerStream, where_to_start
 from zambezi.zeps.errors import Absent, BrokerError, ZepsError
@@ -61,16 +62,34 @@ class OrderDesk(Desk):
         self.is_busy = False
 
     def order(self, key: bytes, body: bytes) -> None:
-        """Begin to execute an order; the session's `end_order` follows, later. An order that fails at once is over."""
+        """Begin to execute an order; the session's `end_order` follows, later. An order that fails at once is over.
+
+        The stream can be at another broker, or be in the store and at no broker: then the order waits for it.
+        """
         self.is_busy = True
         try:
-            _Order(self._engine, self._session, body).execute(as_text(key), self._finish)
-        except Absent:
-            self.is_busy = False
-            raise  # the session gives the order again when the store has answered
+            order = _Order(self._engine, self._session, body)
+            execute = partial(order.execute, as_text(key), self._finish)
+            if not order.seek(Sought(partial(self._go_on, execute))):
+                self._execute(execute)
         except ZepsError as error:
             self.is_busy = False
             self._session.reject("order", str(error))
+
+    def _go_on(self, execute: Callable[[], None], problem: str) -> None:
+        try:
+            if problem:
+                raise BrokerError(problem)
+            self._execute(execute)
+        except ZepsError as error:
+            self._finish(error)
+
+    def _execute(self, execute: Callable[[], None]) -> None:
+        """Execute an order, perhaps after a look into the store."""
+        try:
+            execute()
+        except Absent as absent:
+            self._engine.fetch(absent, lambda problem: self._go_on(execute, "" if problem is None else str(problem)))
 
     def _finish(self, error: ZepsError | None) -> None:
         self.is_busy = False
@@ -92,6 +111,11 @@ class _Order:
         if not isinstance(content, dict):
             raise BrokerError("the body of an order must be a JSON object")
         self._content: dict[str, Any] = content
+
+    def seek(self, waiting: Sought) -> bool:
+        """Look for the stream of the order, if it is not here; return whether the order must wait for that."""
+        name = self._content.get("stream")
+        return isinstance(name, str) and self._engine.find(name) is None and self._engine.seek(name, waiting)
 
     def execute(self, key: str, done: Done) -> None:
         """Execute the order, and call back, now or later."""

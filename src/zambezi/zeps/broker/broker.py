@@ -35,7 +35,7 @@ from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.compaction import RATE as COMPACTION_RATE
 from zambezi.zeps.journal.compaction import Compactor
 from zambezi.zeps.journal.scrub import RATE, Scrub
-from zambezi.zeps.messages import ADMIN, EXTENSIONS, ONCE, POSITIONS, RANGES, REQUESTS, SHARED, TIMES
+from zambezi.zeps.messages import ADMIN, BROKERS, EXTENSIONS, ONCE, POSITIONS, RANGES, REQUESTS, SHARED, TIMES
 from zambezi.zeps.multicast.feed import FeedCounters
 from zambezi.zeps.multicast.group import Group
 from zambezi.zeps.multicast.sender import GroupSender
@@ -63,6 +63,7 @@ THREADS: Final = 4
 # Only answers are queued for a client that does not read; messages stay in the journal. At the bound its input waits.
 ANSWERS: Final = Bound(messages=1000, octets=128 * 1024)
 SLACK: Final = 64 * 1024  # bytes that are still read from a paused publisher
+EXTENDED: Final = (ONCE, ADMIN, TIMES, POSITIONS, REQUESTS, SHARED, RANGES)
 HEARTBEAT: Final = Heartbeat(interval=10.0, timeout=30.0)
 
 
@@ -145,9 +146,7 @@ class Broker:
                     frame=limits.message, message=limits.message, skip=True, connections=limits.connections
                 ),
                 heartbeat=heartbeat,
-                properties={
-                    EXTENSIONS: f"{ONCE}, {ADMIN}, {TIMES}, {POSITIONS}, {REQUESTS}, {SHARED}, {RANGES}".encode()
-                },
+                properties={EXTENSIONS: ", ".join(EXTENDED if self._driver is None else (*EXTENDED, BROKERS)).encode()},
             ),
             slack=SLACK,
         )

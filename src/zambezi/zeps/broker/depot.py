@@ -30,10 +30,10 @@ from zambezi.zeps.journal.store import Fill
 from zambezi.zeps.journal.stored_policy import changed, merged
 from zambezi.zeps.store.backing import PIECE, LoadCounters, ReaderPool, StoreBacking
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
-from zambezi.zeps.store.catalog import check_format, find_stream, list_streams
+from zambezi.zeps.store.catalog import check_format, find_stream, list_streams, make_stream
 from zambezi.zeps.store.cluster import Cluster, Located, find_owner
 from zambezi.zeps.store.copying import copy_stream, incarnation_of, settle
-from zambezi.zeps.store.members import LIMIT, PERIOD, beat, leave, notify
+from zambezi.zeps.store.members import LIMIT, PERIOD, Member, beat, leave, notify
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
 
@@ -244,7 +244,7 @@ class Depot(Store):
         incarnation: UUID | None = None,
     ) -> None:
         must_take = name not in self._logs and name not in self._taking and self.is_stored(name, settings)
-        located = self._locate(name) if must_take else None
+        located = self._locate(name, is_filled=fill is not None) if must_take else None
         if located is None or located.stream is None:
             super().make(name, settings, fill, first=first, incarnation=incarnation)
         if located is not None:
@@ -286,8 +286,11 @@ class Depot(Store):
         self._moved[name] = moved, time.monotonic()
         return moved
 
-    def _locate(self, name: str) -> Located:
-        """Return where a stream is; raise `Moved` if that is not here. Blocks."""
+    def _locate(self, name: str, *, is_filled: bool = False) -> Located:
+        """Return where a stream is; raise `Moved` if that is not here. Blocks.
+
+        A new stream that is filled here must be here first, wherever its home is.
+        """
         if self.cluster.is_cut or name in self._releasing:
             raise Moved
         found: Located | ZepsError
@@ -295,6 +298,10 @@ class Depot(Store):
             found = self.remote.run(self.cluster.locate(name))
         except StoreError as error:
             found = error
+        if is_filled and isinstance(found, Located):
+            if found.stream is not None:
+                raise JournalError(f"there is a stream {name!a} already")
+            return found
         located = self._note_located(name, found)
         if isinstance(located, ZepsError):
             raise located
@@ -316,6 +323,10 @@ class Depot(Store):
         if not directory.is_dir():
             super().make(name)
         journal = super().open(name)
+        if not journal.last:
+            # Another broker can make the stream at the same time: then its stream counts, and this journal is replaced.
+            write_cached(directory)
+            return self.remote.run(make_stream(name, journal.incarnation, journal.settings))
         copy_stream(self.remote, journal)
         stream = self.remote.run(find_stream(name))
         if stream is None:
@@ -391,6 +402,7 @@ class Depot(Store):
         """Run the log of a stream that was opened."""
         self._attached.append(stream)
         self.cluster.owned.add(stream.name)
+        stream.owner = self._own_endpoint
         if self._driver is not None:
             self._run(stream, self._driver)
 
@@ -436,6 +448,17 @@ class Depot(Store):
         reachable = self.endpoint or _reachable(endpoint)
         if reachable and reachable not in self.cluster.endpoints:
             self.cluster.announce([*self.cluster.endpoints, reachable])
+            for stream in self._attached:
+                stream.owner = self._own_endpoint
+
+    @property
+    def _own_endpoint(self) -> str:
+        return next(iter(self.cluster.endpoints), "")
+
+    def age_of(self, member: Member) -> float:
+        """Return how many seconds ago a broker has put its last heartbeat."""
+        waited = self._driver.time() - self.cluster.beaten_at if self._driver is not None else 0.0
+        return max(0.0, self.cluster.roll.time - member.time) + waited
 
     def start(self, driver: Driver) -> None:
         """Run the logs of all streams."""

@@ -26,5 +26,8 @@ class Desk:
         """Return the next messages for the client, or None."""
         return None
 
+    def apply_rules(self) -> None:
+        """Note that the permissions may have changed."""
+
     def close(self) -> None:
         """Note that the connection has ended."""

@@ -100,7 +100,11 @@ class RequestDesk(Inbox):
         self._exchange = exchange
         self._session = session
         self._used: BrokerStream | None = None  # the stream that may have paused the session
+        self.apply_rules()
         exchange.inboxes[self.address] = self
+
+    def apply_rules(self) -> None:
+        self._may_ask = self._exchange.engine.allows(self._session, "publish", self.stream)
 
     def order(self, key: bytes, body: bytes) -> None:
         """Publish a request; or answer at once that no server listens, or why it cannot be published."""
@@ -109,20 +113,21 @@ class RequestDesk(Inbox):
         if asked is None:
             self._session.reject("order", "a request is too short: it begins with 12 bytes")
             return
+        number, timeout, content = asked
         engine.counters.requests += 1
-        if not engine.allows(self._session, "publish", self.stream):
+        if not self._may_ask:
             user = self._session.user or "anybody"
-            self._answer(ERROR, asked.id, f"{user} may not publish to the stream {self.stream}")
+            self._answer(ERROR, number, f"{user} may not publish to the stream {self.stream}")
             return
         stream = engine.find(self.stream)
         if stream is None or not exchange.has_server(self.stream, key):
             engine.counters.unserved += 1
-            self._answer(NOBODY, asked.id, "")
+            self._answer(NOBODY, number, "")
             return
-        deadline = int(stream.clock() * 1_000_000) + asked.timeout * 1000 if asked.timeout else 0
-        frame = publish_frame(key, encode_stored(self.address, asked.id, deadline, asked.content))
+        deadline = int(stream.clock() * 1_000_000) + timeout * 1000 if timeout else 0
+        frame = publish_frame(key, encode_stored(self.address, number, deadline, content))
         if len(frame) > engine.limits.message:
-            self._answer(ERROR, asked.id, f"a request of {len(frame)} bytes is over the limit of the broker")
+            self._answer(ERROR, number, f"a request of {len(frame)} bytes is over the limit of the broker")
             return
         self._used = stream
         engine.counters.published += 1
@@ -146,6 +151,11 @@ class ReplyDesk(Inbox):
         self._session = session
         self._stream = stream
         self._patterns: list[str] = []
+        self.apply_rules()
+
+    def apply_rules(self) -> None:
+        # Whether the rules allow it now. Each request and each reply needs the answer.
+        self.may_serve = self._exchange.engine.allows(self._session, "serve", self._stream)
 
     def order(self, key: bytes, body: bytes) -> None:
         """Pass a reply on to its client."""
@@ -174,11 +184,6 @@ class ReplyDesk(Inbox):
         self._patterns.append(pattern)
         exchange.add_server(self._stream, self, self._patterns)
         self.put(TIME, CLOCK.pack(exchange.microseconds(), exchange.engine.limits.message))
-
-    @property
-    def may_serve(self) -> bool:
-        """Whether the rules allow it now."""
-        return self._exchange.engine.allows(self._session, "serve", self._stream)
 
     @property
     def _forbidden(self) -> str:

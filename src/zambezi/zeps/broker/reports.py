@@ -2,6 +2,9 @@
 
     $streams          a message for each stream: the key is the stream's name, the body is JSON
     $clients          a message for each connection: the key is its number, the body is JSON
+    $brokers          a message for each broker that shares the object store: the key is its id, the body is JSON
+    $elsewhere        a message for each stream of the object store that is not here: the key is its name, the body is
+                      JSON with its owner
     $readers/<stream> a message for each named reader of a stream: the key is its name, the body is JSON; and one for
                       each group of shared readers: the key is `shared:` and its name
     $index/<stream>   the index of a stream's journal: the key is the stream's name, the body is many index entries
@@ -165,9 +168,11 @@ class SharedRows(Generic[T]):
         things: Callable[[], list[tuple[str, T]]],
         describe: Callable[[T], dict[str, object]],
         find: Callable[[str], T | None] | None = None,
+        elsewhere: Callable[[str], ZepsError | None] = lambda _: None,
     ) -> None:
         self._things = things
         self._find = find
+        self._elsewhere = elsewhere
         self._describe = describe
         self._snapshot = Snapshot({}, {})
         self._described: dict[str, dict[str, object]] = {}  # the rows of the snapshot before they were encoded
@@ -176,6 +181,14 @@ class SharedRows(Generic[T]):
     def invalidate(self) -> None:
         """Let the next call of `snapshot` make a new one."""
         self._stale = True
+
+    def check(self, wanted: Filter) -> None:
+        """Raise `ZepsError` if only one row is wanted, and another broker has it."""
+        only = wanted.only_key
+        if only is not None and self._find is not None and self._find(only) is None:
+            problem = self._elsewhere(only)
+            if problem is not None:
+                raise problem
 
     def current_rows(self, wanted: Filter) -> Iterator[Row | None]:
         """Yield the current rows whose keys match. If only one can, it is looked up, however many there are."""
@@ -208,6 +221,7 @@ class _RowReader(Generic[T]):
         self._sent: Mapping[str, bytes] = {}  # it may also contain rows that the reader does not want
 
     def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row | None]:
+        self._shared.check(wanted)
         self._wanted = wanted
         if latest == messages.LATEST:
             self._sent = self._shared.snapshot().rows
@@ -259,12 +273,14 @@ class Reports:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._streams = SharedRows(
-            lambda: [(stream.name, stream) for stream in engine.streams], describe_stream, engine.find
+            lambda: [(stream.name, stream) for stream in engine.streams], describe_stream, engine.find, engine.elsewhere
         )
         self._clients = SharedRows(
             lambda: [(str(session.number), session) for session in engine.sessions], describe_session
         )
         self._readers: dict[BrokerStream, SharedRows[dict[str, object]]] = {}
+        # The rows about brokers that share a store, by the name of the reserved stream.
+        self._shared = {name: SharedRows(rows, lambda row: row) for name, rows in engine.shared_reports.items()}
 
     def open_report(self, name: str, outlet: Outlet) -> Report | None:
         """Return a report on the reserved stream of that name, or None if there is none."""
@@ -273,6 +289,8 @@ class Reports:
             return Report(_RowReader(self._streams), outlet, turns, self._engine.fetch)
         if name == CLIENTS:
             return Report(_RowReader(self._clients), outlet, turns, self._engine.fetch)
+        if name in self._shared:
+            return Report(_RowReader(self._shared[name]), outlet, turns, self._engine.fetch)
         if name.startswith(READERS):
             stream = self._engine.find(name.removeprefix(READERS))
             return (
@@ -302,6 +320,8 @@ class Reports:
         """Let the next reader see the changes of this tick."""
         self._streams.invalidate()
         self._clients.invalidate()
+        for shared in self._shared.values():
+            shared.invalidate()
         for stream, rows in tuple(self._readers.items()):
             rows.invalidate()
             if self._engine.find(stream.name) is not stream:
@@ -364,6 +384,7 @@ def describe_stream(stream: BrokerStream) -> dict[str, object]:
         "subscribers": stream.subscribers,
         "attached": stream.attached,
         "rate": round(stream.rate, 1),
+        "owner": stream.owner,
         "held": stream.held or journal.failed or stream.readers.problem or stream.groups.problem,
         "multicast": multicast.group if multicast is not None else "",
     }

@@ -16,15 +16,15 @@ from zambezi.wire import WireError
 from zambezi.zeps.block import end_of_publishes, is_valid_publish
 from zambezi.zeps.broker.claims import confirm_acknowledged, taken
 from zambezi.zeps.broker.client_connection import MULTIPART, Connection
-from zambezi.zeps.broker.cursor import Cursor, Outgoing
+from zambezi.zeps.broker.cursor import Cursor, Outgoing, Outlet
 from zambezi.zeps.broker.delivery import Delivery, fell_behind_reason
 from zambezi.zeps.broker.desk import Desk
-from zambezi.zeps.broker.desks import open_desk
 from zambezi.zeps.broker.extensions import COMMANDS, ignore
 from zambezi.zeps.broker.publishers import Publisher
 from zambezi.zeps.broker.readers import Reader
-from zambezi.zeps.broker.resumption import count_lost, count_refused, is_publish
-from zambezi.zeps.broker.session_state import SessionState, forbidden, misplaced, rejection
+from zambezi.zeps.broker.reserved import attach_reserved
+from zambezi.zeps.broker.resumption import count_refused, is_publish, publish_rest
+from zambezi.zeps.broker.session_state import SessionState, forbidden, misplaced, undecodable
 from zambezi.zeps.broker.stream import BrokerStream, Waiter
 from zambezi.zeps.broker.turns import INLINE, SUBSCRIBE
 from zambezi.zeps.directory import subject_of
@@ -49,6 +49,7 @@ from zambezi.zeps.messages import (
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Engine
+    from zambezi.zeps.broker.reports import Report
 
 FAULTS: Final = 1000  # messages that are not ZEPS, after which a client is disconnected
 _UNANSWERED: Final = 1000  # PINGs that may wait for the disk before the client's input waits, too
@@ -192,14 +193,7 @@ class Session:
     def _finish_lost(self) -> None:
         """End a session whose connection is lost. Deferred PUBLISH messages still count: they were sent before that."""
         frames, self._deferred = self._deferred, []
-        position = 0
-        while self.may_publish and position < len(frames):
-            stop = end_of_publishes(frames, position)
-            if stop > position:
-                self._publish(frames[position:stop])
-            else:
-                count_lost(self, frames[position])
-            position = max(stop, position + 1)
+        publish_rest(self, frames, self._publish)
         self._end()
 
     @property
@@ -224,7 +218,9 @@ class Session:
         try:
             message = Zeps.decode(frame)
         except WireError as error:
-            self._reject(frame, error)
+            if is_publish(frame):  # only a PUBLISH can be too long
+                count_refused(self)
+            self._send_invalid(*undecodable(frame, error, self.engine.limits.message))
             return
         handler = self._table.get((self.state, type(message)))
         if handler is not None:
@@ -232,50 +228,52 @@ class Session:
         elif self.state is not SessionState.DISMISSED:
             self._send_invalid("misplaced", misplaced(self.state, type(message).__name__))
 
-    def _reject(self, frame: bytes, error: WireError) -> None:
-        """Answer INVALID to a message that cannot be decoded. Only a PUBLISH can be too long."""
-        if is_publish(frame):
-            count_refused(self)
-        self._send_invalid(*rejection(frame, error, self.engine.limits.message))
-
     def _attach(self, message: Attach) -> None:
         name = message.stream
-        engine = self.engine
         if not name:
             self._send_invalid("attach", "a stream needs a name; this one is empty")
-            return
-        if name.startswith("$"):
-            self._attach_reserved(name)
-            return
+        elif name.startswith("$"):
+            attach_reserved(self, name)
+        else:
+            self._request(name, self.engine.request_stream)
+
+    def _request(self, name: str, request: Callable[[Session, str], BrokerStream | None]) -> None:
         try:
-            stream = engine.request_stream(self, name)
+            stream = request(self, name)
         except ZepsError as error:
             self._send_invalid("attach", str(error))
             return
         if stream is not None:
             self._attach_to(stream)
         else:
-            self.state = SessionState.ATTACHING
-            self._connection.pause()
+            self.await_stream()
 
-    def _attach_reserved(self, name: str) -> None:
-        engine = self.engine
-        desk = open_desk(name, engine, self, self._connection)
-        if desk is not None:
-            self._desk = desk
-            self._confirm_attach(name)
-            return
-        about = subject_of(name)
-        if about != name and not engine.allows(self, "subscribe", about):
-            self._send_invalid("forbidden", f"{self.user_name} may not subscribe to the stream {about}")
-            return
-        report = engine.reports.open_report(name, self._connection)
-        if report is None:
-            self._send_invalid("attach", f"there is no reserved stream {name}, or no stream that it could describe")
-            return
+    def await_stream(self) -> None:
+        """Let everything that the client sends wait for the stream."""
+        self.state = SessionState.ATTACHING
+        self._connection.pause()
+
+    def go_on_attaching(self, attach: Callable[[], object]) -> None:
+        """Attach, after the client has waited."""
+        if self.state is SessionState.ATTACHING:
+            self.state = SessionState.NEW
+            attach()
+            self._handle_deferred()
+
+    @property
+    def outlet(self) -> Outlet:
+        return self._connection
+
+    def open_desk(self, desk: Desk, name: str) -> None:
+        """Attach to a reserved stream to which clients publish."""
+        self._desk = desk
+        self._confirm_attach(name)
+
+    def open_report(self, report: Report, name: str) -> None:
+        """Attach to a report."""
         report.on_complete = self._confirm_all
         self.delivery.report = report
-        engine.report_readers[self] = None
+        self.engine.report_readers[self] = None
         self._confirm_attach(name)
 
     @property
@@ -305,16 +303,15 @@ class Session:
 
     def on_stream_ready(self, stream: BrokerStream) -> None:
         """Attach to the stream that the session waits for."""
-        if self.state is SessionState.ATTACHING:
-            self._attach_to(stream)
-            self._handle_deferred()
+        self.go_on_attaching(lambda: self._attach_to(stream))
 
     def on_stream_refused(self, reason: str) -> None:
         """Answer INVALID: the stream that the session waits for could not be created."""
-        if self.state is SessionState.ATTACHING:
-            self.state = SessionState.NEW
-            self._send_invalid("attach", reason)
-            self._handle_deferred()
+        self.go_on_attaching(lambda: self._send_invalid("attach", reason))
+
+    def on_stream_missing(self, name: str) -> None:
+        """Create the stream, as if the client had asked for it now."""
+        self.go_on_attaching(lambda: self._request(name, self.engine.request_new_stream))
 
     def _subscribe(self, message: Subscribe) -> None:
         self._spent += SUBSCRIBE
@@ -496,6 +493,8 @@ class Session:
             return
         allows = self.engine.allows
         self.may_publish = self.stream is not None and allows(self, "publish", self.stream.name)
+        if self._desk is not None:
+            self._desk.apply_rules()
         about = self.stream.name if self.stream is not None else subject_of(self.stream_name)
         reads = self.delivery.subscriptions > 0 or (self._reads_report and about != self.stream_name)
         if reads and not allows(self, "subscribe", about):

@@ -70,8 +70,8 @@ def forbidden(user: str, stream: str, own: bool) -> str:
     return f"{user} may not publish to the stream {stream}"
 
 
-def rejection(frame: bytes, error: WireError, limit: int) -> tuple[str, str]:
-    """Return the kind and the reason of an INVALID to a message that cannot be decoded."""
+def undecodable(frame: bytes, error: WireError, limit: int) -> tuple[str, str]:
+    """Return the kind and the reason of an INVALID to a message that cannot be decoded. `limit` is the most bytes."""
     if isinstance(frame, Multipart):
         return "multipart", "a message of ZEPS must have one frame"
     if isinstance(frame, Oversize):

@@ -57,7 +57,8 @@ class SharedStreams:
                 self._depot.note_streams(event.streams)
                 for name, home in event.guests:
                     self._hand_over(name, home)
-                self._engine.take_streams(event.orphans)
+                assert self._engine.seeking is not None
+                self._engine.seeking.take(event.orphans)
 
     def _give_up(self) -> None:
         """Let the clients go to other brokers, which take the streams: the store does not answer, or we were paused."""

@@ -120,6 +120,7 @@ class BrokerStream:
         self.waiting_cursors: set[Cursor] = set()  # in low gear at the end: they are woken by the next append
         self.future_selections = FutureSelections()
         self.multicast: Multicast | None = None
+        self.owner = ""  # the endpoint of this broker, if it shares the stream with others
         self._stopped = ""  # why an operator has taken the stream away
         self.held = ""  # why the journal cannot be appended to, if that is a problem
         self.synced_at = 0.0  # when the engine last asked for a sync because of the interval

@@ -18,6 +18,7 @@ there is none. The timeout is in milliseconds.
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
@@ -75,6 +76,11 @@ class Stored(NamedTuple):
         return encode_stored(*self)
 
 
+# A named tuple made in this way takes a third of the time.
+_asked: Final = partial(tuple.__new__, Asked)
+_stored: Final = partial(tuple.__new__, Stored)
+
+
 def publish_frame(key: bytes, body: bytes) -> bytes:
     """Return a PUBLISH. It is several times as fast as the class in `messages`; the key has at most 255 bytes."""
     return PUBLISH + bytes((len(key),)) + key + BODY_LENGTH.pack(len(body)) + body
@@ -95,7 +101,7 @@ def read_asked(body: bytes) -> Asked | None:
     if len(body) < _ASKED.size:
         return None
     number, timeout = _ASKED.unpack_from(body)
-    return Asked(number, timeout, body[_ASKED.size :])
+    return _asked((number, timeout, body[_ASKED.size :]))
 
 
 def read_stored(body: bytes) -> Stored | None:
@@ -103,7 +109,7 @@ def read_stored(body: bytes) -> Stored | None:
     if body[: len(MAGIC)] != MAGIC or len(body) < _STORED.size:
         return None
     _, address, number, deadline = _STORED.unpack_from(body)
-    return Stored(address, number, deadline, body[_STORED.size :])
+    return _stored((address, number, deadline, body[_STORED.size :]))
 
 
 def encode_reply(request: Stored, content: bytes) -> bytes:

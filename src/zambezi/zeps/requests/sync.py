@@ -44,7 +44,7 @@ class Requester:
         connection = self.connection
         pending = self._waiter.call(connection.ask, key, as_body(body), timeout, waiter.wake)
         try:
-            return waiter.until(pending.result, timeout, f"no reply to {key!r} came")
+            return waiter.until(pending.result, None, "")
         except BaseException:
             self._waiter.call(connection.forget, pending)
             raise

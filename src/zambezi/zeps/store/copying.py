@@ -149,6 +149,7 @@ def fill_journal(
     store: ObjectStore, stream: StoredStream, reader: LogReader, journal: Journal, advance: Advance = _ignore
 ) -> None:
     """Append the messages that a journal lacks, and the counts of publishers."""
+    journal.may_block = True  # it can be the journal of a stream that the broker owned before
     while (piece := store.run(reader.read(journal.last, _PIECE))) is not None:
         for entry in piece.entries:
             octets = piece.octets[entry.offset : entry.end]

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
-from zlib import crc32
 
 from zambezi.zeps.errors import StoreDamaged
 from zambezi.zeps.journal.entry import SIZE, IndexEntry, count_before, unpack
 from zambezi.zeps.layout import SEQUENCE
-from zambezi.zeps.store.chunk import unpack_object
+from zambezi.zeps.store.chunk import check_batches, unpack_object
 from zambezi.zeps.store.commands import MISSING, Get, Procedure, ask_all, compute, get
 from zambezi.zeps.store.reader import LogReader, OpenedPart, Part
 
@@ -94,10 +93,7 @@ def _entries_of(opened: OpenedPart, start: int, stop: int) -> list[IndexEntry]:
 
 def _checked(entries: Sequence[IndexEntry], octets: bytes, key: str) -> LoadedPiece:
     """Return a piece whose batches have their CRCs."""
-    view = memoryview(octets)
-    for entry in entries:
-        if entry.end > len(view) or crc32(view[entry.offset : entry.end]) != entry.crc:
-            raise StoreDamaged(f"{key}: the batch of {entry.first} to {entry.last} is damaged")
+    check_batches(octets, entries, key)
     return LoadedPiece([entry._replace(publishers=0, removed=0) for entry in entries], octets)
 
 
@@ -124,7 +120,7 @@ def _join_chunks(parts: Sequence[Part], answers: Sequence[bytes]) -> LoadedPiece
         found = unpack_object(octets, part.key)
         if (found.footer.first, found.footer.last) != (part.first, part.last):
             raise StoreDamaged(f"{part.key} is another chunk than the one that was listed")
-        entries += [entry._replace(offset=entry.offset + offset) for entry in found.entries]
+        entries += [entry._replace(offset=entry.offset + offset, publishers=0, removed=0) for entry in found.entries]
         logs.append(found.octets)
         offset += len(found.octets)
-    return _checked(entries, b"".join(logs), parts[0].key)
+    return LoadedPiece(entries, logs[0] if len(logs) == 1 else b"".join(logs))
