@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -24,7 +23,7 @@ from zambezi.zeps.sync import Client
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
 
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
-from zambezi.zeps.store.catalog import find_stream, make_stream
+from zambezi.zeps.store.catalog import find_stream
 from zambezi.zeps.store.copying import end_of, settle
 from zambezi.zeps.store.members import beat
 from zambezi.zeps.store.shell import ObjectStore
@@ -193,24 +192,6 @@ def test_another_stream_of_the_same_name_is_not_touched(tmp_path: Path) -> None:
         assert "is another stream of this name" in broker.engine.unusable["prices"]
     with Store(data) as local:
         assert local.open("prices").last == 1
-
-
-def test_a_stream_that_another_broker_makes_at_the_same_time_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = tmp_path / "store"
-    incarnation = uuid4()
-    upload = Depot._upload
-
-    def be_late(depot: Depot, name: str, directory: Path) -> StreamInStore:
-        depot.remote.run(make_stream(name, incarnation, {}))
-        return upload(depot, name, directory)
-
-    monkeypatch.setattr(Depot, "_upload", be_late)
-    with stored(tmp_path / "data", url) as (broker, client):
-        publish(client, b"1")
-        assert bodies(client) == [b"1"]
-        assert broker.engine.streams[0].journal.incarnation == incarnation
 
 
 def test_a_cache_that_lost_its_end_is_made_again(tmp_path: Path) -> None:
