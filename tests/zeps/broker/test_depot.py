@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -15,15 +14,16 @@ from tests.zeps.journal.streams import append
 from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi.zeps.broker import Broker
-from zambezi.zeps.broker.depot import CACHED, IDENTITY, Depot, StoreOptions
+from zambezi.zeps.broker.depot import IDENTITY, Depot, StoreOptions
 from zambezi.zeps.errors import BrokerError, TimedOut
 from zambezi.zeps.journal import Policy, Store
+from zambezi.zeps.journal.identity import is_cached
 from zambezi.zeps.sync import Client
 
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
 
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
-from zambezi.zeps.store.catalog import find_stream, make_stream
+from zambezi.zeps.store.catalog import find_stream
 from zambezi.zeps.store.copying import end_of, settle
 from zambezi.zeps.store.members import beat
 from zambezi.zeps.store.shell import ObjectStore
@@ -62,7 +62,7 @@ def test_messages_survive_the_loss_of_the_disk(tmp_path: Path) -> None:
             publish(client, body)
         assert bodies(client) == wanted
         incarnation = broker.engine.streams[0].journal.incarnation
-    assert (data / "prices" / CACHED).exists()
+    assert is_cached(data / "prices")
     shutil.rmtree(data)
     with stored(data, url) as (broker, client):
         assert bodies(client) == wanted
@@ -192,24 +192,6 @@ def test_another_stream_of_the_same_name_is_not_touched(tmp_path: Path) -> None:
         assert "is another stream of this name" in broker.engine.unusable["prices"]
     with Store(data) as local:
         assert local.open("prices").last == 1
-
-
-def test_a_stream_that_another_broker_makes_at_the_same_time_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = tmp_path / "store"
-    incarnation = uuid4()
-    upload = Depot._upload
-
-    def be_late(depot: Depot, name: str, directory: Path) -> StreamInStore:
-        depot.remote.run(make_stream(name, incarnation, {}))
-        return upload(depot, name, directory)
-
-    monkeypatch.setattr(Depot, "_upload", be_late)
-    with stored(tmp_path / "data", url) as (broker, client):
-        publish(client, b"1")
-        assert bodies(client) == [b"1"]
-        assert broker.engine.streams[0].journal.incarnation == incarnation
 
 
 def test_a_cache_that_lost_its_end_is_made_again(tmp_path: Path) -> None:

@@ -21,16 +21,12 @@ DEADLINE = 60.0
 
 
 class Weed:
-    """A `weed` that can be stopped and started again, with a bucket, in a directory of its own."""
+    """A running `weed`."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._weed = find_weed()
-        self._ports = _free_ports(4)
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, port: int) -> None:
         self.options = {
             "timeout": "60s",  # a busy machine
-            "endpoint": f"http://127.0.0.1:{self._ports[3]}",
+            "endpoint": f"http://127.0.0.1:{port}",
             "access_key_id": "key",
             "secret_access_key": "secret",
             "region": "us-east-1",
@@ -39,58 +35,6 @@ class Weed:
 
     def url(self, prefix: str) -> str:
         return f"s3://{BUCKET}/{prefix}"
-
-    def start(self) -> None:
-        """Start it, and wait until it serves."""
-        directory = self._directory
-        config = directory / "s3.json"
-        credentials = [{"accessKey": "key", "secretKey": "secret"}]
-        actions = ["Admin", "Read", "Write", "List", "Tagging"]
-        config.write_text(json.dumps({"identities": [{"name": "t", "credentials": credentials, "actions": actions}]}))
-        master, volume, filer, s3 = self._ports
-        with (directory / "weed.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    self._weed,
-                    "server",
-                    f"-dir={directory}",
-                    "-ip=127.0.0.1",
-                    "-s3",
-                    "-filer",
-                    f"-s3.config={config}",
-                    f"-master.port={master}",
-                    f"-volume.port={volume}",
-                    f"-filer.port={filer}",
-                    f"-s3.port={s3}",
-                    "-s3.port.iceberg=0",
-                    "-s3.port.lance=0",
-                    "-master.volumeSizeLimitMB=64",
-                    "-volume.max=20",
-                ],
-                cwd=directory,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-            )
-        try:
-            _make_bucket(filer, self._process)
-            _wait_until_open(s3, self._process)
-        except BaseException:
-            self.kill()
-            raise
-
-    def stop(self) -> None:
-        """Ask it to end, and wait for that."""
-        assert self._process is not None
-        self._process.terminate()
-        try:
-            self._process.wait(DEADLINE)
-        finally:
-            self.kill()
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
 
 
 def weed_path() -> str | None:
@@ -129,12 +73,43 @@ def _free_ports(count: int) -> list[int]:
 @contextmanager
 def running_weed(directory: Path) -> Iterator[Weed]:
     """Run `weed` with a bucket, in a directory of its own."""
-    weed = Weed(directory)
+    weed = find_weed()
+    config = directory / "s3.json"
+    credentials = [{"accessKey": "key", "secretKey": "secret"}]
+    actions = ["Admin", "Read", "Write", "List", "Tagging"]
+    config.write_text(json.dumps({"identities": [{"name": "t", "credentials": credentials, "actions": actions}]}))
+    master, volume, filer, s3 = _free_ports(4)
+    log = (directory / "weed.log").open("wb")
+    process = subprocess.Popen(
+        [
+            weed,
+            "server",
+            f"-dir={directory}",
+            "-ip=127.0.0.1",
+            "-s3",
+            "-filer",
+            f"-s3.config={config}",
+            f"-master.port={master}",
+            f"-volume.port={volume}",
+            f"-filer.port={filer}",
+            f"-s3.port={s3}",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            "-master.volumeSizeLimitMB=64",
+            "-volume.max=20",
+        ],
+        cwd=directory,
+        stdout=subprocess.DEVNULL,
+        stderr=log,
+    )
     try:
-        weed.start()
-        yield weed
+        _make_bucket(filer, process)
+        _wait_until_open(s3, process)
+        yield Weed(s3)
     finally:
-        weed.kill()
+        process.kill()
+        process.wait()
+        log.close()
 
 
 def _make_bucket(filer: int, process: subprocess.Popen[bytes]) -> None:
