@@ -16,7 +16,7 @@ from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.depot import CACHED, IDENTITY, Depot, StoreOptions
-from zambezi.zeps.errors import BrokerError, TimedOut
+from zambezi.zeps.errors import BrokerError, StoreSilent, TimedOut
 from zambezi.zeps.journal import Policy, Store
 from zambezi.zeps.sync import Client
 
@@ -24,6 +24,8 @@ pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[sto
 
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
 from zambezi.zeps.store.catalog import find_stream, make_stream
+from zambezi.zeps.store.cluster import Cluster, Located
+from zambezi.zeps.store.commands import Procedure, Wait
 from zambezi.zeps.store.copying import end_of, settle
 from zambezi.zeps.store.members import beat
 from zambezi.zeps.store.shell import ObjectStore
@@ -239,6 +241,28 @@ def test_a_store_that_fails_is_a_problem_and_is_asked_again(tmp_path: Path, monk
 
 def _fail(_store: ObjectStore, _request: object) -> None:
     raise OSError("down")
+
+
+def test_a_client_that_asks_for_a_stream_waits_while_the_store_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stored(tmp_path / "data", tmp_path / "store") as (_, client):
+        publish(client, b"1")
+    located = Cluster.locate
+    failures = iter([StoreSilent("the store is down")])
+
+    def locate(cluster: Cluster, name: str) -> Procedure[Located]:
+        yield Wait(0.01)
+        for failure in failures:
+            raise failure
+        return (yield from located(cluster, name))
+
+    monkeypatch.setattr(Cluster, "locate", locate)
+    with stored(tmp_path / "data", tmp_path / "store") as (_, client):
+        other = client.stream("other")
+        other.publish("key", b"1")
+        other.flush(PATIENCE)  # the client has asked again
+    assert next(failures, None) is None
 
 
 def test_settings_do_not_move_a_stream_while_the_broker_runs(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class Server(Protocol):
     def start(self) -> None: ...
 
     def check(self) -> None:
-        """Raise AssertionError if the process has ended by itself."""
+        """Raise AssertionError if the process has ended by itself, and not because it found no store."""
 
     def kill(self) -> None: ...
 
@@ -99,9 +99,11 @@ class Serve:
         return self._process.pid
 
     def check(self) -> None:
-        if self._process.poll() not in (None, -signal.SIGKILL):
-            said = self._config.with_suffix(".log").read_text()[-2000:]
-            raise AssertionError(f"a server has ended by itself: {said}")
+        if self._process.poll() in (None, -signal.SIGKILL):
+            return
+        said = self._config.with_suffix(".log").read_text()[-2000:]
+        assert "does not answer" in said.splitlines()[-1], f"a server has ended by itself: {said}"
+        self.start()  # as a supervisor does: the store was down for long when the server started
 
     def kill(self) -> None:
         self.check()

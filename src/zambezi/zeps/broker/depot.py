@@ -19,7 +19,7 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from uuid import UUID, uuid4
 
-from zambezi.zeps.errors import JournalError, Moved, StoreError, ZepsError
+from zambezi.zeps.errors import JournalError, Moved, StoreError, StoreSilent, ZepsError
 from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.identity import sync_directory
 from zambezi.zeps.journal.names import directory_of
@@ -160,7 +160,7 @@ class Depot(Store):
             self._update(stream, log, self.path / directory_of(name))
             del self._unfinished[name]
         except StoreError as error:
-            raise JournalError(f"stream {name!a} cannot be used: {error}") from error
+            raise _refusal(error, f"stream {name!a} cannot be used") from error
         finally:
             self._taking.discard(name)
         self._logs[name] = log
@@ -256,7 +256,7 @@ class Depot(Store):
     def _note_located(self, name: str, found: Located | ZepsError) -> Located | ZepsError:
         """Return where a stream is; `Moved` if that is not here."""
         if isinstance(found, ZepsError):
-            return JournalError(f"stream {name!a} cannot be found: {found}")
+            return _refusal(found, f"stream {name!a} cannot be found")
         is_new = found.stream is None
         if found.server is None or (is_new and (not self.is_stored(name) or (self.path / directory_of(name)).is_dir())):
             return found
@@ -293,7 +293,7 @@ class Depot(Store):
         try:
             stream = located.stream or self._upload(name, self.path / directory_of(name))
         except StoreError as error:
-            raise JournalError(f"stream {name!a} cannot be used: {error}") from error
+            raise _refusal(error, f"stream {name!a} cannot be used") from error
         finally:
             self._taking.discard(name)
         self.take(stream, located.owner)
@@ -474,6 +474,11 @@ def _reachable(endpoint: str) -> str:
         return endpoint if endpoint.startswith("ipc://") else ""
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     return f"tcp://{gethostname() if host in _ANY else host}:{port}"
+
+
+def _refusal(error: ZepsError, text: str) -> ZepsError:
+    """Return the error for clients. If the store does not answer, they ask another broker, or this one later."""
+    return Moved(reason=str(error)) if isinstance(error, StoreSilent) else JournalError(f"{text}: {error}")
 
 
 def _mark(directory: Path) -> None:
