@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,8 @@ _GRACE = 5.0
 class Weed:
     """A `weed` that can be stopped and started again, with a bucket, in a directory of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, volumes: int = 20) -> None:
+        self._volumes = volumes  # of 64 MB
         self._directory = directory
         self._weed = find_weed()
         self._ports = _free_ports(4)
@@ -66,7 +68,7 @@ class Weed:
                     "-s3.port.iceberg=0",
                     "-s3.port.lance=0",
                     "-master.volumeSizeLimitMB=64",
-                    "-volume.max=20",
+                    f"-volume.max={self._volumes}",
                 ],
                 cwd=directory,
                 stdout=subprocess.DEVNULL,
@@ -127,9 +129,9 @@ def _free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def running_weed(directory: Path) -> Iterator[Weed]:
+def running_weed(directory: Path, volumes: int = 20) -> Iterator[Weed]:
     """Run `weed` with a bucket, in a directory of its own."""
-    weed = Weed(directory)
+    weed = Weed(directory, volumes)
     try:
         weed.start()
         yield weed
@@ -144,7 +146,9 @@ def _make_bucket(filer: int, process: subprocess.Popen[bytes]) -> None:
         try:
             with urllib.request.urlopen(request, timeout=5):
                 return
-        except (urllib.error.URLError, OSError):
+        except (urllib.error.URLError, OSError) as error:
+            if isinstance(error, urllib.error.HTTPError) and error.code == HTTPStatus.CONFLICT:
+                return  # it was made before a restart
             assert process.poll() is None, "weed has ended"
             assert time.monotonic() < deadline, "weed does not start"
             time.sleep(0.05)
