@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -203,9 +203,9 @@ def test_a_stream_that_another_broker_makes_at_the_same_time_is_used(
     incarnation = uuid4()
     upload = Depot._upload
 
-    def be_late(depot: Depot, name: str, directory: Path) -> StreamInStore:
+    def be_late(depot: Depot, name: str, directory: Path, settings: Mapping[str, object]) -> StreamInStore:
         depot.remote.run(make_stream(name, incarnation, {}))
-        return upload(depot, name, directory)
+        return upload(depot, name, directory, settings)
 
     monkeypatch.setattr(Depot, "_upload", be_late)
     with stored(tmp_path / "data", url) as (broker, client):

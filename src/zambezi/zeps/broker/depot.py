@@ -24,7 +24,7 @@ from zambezi.zeps.journal import Journal, Policy, Store
 from zambezi.zeps.journal.identity import sync_directory
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.store import Fill
-from zambezi.zeps.journal.stored_policy import changed, merged
+from zambezi.zeps.journal.stored_policy import changed, find_settings, merged, write_changes
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
 from zambezi.zeps.store.catalog import check_format, find_stream, list_streams, make_stream
 from zambezi.zeps.store.cluster import Cluster, Located, find_owner
@@ -44,6 +44,7 @@ STORE: Final = "store"
 KNOWN: Final = 0.5  # seconds for which the broker that a look-up has found counts as known
 MOST_KNOWN: Final = 10_000  # streams
 TAKEN_AT_ONCE: Final = 16  # streams, when the broker starts
+TAKE_AGAIN: Final = 10.0  # seconds between two times that the broker takes the same stream from another one
 _ANY: Final = ("*", "0.0.0.0", "[::]", "::")  # hosts that stand for all addresses of this machine
 Sync: TypeAlias = Literal["always", "interval", "never", "store"]
 
@@ -84,6 +85,7 @@ class Depot(Store):
         self._unfinished: dict[str, StreamLog] = {}  # owned, and the journal could not be brought up to date
         self._moved: dict[str, tuple[Moved, float]] = {}  # streams of other brokers, and when that was found
         self._releasing: dict[str, StreamLog] = {}  # handed over to another broker
+        self._taken_at: dict[str, float] = {}  # streams that other brokers had, and when they were taken
         self.cluster = Cluster(self.id, options.period, options.limit, time.time())
         self.endpoint = options.endpoint
         self._driver: Driver | None = None
@@ -158,6 +160,7 @@ class Depot(Store):
             log = unfinished if unfinished is not None and owner == self.id else self._acquire(stream, owner)
             self._unfinished[name] = log  # so that the next attempt needs no other fence
             self._update(stream, log, self.path / directory_of(name))
+            self._load_positions(super().open(name), log)
             del self._unfinished[name]
         except StoreError as error:
             raise _refusal(error, f"stream {name!a} cannot be used") from error
@@ -200,7 +203,7 @@ class Depot(Store):
         if problem is not None:
             raise problem
         if name not in self._logs and self.is_stored(name, self._settings_of(name)):
-            self._take(name, self._locate(name))
+            self._take(name, self._locate(name), {})
         journal = super().open(name, policy, create)
         journal.policy = replace(journal.policy, sync=self._sync_of(name, journal.policy))
         return journal
@@ -225,10 +228,10 @@ class Depot(Store):
     ) -> None:
         must_take = name not in self._logs and name not in self._taking and self.is_stored(name, settings)
         located = self._locate(name, is_filled=fill is not None) if must_take else None
-        if located is None or located.stream is None:
+        if located is None or (located.stream is None and fill is not None):
             super().make(name, settings, fill, first=first, incarnation=incarnation)
         if located is not None:
-            self._take(name, located)
+            self._take(name, located, settings or {})
 
     def look_up(self, name: str, done: Callable[[Located | ZepsError], object]) -> None:
         """Find a stream in the store, and the broker that serves it, and call back. Does not block.
@@ -240,6 +243,30 @@ class Depot(Store):
         self.check_not_moved(name)
         self.cluster.look_up(name, lambda found: done(self._note_located(name, found)))
         self._driver.advance(self.cluster)
+
+    def has_stored(self, name: str) -> bool:
+        """Return whether the store is known to have a stream."""
+        return name in self._stored
+
+    def may_take_again(self, name: str, now: float) -> bool:
+        """Return whether a stream of another broker may be taken now: brokers must not take it in turn too often."""
+        if now < self._taken_at.get(name, 0.0) + TAKE_AGAIN:
+            return False
+        if len(self._taken_at) >= MOST_KNOWN:
+            self._taken_at.clear()
+        self._taken_at[name] = now
+        return True
+
+    def take_or_make(self, name: str) -> None:
+        """Take a stream, also if another live broker has it; make it in the store if it does not exist. Blocks."""
+        if self.cluster.is_cut or name in self._releasing:
+            raise Moved
+        try:
+            located = self.remote.run(self.cluster.locate(name))
+        except StoreError as error:
+            raise JournalError(f"stream {name!a} cannot be found: {error}") from error
+        if name not in self._logs:
+            self._take(name, located, {"sync": STORE})
 
     def check_not_moved(self, name: str) -> None:
         """Raise `Moved` if another broker has named a stream as its own, or a look-up has found it a moment ago.
@@ -287,26 +314,26 @@ class Depot(Store):
             raise located
         return located
 
-    def _take(self, name: str, located: Located) -> None:
+    def _take(self, name: str, located: Located, settings: Mapping[str, object]) -> None:
         """Take a stream that was located; put it into the store first if it is not there. Blocks."""
         self._taking.add(name)
         try:
-            stream = located.stream or self._upload(name, self.path / directory_of(name))
+            stream = located.stream or self._upload(name, self.path / directory_of(name), settings)
         except StoreError as error:
             raise _refusal(error, f"stream {name!a} cannot be used") from error
         finally:
             self._taking.discard(name)
         self.take(stream, located.owner)
 
-    def _upload(self, name: str, directory: Path) -> StreamInStore:
-        """Put a new stream, or one that was on the disk only, into the store."""
+    def _upload(self, name: str, directory: Path, settings: Mapping[str, object]) -> StreamInStore:
+        """Put a new stream, or one that was on the disk only, into the store.
+
+        Another broker can make a new stream at the same time. Then it is one stream, and the broker that takes it last
+        has it.
+        """
         if not directory.is_dir():
-            super().make(name)
+            return self.remote.run(make_stream(name, uuid4(), settings))
         journal = super().open(name)
-        if not journal.last:
-            # Another broker can make the stream at the same time: then its stream counts, and this journal is replaced.
-            _mark(directory)
-            return self.remote.run(make_stream(name, journal.incarnation, journal.settings))
         copy_stream(self.remote, journal)
         stream = self.remote.run(find_stream(name))
         if stream is None:
@@ -323,7 +350,11 @@ class Depot(Store):
             journal = super().open(stream.name)
             is_same = journal.incarnation == incarnation and reader.first - 1 <= journal.last <= log.last
             if is_same:
-                fill_journal(self.remote, stream, reader, journal)
+                journal.may_block = True  # it can be idle, if this broker had the stream before
+                try:
+                    fill_journal(self.remote, stream, reader, journal)
+                finally:
+                    journal.may_block = False
                 _mark(directory)
                 return
             if not (directory / CACHED).exists():
@@ -334,6 +365,14 @@ class Depot(Store):
             super().delete(stream.name)
         restore_stream(self.remote, stream, self)
         _mark(directory)
+
+    def _load_positions(self, journal: Journal, log: StreamLog) -> None:
+        """Let the journal have the positions and the settings of the store, and no others."""
+        journal.positions.load(log.positions.octets)
+        settings = find_settings(journal.positions)
+        if settings is not None and settings != journal.settings:
+            write_changes(journal.directory, settings)
+            journal.settings, journal.policy = settings, changed(self.policy, settings)
 
     def delete(self, name: str) -> None:
         """Delete a stream, in the store first. Blocks. Its log is not run by the driver any more."""
@@ -452,6 +491,7 @@ class Depot(Store):
                 done()
 
         for stream in streams:
+            stream.send_all_positions()
             stream.log.release()
             if self._driver is not None:
                 self._driver.add(stream.log, partial(look, stream))

@@ -322,17 +322,25 @@ class Engine:
                 make = self._work_for_new(name, {})
                 make(partial(self.store.make, name), partial(self.on_stream_made, name, done=done))
 
-    def _make_for_letters(self, name: str) -> None:
-        self.make_missing([name])
+    def _make_for_letters(self, source: BrokerStream, name: str) -> None:
+        """Create the stream for the dead letters of another one, or take it from the broker that has it."""
+        depot = self.store
+        if not source.is_shared or not isinstance(depot, Depot) or not depot.is_stored(name, {"sync": STORE}):
+            self.make_missing([name])
+        elif not self.is_known(name) and depot.may_take_again(name, self._shell.clock()):
+            self.making[name] = []
+            self._shell.work_remote(partial(depot.take_or_make, name), partial(self.on_stream_made, name))
 
-    def request_stream_for_letters(self, session: Session, name: str) -> None:
+    def request_stream_for_letters(self, session: Session, source: BrokerStream, name: str) -> None:
         """Create a stream for dead letters, later; raise `BrokerError` if the session may not create it."""
         self._refuse_unusable(name)
+        if source.is_shared and isinstance(self.store, Depot) and self.store.has_stored(name):
+            return  # another broker has it: it is taken when there are letters
         if name not in self.making:
             if not self.options.create or not self.allows(session, "create", name):
                 raise BrokerError(f"there is no stream {name}, and {session.user_name} may not create it")
             self._count_new_stream(session, name)
-            self.make_missing([name])
+            self._make_for_letters(source, name)
 
     def take_away(
         self, stream: BrokerStream, reason: str, action: Callable[[], object], done: Done, *, keep: bool

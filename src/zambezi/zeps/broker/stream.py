@@ -96,6 +96,8 @@ class Audience:
 class BrokerStream:
     """One stream of the broker."""
 
+    is_shared = False  # whether another broker can take it at any time
+
     def __init__(
         self,
         journal: Journal,
@@ -130,6 +132,7 @@ class BrokerStream:
         self.groups = Groups(self, call_soon, call_later)
         self._matchers = matchers
         self._call_soon = call_soon
+        self._call_later = call_later
         self._sync = sync
         self._wake = wake
         self._audiences: dict[frozenset[str], Audience] = {}
@@ -374,8 +377,14 @@ class BrokerStream:
         """Begin to make the written messages safe. `confirm_barriers` follows."""
         self._sync(self)
 
-    def ask_for_sync(self) -> None:
-        """Let another thread sync the journal. `confirm_barriers` follows."""
+    @property
+    def safe_write(self) -> int:
+        """The number of the last write of positions that is safe."""
+        positions = self.journal.positions
+        return positions.synced if self.journal.policy.sync == "always" else positions.written
+
+    def make_positions_safe(self) -> None:
+        """Begin to make the written positions safe. `readers.confirm` follows."""
         self._sync(self)
 
     def forget_publisher(self, publisher: PublishingSession) -> None:
