@@ -349,6 +349,7 @@ def store_of(store: StoreConfig) -> StoreOptions | None:
         endpoint=store.endpoint,
         period=store.heartbeat,
         limit=store.heartbeat * LIMIT / PERIOD,
+        cache=store.cache,
     )
 
 
