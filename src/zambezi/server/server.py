@@ -341,7 +341,7 @@ def store_of(store: StoreConfig) -> StoreOptions | None:
     if not store.url:
         return None
     log = LogSettings(commit=store.commit, chunk=store.chunk)
-    return StoreOptions(url=store.url, options=store.options, log=log, endpoint=store.endpoint)
+    return StoreOptions(url=store.url, options=store.options, log=log, endpoint=store.endpoint, cache=store.cache)
 
 
 def policy_of(journal: JournalConfig) -> Policy:

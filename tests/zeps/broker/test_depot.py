@@ -14,9 +14,10 @@ from tests.zeps.journal.streams import append
 from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi.zeps.broker import Broker
-from zambezi.zeps.broker.depot import CACHED, IDENTITY, Depot, StoreOptions
+from zambezi.zeps.broker.depot import IDENTITY, Depot, StoreOptions
 from zambezi.zeps.errors import BrokerError, TimedOut
 from zambezi.zeps.journal import Policy, Store
+from zambezi.zeps.journal.identity import is_cached
 from zambezi.zeps.sync import Client
 
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
@@ -61,7 +62,7 @@ def test_messages_survive_the_loss_of_the_disk(tmp_path: Path) -> None:
             publish(client, body)
         assert bodies(client) == wanted
         incarnation = broker.engine.streams[0].journal.incarnation
-    assert (data / "prices" / CACHED).exists()
+    assert is_cached(data / "prices")
     shutil.rmtree(data)
     with stored(data, url) as (broker, client):
         assert bodies(client) == wanted

@@ -20,7 +20,7 @@ from typing import Any, Final
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.publishers import Publisher
 from zambezi.zeps.broker.stream import BrokerStream
-from zambezi.zeps.errors import Asleep, JournalError, Moved
+from zambezi.zeps.errors import Asleep, JournalError, JournalFull, Moved
 from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.journal.stored_policy import pack_settings
 from zambezi.zeps.store.chunk import piece_of, piece_of_counts, piece_of_positions
@@ -61,6 +61,7 @@ class StoredStream(BrokerStream):
         self.log = log
         self.advance: Callable[[], object] = lambda: None  # called when the log has something to do
         self.on_lost: Callable[[BrokerStream, str], object] = lambda _stream, _reason: None
+        self.on_full: Callable[[], object] = lambda: None  # called when the disk has no room for messages
         self._sequenced = self.journal.last  # the last sequence that was given out
         self._last_time = self.journal.last_time
         self._sent: deque[_Sent] = deque()  # not stored yet
@@ -151,6 +152,8 @@ class StoredStream(BrokerStream):
                 self._wake(self)
                 return
             except JournalError as error:
+                if isinstance(error, JournalFull) and not self.held:
+                    self.on_full()
                 self.held = str(error)
                 return
             self._stored.popleft()
