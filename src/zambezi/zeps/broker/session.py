@@ -385,8 +385,9 @@ class Session:
 
     def _ping(self, message: Ping) -> None:
         self._unanswered_pings += 1
-        if self.stream is not None:
-            confirm_acknowledged(self, self.stream)
+        stream = self.stream if self._desk is None else self._desk.used
+        if stream is not None:
+            confirm_acknowledged(self, stream)
         elif self.delivery.report is None or self.delivery.report.complete:
             self._confirm_all()
 
