@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from bench.report import environment, table
-from zambezi.server.process import keep_memory
+from zambezi.memory import keep_memory
 from zambezi.zeps.asyncio import Client, Stream
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.client import publisher_connection

@@ -261,14 +261,16 @@ def group(systems: Sequence[Acknowledging], rounds: int, scale: float) -> None:
     ours = rates[teams[0]]
     rows, bars = [], []
     for team in teams:
-        cost = median([one.processor / one.case.count * 1e6 for one in found[team]])
+        costs = [median([one.clients / one.case.count * 1e6 for one in found[team]])]
+        costs.append(median([one.processor / one.case.count * 1e6 for one in found[team]]))
         ratio = ours / rates[team]
         is_rival = team is not teams[0]
-        rows.append([team.name, f"{rates[team]:,.0f}", f"{cost:.2f}", f"{ratio:.1f}x" if is_rival else ""])
+        shown = [f"{rates[team]:,.0f}", *[f"{cost:.2f}" for cost in costs], f"{ratio:.1f}x" if is_rival else ""]
+        rows.append([team.name, *shown])
         if is_rival:
             verdict = "holds" if ratio >= BAR else "DOES NOT HOLD"
             bars.append(f"- {verdict}: at least {BAR:g}x {team.name}, a group of {MEMBERS}: {ratio:.1f}x")
-    heads = (f"a group of {MEMBERS}, {SIZES[0]} bytes", "messages/s", "broker us", "zambezi is faster by")
+    heads = (f"a group of {MEMBERS}, {SIZES[0]} bytes", "messages/s", "members us", "broker us", "zambezi is faster by")
     print(f"\n{table(heads, rows)}\n")
     print("\n".join(bars))
 

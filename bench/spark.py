@@ -44,7 +44,7 @@ LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
 FEW = "sequence long, timestamp timestamp, key string, body binary"
 _BROKER = """
 import asyncio, sys
-from zambezi.server.process import keep_memory
+from zambezi.memory import keep_memory
 from zambezi.zeps.broker import Broker
 keep_memory()
 async def main():

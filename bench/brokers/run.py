@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from bench.brokers.body import Case
 from bench.brokers.drain import PATIENCE, drain, pace, pour
-from bench.brokers.system import System
+from bench.brokers.system import System, processor_time
 
 _fork = multiprocessing.get_context("fork")
 
@@ -34,6 +34,7 @@ class Figures:
     seconds: float  # from the first publish to the last delivery
     processor: float  # processor time of the broker in seconds
     ages: tuple[float, ...] = ()  # the ages of the messages at their delivery, sorted
+    clients: float = 0.0  # processor time of the clients in seconds, where it is measured
 
     @property
     def deliveries(self) -> int:
@@ -77,6 +78,11 @@ class Worker:
 
     def go(self) -> None:
         self._pipe.send(None)
+
+    def processor(self) -> float:
+        """Return the processor time of the process in seconds."""
+        assert self._process.pid is not None
+        return processor_time(self._process.pid)
 
     def __enter__(self) -> Self:
         return self

@@ -31,11 +31,16 @@ class Server:
     port: int
 
     def processor(self) -> float:
-        """Return the processor time of all its threads in seconds, user and system.
+        """Return its processor time in seconds."""
+        return processor_time(self.pid)
 
-        /proc/PID/stat has the same value in hundredths of a second; this clock counts nanoseconds.
-        """
-        return time.clock_gettime((~self.pid << 3) | _PROCESSOR)
+
+def processor_time(pid: int) -> float:
+    """Return the processor time of all threads of a process in seconds, user and system.
+
+    /proc/PID/stat has the same value in hundredths of a second; this clock counts nanoseconds.
+    """
+    return time.clock_gettime((~pid << 3) | _PROCESSOR)
 
 
 class NotStarted(Exception):

@@ -12,7 +12,7 @@ import os
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable, Iterable, MutableSequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import islice
@@ -173,7 +173,7 @@ def measure_team(team: Team, case: Case) -> Figures:
         ]
         for member in members:
             member.answer()
-        used = server.processor()
+        used, spent = server.processor(), _processor(members)
         began = time.monotonic()
         for member in members:
             member.go()
@@ -181,11 +181,15 @@ def measure_team(team: Team, case: Case) -> Figures:
             time.sleep(_LOOK)
             if time.monotonic() - began > PATIENCE:
                 raise Failed(f"only {sum(done)} of {case.count} messages were acknowledged in {PATIENCE:g} s")
-        ended, used = time.monotonic(), server.processor() - used
+        ended, used, spent = time.monotonic(), server.processor() - used, _processor(members) - spent
         while not team.is_settled(server.port):
             if time.monotonic() - began > PATIENCE:
                 raise Failed("the broker does not have all acknowledgements")
-        return Figures(case, ended - began, used)
+        return Figures(case, ended - began, used, clients=spent)
+
+
+def _processor(members: Iterable[Worker]) -> float:
+    return sum(member.processor() for member in members)
 
 
 def _member(team: Team, port: int, done: MutableSequence[int], number: int, ready: Callable[[], None]) -> None:

@@ -6,7 +6,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from pyspark.sql.datasource import DataSourceReader, EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    LessThan,
+    LessThanOrEqual,
+)
 
 from tests.spark.journal import BEGINNING, numbered, write
 from tests.spark.readers import batch_reader, read, rows, sequences
@@ -69,7 +77,7 @@ def test_a_stream_that_does_not_exist(tmp_path: Path) -> None:
 def test_filters_are_pushed(tmp_path: Path) -> None:
     write(tmp_path, "s", numbered(40))
     write(tmp_path, "t", numbered(40))
-    reader = batch_reader(tmp_path, streams="s,t")
+    reader = batch_reader(tmp_path, streams="s,t", pushFilters="true")
     rest = reader.pushFilters(
         [
             EqualTo(("stream",), "t"),
@@ -82,6 +90,14 @@ def test_filters_are_pushed(tmp_path: Path) -> None:
     assert read(reader) == [("t", 17), ("t", 27), ("t", 37)]
 
 
+def test_filters_are_left_to_spark_unless_they_are_wanted(tmp_path: Path) -> None:
+    write(tmp_path, "s", numbered(40))
+    reader = batch_reader(tmp_path)
+    filters: list[Filter] = [GreaterThan(("sequence",), 7)]
+    assert reader.pushFilters(filters) == filters
+    assert sequences(reader) == list(range(1, 41))
+
+
 def test_spark_does_not_see_that_filters_are_pushed(tmp_path: Path) -> None:
     """Spark would refuse the reader if filter pushdown is off."""
     reader = batch_reader(tmp_path)
@@ -92,10 +108,10 @@ def test_filters_on_times_and_streams_leave_out_messages(tmp_path: Path) -> None
     write(tmp_path, "s", numbered(40))
     second = datetime.fromtimestamp(BEGINNING + 1, UTC)
     third = datetime.fromtimestamp(BEGINNING + 2, UTC)
-    reader = batch_reader(tmp_path)
+    reader = batch_reader(tmp_path, pushFilters="true")
     assert reader.pushFilters([GreaterThanOrEqual(("timestamp",), second), LessThan(("timestamp",), third)]) == []
     assert sequences(reader) == list(range(11, 21))
-    reader = batch_reader(tmp_path)
+    reader = batch_reader(tmp_path, pushFilters="true")
     reader.pushFilters([EqualTo(("incarnation",), "another")])
     assert reader.partitions() == []
 

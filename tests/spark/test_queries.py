@@ -43,7 +43,8 @@ def origin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
 
 
 def reader(spark: SparkSession, origin: tuple[str, str], **options: str) -> DataFrameReader:
-    return spark.read.format("zeps").option(*origin).options(**({"stream": "s"} | options))
+    given = options if "streams" in options else {"stream": "s"} | options
+    return spark.read.format("zeps").option(*origin).options(**given)
 
 
 def numbers(frame: DataFrame) -> list[int]:
@@ -94,26 +95,39 @@ def test_a_date_is_in_utc_in_every_time_zone(spark: SparkSession) -> None:
 def test_filters_give_the_same_rows_with_and_without_pushdown(
     spark: SparkSession, origin: tuple[str, str], pushed: str
 ) -> None:
+    frame = reader(spark, origin, pushFilters=pushed, streams="s,t").load()
+    assert numbers(frame.where("stream = 't' and sequence > 2")) == [3, 4, 5]
+    assert numbers(frame.where("key like 'k7%' and stream = 's' and sequence between 20 and 50")) == [27, 37, 47]
+    assert numbers(frame.where("sequence in (3, 400) and stream = 's'")) == [3, 400]
+    assert numbers(frame.where("key in ('k1', 'k2') and sequence < 13 and stream like 's%'")) == [1, 2, 11, 12]
+    time = f"timestamp_seconds({BEGINNING})"
+    assert numbers(frame.where(f"timestamp <= {time} and key <> 'k3' and stream = 't'")) == [1, 2, 4, 5]
+    assert frame.where(f"timestamp > {time} + interval 10 seconds").count() == 500 - 110
+    assert frame.where("incarnation = 'none'").count() == 0
+
+
+def test_a_reader_takes_filters_only_if_the_session_offers_them(spark: SparkSession, origin: tuple[str, str]) -> None:
     setting = "spark.sql.python.filterPushdown.enabled"
     before = spark.conf.get(setting)
-    spark.conf.set(setting, pushed)
+    spark.conf.set(setting, "false")
     try:
-        frame = spark.read.format("zeps").option(*origin).option("streams", "s,t").load()
-        assert numbers(frame.where("stream = 't' and sequence > 2")) == [3, 4, 5]
-        assert numbers(frame.where("key like 'k7%' and stream = 's' and sequence between 20 and 50")) == [27, 37, 47]
-        assert numbers(frame.where("sequence in (3, 400) and stream = 's'")) == [3, 400]
-        assert numbers(frame.where("key in ('k1', 'k2') and sequence < 13 and stream like 's%'")) == [1, 2, 11, 12]
-        time = f"timestamp_seconds({BEGINNING})"
-        assert numbers(frame.where(f"timestamp <= {time} and key <> 'k3' and stream = 't'")) == [1, 2, 4, 5]
-        assert frame.where(f"timestamp > {time} + interval 10 seconds").count() == 500 - 110
-        assert frame.where("incarnation = 'none'").count() == 0
+        assert numbers(reader(spark, origin, pushFilters="true").load().where("sequence <= 3")) == [1, 2, 3]
     finally:
         spark.conf.set(setting, str(before))
 
 
 def test_filters_reach_the_source(spark: SparkSession, origin: tuple[str, str]) -> None:
-    plan = reader(spark, origin).load().where("key = 'k1' and sequence > 10")._jdf.queryExecution().toString()
+    frame = reader(spark, origin, pushFilters="true").load()
+    plan = frame.where("key = 'k1' and sequence > 10")._jdf.queryExecution().toString()
     assert "Filter (" not in plan.split("== Physical Plan ==")[1]
+
+
+def test_a_table_can_be_used_again_with_other_filters(spark: SparkSession, origin: tuple[str, str]) -> None:
+    frame = reader(spark, origin).load()
+    few, others = frame.where("sequence < 3"), frame.where("sequence > 490")
+    assert (few.count(), frame.count(), others.count()) == (2, 500, 10)
+    assert numbers(few.unionAll(others)) == [1, 2, *range(491, 501)]
+    assert frame.join(few, "sequence").count() == 2
 
 
 def test_a_schema_leaves_columns_out(spark: SparkSession, origin: tuple[str, str]) -> None:

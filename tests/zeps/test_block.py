@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -90,6 +91,9 @@ def test_a_block_is_the_deliver_messages_in_frames(frames: list[bytes], first: i
     assert (made.first, made.last, made.count) == (first, first + len(frames) - 1, len(frames))
     assert made.credit == sum(map(len, bodies))
     assert made.bodies == bodies
+    middle = len(made.octets) // 2
+    for start, stop in [(0, len(made.octets)), (middle, len(made.octets)), (middle, len(made.octets))]:
+        assert made.crc(start, stop) == crc32(made.octets[start:stop])
 
 
 @pytest.mark.spec("ZEP-05")
@@ -132,6 +136,23 @@ def test_selected_messages_are_a_block_of_their_own(frames: list[bytes], first: 
     assert chosen.credit == sum(map(len, chosen.bodies))
     assert (chosen.first, chosen.last, chosen.count) == (made.first, made.last, len(indices))
     assert chosen.keys == [made.keys[index] for index in indices]
+    assert list(chosen.starts) == list(starts_and_keys(chosen.octets)[0])
+
+
+@given(FRAMES, SEQUENCES, st.data())
+def test_a_part_of_a_block_has_the_messages_between_two_indices(
+    frames: list[bytes], first: int, data: st.DataObject
+) -> None:
+    made = deliver(frames, first)
+    start, stop = sorted(data.draw(st.tuples(st.integers(0, made.count), st.integers(0, made.count))))
+    part, chosen = made.part(start, stop), made.select(range(start, stop))
+    assert (part.octets, part.credit, part.count) == (chosen.octets, chosen.credit, chosen.count)
+    assert part.bodies == made.bodies[start:stop]
+    assert (part.first, part.last) == (made.first, made.last)
+    if 0 < stop < made.count:
+        head = made.head(stop)
+        assert head.bodies == made.bodies[:stop]
+        assert list(head.sequences) == list(made.sequences)[:stop]
 
 
 def spoilt(frame: bytes, kind: int) -> bytes:

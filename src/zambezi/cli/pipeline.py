@@ -6,15 +6,10 @@ This module imports Spark only when a pipeline runs: all other commands, and `pi
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import os
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich import box
@@ -22,11 +17,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from zambezi.cli.errors import OptionsError
 from zambezi.cli.quantity import moment, seconds
 from zambezi.cli.results import result_view
 from zambezi.cli.signals import away_from_signals
+from zambezi.cli.spark import add_spark_options, check_spark, pair, spark_session
 from zambezi.cli.terminal import Console, table_console
-from zambezi.errors import ZambeziError
 from zambezi.wire.text import printable
 
 if TYPE_CHECKING:
@@ -48,14 +44,9 @@ NAMES: Final = {
 }
 RESTORE: Final = "restore"
 ARCHIVE: Final = "archive"  # always incremental
-NEEDED: Final = ("pyspark", "pyarrow", "numpy", "deltalake")
 _LEAST_KEEP: Final = 86400.0  # seconds
 POLL: Final = 0.25  # seconds between two looks at the progress of Spark
 EVERY: Final = 10.0  # seconds between batches, and between reports, with --follow
-
-
-class PipelineUnavailable(ZambeziError):
-    """A pipeline that cannot run: Spark is missing, or options contradict each other."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -79,7 +70,7 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_source(run_parser)
     _add_results(run_parser)
     _add_settings(run_parser)
-    _add_spark(run_parser)
+    add_spark_options(run_parser)
     run_parser.set_defaults(run=run)
     compacting = commands.add_parser(
         "compact",
@@ -201,17 +192,6 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_spark(parser: argparse.ArgumentParser) -> None:
-    options = parser.add_argument_group("Spark")
-    options.add_argument(
-        "--master", metavar="URL", help="the cluster: local[2], spark://HOST:7077 or yarn (default: this machine)"
-    )
-    options.add_argument(
-        "--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark (can be repeated)"
-    )
-    options.add_argument("--verbose", action="store_true", help="show the log of Spark instead of a progress line")
-
-
 def show(_arguments: argparse.Namespace) -> int:
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("pipeline", no_wrap=True)
@@ -224,16 +204,9 @@ def show(_arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
-    check_installed()
+    check_spark("pipelines need")
     work = _Work(arguments)
     return away_from_signals(work.run, work.cancel)
-
-
-def check_installed() -> None:
-    """Raise PipelineUnavailable if a package that pipelines need is missing."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise PipelineUnavailable(f"pipelines need Spark: pip install 'zambezi[spark]' ({', '.join(missing)} missing)")
 
 
 class _Work:
@@ -245,7 +218,7 @@ class _Work:
 
     def run(self, interrupted: threading.Event) -> int:
         arguments = self._arguments
-        with _spark(arguments) as spark:
+        with spark_session(arguments, f"zambezi {arguments.name}") as spark:
             if interrupted.is_set():
                 raise KeyboardInterrupt
             if not arguments.follow:
@@ -283,26 +256,22 @@ def _check(arguments: argparse.Namespace) -> None:
         wanted = {"--out": arguments.out}
         refused = {"--archive": arguments.archive, "--into": arguments.into, "--append": arguments.append}
         if bool(arguments.endpoint) == bool(arguments.path):
-            raise PipelineUnavailable(
-                "give the source of the streams: either --endpoint of a broker or --path of its data"
-            )
+            raise OptionsError("give the source of the streams: either --endpoint of a broker or --path of its data")
     for option, value in wanted.items():
         if not value:
-            raise PipelineUnavailable(f"{arguments.name} needs {option}")
+            raise OptionsError(f"{arguments.name} needs {option}")
     for option, value in refused.items():
         if value:
-            raise PipelineUnavailable(f"{option} does not work with {arguments.name}")
+            raise OptionsError(f"{option} does not work with {arguments.name}")
     grows = arguments.follow or arguments.incremental or arguments.name == ARCHIVE
     if arguments.until and grows:
-        raise PipelineUnavailable(
-            "--until does not work with an incremental run, which continues where the last one ended"
-        )
+        raise OptionsError("--until does not work with an incremental run, which continues where the last one ended")
     if arguments.max_per_batch and not grows:
-        raise PipelineUnavailable("--max-per-batch needs --incremental or --follow: other runs have only one batch")
+        raise OptionsError("--max-per-batch needs --incremental or --follow: other runs have only one batch")
     if arguments.publish and not arguments.endpoint:
-        raise PipelineUnavailable("--publish needs --endpoint: with --path, files are only read")
+        raise OptionsError("--publish needs --endpoint: with --path, files are only read")
     if arguments.streams and arguments.stream_pattern:
-        raise PipelineUnavailable("--streams and --stream-pattern contradict each other: give only one of them")
+        raise OptionsError("--streams and --stream-pattern contradict each other: give only one of them")
 
 
 def source_options(arguments: argparse.Namespace) -> dict[str, str]:
@@ -322,7 +291,7 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
         "secretKey": arguments.own_key,
     }
     return {name: value for name, value in given.items() if value is not None} | dict(
-        _pair("--option", one) for one in arguments.option
+        pair("--option", one) for one in arguments.option
     )
 
 
@@ -340,14 +309,7 @@ def add_store_options(parser: argparse._ActionsContainer) -> None:
 
 def store_options(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options of the object store that the command line describes."""
-    return dict(_pair("--store-option", one) for one in arguments.store_option)
-
-
-def _pair(option: str, text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise PipelineUnavailable(f"{option} {text}: write NAME=VALUE")
-    return name, value
+    return dict(pair("--store-option", one) for one in arguments.store_option)
 
 
 def sink_options(arguments: argparse.Namespace, stream: str | None) -> dict[str, str]:
@@ -359,57 +321,6 @@ def sink_options(arguments: argparse.Namespace, stream: str | None) -> dict[str,
         "secretKey": arguments.own_key,
     }
     return {name: value for name, value in given.items() if value is not None}
-
-
-@contextlib.contextmanager
-def _spark(arguments: argparse.Namespace) -> Iterator[SparkSession]:
-    """Start a Spark session. The long output of Java at its start goes to a file."""
-    from zambezi.spark import session  # noqa: PLC0415 - needs Spark, and takes a second
-
-    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    master = arguments.master or (None if is_submitted else "local[*]")
-    settings = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
-    if master is not None and master.startswith("local"):
-        settings |= {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.shuffle.partitions": str(min(8, os.cpu_count() or 2)),
-            "spark.driver.memory": "1g",
-        }
-    settings |= dict(_pair("--conf", one) for one in arguments.conf)
-    with _aside(is_wanted=not arguments.verbose and not is_submitted) as log:
-        try:
-            spark = session(master, name=f"zambezi {arguments.name}", settings=settings)
-        except ZambeziError:
-            raise
-        except Exception as error:
-            where = f"; its output is in {log}" if log else ""
-            raise PipelineUnavailable(f"Spark did not start: {error}{where}") from error
-    try:
-        yield spark
-    finally:
-        spark.stop()
-        if log:
-            with contextlib.suppress(OSError):
-                Path(log).unlink()
-
-
-@contextlib.contextmanager
-def _aside(*, is_wanted: bool) -> Iterator[str]:
-    """Redirect standard error, also of new processes, to a file, and give its name."""
-    if not is_wanted:
-        yield ""
-        return
-    handle, name = tempfile.mkstemp(prefix="zambezi-spark-", suffix=".log")
-    sys.stderr.flush()
-    kept = os.dup(2)
-    os.dup2(handle, 2)
-    try:
-        yield name
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(handle)
 
 
 class _Session:
@@ -523,16 +434,16 @@ def _restore(arguments: argparse.Namespace, spark: SparkSession) -> int:
 
 def compact(arguments: argparse.Namespace) -> int:
     """Merge small files. This needs no Java."""
-    check_installed()
+    check_spark("pipelines need")
     if arguments.keep < _LEAST_KEEP:
-        raise PipelineUnavailable("--keep must be at least 1d: a run may be writing files that are not committed yet")
+        raise OptionsError("--keep must be at least 1d: a run may be writing files that are not committed yet")
     from zambezi.spark.lake.compaction import maintain  # noqa: PLC0415
     from zambezi.spark.lake.place import Place  # noqa: PLC0415
     from zambezi.spark.lake.table import LakeTable  # noqa: PLC0415
 
     table = LakeTable(Place(arguments.table, store_options(arguments)), "")
     if not table.exists:
-        raise PipelineUnavailable(f"there is no Delta table in {table.place}")
+        raise OptionsError(f"there is no Delta table in {table.place}")
     done = maintain(table, hours=-(-int(arguments.keep) // 3600))
     table_console().print(
         f"{table.place}: {done.merged:,} files became {done.written:,}; {done.removed:,} old files were removed"

@@ -4,6 +4,10 @@ Spark refuses a reader that implements `pushFilters` while `spark.sql.python.fil
 the default. To find out, Spark compares `reader.pushFilters.__func__` with the method of the base class. So our
 `pushFilters` shows the method of the base class there, and implements the call itself: the reader takes filters if
 Spark offers them, and no query fails if Spark does not.
+
+It takes filters only with the option `pushFilters`. Spark 4.1 to 4.3 keep the last plan of a Python source in the
+loaded table: after `table.where("sequence < 3").count()`, `table.count()` counts only the messages that the filter has
+left.
 """
 
 from __future__ import annotations
@@ -24,12 +28,13 @@ from zambezi.spark.options import EARLIEST, LATEST
 class _PushFilters:
     """The method `pushFilters`, disguised as the method of the base class; the module's docstring says why."""
 
-    def __init__(self, pushed_filters: PushedFilters) -> None:
+    def __init__(self, pushed_filters: PushedFilters, *, is_wanted: bool) -> None:
         self._pushed_filters = pushed_filters
+        self._is_wanted = is_wanted
         self.__func__ = DataSourceReader.pushFilters
 
     def __call__(self, filters: list[Filter]) -> list[Filter]:
-        return self._pushed_filters.push(filters)
+        return self._pushed_filters.push(filters) if self._is_wanted else filters
 
 
 class BatchReader(BaseReader, DataSourceReader):
@@ -37,7 +42,7 @@ class BatchReader(BaseReader, DataSourceReader):
 
     @property
     def pushFilters(self) -> _PushFilters:  # noqa: N802 - Spark's name
-        return _PushFilters(self.pushed_filters)
+        return _PushFilters(self.pushed_filters, is_wanted=self.options["pushFilters"])
 
     def partitions(self) -> Sequence[InputPartition]:
         try:

@@ -371,6 +371,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "where messages that do not match `pattern` are left out; a broker filters slowly, but saves network traffic",
     ),
     Option(
+        "pushFilters",
+        frozenset({BATCH}),
+        _boolean,
+        _BOOLEAN,
+        False,
+        "false",
+        "let the source apply filters of the query; only for a table that is used once, see above",
+    ),
+    Option(
         "verify",
         _READ,
         _boolean,

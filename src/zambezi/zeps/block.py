@@ -17,6 +17,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from zambezi.zeps.layout import (
     BODY_LENGTH,
@@ -57,7 +58,7 @@ class Block:
     that was compacted, has some of them.
     """
 
-    __slots__ = ("_bodies", "_parsed", "_stride", "count", "credit", "first", "last", "octets")
+    __slots__ = ("_bodies", "_crcs", "_parsed", "_stride", "count", "credit", "first", "last", "octets")
 
     def __init__(self, first: int, last: int, count: int, octets: bytes, credit: int, stride: int = 0) -> None:
         self.first = first
@@ -68,6 +69,16 @@ class Block:
         self._stride = stride  # the distance between two messages, if it is known to be the same for all
         self._parsed: tuple[Sequence[int], list[bytes]] | None = None
         self._bodies: list[bytes] | None = None
+        self._crcs: dict[tuple[int, int], int] | None = None
+
+    def crc(self, start: int, stop: int) -> int:
+        """Return the CRC-32 of some of the bytes. It is computed once, for the object store and for the journal."""
+        if self._crcs is None:
+            self._crcs = {}
+        found = self._crcs.get((start, stop))
+        if found is None:
+            found = self._crcs[start, stop] = crc32(memoryview(self.octets)[start:stop])
+        return found
 
     @property
     def starts(self) -> Sequence[int]:
@@ -116,21 +127,40 @@ class Block:
             stride = starts.step
             picked = b"".join([octets[place : place + stride] for place in [index * stride for index in indices]])
             heads = len(indices) * (LONG if octets[0] == LONG_FLAG else SHORT)
-            return Block(self.first, self.last, len(indices), picked, len(picked) - heads)
+            return Block(self.first, self.last, len(indices), picked, len(picked) - heads, stride)
         chosen = [octets[starts[index] : starts[index + 1]] for index in indices]
         picked = b"".join(chosen)
         heads = SHORT * len(chosen) + (LONG - SHORT) * sum([piece[0] == LONG_FLAG for piece in chosen])
         return Block(self.first, self.last, len(chosen), picked, len(picked) - heads)
 
     def head(self, count: int) -> Block:
-        """Return a block of the first messages: not of all."""
-        octets = self.octets[: self.starts[count]]
-        heads = SHORT * count + (LONG - SHORT) * sum([octets[start] == LONG_FLAG for start in self.starts[:count]])
-        return Block(self.first, self.sequences[count] - 1, count, octets, len(octets) - heads)
+        """Return a block of the first messages, which ends before the next one: not of all."""
+        return self._part(0, count, self.sequences[count] - 1)
+
+    def part(self, start: int, stop: int) -> Block:
+        """Return a block of the messages from one index up to another one."""
+        return self._part(start, stop, self.last)
+
+    def _part(self, start: int, stop: int, last: int) -> Block:
+        starts, octets = self.starts, self.octets
+        count = stop - start
+        if isinstance(starts, range):  # all messages have one size
+            stride = starts.step
+            heads = count * (LONG if octets[0] == LONG_FLAG else SHORT)
+        else:
+            stride = 0
+            heads = SHORT * count + (LONG - SHORT) * sum([octets[at] == LONG_FLAG for at in starts[start:stop]])
+        picked = octets[starts[start] : starts[stop]]
+        return Block(self.first, last, count, picked, len(picked) - heads, stride)
 
     def _starts_and_keys(self) -> tuple[Sequence[int], list[bytes]]:
         if self._parsed is None:
-            self._parsed = starts_and_keys(self.octets)
+            octets = self.octets
+            if self.count == 1:
+                key = (LONG if octets[0] else SHORT) + DELIVER_KEY
+                self._parsed = (0, len(octets)), [octets[key : key + octets[key - 1]]]
+            else:
+                self._parsed = starts_and_keys(octets)
         return self._parsed
 
     def __repr__(self) -> str:
@@ -140,6 +170,8 @@ class Block:
 def end_of_publishes(frames: Sequence[bytes], start: int = 0) -> int:
     """Return the index of the first frame from `start` on that is not a valid PUBLISH; `len(frames)` if all are."""
     count = len(frames)
+    if count - start == 1:
+        return start + is_valid_publish(frames[start])
     if not start and _are_publishes(frames):
         return count
     # Larger and larger parts are checked at once, and the part that is not valid is halved. So the work grows with the
@@ -153,6 +185,14 @@ def end_of_publishes(frames: Sequence[bytes], start: int = 0) -> int:
         if _are_publishes(frames[start : start + size]):
             start += size
     return min(start, count)
+
+
+def is_valid_publish(frame: bytes) -> bool:
+    """Return whether a frame is a valid PUBLISH."""
+    if len(frame) < PUBLISH_LEAST or frame[:3] != PUBLISH:
+        return False
+    after = PUBLISH_KEY + frame[3]
+    return frame[after : after + 4] == _LENGTHS[len(frame) - after - 4]
 
 
 def _are_publishes(frames: Sequence[bytes]) -> bool:

@@ -24,6 +24,7 @@ from tests.spark.kills import SMALL, Driver, Publishing
 from tests.spark.lake.archiving import archive
 from tests.zeps.serving import serving
 from zambezi.cli import main, pipeline
+from zambezi.cli.errors import OptionsError
 from zambezi.cli.results import result_view
 from zambezi.spark.lake import frames
 from zambezi.spark.pipelines import PIPELINES, Progress, running
@@ -42,12 +43,12 @@ def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands use the session of the tests, and leave it running."""
 
     @contextlib.contextmanager
-    def given(_arguments: Any) -> Iterator[SparkSession]:
+    def given(_arguments: Any, _name: str) -> Iterator[SparkSession]:
         java: Any = spark._jvm
         java.SparkSession.setActiveSession(spark._jsparkSession)  # for this thread
         yield spark
 
-    monkeypatch.setattr(pipeline, "_spark", given)
+    monkeypatch.setattr(pipeline, "spark_session", given)
     monkeypatch.setenv("COLUMNS", "160")
 
 
@@ -82,7 +83,7 @@ def test_every_option_of_the_source_can_be_given() -> None:
         "timeout": "5s",
         "a": "b=c",
     }
-    with pytest.raises(pipeline.PipelineUnavailable, match="--option timeout: write NAME=VALUE"):
+    with pytest.raises(OptionsError, match="--option timeout: write NAME=VALUE"):
         pipeline.source_options(parser.parse_args([*RUN, *given, "--option", "timeout"]))
 
 

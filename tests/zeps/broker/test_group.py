@@ -66,7 +66,7 @@ class TapeReader:
         self._tape = tape
         self.position = after
 
-    def read(self) -> Block | None:
+    def read(self, octets: int) -> Block | None:
         tape = self._tape
         if self.position + 1 < tape.first:
             raise OutOfRange("gone", tape.first)
@@ -85,12 +85,16 @@ class Stage:
     def __init__(self, keys: list[str] | None = None, *, after: int = 0, wait: int = 30_000, limit: int = 0) -> None:
         self.now = 1000.0
         self.tape = Tape(keys)
+        self.offered: Callable[[Member, Block], bool] = lambda _member, _block: False  # by default none is accepted
         self.group = SharedGroup("workers", GroupState(GroupOptions("", wait, limit), after), self.tape)
 
     def join(self, most: int = 1000, credit: int = PLENTY) -> Member:
-        member = self.group.join("one", most, lambda: None, self.now)
+        member = self.group.join("one", most, lambda: None, self.now, lambda block: self.offered(member, block))
         self.group.add_credit(member, credit, self.now)
         return member
+
+    def append(self, *keys: str) -> None:
+        self.group.on_append(self.tape.append(*keys), self.now)
 
     def pull(self, member: Member) -> list[int]:
         """Return the sequences of all messages that a member can get now."""
@@ -144,9 +148,108 @@ def test_a_block_that_was_just_appended_is_not_read_again() -> None:
     stage = Stage()
     member = stage.join()
     assert stage.pull(member) == []
-    stage.group.on_append(stage.tape.append("a", "b"))
+    stage.append("a", "b")
     assert stage.pull(member) == [1, 2]
     assert stage.tape.reads == 0
+
+
+def accept_into(taken: list[int]) -> Callable[[Member, Block], bool]:
+    def offered(member: Member, block: Block) -> bool:
+        taken.append(block.first)
+        return True
+
+    return offered
+
+
+def test_a_message_that_was_just_appended_goes_to_the_member_that_waits_for_it() -> None:
+    stage = Stage()
+    taken: list[int] = []
+    stage.offered = accept_into(taken)
+    member = stage.join()
+    assert stage.pull(member) == []
+    stage.append("a")
+    stage.append("b")
+    assert taken == [1, 2]
+    assert list(member.in_flight) == [1, 2]
+    assert stage.pull(member) == []
+    assert stage.group.state().frontier == 2
+    stage.acknowledge(member, 1, 2)
+    assert stage.group.position == 2
+
+
+def test_a_message_that_the_connection_does_not_take_waits_for_the_member() -> None:
+    stage = Stage()
+    member = stage.join()
+    assert stage.pull(member) == []
+    stage.append("a")
+    assert not member.in_flight
+    assert stage.pull(member) == [1]
+
+
+def test_a_connection_that_asks_while_it_is_offered_a_message_gets_it_once() -> None:
+    stage = Stage()
+    taken: list[int] = []
+
+    def offered(member: Member, block: Block) -> bool:
+        assert stage.pull(member) == []
+        taken.append(block.first)
+        return True
+
+    stage.offered = offered
+    member = stage.join()
+    stage.pull(member)
+    stage.append("a")
+    assert taken == list(member.in_flight) == [1]
+    assert stage.pull(member) == []
+
+
+def test_a_member_that_is_lost_while_it_is_offered_a_message_leaves_it_to_another_one() -> None:
+    stage = Stage()
+
+    def offered(member: Member, block: Block) -> bool:
+        stage.group.leave(member, stage.now)
+        return False
+
+    first, second = stage.join(), stage.join()
+    for member in (first, second):
+        stage.pull(member)
+    stage.offered = offered
+    stage.append("a")
+    (left,) = stage.group.members
+    assert stage.pull(left) == [1]
+
+
+def test_messages_that_wait_go_out_before_one_that_was_just_appended() -> None:
+    stage = Stage(["a", "a"])
+    taken: list[int] = []
+    stage.offered = accept_into(taken)
+    member = stage.join(most=2)
+    assert stage.pull(member) == [1, 2]
+    stage.append("a")  # no room
+    stage.acknowledge(member, 2)
+    stage.group.give_back(member, [1], stage.now)
+    stage.append("a")
+    assert taken == []
+    assert stage.pull(member) == [1, 3]
+    stage.acknowledge(member, 1, 3)
+    assert stage.pull(member) == [4]
+    stage.acknowledge(member, 4)
+    assert stage.pull(member) == []
+    stage.append("a")
+    assert taken == [5]
+
+
+def test_a_member_without_room_is_offered_nothing() -> None:
+    stage = Stage()
+    taken: list[int] = []
+    stage.offered = accept_into(taken)
+    member = stage.join(most=1)
+    assert stage.pull(member) == []
+    stage.append("a")
+    stage.append("a")
+    assert taken == [1]
+    stage.acknowledge(member, 1)
+    assert stage.pull(member) == [2]
 
 
 def test_messages_without_a_key_are_spread() -> None:
@@ -414,6 +517,39 @@ def test_a_slow_member_does_not_hold_up_the_others_nor_keep_memory() -> None:
     assert stage.group.position == 5000
 
 
+def test_a_member_that_is_left_behind_keeps_its_queue() -> None:
+    stage = Stage()
+    stage.group.window = 2000
+    slow, fast = stage.join(most=1), stage.join()
+    stage.tape.keys += KEYS * 50
+    got = stage.pull(slow)
+    while new := stage.pull(fast):
+        stage.acknowledge(fast, *new)
+    reads = stage.tape.reads
+    while slow.queue:
+        stage.acknowledge(slow, *got[-1:])
+        got += stage.pull(slow)
+        if slow.queue:
+            assert stage.tape.reads == reads
+    assert len(got) > 50
+    assert got == sorted(got)
+
+
+def test_queues_that_are_much_too_long_are_dropped() -> None:
+    stage = Stage(KEYS * 50)
+    slow, fast = stage.join(most=1), stage.join()
+    first = stage.pull(slow)
+    found = stage.pull(fast)
+    assert slow.queued > 2000
+    stage.group.window = 1000  # more groups have become active, and share the memory
+    stage.tape.keys += KEYS
+    stage.acknowledge(fast, *found)
+    found += stage.pull(fast)
+    assert slow.queued < 2000
+    stage.acknowledge(slow, *first)
+    assert stage.pull(slow)[0] > first[0]
+
+
 def test_messages_that_retention_has_removed_are_missed() -> None:
     stage = Stage(KEYS)
     member = stage.join(most=10)
@@ -427,7 +563,7 @@ def test_messages_that_retention_has_removed_are_missed() -> None:
 
 def test_a_group_without_members_reads_nothing() -> None:
     stage = Stage(KEYS)
-    stage.group.on_append(stage.tape.append("a"))
+    stage.append("a")
     assert stage.tape.reads == 0
 
 
@@ -545,6 +681,7 @@ class Life:
         self.stage = Stage(wait=1000, limit=0)
         self.stage.tape.at_once = 20
         self.stage.group.window = 3000
+        self.stage.offered = self.offered
         self.log = b""
         self.kept: set[int] = set()  # acknowledged, and in the log
         self.acknowledged: set[int] = set()
@@ -580,7 +717,7 @@ class Life:
 
     def publish(self) -> None:
         keys = [f"k{self.random.randrange(30)}" for _ in range(self.random.randrange(1, 30))]
-        self.stage.group.on_append(self.stage.tape.append(*keys))
+        self.stage.append(*keys if self.random.random() < 0.7 else keys[:1])
 
     def join(self) -> None:
         if len(self.stage.group.members) < 6:
@@ -605,6 +742,17 @@ class Life:
             for body in portion.block.bodies:
                 self.check(member, sequence_of(body), before, again)
                 before.add(sequence_of(body))
+
+    def offered(self, member: Member, block: Block) -> bool:
+        if self.random.random() < 0.2:
+            self.leave(member)
+            return False
+        if self.random.random() < 0.2:
+            self.pull(member)
+        if self.random.random() < 0.2:
+            return False
+        self.check(member, block.first, set(member.in_flight), {})
+        return True
 
     def check(self, member: Member, sequence: int, before: set[int], again: dict[int, int]) -> None:
         key = self.stage.tape.keys[sequence]
@@ -642,6 +790,7 @@ class Life:
         self.acknowledged = set(self.kept)
         self.stage = recover(self.stage, self.log)
         self.stage.group.window = window
+        self.stage.offered = self.offered
         keys = self.stage.tape.keys
         # After a restart everything that is not acknowledged can come again.
         self.highest = {}

@@ -39,7 +39,7 @@ def test_a_snapshot_is_read_again(
 
 def test_changes_follow_a_snapshot() -> None:
     state = GroupState(OPTIONS, 10, {}, {4: Delivered(1, 2)})
-    octets = state.snapshot() + returned_part([(6, Delivered(2, 1)), (12, Delivered(3, 4))])
+    octets = state.snapshot() + returned_part({6: Delivered(2, 1), 12: Delivered(3, 4)})
     octets += acknowledged_part([4, 11, 12])
     found = read_state(octets)
     assert found.unacknowledged == {6: Delivered(2, 1)}

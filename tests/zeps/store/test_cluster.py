@@ -7,11 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.zeps.store.cluster_simulation import STREAMS, ClusterBroker, ClusterWorld
+from tests.zeps.store.positions_simulation import Violation
 from tests.zeps.store.shelf import PLACE, Shelf, piece
-from tests.zeps.store.simulation import Faults, Violation
+from tests.zeps.store.simulation import Faults
+from zambezi.zeps.errors import StoreError
 from zambezi.zeps.store.chunk import NOBODY
 from zambezi.zeps.store.cluster import find_owner
-from zambezi.zeps.store.commands import Answer, Get, List, Put, Request
+from zambezi.zeps.store.commands import Answer, Get, List, Names, Put, Request
 
 LIMIT = 15.0  # seconds in which streams must have moved
 
@@ -103,6 +105,56 @@ def test_an_idle_broker_asks_for_its_heartbeat_only() -> None:
     assert not [one for one in asked if isinstance(one, Get)]
     assert len([one for one in asked if isinstance(one, Put)]) <= 11
     assert len([one for one in asked if isinstance(one, List)]) <= 11
+
+
+def test_a_scan_looks_only_at_streams_that_no_broker_has_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = settled()
+    asked: list[Request] = []
+    execute = world.store.execute
+
+    def note(request: Request) -> Answer:
+        asked.append(request)
+        return execute(request)  # type: ignore[arg-type]
+
+    world.is_over = True
+    world.run_for(10.0)
+    monkeypatch.setattr(world.store, "execute", note)
+    for broker in world.brokers:
+        broker.cluster.rescan()
+    world.run_for(4.0)
+    assert [one for one in asked if isinstance(one, Names)] == [Names("streams")] * 3
+    assert not [one for one in asked if isinstance(one, List) and one.prefix != "brokers"]
+
+
+def test_a_stream_that_no_broker_names_any_more_gets_an_owner() -> None:
+    world = settled()
+    owner = world.owner_of(STREAMS[0])
+    assert owner is not None
+    del owner.served[STREAMS[0]]  # it could not be served; the log in the store still names this broker
+    world.run_for(10.0)
+    assert world.owner_of(STREAMS[0]) is owner
+
+
+def test_a_damaged_stream_does_not_keep_the_others_from_being_taken() -> None:
+    world = settled()
+    world.store.objects["streams/damaged/0000000001/stream.json"] = (b"{", 0.0)
+    lost = world.owner_of(STREAMS[0])
+    assert lost is not None
+    lost.kill()
+    world.run_for(LIMIT)
+    assert world.owner_of(STREAMS[0]) is not None
+
+
+def test_a_look_up_fails_if_the_store_does_not_answer() -> None:
+    world = settled(brokers=1)
+    broker = world.brokers[0]
+    broker.network.faults = Faults(1.0, 0, 0, 0)
+    found: list[object] = []
+    for _ in range(20):
+        broker.call(lambda: broker.cluster.look_up("unknown", found.append))
+    world.run_for(120.0)
+    assert len(found) == 20
+    assert all(isinstance(one, StoreError) for one in found)
 
 
 def test_all_invariants_hold_in_every_run(pytestconfig: pytest.Config) -> None:

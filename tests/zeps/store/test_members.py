@@ -35,6 +35,33 @@ def test_a_known_broker_is_not_read_again() -> None:
     assert len(shelf.requests) == 2
 
 
+def test_brokers_name_their_streams_once() -> None:
+    shelf = Shelf()
+    shelf.run(beat(A, ["tcp://a:1"], since=7.5, owned=["prices", "\udcff"]))
+    found = roll(shelf, B)
+    (named,) = [member for member in found.members if member.id == A]
+    assert (named.streams, named.since) == ({"prices", "\udcff"}, 7.5)
+    shelf.requests.clear()
+    assert roll(shelf, B, found).member(A) == named
+    assert not [request for request in shelf.requests if isinstance(request, Get)]
+    shelf.clock.now = 1.0
+    shelf.run(beat(A, ["tcp://a:1"], owned=[]))
+    again = roll(shelf, B, found).member(A)
+    assert again is not None
+    assert (again.streams, again.listed) == (set(), 1.0)
+
+
+def test_names_stay_as_long_as_their_broker_lives() -> None:
+    shelf = Shelf()
+    shelf.run(beat(A, ["tcp://a:1"], owned=["prices"]))
+    shelf.clock.now = 4000.0
+    roll(shelf, A)
+    assert any(member.streams for member in roll(shelf, B).members)
+    shelf.clock.now = 8000.0
+    roll(shelf, B)
+    assert list(shelf.store.objects) == [f"brokers/{B.hex()}.json"]
+
+
 def test_a_broker_that_leaves_is_gone_and_one_that_died_is_forgotten() -> None:
     shelf = Shelf()
     roll(shelf, A)
@@ -63,5 +90,7 @@ def test_heartbeats_that_no_broker_writes_do_no_harm() -> None:
     shelf = Shelf()
     shelf.store.objects["brokers/readme.txt"] = (b"x", 0.0)
     shelf.store.objects[f"brokers/{B.hex()}.json"] = (b"[1", 0.0)
+    shelf.store.objects[f"brokers/{B.hex()}.streams"] = (b'{"a": 1}', 0.0)
+    shelf.store.objects["brokers/zz.streams"] = (b"x", 0.0)
     found = roll(shelf, A)
     assert [(member.id, list(member.endpoints)) for member in found.members] == [(A, ["tcp://a:1"]), (B, [])]

@@ -2,8 +2,10 @@
 
 from tests.zeps.store.shelf import PLACE, Shelf
 from tests.zeps.store.test_view import view
-from zambezi.zeps.store.chunk import unpack_object
-from zambezi.zeps.store.commands import Delete, Put
+from zambezi.zeps.journal.counts import Count
+from zambezi.zeps.journal.positions import READER, REMOVED, Position
+from zambezi.zeps.store.chunk import piece_of_positions, unpack_object
+from zambezi.zeps.store.commands import Delete, Get, Put
 from zambezi.zeps.store.merging import expired_segments, segments_to_absorb, sweep
 from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
 
@@ -38,6 +40,82 @@ def test_a_segment_is_put_before_its_parts_are_removed() -> None:
             assert "/segments/" in put.key
 
 
+LARGE = LogSettings(commit=0.0, chunk=1000, chunks=100, segment=3000)
+
+
+def large(number: int) -> bytes:
+    return b"%d" % number + b" " * 600
+
+
+def test_large_chunks_become_segments_and_are_not_sent_again() -> None:
+    shelf = Shelf()
+    log = shelf.log(settings=LARGE)
+    for number in range(1, 13):
+        shelf.publish(log, large(number), counts=[Count(b"p" * 16, 1, number)])
+    assert not any(isinstance(request, Get) and request.length is None for request in shelf.requests)
+    puts = [request for request in shelf.requests if isinstance(request, Put) and "/segments/" in request.key]
+    assert {put.octets for put in puts} == {b""}
+    found = shelf.view()
+    assert len(found.segments) > 4
+    assert all(one.name.is_chunk for one in found.segments)
+    assert sum(chunk.size for chunk in found.tail) < LARGE.segment
+    assert [number for _, number in shelf.messages()] == list(range(1, 13))
+    other = shelf.log(2, LARGE)
+    state = other.counts.get(b"p" * 16)
+    assert state is not None
+    assert state.count == other.last == 12
+
+
+def test_large_chunks_have_all_positions() -> None:
+    shelf = Shelf()
+    log = shelf.log(settings=LARGE)
+    kept, gone = Position(READER, "kept", 1), Position(READER, "gone", 1)
+    log.append(piece_of_positions(kept.pack() + gone.pack()))
+    shelf.publish(log, large(1))
+    log.append(piece_of_positions(gone.pack(REMOVED)))
+    shelf.publish(log, large(2))
+    assert shelf.log(2, LARGE).positions.octets == kept.pack()  # the large chunks are chunks now
+    log = shelf.log(3, LARGE)
+    for number in range(3, 13):
+        shelf.publish(log, large(number))
+    assert shelf.view().segments[-1].name.is_chunk
+    assert shelf.log(4, LARGE).positions.octets == kept.pack()
+
+
+def test_small_chunks_before_a_large_one_are_merged_with_it() -> None:
+    shelf = Shelf()
+    log = shelf.log(settings=LARGE)
+    for number in range(1, 11):
+        shelf.publish(log, b"%d" % number if number < 4 else large(number))
+    names = [one.name for one in shelf.view().segments]
+    assert [(name.first, name.last, name.is_chunk) for name in names][:2] == [(1, 4, False), (5, 5, True)]
+    assert [number for _, number in shelf.messages()] == list(range(1, 11))
+
+
+def test_a_chunk_has_no_snapshot_that_is_large_for_it() -> None:
+    shelf = Shelf()
+    log = shelf.log(settings=LARGE)
+    for number in range(1, 13):
+        shelf.publish(log, large(number), counts=[Count(b"%016d" % number, 1, 1)])
+    names = [one.name for one in shelf.view().segments]
+    assert not names[-1].is_chunk
+    assert len(shelf.log(2, LARGE).counts) == 12
+
+
+def test_retention_removes_segments_that_are_chunks() -> None:
+    shelf = Shelf()
+    log = shelf.log(settings=LARGE)
+    for number in range(1, 13):
+        shelf.publish(log, large(number))
+    kept = shelf.run(sweep(PLACE, 1500, None))
+    found = shelf.view()
+    assert (kept.chunks, kept.segments) == (found.chunks, found.segments)
+    assert len(found.segments) == 2
+    assert shelf.messages()[0][1] == found.segments[0].name.first > 1
+    numbers = [chunk.number for chunk in found.chunks if not chunk.is_fence]
+    assert numbers[0] == found.segments[0].name.last_chunk
+
+
 def test_a_slow_stream_has_few_segments() -> None:
     shelf, _ = filled(200)
     assert len(shelf.view().segments) < 12
@@ -45,10 +123,28 @@ def test_a_slow_stream_has_few_segments() -> None:
 
 
 def test_large_and_overlapping_segments_are_not_merged_again() -> None:
-    assert segments_to_absorb(view([4, 5], (3, 1, 9)), 10_000)
-    assert not segments_to_absorb(view([4, 5], (3, 1, 9)), 1500)  # too large together
-    assert not segments_to_absorb(view([4], (3, 1, 9), fences=(4,)), 10_000)  # too much work for one chunk
+    assert segments_to_absorb(view([4, 5], (3, 1, 9), octets=200), 10_000)
+    assert not segments_to_absorb(view([4, 5], (3, 1, 9), octets=200), 1500)  # too large together
+    assert not segments_to_absorb(view([4], (3, 1, 9), fences=(4,), octets=200), 10_000)  # too much work for one chunk
     assert len(segments_to_absorb(view([5, 6], (3, 1, 9), (4, 5, 12)), 10_000)) == 1
+
+
+def test_the_snapshots_of_a_segment_do_not_count() -> None:
+    assert segments_to_absorb(view([4], (3, 1, 9), fences=(4,), octets=50), 10_000)
+
+
+def test_a_stream_that_is_only_read_does_not_grow() -> None:
+    shelf, log = filled(9)
+    for number in range(200):
+        records = [Position(READER, f"reader {reader}", number % 9 + 1) for reader in range(50)]
+        log.append(piece_of_positions(b"".join([record.pack() for record in records])))
+        shelf.settle(log)
+    found = shelf.view()
+    assert len(found.segments) <= 2
+    assert len(found.chunks) < 10
+    assert shelf.log(2).positions.octets == log.positions.octets
+    assert log.positions.size == sum(record.size for record in records)
+    assert [number for _, number in shelf.messages()] == list(range(1, 10))
 
 
 def test_retention_removes_the_oldest_segments_but_never_the_newest() -> None:

@@ -9,10 +9,18 @@ from zambezi.zeps.store.names import SegmentName, StreamPlace, parse_chunk, pars
 NUMBER = st.integers(1, (1 << 63) - 2)
 
 
-@given(NUMBER, NUMBER, NUMBER)
-def test_the_name_of_a_segment_has_its_facts(chunk: int, first: int, time: int) -> None:
-    name = SegmentName(chunk, first, first + 1, time, time, 7)
+@given(NUMBER, NUMBER, NUMBER, st.booleans())
+def test_the_name_of_a_segment_has_its_facts(chunk: int, first: int, time: int, is_chunk: bool) -> None:
+    name = SegmentName(chunk, first, first + 1, time, time, 7, is_chunk)
     assert parse_segment(str(name)) == name
+
+
+def test_the_bytes_of_a_segment_that_is_a_chunk_are_those_of_the_chunk() -> None:
+    place = StreamPlace.of("a.b")
+    name = SegmentName(9, 50, 99, 1, 1, 1)
+    assert place.segment(name) == place.listed(name)
+    assert place.segment(name._replace(is_chunk=True)) == place.chunk(9)
+    assert place.listed(name._replace(is_chunk=True)).endswith("-chunk")
 
 
 @pytest.mark.parametrize(
@@ -24,6 +32,8 @@ def test_the_name_of_a_segment_has_its_facts(chunk: int, first: int, time: int) 
         f"{1:020}-{5:020}-3-1-1-1",
         f"{1:020}-{0:020}-3-1-1-1",
         f"{1:020}-{1:020}-03-1-1-1",
+        f"{1:020}-{1:020}-3-1-1-1-",
+        f"{1:020}-{1:020}-3-1-1-1-chunks",
         "\u0663" * 20,
     ],
 )

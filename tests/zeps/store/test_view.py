@@ -5,15 +5,15 @@ import pytest
 from tests.zeps.store.shelf import PLACE, Shelf
 from zambezi.zeps.errors import StoreDamaged
 from zambezi.zeps.store.chunk import FOOTER
-from zambezi.zeps.store.commands import Procedure, StoredObject
+from zambezi.zeps.store.commands import Procedure, Put, StoredObject
 from zambezi.zeps.store.names import SegmentName
-from zambezi.zeps.store.view import View, look_and_read
+from zambezi.zeps.store.view import View, look, look_and_read
 
 
-def view(chunks: list[int], *segments: tuple[int, int, int], fences: tuple[int, ...] = ()) -> View:
-    """Return a view; a segment is its last chunk, its first and its last sequence."""
+def view(chunks: list[int], *segments: tuple[int, int, int], fences: tuple[int, ...] = (), octets: int = 10) -> View:
+    """Return a view; a segment is its last chunk, its first and its last sequence, and has some bytes of messages."""
     found = [StoredObject(PLACE.chunk(number), FOOTER if number in fences else 500, 0.0) for number in chunks]
-    names = [SegmentName(chunk, first, last, 1, 1, 10) for chunk, first, last in segments]
+    names = [SegmentName(chunk, first, last, 1, 1, octets) for chunk, first, last in segments]
     return View.of(found, [StoredObject(PLACE.segment(name), 600, 0.0) for name in names])
 
 
@@ -51,6 +51,38 @@ def test_a_fence_is_void(chunks: list[int], segments: list[tuple[int, int, int]]
 def test_a_fence_at_the_end_of_a_whole_log_is_valid() -> None:
     assert not view([1, 2, 3]).is_void(3)
     assert not view([6], (5, 1, 9)).is_void(6)
+
+
+def named_chunk(number: int, first: int, last: int) -> StoredObject:
+    return StoredObject(PLACE.listed(SegmentName(number, first, last, 1, 1, 10, is_chunk=True)), 0, 0.0)
+
+
+def test_a_segment_that_is_a_chunk_counts_with_its_chunk_only() -> None:
+    chunks = [StoredObject(PLACE.chunk(2), 500, 0.0), StoredObject(PLACE.chunk(3), FOOTER, 0.0)]
+    found = View.of(chunks, [named_chunk(2, 1, 9), named_chunk(3, 10, 19), named_chunk(4, 20, 29)])
+    assert [(one.name.last_chunk, one.size) for one in found.segments] == [(2, 500)]
+    assert [one.name.last_chunk for one in found.void] == [3, 4]  # a void fence, and no chunk
+    assert found.leftovers == found.void
+    assert found.merged_chunks == []  # the chunk has the bytes of the segment
+    assert found.reached == 2
+
+
+def test_a_segment_whose_chunk_is_put_between_the_lists_is_found() -> None:
+    steps = look(PLACE)
+    next(steps)
+    steps.send([])  # the chunks
+    steps.send([named_chunk(2, 1, 9)])  # the segments: the chunk was put meanwhile
+    steps.send([StoredObject(PLACE.chunk(2), 500, 0.0)])
+    with pytest.raises(StopIteration) as end:
+        steps.send([named_chunk(2, 1, 9)])
+    assert end.value.value.reached == 2
+
+
+def test_a_segment_whose_chunk_is_gone_is_listed_twice_only() -> None:
+    shelf = Shelf()
+    shelf.execute(Put(named_chunk(2, 1, 9).key, b""))
+    assert shelf.view().segments == []
+    assert len(shelf.requests) == 1 + 4
 
 
 def test_segments_that_overlap_are_read_without_what_others_cover() -> None:

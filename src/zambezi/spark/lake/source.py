@@ -21,11 +21,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from zambezi.spark.garbage import freeze_imported_objects
 from zambezi.spark.lake.place import Place
 from zambezi.spark.lake.reading import groups_of, rows_of_file, sorted_files
 from zambezi.spark.lake.table import LakeTable
 from zambezi.spark.lake.writing import AddedFile, write_files
+from zambezi.spark.worker_process import prepare_worker
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -71,7 +71,7 @@ class FileWriter(DataSourceArrowWriter):
         self._note = note
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        freeze_imported_objects()
+        prepare_worker()
         return Written(write_files(self._place, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -96,7 +96,7 @@ class TableReader(DataSourceReader):
         return [InputPartition([(one.path, one.date) for one in group]) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        freeze_imported_objects()
+        prepare_worker()
         schema = to_arrow_schema(self._schema, timezone="UTC")
         for path, day in partition.value or []:
             yield from rows_of_file(self._place, path, day, schema)

@@ -8,9 +8,9 @@
     lagging     slots with a frontier of their own, before that of the group
 
 The messages are read once, when a member has room and an empty queue. All queues together are bounded: if they are
-full, the member with the longest one is left behind. Its queue is dropped, and its slots lag: they are read again when
-that member has room. So a slow member costs no memory, and keeps no other member waiting. When a slot that lags has
-reached the frontier of the group, it lags no more.
+full, the member with the longest one is left behind. Its slots lag: the messages after its queue are read again when
+the queue is short. So a slow member costs little memory, and keeps no other member waiting. If the queues are twice as
+long, the longest one is dropped. When a slot that lags has reached the frontier of the group, it lags no more.
 
 A slot that moves to another member while messages of it are in flight is closed until they are acknowledged or given
 back. It lags meanwhile. So the messages of a key are never at two members, and their order holds.
@@ -32,12 +32,12 @@ from typing import Final
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker.group_member import Member, Portion, Share, Source, join_blocks
 from zambezi.zeps.broker.group_reading import GroupReading
-from zambezi.zeps.broker.group_state import Changes, Delivered, GroupState
+from zambezi.zeps.broker.group_state import ONCE, Changes, Delivered, GroupState
 from zambezi.zeps.broker.returned import Returned
-from zambezi.zeps.broker.slots import MASK, SLOTS
+from zambezi.zeps.broker.slots import MASK, SLOTS, slot_of
 from zambezi.zeps.errors import OutOfRange
 
-WINDOW: Final = 1 << 20  # bytes of all queues of a group together
+WINDOW: Final = 1 << 22  # bytes of all queues of a group together
 IN_FLIGHT: Final = 65_536  # messages that all members together have in flight
 WAITING: Final = 65_536  # messages that were given back and wait, before no new ones are delivered
 RETURNED: Final = 64  # messages that are delivered again at once
@@ -86,9 +86,16 @@ class SharedGroup(GroupReading):
 
     # Members
 
-    def join(self, label: str, most: int, wake: Callable[[], object], now: float) -> Member:
+    def join(
+        self,
+        label: str,
+        most: int,
+        wake: Callable[[], object],
+        now: float,
+        offer: Callable[[Block], bool] = lambda _: False,
+    ) -> Member:
         """Add a member, and give it its share of the slots."""
-        member = Member(self, label, max(1, most), wake)
+        member = Member(self, label, max(1, most), wake, offer)
         member.head_since = now
         self.members[member] = None
         self._divide_room()
@@ -120,7 +127,7 @@ class SharedGroup(GroupReading):
         if member in self._slots:
             return
         for other in self.members:
-            self._leave_behind(other)
+            self._drop_queue(other)
         moved = self._slots.join(member)
         self._close_slots(moved)
         member.late_until = 0.0
@@ -128,7 +135,7 @@ class SharedGroup(GroupReading):
 
     def _lose_slots(self, member: Member) -> None:
         """Take the slots of a member away."""
-        self._leave_behind(member)
+        self._drop_queue(member)
         self._close_slots(self._slots.leave(member))
 
     def _close_slots(self, moved: list[int]) -> None:
@@ -159,8 +166,10 @@ class SharedGroup(GroupReading):
 
     # Messages out
 
-    def on_append(self, block: Block) -> None:
+    def on_append(self, block: Block, now: float) -> None:
         """Divide a block that was just appended, if all messages before it are divided and a member waits for it."""
+        if block.count == 1 and self._hand_over(block, now):
+            return
         if (
             self._hungry
             and self._main.position == block.first - 1
@@ -173,9 +182,34 @@ class SharedGroup(GroupReading):
         else:
             self.wake_all()
 
+    def _hand_over(self, block: Block, now: float) -> bool:
+        """Send a message that was just appended to the member that waits for it; return False if it cannot go now.
+
+        This is `_divide` and `pull` for the most frequent case of a group that has little to do: nothing else waits.
+        """
+        if self._main.position != block.first - 1 or self._lagging or self._log.skip or self._returned or self.dying:
+            return False
+        key = block.keys[0]
+        slot = slot_of(key, block.first)
+        member = self._slots.owner[slot]
+        if member is None or member not in self._hungry or not self._source.wants(key):
+            return False
+        if not member.has_room:
+            del self._hungry[member]
+            return False
+        member.is_offered = True  # the connection may ask for messages before it takes this one
+        try:
+            taken = member.offer(block)
+        finally:
+            member.is_offered = False
+        if taken:
+            self._main.position = block.last
+            self._note_delivered(member, [block.first], [slot], block.credit, now)
+        return taken
+
     def pull(self, member: Member, now: float) -> Portion | None:
         """Return the next messages for a member, and count them as delivered; None if there are none, or no room."""
-        if not member.has_room or member not in self.members:
+        if not member.has_room or member not in self.members or member.is_offered:
             return None
         mine = self._returned_slots(member) if self._returned.has_due else []
         found = self._pull_returned(member, mine, now) if mine else None
@@ -232,7 +266,7 @@ class SharedGroup(GroupReading):
         """Deliver as many messages of a share as the member can take."""
         count = member.affordable(share)
         start, stop = share.at, share.at + count
-        block = share.block if count == len(share.sequences) else share.block.select(range(start, stop))
+        block = share.block if count == len(share.sequences) else share.block.part(start, stop)
         sequences = share.sequences if count == len(share.sequences) else share.sequences[start:stop]
         in_order = sequences[0] > member.last_sent
         share.at = stop
@@ -452,9 +486,9 @@ class SharedGroup(GroupReading):
         unacknowledged = self._returned.items() | self.dying | self._log.past
         for member in self.members:
             lagging |= member.frontiers_of_queue()
-            count = self._deliveries.get
-            for sequence, value in member.in_flight.items():
-                unacknowledged[sequence] = Delivered(value & MASK, count(sequence, 1))
+            unacknowledged |= {sequence: ONCE[value & MASK] for sequence, value in member.in_flight.items()}
+        for sequence, count in self._deliveries.items():
+            unacknowledged[sequence] = unacknowledged[sequence]._replace(deliveries=count)
         done = self._log.done_after(min([self._main.position, *lagging.values()]))
         return GroupState(self.options, self._main.position, lagging, unacknowledged, done, self.letters)
 

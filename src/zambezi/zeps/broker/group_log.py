@@ -63,7 +63,7 @@ class GroupLog:
         """Return the changes since the last call."""
         given_back, self._given_back = self._given_back, {}
         acknowledged, self._acknowledged = self._acknowledged, []
-        found = returned_part(given_back.items()) if given_back else b""
+        found = returned_part(given_back) if given_back else b""
         return found + (acknowledged_part(acknowledged) if acknowledged else b"")
 
     def begin_snapshot(self) -> None:

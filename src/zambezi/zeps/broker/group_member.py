@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from zambezi.zeps.block import Block
-from zambezi.zeps.layout import LONG, SHORT, sequence_of
+from zambezi.zeps.layout import LONG, SHORT
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.group import SharedGroup
@@ -18,10 +18,11 @@ class LaneReader(Protocol):
 
     position: int  # the last sequence that was passed
 
-    def read(self) -> Block | None:
-        """Return the next messages and pass them; None if there are none, or if they must be loaded first.
+    def read(self, octets: int) -> Block | None:
+        """Return the next messages, about `octets` at most, and pass them.
 
-        Raises `OutOfRange` if the messages are not kept any more.
+        Returns None if there are none, or if they must be loaded first. Raises `OutOfRange` if the messages are not
+        kept any more.
         """
 
 
@@ -77,11 +78,20 @@ class Portion:
 class Member:
     """A member of a group."""
 
-    def __init__(self, group: SharedGroup, label: str, most: int, wake: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        group: SharedGroup,
+        label: str,
+        most: int,
+        wake: Callable[[], object],
+        offer: Callable[[Block], bool],
+    ) -> None:
         self.group = group
         self.label = label
         self.wanted = most  # messages in flight, as the member asks for
         self.wake = wake  # let the connection call `pull` soon
+        self.offer = offer  # let the connection send messages now, or return False
+        self.is_offered = False  # whether `offer` is being called
         self.credit = 0
         # In flight: the time of the delivery in milliseconds, and the slot, in one number. The oldest comes first.
         self.in_flight: dict[int, int] = {}
@@ -113,31 +123,23 @@ class Member:
     def frontiers_of_queue(self) -> dict[int, int]:
         """Return the frontiers of the slots that have messages in the queue: before the first of them."""
         found: dict[int, int] = {}
-        for share in self.queue:
-            for place in range(share.at, len(share.sequences)):
-                found.setdefault(share.slots[place], share.sequences[place] - 1)
-        return found
+        for share in reversed(self.queue):
+            found.update(zip(reversed(share.slots[share.at :]), reversed(share.sequences[share.at :]), strict=True))
+        return {slot: first - 1 for slot, first in found.items()}
 
     def affordable(self, share: Share) -> int:
         """Return how many messages it can take: each while credit is above zero, so the last may overdraw it."""
         count = min(share.left, self.most - len(self.in_flight))
-        if not share.at and share.block.credit <= self.credit and count == share.left:
-            return count
         credit = self.credit
         starts, octets = share.block.starts, share.block.octets
+        if starts[share.at + count] - starts[share.at] <= credit:
+            return count
         for number in range(count):
             if credit <= 0:
                 return number
             place = share.at + number
             credit -= starts[place + 1] - starts[place] - (LONG if octets[starts[place]] else SHORT)
         return count
-
-
-def sequences_of(block: Block) -> Sequence[int]:
-    """Return the sequences of the messages of a block."""
-    if block.last - block.first + 1 == block.count:
-        return range(block.first, block.last + 1)
-    return [sequence_of(body) for body in block.bodies]
 
 
 def share_of(block: Block, sequences: Sequence[int], slots: list[int], indices: Sequence[int]) -> Share:

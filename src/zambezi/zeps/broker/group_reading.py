@@ -1,8 +1,8 @@
 """The reading part of a group of shared readers: what is read for all members, and again for slots that lag.
 
-The messages after the frontier are read once for all members. Slots that lag are read again, all of them together:
-beginning with the one that is furthest behind, and each of them joins in at its own frontier. A slot of a member whose
-queue is long does not count: it would only be left behind again.
+The messages after the frontier are read once for all members, as many at once as give each member some dozens. Slots
+that lag are read again, all of them together: beginning with the one that is furthest behind, and each of them joins in
+at its own frontier. A slot of a member whose queue is long does not count: it would only lag again.
 
 `SharedGroup` adds the members' coming and going, and what becomes of the messages. The docstring of `group` has the
 words.
@@ -16,12 +16,15 @@ from typing import Final
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker.group_log import GroupLog
-from zambezi.zeps.broker.group_member import LaneReader, Member, Share, Source, sequences_of, share_of
+from zambezi.zeps.broker.group_member import LaneReader, Member, Share, Source, share_of
 from zambezi.zeps.broker.group_state import GroupState
 from zambezi.zeps.broker.slots import Slots, slots_of
 from zambezi.zeps.errors import OutOfRange
 
 SCANS: Final = 4  # blocks that are read for one member before other clients get their turn
+READ_LEAST: Final = 1 << 17  # bytes that are read at once
+READ_MOST: Final = 1 << 19
+_READ_EACH: Final = 1 << 16  # for each member
 
 
 class GroupReading:
@@ -62,18 +65,29 @@ class GroupReading:
 
     def _read_some(self) -> bool:
         """Read messages, and put them into the queues of the members; return False if there are none now."""
-        if self._queued >= self.window:
-            self._leave_behind(max(self.members, key=lambda one: one.queued))
+        if self._queued >= 2 * self.window:
+            self._drop_queue(max(self.members, key=_queued_by))
         return (bool(self._lagging) and self._read_behind()) or self._read_main()
 
     def _read_main(self) -> bool:
         """Read the next messages for all slots that do not lag."""
         self._catch_up()
+        if self._queued >= self.window:
+            self._leave_behind()
         block = self._read(self._main)
         if block is None:
             return False
         self._divide(block)
         return True
+
+    def _leave_behind(self) -> None:
+        """Let the slots of the member lag that has the longest queue of all members in step. It keeps its queue."""
+        lagging = self._lagging
+        in_step = dict.fromkeys([owner for slot, owner in enumerate(self._slots.owner) if slot not in lagging])
+        longest = max([member for member in in_step if member is not None], key=_queued_by, default=None)
+        if longest is not None and longest.queue:
+            for slot in self._slots.of(longest):
+                lagging.setdefault(slot, self._main.position)
 
     def _catch_up(self) -> None:
         """Let slots that have reached the frontier lag no more."""
@@ -94,7 +108,7 @@ class GroupReading:
         if block is None:
             return False
         reached = min(block.last, end)
-        sequences = sequences_of(block)
+        sequences = block.sequences
         slots = slots_of(block, sequences)
         frontier = ready.get
         indices = [
@@ -119,16 +133,17 @@ class GroupReading:
         }
 
     def _read(self, lane: LaneReader) -> Block | None:
+        octets = max(READ_LEAST, min(READ_MOST, _READ_EACH * len(self._slots)))
         try:
-            return lane.read()
+            return lane.read(octets)
         except OutOfRange as error:
             self.missed += max(0, error.oldest - 1 - lane.position)
             lane.position = error.oldest - 1
-            return lane.read()
+            return lane.read(octets)
 
     def _divide(self, block: Block) -> None:
         """Put the messages of a block after the frontier into the queues of the members."""
-        sequences = sequences_of(block)
+        sequences = block.sequences
         slots = slots_of(block, sequences)
         indices = self._wanted(block, sequences)
         lagging = self._lagging
@@ -163,10 +178,14 @@ class GroupReading:
                 if member.has_room:
                     member.wake()
 
-    def _leave_behind(self, member: Member) -> None:
+    def _drop_queue(self, member: Member) -> None:
         """Drop what a member has not been delivered yet: its slots lag."""
         if member.queue:
             self._lagging |= member.frontiers_of_queue()
             self._queued -= member.queued
             member.queued = 0
             member.queue.clear()
+
+
+def _queued_by(member: Member) -> int:
+    return member.queued

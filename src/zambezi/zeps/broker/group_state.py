@@ -16,7 +16,9 @@ with the lag of the group, nor with the number of messages that other members ha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -31,8 +33,9 @@ _PART: Final = Struct(">cI")  # kind and length of a part
 _FRONTIER: Final = Struct(">Q")
 _COUNTS: Final = Struct(">HIII")  # of slots that lag, unacknowledged and done messages; the length of the options
 _LAGGING: Final = Struct(">HQ")
-_UNACKNOWLEDGED: Final = Struct(">QHI")
+_UNACKNOWLEDGED: Final = 8 + 2 + 4  # bytes: a sequence, a slot and a number of deliveries; each is a column
 _NUMBER: Final = Struct(">Q")
+_SWAPPED: Final = sys.byteorder == "little"
 
 
 class BadState(ZepsError):
@@ -44,6 +47,9 @@ class Delivered(NamedTuple):
 
     slot: int
     deliveries: int
+
+
+ONCE: Final = [Delivered(slot, 1) for slot in range(SLOTS)]  # most messages are delivered once
 
 
 class Changes(NamedTuple):
@@ -105,8 +111,7 @@ class GroupState:
         counts = _COUNTS.pack(len(self.lagging), len(self.unacknowledged), len(self.done), len(options))
         pieces = [_FRONTIER.pack(self.frontier), counts, options]
         pieces += [_LAGGING.pack(slot, after) for slot, after in self.lagging.items()]
-        pieces += [_UNACKNOWLEDGED.pack(sequence, *what) for sequence, what in self.unacknowledged.items()]
-        pieces.append(pack_sequences(self.done))
+        pieces += [_pack_unacknowledged(self.unacknowledged), pack_sequences(self.done)]
         found = _part(b"S", b"".join(pieces))
         return found + (dying_part(*self.dying) if self.dying[1] else b"")
 
@@ -120,14 +125,33 @@ def acknowledged_part(sequences: Iterable[int]) -> bytes:
     return _part(b"A", pack_sequences(sequences))
 
 
-def returned_part(returned: Iterable[tuple[int, Delivered]]) -> bytes:
+def returned_part(returned: Mapping[int, Delivered]) -> bytes:
     """Return the bytes that say that messages were given back."""
-    return _part(b"R", b"".join([_UNACKNOWLEDGED.pack(sequence, *what) for sequence, what in returned]))
+    return _part(b"R", _pack_unacknowledged(returned))
 
 
 def dying_part(letters: int, sequences: Iterable[int]) -> bytes:
     """Return the bytes that say which messages go to the stream of dead letters next."""
     return _part(b"D", _NUMBER.pack(letters) + pack_sequences(sequences))
+
+
+def _pack_unacknowledged(messages: Mapping[int, Delivered]) -> bytes:
+    """Return unacknowledged messages as bytes: all sequences, then all slots, then all numbers of deliveries."""
+    slots = array("H", [what.slot for what in messages.values()])
+    deliveries = array("I", [what.deliveries for what in messages.values()])
+    if _SWAPPED:
+        slots.byteswap()
+        deliveries.byteswap()
+    return pack_sequences(messages) + slots.tobytes() + deliveries.tobytes()
+
+
+def _unpack_unacknowledged(octets: bytes) -> dict[int, Delivered]:
+    count = len(octets) // _UNACKNOWLEDGED
+    slots, deliveries = array("H", octets[8 * count : 10 * count]), array("I", octets[10 * count :])
+    if _SWAPPED:
+        slots.byteswap()
+        deliveries.byteswap()
+    return dict(zip(unpack_sequences(octets[: 8 * count]), map(Delivered, slots, deliveries), strict=True))
 
 
 def read_state(octets: bytes) -> GroupState:
@@ -157,9 +181,9 @@ def _read(octets: bytes) -> GroupState:
             if state.dying[1] and set(state.dying[1]) <= set(sequences):
                 state.letters, state.dying = state.dying[0] + len(state.dying[1]), (0, ())
         elif kind == b"R":
-            if len(content) % _UNACKNOWLEDGED.size:
+            if len(content) % _UNACKNOWLEDGED:
                 raise BadState("a list of messages that were given back is not complete")
-            state.unacknowledged |= {one[0]: Delivered(*one[1:]) for one in _UNACKNOWLEDGED.iter_unpack(content)}
+            state.unacknowledged |= _unpack_unacknowledged(content)
         elif kind == b"D" and len(content) >= _NUMBER.size:
             state.dying = _NUMBER.unpack_from(content)[0], tuple(unpack_sequences(content[_NUMBER.size :]))
         elif kind == b"C" and len(content) == _NUMBER.size:
@@ -190,7 +214,7 @@ def _read_snapshot(content: bytes) -> GroupState:
     lagging, unacknowledged, done, length = _COUNTS.unpack_from(content, _FRONTIER.size)
     after = head + length
     middle = after + lagging * _LAGGING.size
-    end = middle + unacknowledged * _UNACKNOWLEDGED.size
+    end = middle + unacknowledged * _UNACKNOWLEDGED
     if len(content) != end + 8 * done:
         raise BadState("the snapshot of a group has another length than it says")
     options, letters = _read_options(content[head:after])
@@ -198,7 +222,7 @@ def _read_snapshot(content: bytes) -> GroupState:
         options,
         frontier,
         dict(_LAGGING.iter_unpack(content[after:middle])),
-        {one[0]: Delivered(*one[1:]) for one in _UNACKNOWLEDGED.iter_unpack(content[middle:end])},
+        _unpack_unacknowledged(content[middle:end]),
         set(unpack_sequences(content[end:])),
         letters,
     )

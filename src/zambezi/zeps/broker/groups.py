@@ -2,8 +2,8 @@
 
 A group is in memory while it has members, or dead letters to write. All changes of one turn of the event loop are one
 write. A client that waits for its acknowledgements sends PING, and gets PING-OK when they are written; with
-`sync = "always"`, when the disk has them. If the disk is full, changes are kept in memory, and written when there is
-room.
+`sync = "always"`, when the disk has them; with `sync = "store"`, when the store has them. If the disk is full, changes
+are kept in memory, and written when there is room.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("zambezi.zeps")
 _MICRO: Final = 1_000_000
 _SHOWN: Final = 100  # members of a group that are described
-_WINDOWS: Final = 64 << 20  # bytes of the queues of all groups of a stream
+_WINDOWS: Final = 32 << 20  # bytes of the queues of all groups of a stream; they can be twice as long for a moment
 _LEAST_WINDOW: Final = 64 << 10
 _MOST_UNWRITTEN: Final = 1 << 20  # bytes of changes that are kept while the disk has no room
 
@@ -81,7 +81,7 @@ class Groups:
         self.problem = ""  # why changes cannot be written now
         self.is_closed = False
         self.find_stream: Callable[[str], BrokerStream | None] = lambda _: None
-        self.make_stream: Callable[[str], object] = lambda _: None
+        self.make_stream: Callable[[BrokerStream, str], object] = lambda _stream, _name: None
 
     def __len__(self) -> int:
         return self._positions.count(GROUP)
@@ -146,6 +146,12 @@ class Groups:
             raise BrokerError(f"the stream {printable(self._stream.name)} has no group {printable(name)}")
         return state
 
+    def patterns(self, prefix: str) -> list[str]:
+        """Return the patterns of all groups whose names begin with a prefix."""
+        names = [state.name for state in self._positions.all(GROUP) if state.name.startswith(prefix)]
+        states = [self._active[name] if name in self._active else self._state_of(name) for name in names]
+        return [state.options.pattern for state in states if state is not None]
+
     # Members
 
     def exists(self, name: str) -> bool:
@@ -163,6 +169,7 @@ class Groups:
         label: str,
         wake: Callable[[], object],
         send: Callable[[], object],
+        offer: Callable[[Block], bool],
         evict: Callable[[], object],
     ) -> Member:
         """Add a member to a group, which begins after a sequence if it is new.
@@ -190,7 +197,7 @@ class Groups:
         if options != group.options:
             group.options = options
             group.request_snapshot()
-        member = group.join(label, in_flight, partial(self._wake, wake, send), self._stream.clock())
+        member = group.join(label, in_flight, partial(self._wake, wake, send), self._stream.clock(), offer)
         self._by_id[name, identity] = member
         self._evict[member] = evict
         self._share_windows()
@@ -291,12 +298,12 @@ class Groups:
         """Whether a group has members."""
         return bool(self._active)
 
-    def on_append(self, block: Block) -> None:
-        """Hand a block to the groups that wait for it."""
+    def on_append(self, block: Block, now: float) -> None:
+        """Hand a block that was just appended to the groups that wait for it."""
         woken: dict[Callable[[], object], None] = {}
         self._woken = woken
         for group in tuple(self._active.values()):
-            group.on_append(block)
+            group.on_append(block, now)
         self._woken = None
         for send in woken:
             send()  # now, like live messages to other subscribers: a turn of the event loop would be lost

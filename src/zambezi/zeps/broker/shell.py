@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from zambezi.zeps.errors import ZepsError
+from zambezi.zeps.errors import Absent, ZepsError
 from zambezi.zeps.journal import Span
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ class Shell(Protocol):
 
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
         """Load a part of a journal into the page cache, then call back."""
+
+    def fetch(self, absent: Absent, callback: Callable[[ZepsError | None], object]) -> None:
+        """Load messages that only the object store has, then call back with None or with the error."""
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> object:
         """Call back after a time."""
@@ -38,6 +41,9 @@ class Shell(Protocol):
 
     def work_long(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         """Do the same on another thread: the action can take minutes, and must not delay the other ones."""
+
+    def work_remote(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
+        """Do the same on threads of their own, several actions at once: they wait for an object store."""
 
     def search(self, action: Callable[[], object], callback: Callable[[ZepsError | None], object]) -> None:
         """Do the same on threads of their own, for searches in journals."""

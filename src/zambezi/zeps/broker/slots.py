@@ -30,8 +30,13 @@ def slots_of(block: Block, sequences: Iterable[int]) -> list[int]:
     """Return the slot of each message of a block, whose sequences are given."""
     keys = block.keys
     if b"" in keys:
-        return [_slots[key] if key else _spread(sequence) for key, sequence in zip(keys, sequences, strict=True)]
+        return [slot_of(key, sequence) for key, sequence in zip(keys, sequences, strict=True)]
     return [_slots[key] for key in keys]
+
+
+def slot_of(key: bytes, sequence: int) -> int:
+    """Return the slot of a message."""
+    return _slots[key] if key else _spread(sequence)
 
 
 def _spread(number: int) -> int:

@@ -116,8 +116,9 @@ class GroupMember:
         self.wants_times = times
         self._times: TimeTable | None = None  # the times of the messages that come next on this connection
         self.is_automatic = is_automatic  # whether the next `recv` acknowledges what the program has got
+        self.is_plain = True  # False after a failure or a lost connection: then acknowledgements must be checked
         # Answers that were not sent. Any thread adds to them without a lock: so these lists are never replaced.
-        self._done: list[int] = []
+        self.done: list[int] = []
         self._returned: list[tuple[int, int, Sequence[int]]] = []  # delay, `seen` and sequences
         self._kept: list[int] = []
         self._unconfirmed = 0  # answers that were sent and not confirmed
@@ -151,6 +152,7 @@ class GroupMember:
 
     def lose_connection(self) -> None:
         """Forget everything that belongs to a connection: the broker gives the messages to other members."""
+        self.is_plain = False
         self._is_in_doubt |= self.has_unconfirmed
         self._stale = self._highest
         self._come_again.clear()
@@ -161,7 +163,7 @@ class GroupMember:
         self._deliveries = {}
         self._times = None
         self._unconfirmed = 0
-        for answers in (self._done, self._returned, self._kept):
+        for answers in (self.done, self._returned, self._kept):
             answers.clear()
 
     def fail_refused(self, reason: str) -> None:
@@ -170,6 +172,7 @@ class GroupMember:
 
     def fail(self, error: ZepsError) -> None:
         """End with an error. Messages that were received can still be read."""
+        self.is_plain = False
         if self.failure is None:
             self.failure = error
 
@@ -190,22 +193,19 @@ class GroupMember:
         self._unused_credit -= octets
         self._unread += octets
         self.counters.received += len(frames)
-        times = self._times_of(frames)
+        first, last = sequence_of(frames[0]), sequence_of(frames[-1])
+        known = self._times
+        times = known.times_of(sequences_of(frames)) if known is not None and first >= known.first else None
         batch = MessageBatch(self._stream, frames, body_at, times)
-        if self._deliveries and (known := self._deliveries.keys() & batch.sequences()):
-            deliveries = {number: self._deliveries.pop(number) for number in known}
+        if self._deliveries and (repeated := self._deliveries.keys() & batch.sequences()):
+            deliveries = {number: self._deliveries.pop(number) for number in repeated}
             batch = SharedBatch(self._stream, frames, body_at, deliveries, times)
-            self.counters.repeated += len(known)
+            self.counters.repeated += len(repeated)
         self._batches.append((batch, octets))
-        self.position = batch.last
-        if batch.first <= self._stale:
+        self.position = last
+        if first <= self._stale:
             self._come_again.update(batch.sequences())
-        self._highest = max(self._highest, batch.last)
-
-    def _times_of(self, frames: list[bytes]) -> array[int] | None:
-        if self._times is None or sequence_of(frames[0]) < self._times.first:
-            return None
-        return self._times.times_of(sequences_of(frames))
+        self._highest = max(self._highest, last)
 
     def next_batch(self) -> MessageBatch | None:
         """Return the next batch, or None if there is none yet."""
@@ -227,7 +227,7 @@ class GroupMember:
 
     def acknowledge(self, sequences: Iterable[int]) -> None:
         """Note that the program has done with messages."""
-        self._done.extend(sequences if not self._stale else filter(self._is_ours, sequences))
+        self.done.extend(sequences if not self._stale else filter(self._is_ours, sequences))
 
     def _is_ours(self, sequence: int) -> bool:
         """Return whether a message came on this connection; if not, its acknowledgement is in doubt."""
@@ -262,11 +262,11 @@ class GroupMember:
     @property
     def has_answers(self) -> bool:
         """Whether answers wait to be sent."""
-        return bool(self._done or self._returned or self._kept)
+        return bool(self.done or self._returned or self._kept)
 
     def take_answers(self) -> list[bytes]:
         """Return the answers to send now."""
-        done = _taken(self._done)
+        done = _taken(self.done)
         found = [Done(pack_sequences(part)).encode()[0] for part in _parts(done)]
         found += [Keep(pack_sequences(part)).encode()[0] for part in _parts(_taken(self._kept))]
         returned: dict[tuple[int, int], list[int]] = {}

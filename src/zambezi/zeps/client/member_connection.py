@@ -28,6 +28,7 @@ class MemberConnection(BrokerConnection):
         self.engine = engine
         self.confirmed_once = False
         self._scheduled = False  # whether answers will be sent soon
+        self._has_sent = False  # whether answers were sent since the last look for new ones
         self._timer: Timer | None = None
         self._asked = 0  # confirmations that were asked for on this connection
         self._confirmed = 0
@@ -41,6 +42,12 @@ class MemberConnection(BrokerConnection):
         return batch
 
     # Answers
+
+    def acknowledge_one(self, sequence: int) -> None:
+        """Acknowledge a message, soon, if `engine.is_plain`. Programs call it for each message."""
+        self.engine.done.append(sequence)
+        if not self._scheduled:
+            self._send_soon()
 
     def acknowledge(self, sequences: Iterable[int]) -> None:
         """Acknowledge messages, soon. Any thread can call it, without the lock."""
@@ -66,20 +73,22 @@ class MemberConnection(BrokerConnection):
         self.reactor.call_soon(self._send_scheduled)
 
     def _send_scheduled(self) -> None:
-        """Send the answers, and look again a little later: the program does not wake this thread then."""
+        """Send the answers; while the program works, look again a little later: it does not wake this thread then."""
         self._timer = None
         self._scheduled = False  # before the answers are taken: a thread that adds one now schedules it again
-        if self.send_answers():
+        self.send_answers()
+        is_working, self._has_sent = self._has_sent, False
+        if is_working:
             self._scheduled = True
             self._timer = self.reactor.call_at(self.reactor.time() + INTERVAL, self._send_scheduled)
 
-    def send_answers(self) -> bool:
-        """Send the answers that wait; return whether there were any."""
+    def send_answers(self) -> None:
+        """Send the answers that wait."""
         if not (self.engine.has_answers and self.engine.is_joined) or self.closing:
-            return False
+            return
         for message in self.engine.take_answers():
             self.send(message)
-        return True
+        self._has_sent = True
 
     def ask_for_confirmation(self) -> tuple[int, int]:
         """Ask the broker to confirm all answers so far; return what `check_confirmed` needs."""
@@ -171,6 +180,7 @@ class MemberConnection(BrokerConnection):
     def close(self, linger: float | None) -> None:
         """Give back what the program has not read, and leave the group."""
         if not self.closing:
+            self.engine.is_plain = False
             self.engine.give_back_unread()
             self.send_answers()
             if self._timer is not None:

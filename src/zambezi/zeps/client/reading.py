@@ -109,7 +109,7 @@ class SubscriptionReader:
         found = self._rest_of_batch() or self._next_batch()
         if found and self._named is not None:
             self._returned = found.last
-        elif found and self._member is not None:
+        elif found and self._member is not None and self._member.engine.is_automatic:
             self._handed = found.sequences()
         return found
 
@@ -131,12 +131,12 @@ class SubscriptionReader:
         With a name, it acknowledges all messages before it, too: a program that is started again goes on after it. In a
         group, it acknowledges these messages only.
         """
-        if self._member is not None:
-            member = self._member
-            if member.engine.failure is not None or member.closing:
-                self._check_member()
-            # Most programs acknowledge message by message.
-            member.acknowledge(upto[:1] if isinstance(upto, Message) else _sequences_of(upto))
+        member = self._member
+        if member is not None:
+            if type(upto) is Message and member.engine.is_plain:  # most programs acknowledge message by message
+                member.acknowledge_one(upto[0])
+            else:
+                self._check_member().acknowledge(_sequences_of(upto))
             return
         named = self._named
         if named is None:

@@ -103,6 +103,13 @@ class Counts:
     def __len__(self) -> int:
         return len(self._records)
 
+    def copy(self) -> Counts:
+        """Return a copy that can change by itself."""
+        made = Counts(self.limit)
+        made._records = dict(self._records)
+        made.protected = self.protected
+        return made
+
     def get(self, publisher: bytes) -> Count | None:
         """Return the state of a publisher, or None if it is not known."""
         found = self._records.get(publisher)

@@ -63,17 +63,31 @@ def latest_stream(name: str) -> Procedure[StoredStream | None]:
     return found if found is not None and found.name == name else None
 
 
-def list_streams() -> Procedure[list[StoredStream]]:
-    """Return all streams in the order of their directories, also those that are deleted."""
+def list_streams(
+    known: Mapping[str, StoredStream] | None = None, *, skip_damaged: bool = False
+) -> Procedure[list[StoredStream]]:
+    """Return all streams in the order of their directories, also those that are deleted.
+
+    `known` are streams that were listed before, by their directories: they are not read again.
+    """
+    found = dict(known or {})
     directories = yield from names(STREAMS)
-    generations = yield from ask_all([Names(f"{STREAMS}/{directory}") for directory in directories])
+    unknown = [directory for directory in directories if directory not in found]
+    generations = yield from ask_all([Names(f"{STREAMS}/{directory}") for directory in unknown])
     places = [
         StreamPlace(directory, numbers[0])
-        for directory, found in zip(directories, generations, strict=True)
-        if (numbers := _numbers(found))
+        for directory, made in zip(unknown, generations, strict=True)
+        if (numbers := _numbers(made))
     ]
     contents = yield from ask_all([Get(place.identity) for place in places])
-    return [_parse(octets, place) for place, octets in zip(places, contents, strict=True) if isinstance(octets, bytes)]
+    for place, octets in zip(places, contents, strict=True):
+        if isinstance(octets, bytes):
+            try:
+                found[place.directory] = _parse(octets, place)
+            except StoreDamaged:
+                if not skip_damaged:
+                    raise
+    return [found[directory] for directory in directories if directory in found]
 
 
 def make_stream(name: str, incarnation: UUID, settings: Mapping[str, object]) -> Procedure[StoredStream]:

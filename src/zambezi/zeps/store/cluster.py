@@ -6,8 +6,11 @@ of the prefix (a *scan*), and
 - takes the streams that no live broker owns, and whose home is this broker;
 - hands over the streams that it owns, and whose home is another broker.
 
-A broker that is asked for a stream looks at that stream alone. So between the changes an idle broker asks the store
-only for its heartbeat and the list of brokers.
+Brokers tell each other the names of the streams that they own (`Member.streams`). A scan does not look at those, and
+another one follows if a stream is among the names of no broker any more.
+
+A broker that is asked for a stream looks at that stream alone, or believes the broker that has named it. So between the
+changes an idle broker asks the store only for its heartbeat and the list of brokers.
 
 A broker whose heartbeat was not stored for `LIMIT` seconds is *cut off*: other brokers take its streams. It gives up
 its streams by itself, so that its clients go to the other brokers, and begins again when the store answers. That is
@@ -17,20 +20,25 @@ never needed for safety: `takeover` has the reasons.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from zambezi.zeps.errors import StoreError, ZepsError
 from zambezi.zeps.store.catalog import StoredStream, latest_stream, list_streams
 from zambezi.zeps.store.chunk import FOOTER, NOBODY, Footer, Kind, unpack_footer
-from zambezi.zeps.store.commands import Answer, Procedure, get
+from zambezi.zeps.store.commands import Answer, Procedure, get, within
 from zambezi.zeps.store.members import LIMIT, PERIOD, Member, Roll, beat, notify
 from zambezi.zeps.store.names import StreamPlace
 from zambezi.zeps.store.runner import Runner, Ticket
 from zambezi.zeps.store.view import View, look_and_read
 
-SCANS_AT_ONCE: Final = 8  # streams that a scan looks at, at the same time
+SCANS_AT_ONCE: Final = 16  # streams that a scan looks at, at the same time
+LOOKUPS_AT_ONCE: Final = 8  # streams that clients have asked for
+PATIENCE: Final = 5.0  # seconds of pauses, while the store fails, after which a look-up fails
+RESCAN: Final = 60.0  # seconds after which a broker looks again at streams that no broker serves
 
 
 class Ownership(NamedTuple):
@@ -53,6 +61,9 @@ class Located(NamedTuple):
     stream: StoredStream | None
     server: Member | None
     owner: bytes
+
+
+LookedUp: TypeAlias = Callable[[Located | ZepsError], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +122,13 @@ def _footer(key: str, size: int) -> Procedure[Footer | None]:
 class Cluster:
     """The view of one broker on the brokers and streams of a prefix."""
 
-    def __init__(self, broker: bytes, period: float = PERIOD, limit: float = LIMIT) -> None:
+    def __init__(self, broker: bytes, period: float = PERIOD, limit: float = LIMIT, since: float = 0.0) -> None:
         self.id = broker
         self.endpoints: Sequence[str] = ()  # of this broker, for the heartbeat
+        self.since = since  # when this broker was started
+        self.owned: set[str] = set()  # the streams of this broker
         self.roll = Roll(0.0, ())
-        self.streams: Mapping[str, Scanned] = {}  # as of the last scan
+        self.streams: dict[str, Scanned] = {}  # of the last scan, and of the look-ups since then
         self.is_cut = False
         self._period = period
         self._limit = limit
@@ -125,8 +138,14 @@ class Cluster:
         self._next_beat = 0.0
         self._beaten_at: float | None = None  # when the last heartbeat that was stored began
         self._settled: frozenset[bytes] = frozenset()  # brokers that were in the last two rolls
+        self._owners: dict[str, bytes] = {}  # of streams that other live brokers have named
+        self._named: AbstractSet[str] = frozenset()  # own streams whose names were put
         self._is_scanning = False
         self._must_scan = True
+        self._left: AbstractSet[str] = frozenset()  # streams that no broker had named after the last scan
+        self._next_rescan = 0.0
+        self._lookups: deque[tuple[str, LookedUp]] = deque()  # not begun
+        self._looking = 0  # look-ups in progress
         self._notified = 0.0
         self._now = 0.0
 
@@ -138,8 +157,7 @@ class Cluster:
         if not self._is_beating and now >= self._next_beat:
             self._is_beating = True
             self._next_beat = now + self._period
-            procedure = beat(self.id, self.endpoints, self.roll.members, self._limit)
-            self._runner.start(procedure, now, lambda roll: self._note_beat(now, roll), self._fail_beat)
+            self._runner.start(self._beat(), now, lambda roll: self._note_beat(now, roll), self._fail_beat)
         if not self.is_cut and self.has_others and self._is_overdue:
             self.is_cut = True
             self._events.append(Cut())
@@ -181,12 +199,49 @@ class Cluster:
 
     def locate(self, name: str) -> Procedure[Located]:
         """Find a stream, and the broker that serves it."""
-        stream = yield from latest_stream(name)
-        owner = NOBODY
-        if stream is not None:
-            owner, is_deleted = yield from find_owner(stream.place)
-            stream = None if is_deleted else stream
+        known = self.streams.get(name)
+        found = yield from _find(name, known.stream if known is not None else None)
+        stream, owner = found or (None, NOBODY)
         return Located(stream, self.server_of(name, owner), owner)
+
+    def look_up(self, name: str, done: LookedUp) -> None:
+        """Run `locate`, and call back; with an error if the store does not answer."""
+        self._lookups.append((name, done))
+        self._look_up_next()
+
+    def _look_up_next(self) -> None:
+        while self._lookups and self._looking < LOOKUPS_AT_ONCE:
+            name, done = self._lookups.popleft()
+            self._looking += 1
+            note = partial(self._note_look_up, name, done)
+            self._runner.start(within(self.locate(name), PATIENCE), self._now, note, note)
+
+    def _note_look_up(self, name: str, done: LookedUp, found: Located | ZepsError) -> None:
+        self._looking -= 1
+        if isinstance(found, Located) and found.stream is not None:
+            self.streams[name] = Scanned(found.stream, found.owner)
+        done(found)
+        self._look_up_next()
+
+    def named_by(self, stream: str) -> Member | None:
+        """Return the other live broker that has named a stream as its own.
+
+        None if this broker should have the stream: the other one is perhaps handing it over.
+        """
+        home = self.roll.home(stream, self.id)
+        if home is None or home.id == self.id:
+            return None
+        return self.owner_of(stream)
+
+    def owner_of(self, stream: str) -> Member | None:
+        """Return the other live broker that has named a stream as its own, also if it is handing the stream over."""
+        found = self.roll.member(self._owners.get(stream, NOBODY))
+        return found if found is not None and found.id != self.id and found.endpoints else None
+
+    @property
+    def owners(self) -> Mapping[str, bytes]:
+        """The brokers of all streams, as far as they have named them; `NOBODY` for the other streams."""
+        return dict.fromkeys(self.streams, NOBODY) | self._owners | dict.fromkeys(self.owned, self.id)
 
     def note_taken(self, owner: bytes) -> None:
         """Tell the owner of a stream, if it lives, that this broker has taken the stream."""
@@ -198,6 +253,24 @@ class Cluster:
         self._must_scan = True
 
     # Heartbeats
+
+    @property
+    def beaten_at(self) -> float:
+        """The time when the last heartbeat that was stored began; now, before the first one."""
+        return self._now if self._beaten_at is None else self._beaten_at
+
+    def _beat(self) -> Procedure[Roll | None]:
+        owned = frozenset(self.owned)
+        roll = yield from beat(
+            self.id,
+            self.endpoints,
+            self.roll.members,
+            self._limit,
+            since=self.since,
+            owned=owned if owned != self._named else None,
+        )
+        self._named = owned
+        return roll
 
     @property
     def has_others(self) -> bool:
@@ -227,7 +300,22 @@ class Cluster:
             self._must_scan = True
         self.is_cut = False
         self._settled = now & before
+        self._note_names(roll)
         self._scan()
+
+    def _note_names(self, roll: Roll) -> None:
+        """Note which streams the brokers have named; scan if none has named one that exists. The newest names count."""
+        self._owners = {}
+        for member in sorted(roll.members, key=lambda member: member.listed):
+            if member.id != self.id:
+                self._owners |= dict.fromkeys(member.streams, member.id)
+        unnamed = self._unnamed
+        if unnamed - self._left or (unnamed and self._now >= self._next_rescan):
+            self._must_scan = True
+
+    @property
+    def _unnamed(self) -> set[str]:
+        return set(self.streams) - self._owners.keys() - self.owned
 
     def _fail_beat(self, _: ZepsError) -> None:
         self._is_beating = False
@@ -238,15 +326,23 @@ class Cluster:
         if self._must_scan and not self._is_scanning:
             self._must_scan = False
             self._is_scanning = True
-            self._runner.start(list_streams(), self._now, self._scan_all, self._fail_scan)
+            known = {one.stream.place.directory: one.stream for one in self.streams.values()}
+            self._runner.start(list_streams(known, skip_damaged=True), self._now, self._scan_all, self._fail_scan)
 
     def _fail_scan(self, _: ZepsError) -> None:
         self._is_scanning = False
         self._must_scan = True
 
     def _scan_all(self, streams: Sequence[StoredStream]) -> None:
-        waiting = deque(streams)
+        owners = self.owners
         found: dict[str, Scanned] = {}
+        waiting: deque[StoredStream] = deque()
+        for stream in streams:
+            owner = owners.get(stream.name, NOBODY)
+            if owner == NOBODY:
+                waiting.append(stream)
+            else:
+                found[stream.name] = Scanned(stream, owner)
         running = 0
 
         def next_one(_: object = None) -> None:
@@ -259,13 +355,15 @@ class Cluster:
             elif not running:
                 self._note_scan(found)
 
-        running = min(SCANS_AT_ONCE, len(streams)) or 1
+        running = min(SCANS_AT_ONCE, len(waiting)) or 1
         for _ in range(running):
             next_one()
 
-    def _note_scan(self, found: Mapping[str, Scanned]) -> None:
+    def _note_scan(self, found: dict[str, Scanned]) -> None:
         self._is_scanning = False
         self.streams = found
+        self._left = self._unnamed
+        self._next_rescan = self._now + RESCAN
         orphans = []
         guests = []
         for name, scanned in found.items():
@@ -280,8 +378,21 @@ class Cluster:
 
 def _scan_one(stream: StoredStream, found: dict[str, Scanned]) -> Procedure[None]:
     try:
-        ownership = yield from find_owner(stream.place)
+        scanned = yield from _find(stream.name, stream)
     except StoreError:
         return  # a broker that opens the stream reports it
-    if not ownership.is_deleted:
-        found[stream.name] = Scanned(stream, ownership.owner)
+    if scanned is not None:
+        found[stream.name] = scanned
+
+
+def _find(name: str, known: StoredStream | None) -> Procedure[Scanned | None]:
+    """Return a stream and its owner; None if it does not exist. `known` is how it was found before."""
+    if known is not None:
+        owner, is_deleted = yield from find_owner(known.place)
+        if not is_deleted:
+            return Scanned(known, owner)
+    latest = yield from latest_stream(name)
+    if latest is None or (known is not None and latest.place == known.place):
+        return None
+    owner, is_deleted = yield from find_owner(latest.place)
+    return None if is_deleted else Scanned(latest, owner)

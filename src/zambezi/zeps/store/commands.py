@@ -16,11 +16,19 @@ from enum import Enum
 from itertools import count as count_from
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from zambezi.zeps.errors import StoreError
+from zambezi.zeps.errors import StoreError, StoreSilent
 
 FIRST_PAUSE: Final = 0.05  # seconds before a failed command is repeated; each pause is twice the one before
 LONGEST_PAUSE: Final = 2.0
 AT_ONCE: Final = 16  # commands of one procedure that run at the same time
+
+
+Data: TypeAlias = bytes | tuple[bytes, ...]  # bytes, or parts that need not be copied to one place
+
+
+def joined(data: Data) -> bytes:
+    """Return data as one piece."""
+    return data if isinstance(data, bytes) else b"".join(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +36,13 @@ class Put:
     """Store an object. With `create`, the store refuses if the key exists: the answer is `EXISTS`."""
 
     key: str
-    data: bytes
+    data: Data
     create: bool = True
+
+    @property
+    def octets(self) -> bytes:
+        """The bytes of the object."""
+        return joined(self.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +142,23 @@ def pauses() -> Iterable[float]:
     return (min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(attempt, 16)) for attempt in count_from())
 
 
+def within(procedure: Procedure[T], patience: float) -> Procedure[T]:
+    """Run a procedure; raise `StoreSilent` if it pauses, because the store fails, for more than `patience` seconds."""
+    waited = 0.0
+    answer = None
+    while True:
+        try:
+            command = procedure.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if isinstance(command, Wait):
+            waited += command.seconds
+            if waited > patience:
+                raise StoreSilent("the store does not answer: try again")
+        answer = yield command
+
+
 def ask(request: Request) -> Procedure[Any]:
     """Repeat a request, unchanged, until the store answers; return the answer."""
     for pause in pauses():
@@ -164,7 +194,7 @@ def compute(action: Callable[[], T]) -> Procedure[T]:
     return result
 
 
-def put(key: str, data: bytes, *, create: bool = True) -> Procedure[Outcome]:
+def put(key: str, data: Data, *, create: bool = True) -> Procedure[Outcome]:
     """Put an object, and repeat the very same bytes until the outcome is known: `DONE` or `EXISTS`."""
     answer: Outcome = yield from ask(Put(key, data, create))
     return answer

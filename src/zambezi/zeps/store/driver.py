@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from zambezi.zeps.store.commands import Answer, Request
 from zambezi.zeps.store.runner import Ticket
 
-THREADS: Final = 16  # requests of all engines that run at the same time
+THREADS: Final = 32  # requests of all engines that run at the same time
 
 
 class StoreEngine(Protocol):

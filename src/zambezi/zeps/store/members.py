@@ -1,5 +1,8 @@
 """The brokers of a prefix: each puts a heartbeat every few seconds, and lists those of the others.
 
+A broker also puts the names of the streams that it owns, whenever they have changed. They are a hint for the others:
+only the end of a stream's log tells its owner.
+
 Times are the store's own: the broker compares the times of the other heartbeats with that of the heartbeat that it has
 just put. So no clock of any broker matters. A heartbeat that is too old is why another broker takes a stream; it is
 never why that is safe (see `takeover`).
@@ -8,19 +11,24 @@ never why that is safe (see `takeover`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final
 
-from zambezi.zeps.store.commands import MISSING, Get, Procedure, ask_all, delete, listing, put
+from zambezi.zeps.store.commands import Get, Procedure, StoredObject, ask_all, delete, listing, put
 from zambezi.zeps.store.names import BROKERS, last_part
 
 PERIOD: Final = 3.0  # seconds between two heartbeats
 LIMIT: Final = 10.0  # seconds after which a broker counts as dead
+_ID: Final = 16  # bytes
 _FORGOTTEN: Final = 3600.0  # seconds after which its heartbeat is removed
 _BEAT: Final = ".json"
+_OWNED: Final = ".streams"
+_LATEST: Final = 1e11  # seconds since 1970 that a broker can claim
 _LARGEST: Final = 65536  # bytes of a heartbeat
+_LONGEST: Final = 64 << 20  # bytes of the names of streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,9 @@ class Member:
     id: bytes  # 16 bytes
     endpoints: Sequence[str]
     time: float  # of its last heartbeat
+    since: float = 0.0  # when it was started, by its own clock; in seconds since 1970
+    streams: AbstractSet[str] = frozenset()  # that it owned when it put their names
+    listed: float = -1.0  # when it put them; -1: never
 
     @property
     def endpoint(self) -> str:
@@ -64,31 +75,70 @@ def _weight(broker: bytes, stream: str) -> bytes:
 
 
 def beat(
-    broker: bytes, endpoints: Sequence[str], known: Iterable[Member] = (), limit: float = LIMIT
+    broker: bytes,
+    endpoints: Sequence[str],
+    known: Iterable[Member] = (),
+    limit: float = LIMIT,
+    *,
+    since: float = 0.0,
+    owned: Iterable[str] | None = None,
 ) -> Procedure[Roll | None]:
     """Put a heartbeat, and return the live brokers; None if the own heartbeat is not listed.
 
-    `known` are the brokers of the last roll: their heartbeats are not read again, once they have endpoints.
+    `known` are the brokers of the last roll: their heartbeats are not read again, once they have endpoints, and the
+    names of their streams only if they were put again. `owned` are the names of the own streams, if they have changed.
     """
+    if owned is not None:
+        yield from put(_owned(broker), json.dumps(sorted(owned)).encode() + b"\n", create=False)
     key = _key(broker)
-    content = json.dumps({"id": broker.hex(), "endpoints": list(endpoints)}).encode() + b"\n"
+    content = json.dumps({"id": broker.hex(), "endpoints": list(endpoints), "since": since}).encode() + b"\n"
     yield from put(key, content, create=False)
     found = yield from listing(BROKERS)
     own = next((one for one in found if one.key == key), None)
     if own is None:
         return None
-    yield from delete(one.key for one in found if one.time < own.time - _FORGOTTEN)
+    yield from delete(_forgotten(found, own.time - _FORGOTTEN))
     notified = next((one.time for one in found if one.key == _notice(broker)), 0.0)
     beats = [one for one in found if one.key.endswith(_BEAT) and one.size <= _LARGEST]
-    live = [one for one in beats if one.time >= own.time - limit]
-    endpoints_of = {member.id: member.endpoints for member in known if member.endpoints}
-    unknown = [one.key for one in live if _id_of(one.key) not in endpoints_of]
-    contents = yield from ask_all([Get(one) for one in unknown])
-    for one, octets in zip(unknown, contents, strict=True):
-        if octets is not MISSING:
-            endpoints_of[_id_of(one)] = _endpoints(octets)
-    members = [Member(_id_of(one.key), endpoints_of.get(_id_of(one.key), ()), one.time) for one in live]
-    return Roll(own.time, [member for member in members if len(member.id) == 16], notified)
+    live = [one for one in beats if one.time >= own.time - limit and len(_id_of(one.key)) == _ID]
+    members = yield from _read_members(live, {one.key: one for one in found}, {member.id: member for member in known})
+    return Roll(own.time, members, notified)
+
+
+def _forgotten(found: Sequence[StoredObject], horizon: float) -> list[str]:
+    """Return the objects of brokers that have put no heartbeat since a time. The names of streams can be older."""
+    present = {_owned(_id_of(one.key)) for one in found if one.key.endswith(_BEAT) and one.time >= horizon}
+    return [one.key for one in found if one.time < horizon and one.key not in present]
+
+
+def _read_members(
+    beats: Sequence[StoredObject], found: Mapping[str, StoredObject], known: Mapping[bytes, Member]
+) -> Procedure[list[Member]]:
+    """Return the brokers of some heartbeats; read only what is not known yet."""
+    members = []
+    wanted = []
+    for one in beats:
+        broker = _id_of(one.key)
+        before = known.get(broker, Member(broker, (), 0.0))
+        members.append(replace(before, time=one.time))
+        if not before.endpoints:
+            wanted.append(one.key)
+        owned = found.get(_owned(broker))
+        if owned is not None and owned.time != before.listed and owned.size <= _LONGEST:
+            wanted.append(owned.key)
+    contents = yield from ask_all([Get(key) for key in wanted])
+    read = {key: octets for key, octets in zip(wanted, contents, strict=True) if isinstance(octets, bytes)}
+    return [_note_read(member, read, found) for member in members]
+
+
+def _note_read(member: Member, read: Mapping[str, bytes], found: Mapping[str, StoredObject]) -> Member:
+    beat, owned = read.get(_key(member.id)), _owned(member.id)
+    if beat is not None:
+        endpoints, since = _parse_beat(beat)
+        member = replace(member, endpoints=endpoints, since=since)
+    if owned in read:
+        member = replace(member, streams=_parse_names(read[owned]), listed=found[owned].time)
+    return member
 
 
 def notify(broker: bytes) -> Procedure[None]:
@@ -100,12 +150,16 @@ def notify(broker: bytes) -> Procedure[None]:
 
 
 def leave(broker: bytes) -> Procedure[None]:
-    """Remove the heartbeat of a broker that ends."""
-    yield from delete([_key(broker)])
+    """Remove the heartbeat of a broker that ends, and the names of its streams."""
+    yield from delete([_key(broker), _owned(broker)])
 
 
 def _key(broker: bytes) -> str:
     return f"{BROKERS}/{broker.hex()}{_BEAT}"
+
+
+def _owned(broker: bytes) -> str:
+    return f"{BROKERS}/{broker.hex()}{_OWNED}"
 
 
 def _notice(broker: bytes) -> str:
@@ -120,10 +174,21 @@ def _id_of(key: str) -> bytes:
         return b""
 
 
-def _endpoints(octets: bytes) -> tuple[str, ...]:
-    """Return the endpoints in a heartbeat; none if it is damaged."""
+def _parse_beat(octets: bytes) -> tuple[tuple[str, ...], float]:
+    """Return the endpoints in a heartbeat, and when the broker was started; none, and 0, if it is damaged."""
     try:
         content = json.loads(octets)
-        return tuple(one for one in content["endpoints"] if isinstance(one, str))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return ()
+        since = float(content.get("since", 0.0))
+        endpoints = tuple(one for one in content["endpoints"] if isinstance(one, str))
+        return endpoints, since if 0.0 <= since < _LATEST else 0.0
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return (), 0.0
+
+
+def _parse_names(octets: bytes) -> frozenset[str]:
+    """Return the names of streams; none if they are damaged."""
+    try:
+        content = json.loads(octets)
+    except (ValueError, RecursionError):
+        content = []
+    return frozenset(one for one in content if isinstance(one, str)) if isinstance(content, list) else frozenset()

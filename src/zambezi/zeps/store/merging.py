@@ -3,6 +3,10 @@
 A segment is put before its chunks are removed. Fences are never removed: a put that comes hours late must meet them.
 An owner that was deposed may still be merging: its segment has bytes of the same log, and overlaps with others.
 
+A chunk that is large enough becomes a segment as it is: an empty object with the name of a segment says so. So the
+bytes of a busy stream are sent once. The chunk has a snapshot of the publishers and positions for that. Small chunks
+before it are merged with it.
+
 A slow stream has many small chunks, and would get many small segments. So a merge also takes the newest segments, while
 each is at most twice as large as all that is merged after it: then the number of segments stays small, and a byte is
 copied a few times only.
@@ -10,26 +14,28 @@ copied a few times only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from zambezi.zeps.store.chunk import Author, Kind, Piece, pack_segment, unpack_footer, unpack_object
+from zambezi.zeps.store.chunk import Author, Ending, Footer, Kind, Piece, pack_segment, unpack_footer, unpack_object
 from zambezi.zeps.store.commands import Procedure, compute, delete, get, put
 from zambezi.zeps.store.names import SegmentName, StreamPlace
 from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look
 
 GROWTH: Final = 2  # a segment is merged again while the bytes after it are at least this part of its own
+# Bytes of an object for each byte of messages, at most, without its snapshots: messages of a few bytes need so many.
+_MOST_PER_BYTE: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """The objects that become one segment: segments, and all chunks of the tail. They are in order."""
+    """The objects that become one segment: segments, and chunks of the tail. They are in order."""
 
     segments: Sequence[SegmentObject]
     chunks: Sequence[ChunkObject]
-    snapshot: bytes  # the records of all publishers at the end of the last chunk
+    ending: Ending | None  # the records that count at the end of the last chunk; None if that chunk has them
     following: int  # the sequence after the last one
     last_time: int
 
@@ -44,18 +50,40 @@ def segments_to_absorb(view: View, limit: int) -> list[SegmentObject]:
     size = sum(chunk.size for chunk in view.tail)
     absorbed: list[SegmentObject] = []
     for segment in reversed(view.readable):
-        if size + segment.size > limit or segment.size > GROWTH * size:
+        content = min(segment.size, _MOST_PER_BYTE * segment.name.octets)  # its snapshots are not merged
+        if size + content > limit or content > GROWTH * size:
             break
         if absorbed and segment.name.last >= absorbed[0].name.first:
             break  # they overlap: a reader takes from each what it lacks, and a merge does not
         absorbed.insert(0, segment)
-        size += segment.size
+        size += content
     return absorbed
+
+
+def first_group(tail: Sequence[ChunkObject], large: Container[int]) -> Sequence[ChunkObject]:
+    """Return the chunks up to the first large one; `large` are the numbers of these. If there is none, return all."""
+    count = next((index for index, chunk in enumerate(tail, 1) if chunk.number in large), len(tail))
+    return tail[:count]
+
+
+def promote(place: StreamPlace, footer: Footer) -> Procedure[SegmentObject]:
+    """Let a chunk with a snapshot be a segment. If another broker has merged the chunk, the name does not count."""
+    made = SegmentObject(footer.segment_name._replace(is_chunk=True), footer.size)
+    yield from put(place.listed(made.name), b"")
+    return made
+
+
+def remove_segments(place: StreamPlace, segments: Sequence[SegmentObject]) -> Procedure[None]:
+    """Remove segments: first the names, so that no name stays without its bytes."""
+    yield from delete(place.listed(segment.name) for segment in segments)
+    # The number of a void segment can be that of a fence, which stays.
+    yield from delete(place.segment(segment.name) for segment in segments if segment.name.is_chunk and segment.size)
 
 
 def merge(place: StreamPlace, author: Author, plan: MergePlan) -> Procedure[SegmentObject | None]:
     """Put a segment, and remove what it replaces. Return None if an object is missing: another broker merged it."""
     pieces: list[Piece] = []
+    ending = Ending()
     keys = [place.segment(segment.name) for segment in plan.segments]
     keys += [place.chunk(number) for number in plan.data_chunks]
     sizes = [one.size for one in plan.segments] + [chunk.size for chunk in plan.chunks if not chunk.is_fence]
@@ -64,15 +92,17 @@ def merge(place: StreamPlace, author: Author, plan: MergePlan) -> Procedure[Segm
         # A chunk that was merged can be replaced by a void fence, which has another size.
         if octets is None or len(octets) != size:
             return None
-        pieces.append((yield from compute(partial(unpack_object, octets, key))).piece)
+        found = yield from compute(partial(unpack_object, octets, key))
+        pieces.append(found.piece)
+        ending = found.ending
     number = plan.chunks[-1].number
-    octets = yield from compute(
-        partial(pack_segment, author, number, pieces, plan.snapshot, plan.following, plan.last_time)
-    )
+    if plan.ending is not None:
+        ending = plan.ending
+    octets = yield from compute(partial(pack_segment, author, number, pieces, ending, plan.following, plan.last_time))
     made = SegmentObject(unpack_footer(octets, "the new segment").segment_name, len(octets))
-    yield from put(place.segment(made.name), octets)
+    yield from put(place.listed(made.name), octets)
     yield from delete(place.chunk(chunk.number) for chunk in plan.chunks if is_removable(chunk))
-    yield from delete(place.segment(segment.name) for segment in plan.segments)
+    yield from remove_segments(place, plan.segments)
     return made
 
 
@@ -90,10 +120,14 @@ def sweep(place: StreamPlace, keep_bytes: int | None, horizon: int | None) -> Pr
     view = yield from look(place)
     expired = expired_segments(view, keep_bytes, horizon)
     doomed = [*view.leftovers, *expired]
-    yield from delete(place.segment(segment.name) for segment in doomed)
+    yield from remove_segments(place, doomed)
     yield from delete(place.chunk(chunk.number) for chunk in view.merged_chunks)
+    removed = {
+        *view.merged_chunks,
+        *(ChunkObject(one.name.last_chunk, one.size) for one in doomed if one.name.is_chunk),
+    }
     return View(
-        [chunk for chunk in view.chunks if chunk not in view.merged_chunks],
+        [chunk for chunk in view.chunks if chunk not in removed],
         [segment for segment in view.segments if segment not in doomed],
     )
 
@@ -117,11 +151,11 @@ def clear(place: StreamPlace, author: Author, last: int, deletion: int) -> Proce
 
     An empty segment stands for all others, so that the log stays without gaps; the deletion stays above it.
     """
-    empty = pack_segment(author, deletion - 1, (), b"", last + 1, 0)
+    empty = pack_segment(author, deletion - 1, (), Ending(), last + 1, 0)
     name = SegmentName(deletion - 1, last + 1, last, 0, 0, 0)
-    yield from put(place.segment(name), empty)
+    yield from put(place.listed(name), empty)
     view = yield from look(place)
-    yield from delete(place.segment(segment.name) for segment in view.segments if segment.name != name)
+    yield from delete(place.listed(segment.name) for segment in view.segments if segment.name != name)
     yield from delete(place.chunk(chunk.number) for chunk in view.chunks if is_removable(chunk))
 
 

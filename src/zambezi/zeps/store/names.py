@@ -4,7 +4,9 @@
     brokers/<id>.json                                     a heartbeat: which broker lives, and its endpoints
     streams/<name>/<generation>/stream.json               the stream's name, incarnation and settings
     streams/<name>/<generation>/chunks/<number>           messages that were published in one go, or a fence
-    streams/<name>/<generation>/segments/<last chunk>-<first>-<last>-<first time>-<last time>-<bytes>
+    streams/<name>/<generation>/segments/<last chunk>-<first>-<last>-<first time>-<last time>-<bytes>[-chunk]
+
+A segment whose name ends with `-chunk` is an empty object: its bytes are those of its last chunk, which stays.
 
 A new segment has a higher last chunk than all others, so its name is the last one. That matters because a LIST of many
 objects comes in pages: a page that was read before never hides a new segment whose parts are removed already.
@@ -25,7 +27,8 @@ from zambezi.zeps.journal.names import directory_of
 FORMAT_KEY: Final = "zambezi.json"
 BROKERS: Final = "brokers"
 STREAMS: Final = "streams"
-_SEGMENT: Final = re.compile(r"(\d{20})-(\d{20})-(\d{1,19})-(\d{1,19})-(\d{1,19})-(\d{1,19})")
+_CHUNK: Final = "-chunk"
+_SEGMENT: Final = re.compile(r"(\d{20})-(\d{20})-(\d{1,19})-(\d{1,19})-(\d{1,19})-(\d{1,19})(-chunk)?")
 _STREAM: Final = re.compile(rf"{STREAMS}/([^/]+)/(\d{{10}})/stream\.json")
 
 
@@ -38,9 +41,11 @@ class SegmentName(NamedTuple):
     first_time: int
     last_time: int
     octets: int  # of messages: the object is larger
+    is_chunk: bool = False  # whether the last chunk, and no other object, has the bytes
 
     def __str__(self) -> str:
-        return f"{self.last_chunk:020}-{self.first:020}-{self.last}-{self.first_time}-{self.last_time}-{self.octets}"
+        facts = f"{self.last_chunk:020}-{self.first:020}-{self.last}-{self.first_time}-{self.last_time}-{self.octets}"
+        return facts + _CHUNK if self.is_chunk else facts
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -56,7 +61,9 @@ def parse_segment(name: str) -> SegmentName | None:
     found = _SEGMENT.fullmatch(name) if name.isascii() else None
     if found is None:
         return None
-    facts = SegmentName(*map(int, found.groups()))
+    *numbers, suffix = found.groups()
+    last_chunk, first, last, first_time, last_time, octets = map(int, numbers)
+    facts = SegmentName(last_chunk, first, last, first_time, last_time, octets, suffix is not None)
     is_possible = 1 <= facts.first <= facts.last + 1 and max(facts) <= HIGHEST and str(facts) == name
     return facts if is_possible else None
 
@@ -103,7 +110,11 @@ class StreamPlace:
         return f"{self.chunks}/{number:020}"
 
     def segment(self, name: SegmentName) -> str:
-        """Return the key of a segment."""
+        """Return the key of the object that has the bytes of a segment."""
+        return self.chunk(name.last_chunk) if name.is_chunk else self.listed(name)
+
+    def listed(self, name: SegmentName) -> str:
+        """Return the key under which a segment is listed."""
         return f"{self.segments}/{name}"
 
 

@@ -10,11 +10,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Final, NamedTuple, TypeVar
-from zlib import crc32
 
 from zambezi.zeps.errors import OutOfRange, StoreDamaged
 from zambezi.zeps.journal.entry import IndexEntry
-from zambezi.zeps.store.chunk import FOOTER, UNCHANGED, Footer, Kind, Piece, read_entries, unpack_footer
+from zambezi.zeps.store.chunk import FOOTER, UNCHANGED, Footer, Kind, Piece, check_batches, read_entries, unpack_footer
 from zambezi.zeps.store.commands import MISSING, Get, Procedure, ask_all, get
 from zambezi.zeps.store.names import SegmentName, StreamPlace
 from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look_and_read
@@ -34,7 +33,7 @@ class Part(NamedTuple):
     octets: int  # of messages
     first_time: int
     last_time: int
-    is_segment: bool
+    is_segment: bool  # if not, it is a chunk: after a merge, a void fence can replace it
 
 
 class OpenedPart:
@@ -173,13 +172,13 @@ class LogReader:
         The first batch can also have messages before. Returns None at the end of the log as it was at the last
         `refresh`; raises `OutOfRange` if the sequence is not kept any more.
         """
-        return self._retry(after, partial(self._read_range, size))
+        return self.retry(after, partial(self._read_range, size))
 
     def open_after(self, after: int) -> Procedure[OpenedPart | None]:
         """Read the index of the object that has the sequence after `after`. It returns and raises like `read`."""
-        return self._retry(after, self.open)
+        return self.retry(after, self.open)
 
-    def _retry(self, after: int, action: Callable[[int], Procedure[T | None]]) -> Procedure[T | None]:
+    def retry(self, after: int, action: Callable[[int], Procedure[T | None]]) -> Procedure[T | None]:
         """Return what `action` finds for the sequence after `after`; look again if objects are not as listed."""
         seen: View | None = None
         times = 0
@@ -257,7 +256,7 @@ class LogReader:
             name.octets,
             name.first_time,
             name.last_time,
-            is_segment=True,
+            is_segment=not name.is_chunk,
         )
 
     def _read_range(self, size: int, sequence: int) -> Procedure[Piece | None]:
@@ -278,9 +277,7 @@ class LogReader:
         if len(octets) != length:
             raise StoreDamaged(f"{opened.part.key} ends before byte {begin + length}")
         if not opened.part.is_segment:  # the name of a segment stands for its bytes; a chunk can be replaced by a fence
-            for entry in chosen:
-                if crc32(octets[entry.offset - begin : entry.end - begin]) != entry.crc:
-                    raise StoreDamaged(f"{opened.part.key} is damaged between {entry.offset} and {entry.end}")
+            check_batches(octets, chosen, opened.part.key, begin)
         return Piece(octets, [entry._replace(offset=entry.offset - begin) for entry in chosen], b"")
 
     def last_before(self, time: int) -> Procedure[int]:

@@ -9,7 +9,8 @@ put is under way, the next chunk grows. A piece is safe when its chunk is stored
 ticket. An owner that finds another broker's fence in the place of its next chunk is deposed. It cannot confirm anything
 any more, and its pieces that were not stored are lost.
 
-When the tail of the log is long, the owner merges it into a segment, beside the puts.
+When the tail of the log is long, the owner merges it into a segment, beside the puts. Large chunks carry a snapshot of
+the publishers, so that they can become segments as they are.
 """
 
 from __future__ import annotations
@@ -23,19 +24,33 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from zambezi.zeps.errors import ZepsError
 from zambezi.zeps.journal.counts import RECORD, Counts
-from zambezi.zeps.store.chunk import UNCHANGED, Author, Footer, Kind, Piece, pack_chunk, pack_fence, unpack_footer
-from zambezi.zeps.store.commands import Answer, Procedure, compute, get
+from zambezi.zeps.store.chunk import (
+    UNCHANGED,
+    Author,
+    Ending,
+    Footer,
+    Kind,
+    Piece,
+    pack_chunk,
+    pack_fence,
+    unpack_footer,
+)
+from zambezi.zeps.store.commands import Answer, Procedure, get
 from zambezi.zeps.store.ending import End
+from zambezi.zeps.store.extents import StoredExtents
 from zambezi.zeps.store.merging import (
     MergePlan,
     clear,
     expired_segments,
     find_deletion,
+    first_group,
     merge,
+    promote,
     segments_to_absorb,
     sweep,
 )
 from zambezi.zeps.store.names import StreamPlace
+from zambezi.zeps.store.position_records import PositionRecords
 from zambezi.zeps.store.runner import Runner, Ticket
 from zambezi.zeps.store.takeover import put_own, take_over
 from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look
@@ -43,7 +58,6 @@ from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look
 T = TypeVar("T")
 _MIB: Final = 1 << 20
 _FIRST_CHECK: Final = 15.0  # seconds without a put, after which an owner checks that it is the owner
-_SMALL: Final = 1 << 18  # bytes of a chunk that is packed at once: another thread would take longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +69,7 @@ class LogSettings:
     segment: int = 64 * _MIB  # bytes of chunks that become a segment
     chunks: int = 512  # chunks that become a segment, whatever their size: a new owner reads the ends of all
     publishers: int = 100_000  # whose counts are kept
+    snapshot: float = 0.125  # a large chunk has a snapshot of all records, if that is at most this part of its size
     check: float = 600.0  # seconds between two checks of an idle stream, at most: see `check_if_idle`
 
 
@@ -102,6 +117,12 @@ class _Put(NamedTuple):
     is_ours: bool
     footer: Footer
     records: bytes
+    positions: bytes
+    has_snapshot: bool
+
+
+def _split(records: bytes) -> list[bytes]:
+    return [records[at : at + RECORD] for at in range(0, len(records), RECORD)]
 
 
 class StreamLog:
@@ -116,7 +137,9 @@ class StreamLog:
         self.last = 0  # the last sequence that is stored
         self.last_time = 0
         self.counts = Counts(self.settings.publishers)  # of the stored messages
+        self.positions = PositionRecords()  # that are stored
         self.problem = ""  # why the last merge failed
+        self.extents = StoredExtents()
         self._owner = owner
         self._incarnation = incarnation  # that of `stream.json`
         self._author = Author(owner, 0, incarnation)
@@ -133,6 +156,7 @@ class StreamLog:
         self._next_check = 0.0
         self._last_words: Kind | None = None  # the chunk to put after all others
         self._tail: list[ChunkObject] = []
+        self._large: dict[int, Footer] = {}  # chunks of the tail that have a snapshot, by number
         self._segments: list[SegmentObject] = []
         self._has_leftovers = False  # of the owners before
         self._is_tidying = False  # whether a merge, a sweep or a look is under way
@@ -205,7 +229,11 @@ class StreamLog:
             return
         self.counts = Counts(self.settings.publishers)
         self.counts.note(end.records)
+        self.extents.begin(end)
+        self.positions = PositionRecords()
+        self.positions.note(end.positions)
         self._tail = list(end.view.tail)
+        self._large = {}
         self._segments = list(end.view.segments)
         self._has_leftovers = bool(end.view.leftovers or end.view.merged_chunks)
         self._next_number = end.view.following
@@ -215,7 +243,7 @@ class StreamLog:
         self._events.append(Owned(end))
 
     def append(self, piece: Piece) -> int:
-        """Append messages or counts, and return the ticket that `Stored` will name."""
+        """Append messages, counts or positions, and return the ticket that `Stored` will name."""
         assert self.state is State.OWNER, "only the owner appends"
         self._pending.append(piece)
         self._pending_bytes += piece.size
@@ -278,13 +306,23 @@ class StreamLog:
         self._next_check = now + self._pause
 
     def _put_pieces(self, number: int, author: Author, pieces: Sequence[Piece]) -> Procedure[_Put]:
-        """Put pieces as a chunk. Large ones are packed on another thread."""
-        pack = partial(pack_chunk, author, number, pieces, self.last + 1, self.last_time)
-        is_small = sum(piece.size for piece in pieces) < _SMALL
-        octets = pack() if is_small else (yield from compute(pack))
+        """Put pieces as a chunk."""
+        size = sum(piece.size for piece in pieces)
+        snapshot = len(self.counts) * RECORD + self.positions.size
+        has_snapshot = size >= self.settings.chunk // 2 and snapshot <= size * self.settings.snapshot
+        records = b"".join([piece.records for piece in pieces])
+        positions = b"".join([piece.positions for piece in pieces])
+        ending = self._ending_with(records, positions) if has_snapshot else Ending(b"", positions)
+        parts = pack_chunk(author, number, pieces, ending, self.last + 1, self.last_time)
         key = self.place.chunk(number)
-        is_ours = yield from put_own(key, octets)
-        return _Put(is_ours, unpack_footer(octets, key), b"".join([piece.records for piece in pieces]))
+        is_ours = yield from put_own(key, parts)
+        return _Put(is_ours, unpack_footer(parts[-1], key), records, positions, has_snapshot)
+
+    def _ending_with(self, records: bytes, positions: bytes) -> Ending:
+        """Return the records that count, when these records are stored, too."""
+        counts = self.counts.copy()
+        counts.note(_split(records))
+        return Ending(counts.snapshot(1)[RECORD:], self.positions.with_changes(positions))
 
     def _next_pieces(self) -> list[Piece]:
         """Return the pieces of the next chunk: as many as fit, and at least one."""
@@ -301,11 +339,15 @@ class StreamLog:
         if not put.is_ours:
             self._depose()
             return
-        footer, records = put.footer, put.records
+        footer = put.footer
         self._tail.append(ChunkObject(footer.number, footer.size))
+        if put.has_snapshot:
+            self._large[footer.number] = footer
         self._next_number += 1
+        self.extents.add(footer)
         self.last, self.last_time = footer.last, footer.last_time
-        self.counts.note([records[at : at + RECORD] for at in range(0, len(records), RECORD)])
+        self.counts.note(_split(put.records))
+        self.positions.note(put.positions)
         self._events.append(Stored(ticket, self.last))
         self._merge_if_long()
 
@@ -342,15 +384,19 @@ class StreamLog:
         size = sum(chunk.size for chunk in self._tail)
         if size < self.settings.segment and len(self._tail) < self.settings.chunks:
             return
-        view = self._view
-        plan = MergePlan(
-            segments_to_absorb(view, self.settings.segment),
-            tuple(view.tail),
-            self.counts.snapshot(self.last + 1)[RECORD:],  # without the head, which the file of a journal needs
-            self.last + 1,
-            self.last_time,
-        )
-        self._tidy(merge(self.place, self._author, plan), lambda made: self._note_merge(plan, made))
+        group = first_group(self._tail, self._large)
+        large = self._large.get(group[-1].number)
+        if large is None:
+            absorbed = segments_to_absorb(self._view, self.settings.segment)
+            # The head of the counts is for the file of a journal.
+            ending = Ending(self.counts.snapshot(1)[RECORD:], self.positions.octets)
+            plan = MergePlan(absorbed, tuple(group), ending, self.last + 1, self.last_time)
+        else:
+            plan = MergePlan((), tuple(group), None, large.last + 1, large.last_time)
+        if large is not None and len(plan.data_chunks) == 1:
+            self._tidy(promote(self.place, large), lambda made: self._note_merge(plan, made))
+        else:
+            self._tidy(merge(self.place, self._author, plan), lambda made: self._note_merge(plan, made))
 
     def _note_merge(self, plan: MergePlan, made: SegmentObject | None) -> None:
         if made is None:  # a broker that owned the stream before has merged some of it
@@ -358,7 +404,13 @@ class StreamLog:
             return
         absorbed = set(plan.segments)
         self._segments = sorted([*(one for one in self._segments if one not in absorbed), made])
-        self._tail = [chunk for chunk in self._tail if chunk.number > made.name.last_chunk]
+        self._cut_tail(made.name.last_chunk)
+        self._merge_if_long()
+
+    def _cut_tail(self, reached: int) -> None:
+        self._tail = [chunk for chunk in self._tail if chunk.number > reached]
+        self._large = {number: footer for number, footer in self._large.items() if number > reached}
+        self.extents.update(self._view)
 
     def sweep(self, keep_bytes: int | None, horizon: int | None) -> None:
         """Remove segments that are too old or too many, and leftovers of the owners before.
@@ -373,7 +425,7 @@ class StreamLog:
 
     def _note_look(self, view: View) -> None:
         self._segments = list(view.segments)
-        self._tail = [chunk for chunk in self._tail if chunk.number > view.reached]
+        self._cut_tail(view.reached)
 
     def _tidy(self, procedure: Procedure[T], done: Callable[[T], object]) -> None:
         def note(result: T) -> None:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import NamedTuple
 
 from zambezi.zeps.store.chunk import Author, Kind, pack_fence
-from zambezi.zeps.store.commands import DONE, Procedure, get, put
+from zambezi.zeps.store.commands import DONE, Data, Procedure, get, joined, put
 from zambezi.zeps.store.ending import End, read_end
 from zambezi.zeps.store.names import StreamPlace
 from zambezi.zeps.store.view import View, look_and_read
@@ -51,7 +51,7 @@ def _following(view: View) -> Procedure[int | None]:
     return view.following
 
 
-def put_own(key: str, data: bytes) -> Procedure[bool]:
+def put_own(key: str, data: Data) -> Procedure[bool]:
     """Put an object, and return whether the key has these bytes now.
 
     The store can say that the key exists because an attempt before this one succeeded: so the object is read.
@@ -59,7 +59,7 @@ def put_own(key: str, data: bytes) -> Procedure[bool]:
     if (yield from put(key, data)) is DONE:
         return True
     found = yield from get(key)
-    return found == data
+    return found == joined(data)
 
 
 def _read_below(place: StreamPlace, fence: int) -> Procedure[End | None]:

@@ -39,7 +39,7 @@ class SegmentObject(NamedTuple):
     """A segment in a listing."""
 
     name: SegmentName
-    size: int
+    size: int  # of the object with its bytes
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class View:
     chunks: Sequence[ChunkObject]
     segments: Sequence[SegmentObject]
     strange: Sequence[str] = ()  # keys that no broker writes
+    void: Sequence[SegmentObject] = ()  # segments that are chunks, and whose chunk is not listed
 
     @classmethod
     def of(cls, chunks: Iterable[StoredObject], segments: Iterable[StoredObject]) -> View:
@@ -56,19 +57,25 @@ class View:
         strange = []
         numbered = []
         named = []
+        void = []
         for found in chunks:
             number = parse_chunk(last_part(found.key))
             if number is None:
                 strange.append(found.key)
             else:
                 numbered.append(ChunkObject(number, found.size))
+        sizes = dict(numbered)
         for found in segments:
             name = parse_segment(last_part(found.key))
             if name is None:
                 strange.append(found.key)
-            else:
+            elif not name.is_chunk:
                 named.append(SegmentObject(name, found.size))
-        return cls(sorted(numbered), sorted(named), strange)
+            elif (size := sizes.get(name.last_chunk, 0)) >= name.octets + FOOTER:
+                named.append(SegmentObject(name, size))
+            else:
+                void.append(SegmentObject(name, 0))
+        return cls(sorted(numbered), sorted(named), strange, void)
 
     @cached_property
     def newest(self) -> SegmentObject | None:
@@ -137,21 +144,35 @@ class View:
 
     @property
     def leftovers(self) -> list[SegmentObject]:
-        """The segments that are not needed: others cover them, or a gap separates them from the rest."""
+        """The segments that are not needed: void ones, ones that others cover, and ones that a gap separates."""
         needed = set(self.readable)
-        return [segment for segment in self.segments if segment not in needed]
+        return [*self.void, *(segment for segment in self.segments if segment not in needed)]
 
     @property
     def merged_chunks(self) -> list[ChunkObject]:
         """The chunks with messages that a segment has: an interrupted merge, or a late put, left them behind."""
-        return [chunk for chunk in self.chunks if chunk.number <= self.reached and not chunk.is_fence]
+        named = {segment.name.last_chunk for segment in self.segments if segment.name.is_chunk}
+        return [
+            chunk
+            for chunk in self.chunks
+            if chunk.number <= self.reached and not chunk.is_fence and chunk.number not in named
+        ]
 
 
 def look(place: StreamPlace) -> Procedure[View]:
-    """List the chunks of a stream, and then its segments."""
-    chunks = yield from listing(place.chunks)
-    segments = yield from listing(place.segments)
-    return View.of(chunks, segments)
+    """List the chunks of a stream, and then its segments.
+
+    The chunk of a segment can be missing because it was put after the first LIST: then both are listed again. If it is
+    still missing, it was merged and removed, perhaps replaced by a void fence, and another segment has its messages.
+    """
+    seen: set[SegmentObject] = set()
+    while True:
+        chunks = yield from listing(place.chunks)
+        segments = yield from listing(place.segments)
+        view = View.of(chunks, segments)
+        if seen.issuperset(view.void):
+            return view
+        seen.update(view.void)
 
 
 def look_and_read(place: StreamPlace, read: Callable[[View], Procedure[T | None]]) -> Procedure[T]:

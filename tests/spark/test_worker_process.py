@@ -1,4 +1,4 @@
-"""zambezi.spark.garbage: a Python worker does not collect imported modules again and again."""
+"""zambezi.spark.worker_process: a Python worker keeps freed memory, and does not collect imported modules."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ import sys
 
 PROGRAM = """
 import gc
-from zambezi.spark.garbage import freeze_imported_objects
+from zambezi.spark import worker_process
+from zambezi.spark.worker_process import prepare_worker
+
+kept = []
+worker_process.keep_memory = lambda: kept.append(True)
 
 assert gc.get_freeze_count() == 0
-freeze_imported_objects()
+prepare_worker()
 frozen = gc.get_freeze_count()
 assert frozen > 1000
 later = [[number] for number in range(1000)]
-freeze_imported_objects()
+prepare_worker()
 assert gc.get_freeze_count() <= frozen
+assert kept == [True]
 """
 
 
-def test_objects_are_frozen_once_in_a_process() -> None:
+def test_a_worker_is_prepared_once() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")

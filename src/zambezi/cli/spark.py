@@ -1,0 +1,107 @@
+"""The Spark session of commands: its options, its start, and what is missing for it.
+
+This module imports Spark only when a session starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from zambezi.cli.errors import OptionsError
+from zambezi.errors import ZambeziError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pyspark.sql import SparkSession
+
+_NEEDED: Final = ("pyspark", "pyarrow", "numpy", "deltalake")
+
+
+class SparkUnavailable(ZambeziError):
+    """Spark is not installed, or does not start."""
+
+
+def add_spark_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that describe a Spark session."""
+    options = parser.add_argument_group("Spark")
+    options.add_argument(
+        "--master", metavar="URL", help="the cluster: local[2], spark://HOST:7077 or yarn (default: this machine)"
+    )
+    options.add_argument(
+        "--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark (can be repeated)"
+    )
+    options.add_argument("--verbose", action="store_true", help="show the log of Spark instead of a progress line")
+
+
+def check_spark(who: str) -> None:
+    """Raise `SparkUnavailable` if a package is missing. `who` is such as "pipelines need"."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SparkUnavailable(f"{who} Spark: pip install 'zambezi[spark]' ({', '.join(missing)} missing)")
+
+
+def pair(option: str, text: str) -> tuple[str, str]:
+    """Return name and value of an option NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise OptionsError(f"{option} {text}: write NAME=VALUE")
+    return name, value
+
+
+@contextlib.contextmanager
+def spark_session(arguments: argparse.Namespace, name: str) -> Iterator[SparkSession]:
+    """Start a Spark session. The long output of Java at its start goes to a file."""
+    from zambezi.spark import session  # noqa: PLC0415 - needs Spark, and takes a second
+
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    master = arguments.master or (None if is_submitted else "local[*]")
+    settings = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+    if master is not None and master.startswith("local"):
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(min(8, os.cpu_count() or 2)),
+            "spark.driver.memory": "1g",
+        }
+    settings |= dict(pair("--conf", one) for one in arguments.conf)
+    with _aside(is_wanted=not arguments.verbose and not is_submitted) as log:
+        try:
+            spark = session(master, name=name, settings=settings)
+        except ZambeziError:
+            raise
+        except Exception as error:
+            where = f"; its output is in {log}" if log else ""
+            raise SparkUnavailable(f"Spark did not start: {error}{where}") from error
+    try:
+        yield spark
+    finally:
+        spark.stop()
+        if log:
+            with contextlib.suppress(OSError):
+                Path(log).unlink()
+
+
+@contextlib.contextmanager
+def _aside(*, is_wanted: bool) -> Iterator[str]:
+    """Redirect standard error, also of new processes, to a file, and give its name."""
+    if not is_wanted:
+        yield ""
+        return
+    handle, name = tempfile.mkstemp(prefix="zambezi-spark-", suffix=".log")
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(handle, 2)
+    try:
+        yield name
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(handle)

@@ -1,0 +1,121 @@
+"""`zambezi sql`, and the views behind it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.spark.journal import numbered, write
+from zambezi.cli import main, sql
+from zambezi.spark.errors import SparkError
+from zambezi.spark.views import MESSAGES, StreamViews
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def data(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    write(tmp_path / "data", "readings", numbered(30))
+    write(tmp_path / "data", "sensor.a", numbered(5))
+    yield str(tmp_path / "data")
+    for name in ("readings", "sensor.a", "nothing", MESSAGES):
+        spark.catalog.dropTempView(name)
+
+
+def test_a_stream_is_a_view_when_a_query_names_it(spark: SparkSession, data: str) -> None:
+    views = StreamViews(spark, {"path": data})
+    joined = "SELECT count(*) FROM readings JOIN `sensor.a` USING (sequence)"
+    assert [row[0] for row in views.query(joined).collect()] == [5]
+    by_stream = "SELECT stream, count(*) FROM messages GROUP BY stream ORDER BY stream"
+    assert [tuple(row) for row in views.query(by_stream).collect()] == [("readings", 30), ("sensor.a", 5)]
+    write(Path(data), "readings", numbered(60))
+    assert views.query("SELECT count(*) FROM readings").collect() == [(90,)]
+    with pytest.raises(SparkError, match=r"write the name of a stream with dots as `sensor\.a`"):
+        views.query("SELECT * FROM sensor.a")
+    with pytest.raises(SparkError, match="no_such_column"):
+        views.query("SELECT no_such_column FROM readings")
+
+
+@pytest.fixture
+def given(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command uses the session of the tests, and leaves it running."""
+
+    @contextlib.contextmanager
+    def session(_arguments: Any, _name: str) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(sql, "spark_session", session)
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+@pytest.mark.usefixtures("given")
+def test_queries_of_a_command_line(data: str, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = "sequence, timestamp, body, sequence > 1 AS later, array(body) AS bodies"
+    query = f"SELECT {columns} FROM readings WHERE sequence < 3"
+    command = ["sql", "--path", data, "-e", query]
+    assert main([*command, "--format", "json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["sequence"], line["body"], line["later"], line["bodies"]) for line in lines] == [
+        (1, "1", False, ["1"]),
+        (2, "2", True, ["2"]),
+    ]
+    assert lines[0]["timestamp"] == "2023-11-14 22:13:20.000000"
+    assert main([*command, "--format", "csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "sequence,timestamp,body,later,bodies",
+        '1,2023-11-14 22:13:20.000000,1,false,"[""1""]"',
+    ]
+    assert main([*command, "--rows", "1"]) == 0
+    shown = capsys.readouterr()
+    assert "2023-11-14 22:13:20.000000" in shown.out
+    assert shown.err == "only the first 1 rows are shown: see --rows, or --format csv for all\n"
+
+
+@pytest.mark.usefixtures("given")
+def test_statements_from_standard_input_up_to_one_that_fails(
+    data: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "sys.stdin", io.StringIO("SELECT count(*) AS n\nFROM readings;\nSELECT * FROM nothing;\nSELECT 7;\n")
+    )
+    assert main(["sql", "--path", data, "--format", "csv"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == "n\n30\nstream,sequence,timestamp,key,body,incarnation\n"
+    assert shown.err == "zambezi: there is no stream 'nothing': there are 'readings', 'sensor.a'\n"
+
+
+@pytest.mark.usefixtures("given")
+def test_the_shell_goes_on_after_an_error(
+    data: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = iter(["SELEC 1;", "SELECT 7 AS seven", ";", "quit"])
+    prompts: list[str] = []
+
+    def answer(prompt: str) -> str:
+        prompts.append(prompt)
+        return next(typed)
+
+    monkeypatch.setattr("builtins.input", answer)
+    monkeypatch.setattr("sys.stdin", Terminal())
+    assert main(["sql", "--path", data, "--format", "csv"]) == 0
+    shown = capsys.readouterr()
+    assert "seven\n7\n" in shown.out
+    assert shown.err.startswith("zambezi: [PARSE_SYNTAX_ERROR]")
+    assert prompts == [sql.PROMPT, sql.PROMPT, sql.CONTINUED, sql.PROMPT]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_two_places_contradict_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", "--path", "data", "--endpoint", "tcp://127.0.0.1:1"]) == 1
+    assert capsys.readouterr().err == "zambezi: --endpoint and --path contradict each other: give only one of them\n"
