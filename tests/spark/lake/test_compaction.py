@@ -29,7 +29,7 @@ def test_a_day_with_many_batches_has_few_files(tmp_path: Path) -> None:
     most = 0
     for number in range(1, 45):
         add(table, f"s{number % 3}", [number])
-        compact(table)
+        compact(table, {str(DAY)})
         most = max(most, len(table.files()))
     assert most <= MOST_SMALL + 1
     assert sum(DeltaReader(str(tmp_path)).sequences().values(), Counter()) == Counter(range(1, 45))
@@ -70,6 +70,8 @@ def test_merged_rows_are_sorted_and_have_their_date(tmp_path: Path) -> None:
         add(table, "a", [number])
         add(table, "a", [number], day=DAY + timedelta(days=1))
         add(table, "c", [number], day=None)
+    assert compact(table, {"2030-01-01"}, most=1).merged == 0
+    assert len(table.files({"", str(DAY)})) == 9
     done = maintain(table)
     assert (done.merged, done.written, done.removed) == (12, 3, 0)
     (merged,) = [one for one in table.files() if one.date == str(DAY)]

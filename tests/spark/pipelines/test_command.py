@@ -22,11 +22,14 @@ from tests.spark.delta import DeltaReader
 from tests.spark.journal import numbered, write
 from tests.spark.kills import SMALL, Driver, Publishing
 from tests.spark.lake.archiving import archive
+from tests.spark.lake.tables import SCHEMA
 from tests.zeps.serving import serving
 from zambezi.cli import main, pipeline
 from zambezi.cli.errors import OptionsError
 from zambezi.cli.results import result_view
 from zambezi.spark.lake import frames
+from zambezi.spark.lake.place import Place
+from zambezi.spark.lake.table import LakeTable
 from zambezi.spark.pipelines import PIPELINES, Progress, running
 from zambezi.spark.pipelines.pipeline import Rows
 from zambezi.spark.pipelines.results import Result
@@ -199,9 +202,12 @@ def test_a_run_that_another_one_overtakes_ends_with_its_name(
 def test_a_place_that_cannot_be_used_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "data", "readings", numbered(3))
     (tmp_path / "file").write_text("")
+    LakeTable(Place(str(tmp_path / "odd")), "archive").create(SCHEMA)
+    (tmp_path / "odd" / "date=2023-11-14").write_text("")  # executors notice
     for name, cause in (
         ("file", "is a file, not a directory"),
         ("file/below", "a part of the path is a file, not a directory"),
+        ("odd", "a file is where a directory must be ([Errno 17] File exists: "),
     ):
         command = [*RUN, "archive", "--path", str(tmp_path / "data"), "--out", str(tmp_path / name)]
         assert main(command) == 1

@@ -11,7 +11,7 @@ Spark is not needed: a process reads the small files, sorts their rows, and writ
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -67,10 +67,10 @@ def choose(files: Iterable[TableFile], most: int = MOST_SMALL) -> list[list[Tabl
     return chosen
 
 
-def compact(table: LakeTable, *, most: int = MOST_SMALL) -> Compacted:
-    """Merge small files, of each day that has more than `most` of them."""
+def compact(table: LakeTable, dates: Collection[str] | None = None, *, most: int = MOST_SMALL) -> Compacted:
+    """Merge small files, of each day that has more than `most` of them. `dates` are the days to look at, if not all."""
     merged = written = 0
-    for group in choose(table.files(), most):
+    for group in choose(table.files(dates), most):
         for files in _divide(table, group):
             new = _merge(table, files)
             if _exchange(table, files, new):

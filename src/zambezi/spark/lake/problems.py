@@ -20,6 +20,7 @@ _CAUSES: Final = (
     ("Permission denied", "no permission to read or write there"),
     ("PermissionDenied", "no permission to read or write there"),
     ("Not a directory", "a part of the path is a file, not a directory"),
+    ("File exists", "a file is where a directory must be"),
     ("NotADirectory", "a part of the path is a file, not a directory"),
     ("NoSuchBucket", "there is no such bucket"),
     ("InvalidAccessKeyId", "the store does not know the access key: check the credentials"),

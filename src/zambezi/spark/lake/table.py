@@ -20,12 +20,13 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from secrets import randbits
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
@@ -262,11 +263,15 @@ class LakeTable:
             self._table.update_incremental()
         return len(set(removed))
 
-    def files(self) -> list[TableFile]:
-        """Return the files of the table."""
+    def files(self, dates: Collection[str] | None = None) -> list[TableFile]:
+        """Return the files of the table: those of some dates, or all."""
         if not self.exists:
             return []
-        found = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        listed = pa.table(self._table.get_add_actions(flatten=True))
+        if dates is not None:
+            days = pa.array([one or None for one in dates], pa.string()).cast(pa.date32())
+            listed = listed.filter(pc.is_in(listed.column(f"partition.{DATE}"), days))
+        found = listed.to_pylist()
         return [
             TableFile(
                 one["path"],

@@ -95,6 +95,7 @@ class Run:
         self._progress = Progress()
         self._query: StreamingQuery | None = None
         self._checkpoint: Path | None = None  # of the query that runs
+        self._failure: Exception | None = None  # of a batch: Spark cuts off the cause
         self._cached_frames: list[DataFrame] = []
         self._read_up_to = 0.0
 
@@ -129,7 +130,7 @@ class Run:
 
     def start(self, *, follow: bool, every: float = 0.0) -> StreamingQuery:
         """Start the query. `every` is the time between batches in seconds; with 0, each batch starts at once."""
-        self._lake = None
+        self._lake = self._failure = None
         if self.lake.is_replaced:
             raise TableError(
                 f"{self.place} was written by a run over all messages: choose another directory, or remove this one to "
@@ -179,6 +180,10 @@ class Run:
                     query.awaitTermination()
                     return True
                 return bool(query.awaitTermination(timeout))  # type: ignore[arg-type] # it accepts fractions of seconds
+        except PipelineError:
+            if self._failure is None:
+                raise
+            raise PipelineError(plain_message(self._failure)) from self._failure
         finally:
             if not query.isActive:
                 self._end()
@@ -202,6 +207,13 @@ class Run:
             self._read_up_to = now
 
     def _process_batch(self, events: DataFrame, batch: int) -> None:
+        try:
+            self._add_batch(events, batch)
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _add_batch(self, events: DataFrame, batch: int) -> None:
         self._set_read_up_to(time.time() - PLANNED)
         last = self.lake.state
         if last is not None and self.pipeline.windowed and last.window != self.settings.window:
@@ -213,8 +225,8 @@ class Run:
         if is_vacuum_due(last.vacuumed):
             self.lake.vacuum(KEEP_HOURS)
             last = replace(last, vacuumed=round(time.time() * 1e6))
-        self._append(events, self._end_of(batch), last)
-        compact(self.lake)
+        added = self._append(events, self._end_of(batch), last)
+        compact(self.lake, {one.date for one in added})
 
     def _end_of(self, batch: int) -> dict[str, Any]:
         """Return the positions in the streams after a batch, from the log that Spark writes before the batch."""
@@ -223,7 +235,7 @@ class Run:
         found: dict[str, Any] = json.loads(offsets)
         return found
 
-    def _append(self, events: DataFrame, offsets: dict[str, Any], before: State) -> None:
+    def _append(self, events: DataFrame, offsets: dict[str, Any], before: State) -> list[AddedFile]:
         began = self._clock()
         self.lake.create(arrow_schema(self.pipeline.schema))
         added, counts = self._write(events, before.watermark)
@@ -243,6 +255,7 @@ class Run:
         )
         self.lake.append(added, state)
         self._update_progress(state, self._clock() - began)
+        return added
 
     def _replace(self, events: DataFrame) -> None:
         began = self._clock()
