@@ -456,6 +456,9 @@ class Options:
         option = _BY_NAME[name.lower()]
         return self._values.get(option.name, option.default)
 
+    def __len__(self) -> int:
+        return len(self._values)
+
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
@@ -497,6 +500,11 @@ def _parse(option: Option, value: str) -> Any:
 
 def _check(options: Options) -> None:
     """Check rules that concern several options."""
+    if not options:
+        raise OptionError(
+            "no options were given: Spark does not hand on those of CREATE TABLE; use CREATE TEMPORARY VIEW name USING "
+            "zeps OPTIONS (endpoint '...', stream '...')"
+        )
     if options.use == SINK:
         if "endpoint" not in options:
             raise OptionError(f"option 'endpoint' is missing: the sink needs the address of a broker, {_ENDPOINT}")
