@@ -221,16 +221,6 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "the environment",
         "options of the object store that `path` or `archive` names",
     ),
-    Option(
-        "archive",
-        frozenset({BATCH}),
-        _place,
-        "a directory, or a URL such as s3://bucket/prefix",
-        None,
-        "",
-        "an archive that `zambezi pipeline run archive` has made: its messages, and those of `endpoint` or `path` that "
-        "it does not have, each once",
-    ),
     Option("endpoint", _ALL, _endpoint, _ENDPOINT, None, "", "the broker: works from every machine that can reach it"),
     Option("stream", _ALL, _text, "the name of a stream", None, "", "the stream to read, or to publish to"),
     Option("streams", _READ, _names, "names, separated by commas", None, "", "several streams to read"),
@@ -242,6 +232,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
         None,
         "",
         "all streams whose names match, including those made later",
+    ),
+    Option(
+        "archive",
+        frozenset({BATCH}),
+        _place,
+        "a directory, or a URL such as s3://bucket/prefix",
+        None,
+        "",
+        "an archive that `zambezi pipeline run archive` has made: its messages, and those of `endpoint` or `path` that "
+        "it does not have, each once",
     ),
     Option("pattern", _READ, _pattern, _PATTERN, "", "all", "read only messages whose routing keys match"),
     Option(
