@@ -6,7 +6,8 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -46,9 +47,15 @@ def register(spark: SparkSession) -> SparkSession:
 
 
 def add_format(spark: SparkSession, source: type[DataSource]) -> None:
-    """Add a data source to a session that does not have it."""
+    """Add a data source to a session that does not have it, and make the session that of this thread.
+
+    Spark looks for a data source in the session that was last used by the thread, which can be another one.
+    """
     if not _has_format(spark, source.name()):
         spark.dataSource.register(source)
+    with suppress(AttributeError, PySparkException):  # Spark Connect has no JVM here
+        java: Any = spark._jvm
+        java.SparkSession.setActiveSession(spark._jsparkSession)
 
 
 def _has_format(spark: SparkSession, name: str) -> bool:
