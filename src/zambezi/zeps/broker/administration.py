@@ -34,7 +34,7 @@ from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.broker.seeking import Sought
 from zambezi.zeps.broker.stored_stream import StoredStream
 from zambezi.zeps.broker.stream import BrokerStream, where_to_start
-from zambezi.zeps.errors import BrokerError, ZepsError
+from zambezi.zeps.errors import Absent, BrokerError, JournalError, ZepsError
 from zambezi.zeps.journal.copying import copy_messages
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.policy import Policy
@@ -71,7 +71,7 @@ class OrderDesk(Desk):
             order = _Order(self._engine, self._session, body)
             execute = partial(order.execute, as_text(key), self._finish)
             if not order.seek(Sought(partial(self._go_on, execute))):
-                execute()
+                self._execute(execute)
         except ZepsError as error:
             self.is_busy = False
             self._session.reject("order", str(error))
@@ -80,9 +80,16 @@ class OrderDesk(Desk):
         try:
             if problem:
                 raise BrokerError(problem)
-            execute()
+            self._execute(execute)
         except ZepsError as error:
             self._finish(error)
+
+    def _execute(self, execute: Callable[[], None]) -> None:
+        """Execute an order, perhaps after a look into the store."""
+        try:
+            execute()
+        except Absent as absent:
+            self._engine.fetch(absent, lambda problem: self._go_on(execute, "" if problem is None else str(problem)))
 
     def _finish(self, error: ZepsError | None) -> None:
         self.is_busy = False
@@ -135,9 +142,9 @@ class _Order:
         if self._engine.is_configured(stream.name):
             raise BrokerError(f"the settings of {stream.name} are in the server's configuration: change them there")
         self._engine.check_settings(self._settings())
+        told = partial(self._tell, "changed", stream.name, done)
         self._engine.work(
-            partial(self._engine.store.edit, stream.name, self._settings()),
-            partial(self._tell, "changed", stream.name, done),
+            partial(self._engine.store.edit, stream.name, self._settings()), partial(_keep_settings, stream, told)
         )
 
     def _trim(self, done: Done) -> None:
@@ -207,7 +214,10 @@ class _Order:
 
     def _finish_reader(self, stream: BrokerStream, name: str, what: str, done: Done) -> None:
         told = partial(self._tell, f"changed: its reader {printable(name)} was {what}", stream.name, done)
-        self._engine.work(stream.journal.positions.sync, told)
+        if stream.is_shared:
+            _finish_when_safe(stream, told)
+        else:
+            self._engine.work(stream.journal.positions.sync, told)
 
     def _first_at(self, journal: Journal) -> int:
         """Return the first sequence at or after the time of the order, in microseconds since 1970."""
@@ -252,6 +262,34 @@ class _Order:
         if error is None:
             user = printable(self._session.user or self._session.address)
             _log.info("stream %s was %s by %s", printable(name), what, user or "this process")
+        done(error)
+
+
+class _Finishing:
+    """An order whose changes are on their way to the store."""
+
+    def __init__(self, done: Done) -> None:
+        self._done = done
+
+    def refuse(self, reason: str) -> None:
+        self._done(BrokerError(reason))
+
+
+def _finish_when_safe(stream: BrokerStream, done: Done) -> None:
+    """Finish an order when the positions of a stream are safe."""
+    stream.readers.when_safe(_Finishing(done), partial(done, None))
+
+
+def _keep_settings(stream: BrokerStream, done: Done, error: ZepsError | None) -> None:
+    """Finish an order that has changed the settings of a stream, also in the store if it is there."""
+    if error is None and isinstance(stream, StoredStream):
+        try:
+            stream.keep_settings()
+        except JournalError as problem:
+            done(problem)
+        else:
+            _finish_when_safe(stream, done)
+    else:
         done(error)
 
 

@@ -72,5 +72,6 @@ class SharedStreams:
         stream = self._engine.find(name)
         if isinstance(stream, StoredStream) and stream.log.is_owner:
             _log.info("stream %s goes to the broker at %s", printable(name), home.endpoint)
+            stream.send_all_positions()
             self._engine.drop_stream(stream, Moved(home.endpoint))
             self._depot.hand_over(stream.log, name)
