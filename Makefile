@@ -4,10 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 CODE   := src tests bench demo examples tools
+OLDEST := $(abspath $(VENV))/oldest-spark
+OLDEST_SPARK := $(shell sed -n 's/.*"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 BENCHES := zmtp peer zre zeps requests durability store multicast mcollective
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo check format generate bench soak campaign docs conformance clean
+.PHONY: help test oldest demo check format generate bench soak campaign docs conformance dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +27,14 @@ $(STAMP): pyproject.toml | $(BIN)/python
 
 test: $(STAMP) ## run all tests, in parallel and in random order
 	$(BIN)/python -m pytest
+
+$(OLDEST): pyproject.toml | $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(OLDEST) 'pyspark==$(OLDEST_SPARK).*'
+	@touch $@
+
+oldest: $(OLDEST) ## run the tests of Spark sessions with the oldest Spark that works
+	PYTHONPATH=$(OLDEST) $(BIN)/python -c 'import pyspark; assert pyspark.__version__.startswith("$(OLDEST_SPARK)."), pyspark.__version__'
+	PYTHONPATH=$(OLDEST) SPARK_HOME=$(OLDEST)/pyspark $(BIN)/python -m pytest -n 2 tests/spark/test_queries.py tests/spark/test_sink.py
 
 demo: $(STAMP) ## show the whole system at work on this machine
 	$(BIN)/python -m demo
@@ -56,6 +66,10 @@ docs: $(STAMP) ## build the documentation into site/
 
 conformance: $(STAMP) ## generate docs/conformance.md from the marks on the tests
 	$(BIN)/python -m tests.conformance.report
+
+dist: $(STAMP) ## build the wheel and the sdist, and try them in empty environments
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dist]'
+	$(BIN)/python -m tools.dist
 
 clean: ## remove the virtual environment, caches and build results
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site

@@ -34,7 +34,7 @@ from bench.brokers.jetstream import STREAM, JetStream
 from bench.brokers.streams import RedisStreams
 from bench.brokers.system import System
 from bench.report import environment, table
-from zambezi.server.process import keep_memory
+from zambezi.memory import keep_memory
 from zambezi.zeps.asyncio import Client, Stream
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.client import publisher_connection

@@ -31,7 +31,7 @@ from zambezi.zmtp.keys import KeyPair
 KEYS = KeyPair.generate(bytes(32))
 _BROKER = """
 import asyncio, sys
-from zambezi.server.process import keep_memory
+from zambezi.memory import keep_memory
 from zambezi.zeps.broker import Broker
 from zambezi.zmtp.keys import KeyPair
 from zambezi.zmtp.security import CurveServer, Null

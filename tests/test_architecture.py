@@ -15,7 +15,7 @@ SOURCE = Path(zambezi.__file__).parent
 
 # From the bottom up. What stands on one line does not know each other.
 LAYERS = [
-    {"errors", "lazy"},
+    {"errors", "lazy", "memory"},
     {"wire"},
     {"zmtp"},
     {"p2p", "zre", "zeps", "mcollective"},

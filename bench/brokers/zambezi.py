@@ -16,7 +16,7 @@ from typing import Final
 from bench.brokers.body import END, KEY, Case, delays, paced, paced_blocking
 from bench.brokers.drain import CHUNK, Counted, connect, expect
 from bench.brokers.system import System
-from zambezi.server.process import keep_memory
+from zambezi.memory import keep_memory
 from zambezi.zeps import sync
 from zambezi.zeps.asyncio import Client, Stream, Subscription
 from zambezi.zeps.broker import Broker

@@ -45,7 +45,7 @@ class Raw:
     async def _step(self) -> bool:
         """Read once; return whether that completed the handshake."""
         loop = asyncio.get_running_loop()
-        if self.connection.has_output:
+        if self.connection.output:
             await loop.sock_sendall(self.sock, self.connection.take_output())
         data = await loop.sock_recv(self.sock, READ)
         if not data:
@@ -55,7 +55,7 @@ class Raw:
             ready = ready or isinstance(event, Ready)
             if isinstance(event, Batch):
                 self.messages += event
-        if self.connection.has_output:
+        if self.connection.output:
             await loop.sock_sendall(self.sock, self.connection.take_output())
         return ready
 

@@ -68,7 +68,7 @@ def test_their_ping_is_answered_with_the_same_bytes() -> None:
 def test_their_pong_is_no_event() -> None:
     connection = shaken()
     assert connection.receive(PONG, 0.0) == []
-    assert not connection.has_output
+    assert not connection.output
 
 
 @pytest.mark.parametrize(

@@ -226,8 +226,9 @@ def check_reply(text: str, _place: Path) -> None:
 def check_image(text: str, _place: Path) -> None:
     """Check that the copied files exist, and that the package supports this version of Spark."""
     spark = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["spark"]
-    (version,) = re.findall(r"apache/spark:(\d+\.\d+)", text)
-    assert f"pyspark>={version},<" in spark[0]
+    (version,) = re.findall(r"apache/spark:(\d+)\.(\d+)", text)
+    oldest, above = re.findall(r"(\d+)\.(\d+)", spark[0])
+    assert tuple(map(int, oldest)) <= tuple(map(int, version)) < tuple(map(int, above))
     for sources in re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE):
         assert all((ROOT / source).exists() for source in sources.split())
 

@@ -1,29 +1,10 @@
 """The process of a server: memory, descriptors, the event loop and the disk."""
 
-import ctypes
 import resource
 
 import pytest
 
 from zambezi.server import process
-
-
-def test_the_c_library_is_asked_to_keep_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    options: dict[int, int] = {}
-
-    class Library:
-        def mallopt(self, parameter: int, value: int) -> int:
-            options[parameter] = value
-            return 1
-
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: Library())
-    assert process.keep_memory()
-    assert options == {-3: 32 << 20, -1: 64 << 20, -2: 16 << 20}
-
-
-def test_a_c_library_without_mallopt_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
-    assert not process.keep_memory()
 
 
 def test_the_limit_of_descriptors_is_raised_as_far_as_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:

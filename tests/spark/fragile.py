@@ -99,13 +99,13 @@ def _fatal(moment: str, told: Path) -> Iterator[None]:
         threading.Event().wait(PATIENCE)
         raise AssertionError("nobody killed this process")
 
-    def published(line: TaskConnection, octets: bytes, starts: Numbers, mark: bytes) -> None:
+    def published(line: TaskConnection, octets: memoryview, starts: Numbers, mark: bytes) -> None:
         nonlocal batches
         batches += 1
         if batches > 1 and moment == "before a mark":
             wait()
         elif batches > 1 and moment == "after a mark":
-            publish(line, b"", starts[:1], mark)
+            publish(line, memoryview(b""), starts[:1], mark)
             wait()
         elif batches > 1 and moment == "within a row":
             publish(line, octets[: int(starts[len(starts) // 2]) + 3], starts, mark)  # and three bytes of the next row

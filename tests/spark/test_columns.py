@@ -1,4 +1,4 @@
-"""zambezi.spark.columns: bytes to columns and back, as the grammar says, without trusting a wrong length."""
+"""zambezi.spark.columns: bytes to columns, as the grammar says, without trusting a wrong length."""
 
 from __future__ import annotations
 
@@ -20,16 +20,12 @@ from zambezi.spark.columns import (
     EncodedMessages,
     RecordBatchBuilder,
     bodies_of,
-    encode_publish,
     find_messages,
     join_small,
     keys_of,
-    split_frames,
 )
-from zambezi.spark.errors import DamagedLog, SparkError
+from zambezi.spark.errors import DamagedLog
 from zambezi.zeps.layout import DELIVER
-from zambezi.zeps.messages import Publish
-from zambezi.zmtp.frames import Decoder
 
 SCHEMA = pa.schema(
     [
@@ -128,33 +124,6 @@ def test_random_bytes_do_no_harm(octets: bytes) -> None:
         return
     bodies_of(found).validate(full=True)
     assert int(found.starts[-1]) == len(octets)
-
-
-@given(messages)
-def test_publish_messages_follow_the_grammar(written: list[Message]) -> None:
-    octets, starts = encode_publish(
-        pa.array([key for key, _ in written], pa.string()), pa.array([body for _, body in written], pa.binary())
-    )
-    expected = [Publish(key, body).encode()[0] for key, body in written]
-    decoder = Decoder(1 << 30, 1 << 30)
-    assert [frame for batch in decoder.feed(octets) for frame in batch.frames] == expected  # type: ignore[union-attr]
-    assert split_frames(octets, starts) == expected
-
-
-def test_null_is_published_as_empty() -> None:
-    octets, starts = encode_publish(pa.array(["a", None], pa.string()), pa.array([None, "text"], pa.string()))
-    assert split_frames(octets, starts) == [Publish("a", b"").encode()[0], Publish("", b"text").encode()[0]]
-
-
-def test_a_slice_of_a_column_is_published() -> None:
-    column = pa.array(["a", "b", "c", "d"], pa.string()).slice(1, 2)
-    octets, starts = encode_publish(column, column)
-    assert split_frames(octets, starts) == [Publish(key, key.encode()).encode()[0] for key in "bc"]
-
-
-def test_a_key_that_is_too_long_is_refused() -> None:
-    with pytest.raises(SparkError, match="row 1: a key of 256 bytes is too long: at most 255"):
-        encode_publish(pa.array(["a", "k" * 256]), pa.array([b"", b""], pa.binary()))
 
 
 def test_bare_messages_have_sequences_and_times(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ def dies(monkeypatch: pytest.MonkeyPatch, batch: int, rows: int, error: Callable
     real = TaskConnection.send_encoded
     left = batch
 
-    def send(connection: TaskConnection, octets: bytes, starts: Numbers) -> None:
+    def send(connection: TaskConnection, octets: memoryview, starts: Numbers) -> None:
         nonlocal left
         if left:
             left -= 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from zambezi.server.process import keep_memory
+from zambezi.memory import keep_memory
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.depot import StoreOptions
 from zambezi.zeps.broker.engine import Limits
@@ -69,6 +69,10 @@ class BrokerProcess:
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024
         raise AssertionError("the system does not tell")
+
+    def check(self) -> None:
+        """Raise AssertionError if the process has ended by itself."""
+        assert self._process.exitcode in (None, -signal.SIGKILL), f"it has ended with {self._process.exitcode}"
 
     def kill(self) -> None:
         """Kill the process."""

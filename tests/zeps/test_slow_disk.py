@@ -192,7 +192,7 @@ def test_a_stream_that_cannot_be_made_is_refused_and_another_can_be_asked_for(
     client.send(Attach("new"), Ping(), Attach("newer"), Ping())
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing())
-        while stage.engine._making.keys() == {"new"}:
+        while stage.engine.making.keys() == {"new"}:
             stage._jobs.popleft()()
     client.read()
     assert client.said == ["Invalid", "Invalid"]

@@ -72,7 +72,7 @@ def exchange(
 ) -> tuple[list[Event], list[Event]]:
     """Pass the output of each engine to the other, until both have none; return the events of `one` and of `other`."""
     events: tuple[list[Event], list[Event]] = ([], [])
-    while one.has_output or other.has_output:
+    while one.output or other.output:
         for sender, receiver, seen in ((one, other, events[1]), (other, one, events[0])):
             output = sender.take_output()
             for read in into_reads(output) if output else ():

@@ -468,7 +468,7 @@ def test_a_closed_connection_ignores_everything(close: Callable[[], Connection])
     assert connection.deadline is None
     for now in (51.0, 1e6):
         assert connection.tick(now) == []
-    assert not connection.has_output
+    assert not connection.output
     assert connection.take_output() == b""
     assert connection.state is State.CLOSED
 
@@ -574,7 +574,7 @@ def test_after_the_handshake_there_is_no_deadline_without_heartbeats() -> None:
     connection = in_traffic()
     assert connection.deadline is None
     assert connection.tick(1e9) == []
-    assert not connection.has_output
+    assert not connection.output
 
 
 # Heartbeats
@@ -761,7 +761,7 @@ def test_a_tick_at_the_deadline_always_makes_progress(
             events = connection.tick(now, what == "tick")
             if not due:
                 assert events == []
-                assert not connection.has_output
+                assert not connection.output
             for _ in range(2):  # a PING, and at once the end of the time for its answer
                 connection.tick(now, what == "tick")
             assert connection.deadline is None or connection.deadline > now
@@ -870,7 +870,7 @@ def test_unknown_commands_are_ignored(mechanism: str, body: bytes) -> None:
     client, server = connected(mechanism)
     sent = client.mechanism.encode_command(body)
     assert server.receive(sent, 0.0) == []
-    assert not server.has_output
+    assert not server.output
     assert flat(server.receive(client.encode([b"goes on"]), 0.0)) == [[b"goes on"]]
 
 

@@ -31,7 +31,7 @@ class Stranger:
 
     def step(self) -> None:
         """Send and receive all there is."""
-        if self.connection.has_output:
+        if self.connection.output:
             self.sock.sendall(self.connection.take_output())
         try:
             data = self.sock.recv(65536)

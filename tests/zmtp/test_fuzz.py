@@ -174,7 +174,7 @@ def record(mechanism: str, role: str) -> Recording:
     sender, receiver = (server, client) if role == "client" else (client, server)
     pieces: list[bytes] = []
     with same_short_keys(11):
-        while sender.has_output or receiver.has_output:
+        while sender.output or receiver.output:
             for one, other in ((sender, receiver), (receiver, sender)):
                 output = one.take_output()
                 if output:

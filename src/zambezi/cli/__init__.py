@@ -38,6 +38,7 @@ SUBCOMMANDS: Final = (
     "pub",
     "sub",
     "stream",
+    "brokers",
     "reader",
     "mirror",
     "request",

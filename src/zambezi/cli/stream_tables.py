@@ -17,11 +17,12 @@ def stream_table(streams: Sequence[StreamInfo]) -> Table:
     """Return a table of streams.
 
     It has columns for multicast if a stream has a group, and for the lag of the named reader that is furthest behind,
-    connected or not, if a stream has named readers.
+    connected or not, if a stream has named readers; and for the brokers, if they share their streams.
     """
     table = Table(title="streams", title_justify="left")
     grouped = any(one.multicast for one in streams)
     named = any(one.readers for one in streams)
+    owned = any(one.owner for one in streams)
     for name, justify in (
         ("stream", "left"),
         ("messages", "right"),
@@ -32,6 +33,7 @@ def stream_table(streams: Sequence[StreamInfo]) -> Table:
         *((("lag", "right"),) if named else ()),
         ("newest", "left"),
         ("sync", "left"),
+        *((("owner", "left"),) if owned else ()),
         *((("group", "left"), ("multicast", "right"), ("withheld", "right")) if grouped else ()),
     ):
         table.add_column(name, justify=justify, no_wrap=name == "stream")
@@ -46,6 +48,7 @@ def stream_table(streams: Sequence[StreamInfo]) -> Table:
             *((f"{one.reader_lag:,}" if one.readers else "-",) if named else ()),
             ago(one.last_at),
             f"held: {printable(one.held)}" if one.held else printable(one.sync),
+            *((printable(one.owner) or "none",) if owned else ()),
             *(_group(one) if grouped else ()),
         )
     return table

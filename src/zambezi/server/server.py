@@ -18,6 +18,7 @@ from urllib.parse import quote
 from zambezi.errors import ZambeziError
 from zambezi.mcollective.asyncio import Middleware
 from zambezi.mcollective.bounds import Bounds
+from zambezi.memory import keep_memory
 from zambezi.server.archive import StreamArchive
 from zambezi.server.config import Config, JournalConfig
 from zambezi.server.config.settings import TOPICS_STREAM, ServerConfig, StoreConfig
@@ -25,7 +26,7 @@ from zambezi.server.errors import ServerError, SettingError
 from zambezi.server.keydir import KeyDirectory
 from zambezi.server.logs import LogJournal
 from zambezi.server.mirrors import ServerMirror, mirrors_of
-from zambezi.server.process import LoopLag, SyncLatency, keep_memory, raise_descriptor_limit
+from zambezi.server.process import LoopLag, SyncLatency, raise_descriptor_limit
 from zambezi.server.rules import Rules
 from zambezi.server.watch import Watch
 from zambezi.zeps.broker import Broker
@@ -34,6 +35,7 @@ from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zeps.journal import Policy
+from zambezi.zeps.store.members import LIMIT, PERIOD
 from zambezi.zeps.store.stream_log import LogSettings
 from zambezi.zmtp import intake
 from zambezi.zmtp.keys import KeyPair, read_pair
@@ -340,7 +342,15 @@ def store_of(store: StoreConfig) -> StoreOptions | None:
     if not store.url:
         return None
     log = LogSettings(commit=store.commit, chunk=store.chunk)
-    return StoreOptions(url=store.url, options=store.options, log=log, endpoint=store.endpoint)
+    return StoreOptions(
+        url=store.url,
+        options=store.options,
+        log=log,
+        endpoint=store.endpoint,
+        period=store.heartbeat,
+        limit=store.heartbeat * LIMIT / PERIOD,
+        cache=store.cache,
+    )
 
 
 def policy_of(journal: JournalConfig) -> Policy:

@@ -25,6 +25,7 @@ from zambezi.zre.log import hash_of
 
 if TYPE_CHECKING:
     from zambezi.server.server import Server
+    from zambezi.zeps.broker import Broker
 
 ROWS: Final = 1000  # streams, clients, topics, peers
 READERS: Final = 10  # named readers of a stream, and groups, up to which each has series of its own
@@ -89,6 +90,7 @@ def _zeps(server: Server) -> dict[str, Any] | None:
             }
             for stream in streams[:ROWS]
         ],
+        "elsewhere": _elsewhere(broker),
         "clients": [_client(session) for session in sessions[:ROWS]],
         "totals": {
             "streams": len(streams),
@@ -104,6 +106,7 @@ def _zeps(server: Server) -> dict[str, Any] | None:
         "expelled": counters.expelled,
         "streams_refused": counters.streams_refused,
         "scrub": {**dataclasses.asdict(broker.scrub.counters), "damaged": len(broker.scrub.problems)},
+        "cache": broker.cache_state,
         "compaction": dataclasses.asdict(broker.compactor.counters),
         "dismissed": counters.dismissed,
         "fenced": counters.fenced,
@@ -123,6 +126,12 @@ def _zeps(server: Server) -> dict[str, Any] | None:
         "sync_seconds": broker.sync_seconds,
         "syncs": broker.syncs,
     }
+
+
+def _elsewhere(broker: Broker) -> list[dict[str, object]]:
+    """Return the streams of the object store that are not here, and their brokers."""
+    seeking = broker.engine.seeking
+    return [row for _, row in seeking.streams()[:ROWS]] if seeking is not None else []
 
 
 def _client(session: Session) -> dict[str, object]:

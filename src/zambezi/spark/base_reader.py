@@ -18,7 +18,6 @@ from zambezi.spark.broker_backend import BrokerBackend
 from zambezi.spark.columns import KeyTest, RecordBatch, RecordBatchBuilder, join_small
 from zambezi.spark.errors import DataLoss, OptionError
 from zambezi.spark.filters import PushedFilters, all_of, pattern_test
-from zambezi.spark.garbage import freeze_imported_objects
 from zambezi.spark.journal_backend import JournalBackend
 from zambezi.spark.options import EARLIEST, LATEST, Options, SequenceOption
 from zambezi.spark.plan import (
@@ -29,6 +28,7 @@ from zambezi.spark.plan import (
     uniform_size_index,
 )
 from zambezi.spark.store_backend import StoreBackend, is_store
+from zambezi.spark.worker_process import prepare_worker
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
@@ -186,7 +186,7 @@ class BaseReader:
 
     def read_partition(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the messages of a partition. Spark calls this on an executor."""
-        freeze_imported_objects()
+        prepare_worker()
         try:
             yield from join_small(self._record_batches(partition))
         finally:

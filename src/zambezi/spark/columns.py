@@ -1,4 +1,4 @@
-"""Conversion between the bytes of messages and Arrow columns, for thousands of messages at a time.
+"""Conversion of the bytes of messages into Arrow columns, for thousands of messages at a time.
 
 A log consists of messages, one after another, and each message gives its own size:
 
@@ -24,17 +24,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from struct import Struct
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from zambezi.spark.errors import DamagedLog, SparkError
-from zambezi.zeps.layout import DELIVER, DELIVER_KEY, LONG, PUBLISH, PUBLISH_LEAST, SHORT
+from zambezi.zeps.layout import DELIVER, DELIVER_KEY, LONG, SHORT
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Octets: TypeAlias = npt.NDArray[np.uint8]
@@ -259,7 +257,13 @@ def _fixed_size_column(layout: Layout, begin: int, size: int, kind: Any) -> Arra
         values = np.ndarray((count,), f"V{size}", layout.octets, begin, (layout.stride,)).copy()
     else:
         values = np.empty(0, np.uint8)
-    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(_even_offsets(count, size)), pa.py_buffer(values)])
+    return fixed_size_array(values, count, size, kind)
+
+
+def fixed_size_array(octets: Any, count: int, size: int, kind: Any = None) -> Array:
+    """Return an array of elements of one size, binary unless `kind` is given. `octets` are the elements, joined."""
+    buffers = [None, pa.py_buffer(_even_offsets(count, size)), pa.py_buffer(octets)]
+    return pa.Array.from_buffers(kind or pa.binary(), count, buffers)
 
 
 @lru_cache(maxsize=32)
@@ -431,77 +435,3 @@ def join_small(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
 
 def _joined(batches: list[RecordBatch]) -> RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
-# Columns to PUBLISH messages
-
-
-def encode_publish(keys: Array, bodies: Array) -> tuple[bytes, Numbers]:
-    """Return PUBLISH messages with their frame headers, and where each begins, and finally where the last one ends.
-
-    `keys` and `bodies` are strings or binary. A null key or body is sent as an empty one.
-    """
-    keys = _without_nulls(keys)
-    bodies = _without_nulls(bodies)
-    count = len(keys)
-    if not count:
-        return b"", np.zeros(1, np.int64)
-    key_sizes = _sizes(keys)
-    body_sizes = _sizes(bodies)
-    if int(key_sizes.max()) > 255:
-        raise SparkError(
-            f"row {int(key_sizes.argmax())}: a key of {int(key_sizes.max())} bytes is too long: at most 255 are allowed"
-        )
-    sizes = key_sizes + body_sizes + PUBLISH_LEAST
-    heads = _heads(key_sizes, sizes)
-    body_lengths = _fixed_size_array(body_sizes.astype(">u4").tobytes(), count, _BODY_LENGTH)
-    joined = pc.binary_join_element_wise(heads, keys, body_lengths, bodies, pa.scalar(b"", pa.binary()))
-    joined = joined if isinstance(joined, pa.Array) else joined.combine_chunks()
-    _, offsets, values = joined.buffers()
-    starts = np.frombuffer(offsets, np.int32)[joined.offset : joined.offset + count + 1]
-    return values[int(starts[0]) : int(starts[-1])].to_pybytes(), starts.astype(np.int64) - starts[0]
-
-
-def _heads(key_sizes: Numbers, sizes: Numbers) -> Array:
-    """Return the frame header, the signature and the key length of each message."""
-    count = len(sizes)
-    short = np.empty((count, SHORT + 4), np.uint8)
-    short[:, 0] = 0
-    short[:, 1] = sizes & 0xFF
-    short[:, 2:5] = np.frombuffer(PUBLISH, np.uint8)
-    short[:, 5] = key_sizes
-    is_long = sizes > 255
-    if not is_long.any():
-        return _fixed_size_array(short.tobytes(), count, SHORT + 4)
-    long = np.empty((count, LONG + 4), np.uint8)
-    long[:, 0] = 2
-    long[:, 1:9] = sizes.astype(">u8").view(np.uint8).reshape(count, 8)
-    long[:, 9:12] = np.frombuffer(PUBLISH, np.uint8)
-    long[:, 12] = key_sizes
-    return pc.if_else(
-        pa.array(is_long),
-        _fixed_size_array(long.tobytes(), count, LONG + 4),
-        _fixed_size_array(short.tobytes(), count, SHORT + 4),
-    )
-
-
-def _fixed_size_array(octets: bytes, count: int, size: int) -> Array:
-    return pa.Array.from_buffers(
-        pa.binary(), count, [None, pa.py_buffer(_even_offsets(count, size)), pa.py_buffer(octets)]
-    )
-
-
-def _without_nulls(column: Array) -> Array:
-    if column.null_count:
-        column = pc.fill_null(column, pa.scalar("" if pa.types.is_string(column.type) else b"", column.type))
-    return column.cast(pa.binary())
-
-
-def _sizes(column: Array) -> Numbers:
-    sizes: Numbers = pc.binary_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
-    return sizes
-
-
-def split_frames(octets: bytes, starts: Numbers) -> list[bytes]:
-    """Return the messages without their frame headers."""
-    return [octets[start + (LONG if octets[start] else SHORT) : stop] for start, stop in pairwise(starts.tolist())]

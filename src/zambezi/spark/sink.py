@@ -22,11 +22,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from zambezi.spark.broker_access import BrokerAccess
-from zambezi.spark.columns import Numbers, RecordBatch, encode_publish
+from zambezi.spark.columns import Numbers, RecordBatch
 from zambezi.spark.errors import OptionError, SchemaError, SparkError
-from zambezi.spark.garbage import freeze_imported_objects
 from zambezi.spark.options import Options
+from zambezi.spark.publish_columns import encode_publish
 from zambezi.spark.task_publisher import Task, TaskPublisher
+from zambezi.spark.worker_process import prepare_worker
 
 _log: Final = logging.getLogger("zambezi.spark")
 
@@ -56,9 +57,13 @@ class BaseWriter:
         _check_schema(schema, options)
         self.options = options
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Unpickle the writer in a Python worker that publishes, commits or aborts."""
+        prepare_worker()
+        self.__dict__.update(state)
+
     def publish(self, batches: Iterator[RecordBatch], task: Task) -> Published:
         """Publish the rows of one task."""
-        freeze_imported_objects()
         options = self.options
         broker = BrokerAccess(options["endpoint"], options.security(), options["timeout"])
         publisher = TaskPublisher(broker, task, options["failOnRefusal"])
@@ -110,7 +115,7 @@ class StreamWriter(BaseWriter, DataSourceStreamArrowWriter):
         _warn_of_abort(messages)
 
 
-def _encode_rows(batch: RecordBatch, stream: str | None) -> Iterator[tuple[str, bytes, Numbers]]:
+def _encode_rows(batch: RecordBatch, stream: str | None) -> Iterator[tuple[str, memoryview, Numbers]]:
     """Yield each target stream of the rows, with its PUBLISH messages and where each of them begins."""
     if not batch.num_rows:
         return

@@ -18,8 +18,9 @@ from collections import deque
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from zambezi.spark.columns import MAX_MESSAGE_SIZE, Numbers, split_frames, too_large
+from zambezi.spark.columns import MAX_MESSAGE_SIZE, Numbers, too_large
 from zambezi.spark.errors import ConnectionLost, Refused, Silent, SparkError, Superseded
+from zambezi.spark.publish_columns import split_frames
 from zambezi.wire import WireError
 from zambezi.zeps.layout import BODY_LENGTH, DELIVER, DELIVER_KEY, LONG, LONG_FLAG, SEQUENCE, SHORT
 from zambezi.zeps.messages import (
@@ -122,12 +123,11 @@ class TaskConnection:
         """Send messages that have no frame headers."""
         self._write(self._connection.encode(messages, True))
 
-    def send_encoded(self, octets: bytes, starts: Numbers) -> None:
-        """Send messages that have frame headers, as `columns.encode_publish` returns them."""
+    def send_encoded(self, octets: memoryview, starts: Numbers) -> None:
+        """Send messages that have frame headers, as `encode_publish` returns them."""
         if not self._connection.sealed:
-            view = memoryview(octets)
-            for start in range(0, len(view), _WRITE_SIZE):
-                self._write(view[start : start + _WRITE_SIZE])  # in parts, because the timeout is for each write
+            for start in range(0, len(octets), _WRITE_SIZE):
+                self._write(octets[start : start + _WRITE_SIZE])  # in parts, because the timeout is for each write
             return
         for start in range(0, len(starts) - 1, _MESSAGES_PER_WRITE):
             self.send(*split_frames(octets, starts[start : start + _MESSAGES_PER_WRITE + 1]))
@@ -143,7 +143,7 @@ class TaskConnection:
         self.send(Resume(publisher, epoch, confirmed).encode()[0])
         return self.wait_for_answer(ResumeOk)
 
-    def publish(self, octets: bytes, starts: Numbers, mark: bytes) -> None:
+    def publish(self, octets: memoryview, starts: Numbers, mark: bytes) -> None:
         """Send PUBLISH messages that have frame headers, after a mark of their publisher."""
         if self._counts:
             self.send(Mark(mark).encode()[0])

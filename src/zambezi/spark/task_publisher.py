@@ -52,7 +52,7 @@ class _Rows(NamedTuple):
     """Encoded rows: the number of rows before them, their PUBLISH messages, and where each of them begins."""
 
     first: int
-    octets: bytes
+    octets: memoryview
     starts: Numbers
 
     @property
@@ -62,6 +62,8 @@ class _Rows(NamedTuple):
     def after(self, count: int) -> _Rows:
         """Return the rows without those that are before the number `count`."""
         skipped = min(max(0, count - self.first), len(self.starts) - 1)
+        if not skipped:
+            return self
         begin = int(self.starts[skipped])
         return _Rows(self.first + skipped, self.octets[begin:], self.starts[skipped:] - begin)
 
@@ -113,7 +115,7 @@ class _Target:
             self._epoch, self._published = answer.epoch, answer.count
         return connection
 
-    def publish(self, octets: bytes, starts: Numbers) -> None:
+    def publish(self, octets: memoryview, starts: Numbers) -> None:
         """Publish rows, or hold them back until they can be compared with those of an earlier attempt."""
         rows = _Rows(self._received, octets, starts)
         self._compare(rows)
@@ -214,7 +216,7 @@ class TaskPublisher:
         """The number of rows that earlier attempts had published."""
         return sum(target.already for target in self._targets.values())
 
-    def publish(self, encoded: Iterable[tuple[str, bytes, Numbers]]) -> None:
+    def publish(self, encoded: Iterable[tuple[str, memoryview, Numbers]]) -> None:
         """Publish encoded rows: for each stream, its PUBLISH messages and where each of them begins."""
         for stream, octets, starts in encoded:
             target = self._targets.get(stream)

@@ -58,7 +58,7 @@ class Block:
     that was compacted, has some of them.
     """
 
-    __slots__ = ("_bodies", "_crc", "_parsed", "_stride", "count", "credit", "first", "last", "octets")
+    __slots__ = ("_bodies", "_crcs", "_parsed", "_stride", "count", "credit", "first", "last", "octets")
 
     def __init__(self, first: int, last: int, count: int, octets: bytes, credit: int, stride: int = 0) -> None:
         self.first = first
@@ -69,14 +69,16 @@ class Block:
         self._stride = stride  # the distance between two messages, if it is known to be the same for all
         self._parsed: tuple[Sequence[int], list[bytes]] | None = None
         self._bodies: list[bytes] | None = None
-        self._crc: int | None = None
+        self._crcs: dict[tuple[int, int], int] | None = None
 
-    @property
-    def crc(self) -> int:
-        """The CRC-32 of the bytes. It is computed once, for the object store and for the journal."""
-        if self._crc is None:
-            self._crc = crc32(self.octets)
-        return self._crc
+    def crc(self, start: int, stop: int) -> int:
+        """Return the CRC-32 of some of the bytes. It is computed once, for the object store and for the journal."""
+        if self._crcs is None:
+            self._crcs = {}
+        found = self._crcs.get((start, stop))
+        if found is None:
+            found = self._crcs[start, stop] = crc32(memoryview(self.octets)[start:stop])
+        return found
 
     @property
     def starts(self) -> Sequence[int]:
@@ -168,6 +170,8 @@ class Block:
 def end_of_publishes(frames: Sequence[bytes], start: int = 0) -> int:
     """Return the index of the first frame from `start` on that is not a valid PUBLISH; `len(frames)` if all are."""
     count = len(frames)
+    if count - start == 1:
+        return start + is_valid_publish(frames[start])
     if not start and _are_publishes(frames):
         return count
     # Larger and larger parts are checked at once, and the part that is not valid is halved. So the work grows with the
@@ -181,6 +185,14 @@ def end_of_publishes(frames: Sequence[bytes], start: int = 0) -> int:
         if _are_publishes(frames[start : start + size]):
             start += size
     return min(start, count)
+
+
+def is_valid_publish(frame: bytes) -> bool:
+    """Return whether a frame is a valid PUBLISH."""
+    if len(frame) < PUBLISH_LEAST or frame[:3] != PUBLISH:
+        return False
+    after = PUBLISH_KEY + frame[3]
+    return frame[after : after + 4] == _LENGTHS[len(frame) - after - 4]
 
 
 def _are_publishes(frames: Sequence[bytes]) -> bool:

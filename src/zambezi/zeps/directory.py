@@ -1,4 +1,4 @@
-"""The content of a broker's reserved streams: its streams, its clients, named readers, and the index of a journal."""
+"""The content of a broker's reserved streams: streams, clients, brokers, named readers, and the index of a journal."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from zambezi.zeps.journal.entry import SIZE, IndexEntry, unpack
 
 STREAMS: Final = "$streams"
 CLIENTS: Final = "$clients"
+BROKERS: Final = "$brokers"
+ELSEWHERE: Final = "$elsewhere"
 ORDERS: Final = "$admin"
 INDEX: Final = "$index/"
 RANGES: Final = "$ranges"
@@ -20,6 +22,7 @@ LAST: Final = "$last"
 REQUESTS: Final = "$requests/"
 REPLIES: Final = "$replies/"
 READERS: Final = "$readers/"
+ABOUT: Final = (INDEX, READERS, REQUESTS, REPLIES)  # before the name of the stream that a reserved one is about
 SHARED: Final = "shared:"  # before the name of a group, in the keys of `$readers/<stream>`
 GROUP_NAME: Final = 255 - len(SHARED)  # bytes of the name of a group, so that both fit into a key
 
@@ -68,6 +71,7 @@ class StreamInfo:
     subscribers: int = 0
     attached: int = 0
     rate: float = 0.0  # messages published per second, recently
+    owner: str = ""  # the endpoint of its broker, if it is in an object store that brokers share; empty: none has it
     held: str = ""  # why the broker cannot append messages now, if so
     multicast: str = ""  # the multicast group of the live messages
     sealed: bool = False  # whether the datagrams of the group are encrypted
@@ -139,6 +143,33 @@ class ReaderInfo:
     def changed_at(self) -> datetime:
         """The time when the position has last changed."""
         return datetime_of(self.time)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerInfo:
+    """A broker that shares an object store with others, as one of them describes it."""
+
+    broker: str  # its id: another one after each start
+    endpoints: tuple[str, ...] = ()  # empty: it has just been started
+    since: int = 0  # when it was started, by its own clock; in microseconds since 1970
+    heartbeat: float = 0.0  # seconds since its last heartbeat
+    streams: int = 0  # that it has
+    answers: bool = False  # whether this is the broker that describes them
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint for clients; empty if it is not known yet."""
+        return self.endpoints[0] if self.endpoints else ""
+
+    @property
+    def since_at(self) -> datetime:
+        """The time when it was started."""
+        return datetime_of(self.since)
+
+
+def read_brokers(bodies: Iterable[bytes]) -> list[BrokerInfo]:
+    """Parse the messages of `$brokers`."""
+    return [_read(BrokerInfo, body) for body in bodies if body]
 
 
 def read_readers(bodies: Iterable[bytes]) -> list[ReaderInfo]:

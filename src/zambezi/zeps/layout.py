@@ -62,6 +62,12 @@ def key_of(deliver: bytes) -> bytes:
     return deliver[DELIVER_KEY : DELIVER_KEY + deliver[DELIVER_KEY - 1]]
 
 
+def delivered_key_and_body(deliver: bytes) -> tuple[bytes, bytes]:
+    """Return the routing key and the body of a valid DELIVER message."""
+    stop = DELIVER_KEY + deliver[DELIVER_KEY - 1]
+    return deliver[DELIVER_KEY:stop], deliver[stop + BODY_LENGTH.size :]
+
+
 def key_and_body(publish: bytes) -> tuple[bytes, bytes]:
     """Return the routing key and the body of a valid PUBLISH message."""
     stop = PUBLISH_KEY + publish[PUBLISH_KEY - 1]

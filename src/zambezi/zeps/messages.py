@@ -62,6 +62,7 @@ POSITIONS: Final = "positions"
 REQUESTS: Final = "requests"
 SHARED: Final = "shared"
 RANGES: Final = "ranges"
+BROKERS: Final = "brokers"
 PUBLISHER: Final = 16  # bytes of a publisher's id
 MARK: Final = 16  # bytes of a mark
 MEMBER: Final = 16  # bytes of the id of a member

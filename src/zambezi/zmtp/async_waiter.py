@@ -25,6 +25,22 @@ class Closable(Protocol):
     closing: bool
 
 
+class _Call:
+    """A call that waits. Its time can be over: then it tries a last time, and nothing is cancelled for that."""
+
+    __slots__ = ("future", "is_over")
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[None] | None = None
+        self.is_over = False
+
+    def expire(self) -> None:
+        """Wake the call, because its time is over."""
+        self.is_over = True
+        if self.future is not None and not self.future.done():
+            self.future.set_result(None)
+
+
 class Waiter:
     """Callers that wait for something to change, in one event loop.
 
@@ -80,34 +96,34 @@ class Waiter:
         result = attempt()
         if result is not None:
             return result
+        call = _Call()
+        timer = self._loop.call_later(timeout, call.expire) if timeout is not None else None
         try:
-            if timeout is None:
-                return await self._retry(attempt)
-            async with asyncio.timeout(timeout):
-                return await self._retry(attempt)
-        except TimeoutError:
-            raise self._timed_out(failure(what, timeout, self.state)) from None
+            while not call.is_over:
+                await self._wait(call)
+                result = attempt()
+                if result is not None:
+                    return result
         finally:
+            if timer is not None:
+                timer.cancel()
             if self._futures and self._more is not None and self._more():
                 self.wake_one()
+        raise self._timed_out(failure(what, timeout, self.state))
 
-    async def _retry(self, attempt: Callable[[], T | None]) -> T:
-        while True:
-            future = self._loop.create_future()
-            self._futures.append(future)
-            try:
-                await future
-            except asyncio.CancelledError:
-                # If this call was woken, it passes the wake-up on to another caller.
-                if future.done() and not future.cancelled():
-                    self.wake_one()
-                raise
-            finally:
-                if future in self._futures:
-                    self._futures.remove(future)
-            result = attempt()
-            if result is not None:
-                return result
+    async def _wait(self, call: _Call) -> None:
+        future = call.future = asyncio.Future(loop=self._loop)
+        self._futures.append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            # If this call was woken, it passes the wake-up on to another caller.
+            if future.done() and not future.cancelled():
+                self.wake_one()
+            raise
+        finally:
+            if future in self._futures:
+                self._futures.remove(future)
 
     @property
     def waiting(self) -> int:

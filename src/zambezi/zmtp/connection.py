@@ -179,12 +179,13 @@ class Connection:
         "_heartbeat",
         "_limits",
         "_next_ping",
-        "_output",
         "_patience",
         "_peer_ttl",
         "_publishes",
         "mechanism",
+        "output",
         "peer_version",
+        "sealed",
         "socket_type",
         "state",
     )
@@ -233,7 +234,9 @@ class Connection:
         self._next_ping = 0.0
         self._asked = 0.0  # when the oldest PING was sent since the peer sent something; 0 if none was
         self._peer_ttl = 0.0
-        self._output = [greeting.greeting_of(self.mechanism.name, self.mechanism.as_server)]
+        # The bytes that must go to the peer before any further message: see `take_output`.
+        self.output = [greeting.greeting_of(self.mechanism.name, self.mechanism.as_server)]
+        self.sealed = self.mechanism.sealed  # whether messages are encrypted: then peers cannot share their bytes
 
     # Bytes in
 
@@ -242,7 +245,7 @@ class Connection:
         self._heard = now
         self._asked = 0.0
         if self.state is State.TRAFFIC:
-            return self._traffic(data, now)
+            return self._traffic(data)
         if self.state is State.CLOSED:
             return []
         self._buffer += data
@@ -253,14 +256,14 @@ class Connection:
             while self.state is State.HANDSHAKE and (body := self._handshake_command()) is not None:
                 answer = self.mechanism.receive(body, now)
                 if answer is not None:
-                    self._output.append(encode_command(answer))
+                    self.output.append(encode_command(answer))
                 if self.mechanism.complete:
                     events.append(self._begin_traffic(now))
         except ProtocolError as error:
             return [self._fail(error)]
         if self.mechanism.complete and self._buffer:
             data, self._buffer = self._buffer, b""
-            events += self._traffic(data, now)
+            events += self._traffic(data)
         return events
 
     def _greet(self) -> None:
@@ -280,7 +283,7 @@ class Connection:
         self.state = State.HANDSHAKE
         first = self.mechanism.begin()
         if first is not None:
-            self._output.append(encode_command(first))
+            self.output.append(encode_command(first))
 
     def _handshake_command(self) -> bytes | None:
         """Return the body of the next handshake command, or None if it is not whole yet."""
@@ -329,10 +332,10 @@ class Connection:
             self.mechanism.peer_key,
         )
 
-    def _traffic(self, data: bytes, now: float) -> list[Event]:
-        mechanism = self.mechanism
-        items = mechanism.decode(self._decoder.feed(data))
-        failure = mechanism.failure or self._decoder.failure
+    def _traffic(self, data: bytes) -> list[Event]:
+        decoder, mechanism = self._decoder, self.mechanism
+        items = mechanism.decode(decoder.feed(data)) if self.sealed else decoder.feed(data)
+        failure = mechanism.failure or decoder.failure
         if failure is None and len(items) == 1 and type(items[0]) is Batch and not self._publishes:
             return items  # type: ignore[return-value]
         events: list[Event] = []
@@ -357,8 +360,8 @@ class Connection:
         name, data = commands.split(body)
         if name == commands.PING:
             self._peer_ttl, context = commands.read_ping(data)
-            if len(self._output) < _UNREAD:
-                self._output.append(self.mechanism.encode_command(commands.command(commands.PONG, context)))
+            if len(self.output) < _UNREAD:
+                self.output.append(self.mechanism.encode_command(commands.command(commands.PONG, context)))
         elif name in (commands.SUBSCRIBE, commands.CANCEL):
             if self._publishes:
                 events.append(Subscription(data, name == commands.CANCEL))
@@ -395,7 +398,7 @@ class Connection:
         silent = isinstance(error, Refused) and error.silent
         may_tell = (self.mechanism.as_server or self.mechanism.name == "NULL") and not silent
         if self.state is State.HANDSHAKE and may_tell and isinstance(error, Refused | Incompatible):
-            self._output.append(encode_command(commands.error(NOT_ALLOWED if refused else str(error))))
+            self.output.append(encode_command(commands.error(NOT_ALLOWED if refused else str(error))))
         self.state = State.CLOSED
         claim = self.mechanism.claim
         key = z85.encode(claim.key) if refused and claim is not None and claim.key else ""
@@ -419,11 +422,6 @@ class Connection:
         """Return the bytes of messages. `singles` promises that each message is one `bytes`, which is faster."""
         return self.mechanism.encode(messages, singles)
 
-    @property
-    def sealed(self) -> bool:
-        """Whether messages are encrypted for this peer alone, so that peers cannot share their bytes."""
-        return self.mechanism.sealed
-
     def subscribe(self, prefix: bytes) -> None:
         """Ask for the messages that begin with `prefix`."""
         self._subscription(commands.SUBSCRIBE, b"\x01", prefix)
@@ -434,20 +432,15 @@ class Connection:
 
     def _subscription(self, name: bytes, first: bytes, prefix: bytes) -> None:
         if self.peer_version >= (3, 1):
-            self._output.append(self.mechanism.encode_command(commands.command(name, prefix)))
+            self.output.append(self.mechanism.encode_command(commands.command(name, prefix)))
         else:
-            self._output.append(self.mechanism.encode([first + prefix], True))
+            self.output.append(self.mechanism.encode([first + prefix], True))
 
     def take_output(self) -> bytes:
         """Return the bytes that must go to the peer before any further message, and forget them."""
-        output = b"".join(self._output)
-        self._output.clear()
+        output = b"".join(self.output)
+        self.output.clear()
         return output
-
-    @property
-    def has_output(self) -> bool:
-        """Whether `take_output` has something to return."""
-        return bool(self._output)
 
     def explain_loss(self, reason: str) -> str:
         """Return `reason`, with a hint for the operator: a peer that just closes the connection gives no reason."""
@@ -508,8 +501,8 @@ class Connection:
         if self._asked and now >= self._asked + beat.timeout:
             return [self._fall_silent(f"the peer sent nothing for {beat.timeout:g} s after a PING")]
         if now >= self._next_ping:
-            if len(self._output) < _UNREAD:
-                self._output.append(self.mechanism.encode_command(commands.ping(beat.ttl)))
+            if len(self.output) < _UNREAD:
+                self.output.append(self.mechanism.encode_command(commands.ping(beat.ttl)))
             self._next_ping = now + beat.interval
             if not self._asked:
                 self._asked = now

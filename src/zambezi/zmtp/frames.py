@@ -273,11 +273,14 @@ class Decoder(_BatchBuilder):
         """Take the bytes of one read; return the batches and commands that they complete, in order."""
         if self.failure is not None:
             return []
+        end = len(data)
+        if 2 <= end < 258 and data[1] == end - 2 and not (data[0] or self.missing or self.carried or self._tail):
+            return [Batch([data[2:]], None, end)]  # one short message: most reads, if there is little to do
         if self._tail:
             data = self._tail + data
             self._tail = b""
+            end = len(data)
         pos = self.missing  # where the next frame begins
-        end = len(data)
         if pos:
             if not self._skipping:
                 self._body.append(data[:pos])
@@ -544,6 +547,8 @@ _COMMAND: Final = _Headers(COMMAND)
 
 def encode_singles(payloads: Sequence[bytes]) -> bytes:
     """Return the frames of many single-frame messages, as one `bytes`."""
+    if len(payloads) == 1:
+        return _LAST[len(payloads[0])] + payloads[0]
     pieces: list[bytes] = [b""] * (2 * len(payloads))
     pieces[0::2] = map(_LAST.__getitem__, map(len, payloads))
     pieces[1::2] = payloads

@@ -74,7 +74,7 @@ class StreamLink:
         self.address = address
         self.peer = peer
         self.source: Source | None = None
-        self._unsent: memoryview | Stored | None = None
+        self._unsent: bytes | memoryview | Stored | None = None
         self._inflight: Sequence[Message] = ()
         self._blocked = False
         self._scheduled = False
@@ -97,7 +97,7 @@ class StreamLink:
         """
         self._begin(accepted=True)
         self._readable()
-        if self.connection.has_output and not self._blocked:
+        if self.connection.output and not self._blocked:
             self.flush()
 
     def _begin(self, accepted: bool) -> None:
@@ -149,7 +149,7 @@ class StreamLink:
             return
         if len(data) == self._read:
             self._read = min(self._read * 4, READ_MOST)
-        elif len(data) < self._read // 8:
+        elif self._read > READ_LEAST and len(data) < self._read // 8:
             self._read = max(self._read // 4, READ_LEAST)
         if not data:
             self._lost(self.connection.explain_loss("the peer closed the connection"))
@@ -163,7 +163,7 @@ class StreamLink:
             self._handle(events)
         if connection.partial or self._incoming:
             self._note_unfinished(bool(events))
-        if connection.has_output and not self._blocked:
+        if connection.output and not self._blocked:
             self.flush()
             if self.ready:
                 self._arm()  # a PING may have set a time to live
@@ -284,7 +284,7 @@ class StreamLink:
                 if turn >= TURNS:
                     self._schedule()
                     break
-                control = connection.take_output() if connection.has_output else b""
+                control = connection.take_output() if connection.output else b""
                 if peer._mailbox:
                     peer._collect()
                 if peer._outbox and peer._link is self:
@@ -309,14 +309,14 @@ class StreamLink:
                     block = self._framed(more.read() if isinstance(more, Stored) else more)
                 else:
                     break
-                unsent = self._unsent = memoryview(block)
+                unsent = self._unsent = block
             try:
                 if isinstance(unsent, Stored):
                     taken = unsent.send(sock)
                 else:
                     sent = sock.send(unsent)
-                    unsent = unsent[sent:]
-                    taken = not unsent
+                    taken = sent == len(unsent)
+                    unsent = b"" if taken else memoryview(unsent)[sent:]
             except (BlockingIOError, InterruptedError):
                 taken = False
             except OSError as error:
@@ -350,7 +350,7 @@ class StreamLink:
         """
         if self._blocked or self._gone:
             return False
-        if self._unsent is not None or self.peer._outbox or self.connection.has_output:
+        if self._unsent is not None or self.peer._outbox or self.connection.output:
             self.flush()
             if self._unsent is not None or self._gone:
                 return False
@@ -456,12 +456,12 @@ class StreamLink:
         transport.reactor.remove_writer(self._sock)
         transport.links.discard(self)
         transport.handshakes.end(self)
-        if isinstance(self._unsent, memoryview) and self._inflight:
+        if self._inflight and not isinstance(self._unsent, Stored | None):
             self.peer._put_back(self._unfinished(self._unsent))
         self._unsent = None
         self._inflight = ()
 
-    def _unfinished(self, unsent: memoryview) -> list[Message]:
+    def _unfinished(self, unsent: bytes | memoryview) -> list[Message]:
         """Return the messages of the block that did not reach the kernel whole.
 
         To learn their sizes it encodes them once more: the connection is over, so nonces do not matter any more.

@@ -183,7 +183,7 @@ class Handshakes(Target):
         client, server = self._engine("client"), self._engine("server")
         sender, receiver = (server, client) if role == "client" else (client, server)
         sent = b""
-        while sender.has_output or receiver.has_output:
+        while sender.output or receiver.output:
             output = sender.take_output()
             sent += output
             receiver.receive(output, 0.0)

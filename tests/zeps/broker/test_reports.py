@@ -59,6 +59,7 @@ def test_streams_tells_of_all_streams(stage: Stage) -> None:
         "subscribers": 0,
         "attached": 1,
         "rate": 0.0,
+        "owner": "",
         "held": "",
         "multicast": "",
     }

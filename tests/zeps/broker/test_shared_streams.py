@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.octets import ByHand, message
 from tests.zeps.serving import serving
 from tests.zmtp.waiting import PATIENCE, wait_until
 from zambezi.zeps.broker import Broker
 from zambezi.zeps.broker.depot import Depot, StoreOptions
 from zambezi.zeps.client.connection import BrokerConnection
-from zambezi.zeps.errors import Moved
+from zambezi.zeps.errors import BrokerError, Moved
 from zambezi.zeps.journal import Policy
+from zambezi.zeps.messages import Attach, AttachOk, Detach, DetachOk, invalid
 from zambezi.zeps.sync import Client
 from zambezi.zmtp.backoff import Backoff
 from zambezi.zmtp.connection import Heartbeat
@@ -191,7 +193,7 @@ def test_a_stream_that_waits_for_the_store_does_not_hold_up_the_others(
     try:
         slow = pair.client.stream("slow")
         slow.publish("key", b"1")
-        wait_until(lambda: any("slow" in broker.engine._making for broker in pair.brokers))
+        wait_until(lambda: any("slow" in broker.engine.making for broker in pair.brokers))
         for name in NAMES:
             publish(pair.client, name, b"1")
         assert slow.unconfirmed == 1
@@ -205,3 +207,106 @@ def _execute_when_open(execute: Callable[[Request], Answer], is_open: threading.
     if getattr(request, "key", getattr(request, "prefix", "")).startswith("streams/slow"):
         is_open.wait(PATIENCE)
     return execute(request)
+
+
+# Questions and orders, at a broker that does not have the stream
+
+
+@pytest.fixture
+def visitor(pair: Pair) -> Iterator[Client]:
+    """Yield a client of the broker that does not have the stream "prices", whose last message is 2."""
+    publish(pair.client, "prices", b"1", b"2")
+    with Client.connect(pair.endpoints[1 - pair.owner("prices")]) as client:
+        yield client
+
+
+def test_questions_about_a_stream_elsewhere_are_answered_by_its_broker(visitor: Client) -> None:
+    found = visitor.last("prices", "key", PATIENCE)
+    assert found is not None
+    assert found.body == b"2"
+    assert [entry.last for entry in visitor.index("prices", timeout=PATIENCE)][-1] == 2
+    visitor.set_reader("prices", "billing", 1, timeout=PATIENCE)
+    assert [(one.reader, one.position) for one in visitor.readers("prices", PATIENCE)] == [("billing", 1)]
+    with pytest.raises(BrokerError, match="there is no stream missing"):
+        visitor.last("missing", "key", PATIENCE)
+
+
+def test_orders_about_a_stream_elsewhere_are_executed_by_its_broker(pair: Pair, visitor: Client) -> None:
+    owner = pair.owner("prices")
+    with pytest.raises(BrokerError, match="there is a stream prices already"):
+        visitor.create("prices", timeout=PATIENCE)
+    visitor.edit("prices", keep_bytes=1 << 30, timeout=PATIENCE)
+    assert pair.brokers[owner].engine.streams[0].journal.policy.keep_bytes == 1 << 30
+    visitor.copy("prices", "copied", timeout=PATIENCE)
+    assert [one.body for one in visitor.stream("copied").subscribe(since="earliest", until="now")] == [b"1", b"2"]
+    visitor.delete("prices", timeout=PATIENCE)
+    wait_until(lambda: "prices" not in pair.brokers[owner].engine.names())
+    with pytest.raises(BrokerError, match="there is no stream prices"):
+        visitor.delete("prices", timeout=PATIENCE)
+    for name in ("one", "two", "three", "four"):  # one of them has its home at the other broker
+        visitor.create(name, timeout=PATIENCE)
+    assert sorted(name for broker in pair.brokers for name in broker.engine.names()) == [
+        "copied", "four", "one", "three", "two",
+    ]  # fmt: skip
+
+
+def test_every_broker_lists_all_streams_with_their_owners(pair: Pair) -> None:
+    for name in NAMES:
+        publish(pair.client, name, b"1", b"2")
+    wait_until(lambda: all(sorted(pair.depot(number).cluster.owners) == sorted(NAMES) for number in range(2)))
+    owners = [(name, pair.endpoints[pair.owner(name)], 2) for name in sorted(NAMES)]
+    for endpoint in pair.endpoints:
+        with Client.connect(endpoint) as client:
+            assert [(one.stream, one.owner, one.last) for one in client.streams(PATIENCE)] == owners
+            brokers = client.brokers(PATIENCE)
+            assert sorted(one.endpoint for one in brokers) == sorted(pair.endpoints)
+            assert sum(one.streams for one in brokers) == len(NAMES)
+            assert [one.endpoint for one in brokers if one.answers] == [endpoint]
+            assert all(len(one.broker) == 32 and one.since > 0 and one.heartbeat >= 0 for one in brokers)
+
+
+def test_a_stream_whose_broker_does_not_answer_is_listed_by_its_name(
+    pair: Pair, visitor: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zambezi.zeps.administration.sync.OTHERS", 0.01)
+    owner = pair.owner("prices")
+    wait_until(lambda: pair.depot(1 - owner).cluster.owner_of("prices") is not None)
+    roll = pair.depot(1 - owner).cluster.roll
+    with pair.paused(owner):
+        monkeypatch.setattr(pair.depot(1 - owner).cluster, "roll", roll)
+        (found,) = visitor.streams(PATIENCE)
+        assert (found.stream, found.owner) == ("prices", pair.endpoints[owner])
+
+
+def test_requests_find_the_servers_of_a_stream_elsewhere(pair: Pair, visitor: Client) -> None:
+    with Client.connect(pair.endpoints) as servant, servant.stream("prices").serve("ask") as serving:
+        answering = threading.Thread(target=lambda: serving.recv(PATIENCE).reply(b"42"))
+        answering.start()
+        assert visitor.stream("prices").request("ask", b"?", timeout=PATIENCE) == b"42"
+        answering.join(PATIENCE)
+
+
+def test_a_broker_without_a_store_has_no_others(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", Broker) as (_, endpoint), Client.connect(endpoint) as client:
+        with pytest.raises(BrokerError, match="shares no object store"):
+            client.brokers(PATIENCE)
+        publish(client, "prices", b"1")
+        assert [(one.stream, one.owner) for one in client.streams(PATIENCE)] == [("prices", "")]
+
+
+def test_a_plain_client_is_told_where_the_stream_is(pair: Pair) -> None:
+    publish(pair.client, "prices", b"1")
+    owner = pair.owner("prices")
+    with ByHand.connect(pair.endpoints[1 - owner]) as plain:
+        plain.shake_hands(b"DEALER")
+        for _ in range(2):  # the connection stays open, and the client can ask again
+            plain.say(message(*Attach("prices").encode()))
+            plain.expect(message(invalid(f"moved: {pair.endpoints[owner]}")))
+        plain.say(message(*Detach().encode()))
+        plain.expect(message(*DetachOk().encode()))
+    with ByHand.connect(pair.endpoints[owner]) as plain:
+        plain.shake_hands(b"DEALER")
+        plain.say(message(*Attach("prices").encode()))
+        plain.expect(message(*AttachOk().encode()))
+        pair.stacks[owner].close()  # the broker hands the stream over
+        plain.expect(message(*Detach().encode()))

@@ -5,6 +5,7 @@ brokers in turn and follow `moved`. `ClusterWorld.run` runs one seed with random
 
 - a stream has a fork, a confirmed message is not in the log, or a message is there twice;
 - a subscriber missed a message, or saw another one than the log has;
+- a named reader or a group gets a message again whose acknowledgement was confirmed;
 - the streams are not served by their homes, or messages are not confirmed, some time after the faults have ended.
 """
 
@@ -13,11 +14,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count as count_from
 from typing import Final
 from uuid import UUID
 
-from tests.zeps.store.simulation import CALM, Clock, Faults, Message, Network, Store, Violation, messages_of
+from tests.zeps.store.positions_simulation import Acknowledged, Readers, Violation
+from tests.zeps.store.simulation import CALM, Clock, Faults, Message, Network, Store, messages_of
 from zambezi.zeps.block import deliver
 from zambezi.zeps.errors import ZepsError
 from zambezi.zeps.journal.counts import Count
@@ -53,6 +56,11 @@ class Served:
         self.counts = {state.publisher: state.count for state in log.counts.states()}
         self.messages: list[Message] = []  # stored since the broker owns it
         self.confirmations: dict[int, list[Callable[[], object]]] = {}
+        self.acknowledged = Acknowledged(log)
+
+    def when_stored(self, ticket: int, action: Callable[[], object]) -> None:
+        """Do something when a ticket is stored."""
+        self.confirmations.setdefault(ticket, []).append(action)
 
 
 class ClusterBroker:
@@ -183,7 +191,8 @@ class ClusterBroker:
         for event in log.take_events():
             del self.taking[name]
             if isinstance(event, Owned):
-                self.served[name] = Served(log)
+                served = self.served[name] = Served(log)
+                self.world.readers[name].note_owner(served.acknowledged)
                 self.cluster.note_taken(self.taken_from[name])
 
     def _note_served(self, name: str, served: Served) -> None:
@@ -237,6 +246,7 @@ class ClusterClient:
     stored: int = 0  # the last number that a broker has said to be stored
     endpoint: str = ""
     waits_until: float = 0.0
+    turn: int = 0  # of the endpoints
 
     def step(self) -> None:
         """Publish the next message, or the last one again until it is confirmed."""
@@ -247,7 +257,7 @@ class ClusterClient:
             self.sent += 1
         broker = self.world.at(self.endpoint)
         if broker is None:
-            self.endpoint = self.world.chance.choice(self.world.endpoints)
+            self.endpoint = self._next_endpoint()
             return
         self.waits_until = now + PATIENCE
         asked = self.endpoint
@@ -258,11 +268,15 @@ class ClusterClient:
                 if isinstance(answer, Served):
                     self._publish(answer)
                 else:
-                    self.endpoint = answer.endpoint or self.world.chance.choice(self.world.endpoints)
+                    self.endpoint = answer.endpoint or self._next_endpoint()
 
         if broker.is_stalled and self.world.chance.random() < 0.5:
             self.endpoint = ""  # no heartbeat of the connection arrives
         broker.call(lambda: broker.attach(self.stream, answered))
+
+    def _next_endpoint(self) -> str:
+        self.turn += 1
+        return self.world.endpoints[self.turn % len(self.world.endpoints)]
 
     def _publish(self, served: Served) -> None:
         if not served.log.is_owner:
@@ -277,7 +291,7 @@ class ClusterClient:
         served.counts[self.name] = number
         served.last = block.last
         ticket = served.log.append(piece_of(block, time, 1 << 20, [Count(self.name, 1, number)]))
-        served.confirmations.setdefault(ticket, []).append(lambda: self._confirm(number, block.last))
+        served.when_stored(ticket, lambda: self._confirm(number, block.last))
 
     def _confirm(self, number: int, sequence: int) -> None:
         self.confirmed[number] = sequence
@@ -295,6 +309,7 @@ class ClusterWorld:
         self.is_over = self.is_calm = False
         self._ids = count_from(1)
         self.places: dict[str, StreamPlace] = {}
+        self.readers = {name: Readers(self.chance) for name in STREAMS}
         for name in STREAMS:
             self._make(name)
         self.brokers = [self.start() for _ in range(brokers)]
@@ -305,6 +320,7 @@ class ClusterWorld:
         ]
         for client in self.clients:
             self.every(0.2, client.step)
+        self.every(0.8, self._acknowledge)
 
     def start(self) -> ClusterBroker:
         return ClusterBroker(self, next(self._ids))
@@ -332,6 +348,16 @@ class ClusterWorld:
     def at(self, endpoint: str) -> ClusterBroker | None:
         """Return the live broker at an endpoint."""
         return next((one for one in self.brokers if one.endpoint == endpoint and one.is_alive), None)
+
+    def _acknowledge(self) -> None:
+        """Let the readers of each stream acknowledge messages, at a broker that serves it or believes so."""
+        for name, readers in self.readers.items():
+            brokers = [one for one in self.brokers if one.is_alive and not one.is_stalled and name in one.served]
+            if brokers:
+                broker = self.chance.choice(brokers)
+                served = broker.served[name]
+                if served.log.is_owner:
+                    broker.call(partial(readers.step, served.acknowledged, served.when_stored))
 
     def run_for(self, seconds: float) -> None:
         self.clock.run_until(self.clock.now + seconds)
@@ -383,6 +409,7 @@ class ClusterWorld:
             owners = [broker for broker in self.brokers if broker.is_alive and name in broker.served]
             if len(owners) != 1:
                 raise Violation(f"{name} is served by {[one.endpoint for one in owners]} when all faults have ended")
+            self.readers[name].check(len(log))
             for client in self.clients:
                 if client.stream == name:
                     self._check_client(client, log)

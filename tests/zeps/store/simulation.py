@@ -10,6 +10,7 @@ stream from each other at random. Publishers count their messages, and subscribe
 - a confirmed message is in the log, at the sequence that was confirmed;
 - every subscriber, and every reader without a broker, saw a prefix of the log;
 - publishes and reads are linearizable (see `history`);
+- a message whose acknowledgement was confirmed does not come again (see `positions_simulation`);
 - when the faults end, a broker owns the stream again, and messages are confirmed.
 """
 
@@ -23,6 +24,7 @@ from itertools import count as count_from
 from typing import Final
 
 from tests.zeps.store.history import History
+from tests.zeps.store.positions_simulation import Acknowledged, Readers, Violation
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.errors import OutOfRange, ZepsError
 from zambezi.zeps.journal.counts import Count
@@ -56,10 +58,6 @@ TIMEOUT: Final = 1.0  # seconds after which a broker gives a request up; the req
 LATEST: Final = 10.0  # seconds that a request can be under way
 MICRO: Final = 1_000_000
 Message = tuple[bytes, int]  # a publisher, and the number of its message
-
-
-class Violation(AssertionError):
-    """An invariant does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +193,7 @@ class Broker:
         self.log = StreamLog(PLACE, self.id, b"I" * 16, world.settings)
         self.counts: dict[bytes, int] = {}  # of accepted messages
         self.last = 0  # the last sequence given out
+        self.acknowledged = Acknowledged(self.log)
         self._confirmations: dict[int, list[Callable[[], object]]] = {}  # by ticket
         self._runner = Runner()  # for readers on behalf of subscribers
         self._alarm: float | None = None
@@ -255,6 +254,8 @@ class Broker:
                 self.counts = {state.publisher: state.count for state in self.log.counts.states()}
                 self.last = self.log.last
                 self._confirmations.clear()
+                self.acknowledged = Acknowledged(self.log)
+                self.world.readers.note_owner(self.acknowledged)
             elif isinstance(event, Stored):
                 for ticket in [ticket for ticket in self._confirmations if ticket <= event.ticket]:
                     for confirm in self._confirmations.pop(ticket):
@@ -291,11 +292,18 @@ class Broker:
         piece = piece_of(block, time, 1 << 20, [Count(publisher, 1, wanted[-1])])
         self.counts[publisher] = wanted[-1]
         self.last = block.last
-        ticket = self.log.append(piece)
         first = block.first
-        self._confirmations.setdefault(ticket, []).append(
-            lambda: [confirm(number, first + index) for index, number in enumerate(wanted)]
+        self._when_stored(
+            self.log.append(piece), lambda: [confirm(number, first + index) for index, number in enumerate(wanted)]
         )
+
+    def _when_stored(self, ticket: int, action: Callable[[], object]) -> None:
+        self._confirmations.setdefault(ticket, []).append(action)
+
+    def acknowledge(self) -> None:
+        """Let the readers acknowledge some messages."""
+        if self.log.is_owner:
+            self.world.readers.step(self.acknowledged, self._when_stored)
 
     def count_of(self, publisher: bytes) -> int:
         return self.counts.get(publisher, 0)
@@ -403,7 +411,7 @@ class Subscriber:
 class World:
     """Everything, and the invariants."""
 
-    def __init__(self, seed: int, *, brokers: int = 3, keep: int | None = None, deletes: bool = False) -> None:
+    def __init__(self, seed: int, *, keep: int | None = None, deletes: bool = False, acknowledges: bool = True) -> None:
         self.chance = random.Random(seed)
         self.clock = Clock()
         self.store = Store(self.clock)
@@ -418,11 +426,13 @@ class World:
         self.history = History()
         self.is_over = False
         self.keep = keep
+        self.acknowledges = acknowledges  # whether there are named readers and a group
         self.deletes = deletes  # whether brokers delete the stream, too
         self._ids = count_from(1)
-        self.brokers = [Broker(self, next(self._ids)) for _ in range(brokers)]
+        self.brokers = [Broker(self, next(self._ids)) for _ in range(3)]
         self.publishers = [Publisher(self, b"publisher-%06d" % number) for number in range(2)]
         self.subscribers = [Subscriber(self) for _ in range(2)]
+        self.readers = Readers(self.chance)
 
     def some_broker(self) -> Broker | None:
         alive = [broker for broker in self.brokers if broker.is_alive and not broker.is_stalled]
@@ -436,6 +446,8 @@ class World:
             self._every(0.4, self._unless_waiting(publisher.step))
         for subscriber in self.subscribers:
             self._every(0.8, self._unless_waiting(subscriber.step))
+        if self.acknowledges:
+            self._every(0.5, self._unless_waiting(self._acknowledge))
         self.brokers[0].take()
         self.clock.run_until(seconds)
         self.network.faults = CALM
@@ -448,6 +460,11 @@ class World:
         self.clock.run_until(self.clock.now + 8)
         self._check()
         return self
+
+    def _acknowledge(self) -> None:
+        broker = self.some_broker()
+        if broker is not None:
+            broker.call(broker.acknowledge)
 
     is_calm = False
     is_waiting = False
@@ -519,6 +536,8 @@ class World:
         if problem := self.history.problem(log):
             raise Violation(problem)
         self._check_readable(log)
+        if self.acknowledges:
+            self.readers.check(len(log))
 
     @property
     def _deletion(self) -> int:

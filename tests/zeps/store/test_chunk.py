@@ -10,24 +10,29 @@ from hypothesis import strategies as st
 from tests.zeps.store.shelf import piece
 from zambezi.zeps.errors import StoreDamaged
 from zambezi.zeps.journal.counts import Count
+from zambezi.zeps.journal.positions import READER, Position
 from zambezi.zeps.store.chunk import (
     FOOTER,
     Author,
+    Ending,
     Kind,
     pack_chunk,
     pack_fence,
     pack_segment,
     piece_of_counts,
+    piece_of_positions,
     unpack_footer,
     unpack_object,
 )
 
 AUTHOR = Author(b"o" * 16, 7, b"I" * 16)
 COUNT = Count(b"p" * 16, 1, 2)
+RECORD = Position(READER, "reader", 5).pack()
 
 
 def sample() -> bytes:
-    return b"".join(pack_chunk(AUTHOR, 8, [piece(5, b"a", b"b", counts=[COUNT]), piece(7, b"c")], 5, 0))
+    pieces = [piece(5, b"a", b"b", counts=[COUNT]), piece(7, b"c")]
+    return b"".join(pack_chunk(AUTHOR, 8, pieces, Ending(b"", RECORD), 5, 0))
 
 
 def test_a_chunk_has_the_messages_and_counts_of_its_pieces() -> None:
@@ -36,18 +41,19 @@ def test_a_chunk_has_the_messages_and_counts_of_its_pieces() -> None:
     assert [entry.first for entry in chunk.entries] == [5, 7]
     assert chunk.octets == piece(5, b"a", b"b").octets + piece(7, b"c").octets
     assert len(chunk.records) == 80
+    assert chunk.ending == Ending(b"", RECORD)
     assert chunk.footer.kind is Kind.DATA
 
 
 def test_counts_without_messages_are_a_chunk_too() -> None:
-    chunk = unpack_object(b"".join(pack_chunk(AUTHOR, 9, [piece_of_counts([COUNT], 7, 5)], 8, 3)), "chunk")
+    chunk = unpack_object(b"".join(pack_chunk(AUTHOR, 9, [piece_of_counts([COUNT], 7, 5)], Ending(), 8, 3)), "chunk")
     assert (chunk.footer.first, chunk.footer.last, chunk.footer.count, chunk.footer.last_time) == (8, 7, 0, 3)
 
 
 def test_a_chunk_can_have_a_snapshot_of_the_publishers() -> None:
     snapshot = piece_of_counts([COUNT], 7, 5).records
-    chunk = unpack_object(b"".join(pack_chunk(AUTHOR, 8, [piece(5, b"a")], 5, 0, snapshot)), "chunk")
-    assert (chunk.snapshot, chunk.records) == (snapshot, b"")
+    chunk = unpack_object(b"".join(pack_chunk(AUTHOR, 8, [piece(5, b"a")], Ending(snapshot), 5, 0)), "chunk")
+    assert (chunk.ending, chunk.records) == (Ending(snapshot), b"")
 
 
 def test_a_fence_is_a_footer_only() -> None:
@@ -58,10 +64,10 @@ def test_a_fence_is_a_footer_only() -> None:
 
 
 def test_a_segment_has_its_name_in_its_footer() -> None:
-    octets = pack_segment(AUTHOR, 12, [piece(5, b"a")], b"", 5, 0)
+    octets = pack_segment(AUTHOR, 12, [piece(5, b"a")], Ending(), 5, 0)
     name = unpack_footer(octets, "segment").segment_name
     assert (name.first, name.last, name.last_chunk) == (5, 5, 12)
-    empty = unpack_object(pack_segment(AUTHOR, 12, [], b"", 6, 3), "segment")
+    empty = unpack_object(pack_segment(AUTHOR, 12, [], Ending(), 6, 3), "segment")
     assert (empty.footer.first, empty.footer.last) == (6, 5)
 
 
@@ -101,3 +107,17 @@ def test_a_footer_of_a_newer_release_or_with_impossible_numbers_is_refused() -> 
         unpack_footer(replace(footer, kind=Kind.FENCE).pack(), "chunk")
     with pytest.raises(StoreDamaged, match="kind, 9"):
         unpack_footer(replace(footer, kind=9).pack(), "chunk")  # type: ignore[arg-type]
+
+
+def test_positions_that_are_no_records_are_found() -> None:
+    body = sample()[:-FOOTER]
+    wrong = body[: -len(RECORD)] + b"x" * len(RECORD)
+    footer = unpack_footer(sample(), "chunk")
+    footer = replace(footer, crc=crc32(wrong[footer.log :]))
+    with pytest.raises(StoreDamaged, match="record of a position"):
+        unpack_object(wrong + footer.pack(), "chunk")
+
+
+def test_a_segment_has_its_own_positions_and_not_those_of_its_pieces() -> None:
+    octets = pack_segment(AUTHOR, 12, [piece_of_positions(RECORD)], Ending(b"", RECORD + RECORD), 5, 0)
+    assert unpack_object(octets, "segment").ending.positions == RECORD + RECORD

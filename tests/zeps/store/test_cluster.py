@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.zeps.store.cluster_simulation import STREAMS, ClusterBroker, ClusterWorld
+from tests.zeps.store.positions_simulation import Violation
 from tests.zeps.store.shelf import PLACE, Shelf, piece
-from tests.zeps.store.simulation import Faults, Violation
+from tests.zeps.store.simulation import Faults
 from zambezi.zeps.errors import StoreError
 from zambezi.zeps.store.chunk import NOBODY
 from zambezi.zeps.store.cluster import find_owner

@@ -3,7 +3,8 @@
 from tests.zeps.store.shelf import PLACE, Shelf
 from tests.zeps.store.test_view import view
 from zambezi.zeps.journal.counts import Count
-from zambezi.zeps.store.chunk import unpack_object
+from zambezi.zeps.journal.positions import READER, REMOVED, Position
+from zambezi.zeps.store.chunk import piece_of_positions, unpack_object
 from zambezi.zeps.store.commands import Delete, Get, Put
 from zambezi.zeps.store.merging import expired_segments, segments_to_absorb, sweep
 from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
@@ -65,6 +66,22 @@ def test_large_chunks_become_segments_and_are_not_sent_again() -> None:
     assert state.count == other.last == 12
 
 
+def test_large_chunks_have_all_positions() -> None:
+    shelf = Shelf()
+    log = shelf.log(settings=LARGE)
+    kept, gone = Position(READER, "kept", 1), Position(READER, "gone", 1)
+    log.append(piece_of_positions(kept.pack() + gone.pack()))
+    shelf.publish(log, large(1))
+    log.append(piece_of_positions(gone.pack(REMOVED)))
+    shelf.publish(log, large(2))
+    assert shelf.log(2, LARGE).positions.octets == kept.pack()  # the large chunks are chunks now
+    log = shelf.log(3, LARGE)
+    for number in range(3, 13):
+        shelf.publish(log, large(number))
+    assert shelf.view().segments[-1].name.is_chunk
+    assert shelf.log(4, LARGE).positions.octets == kept.pack()
+
+
 def test_small_chunks_before_a_large_one_are_merged_with_it() -> None:
     shelf = Shelf()
     log = shelf.log(settings=LARGE)
@@ -106,10 +123,28 @@ def test_a_slow_stream_has_few_segments() -> None:
 
 
 def test_large_and_overlapping_segments_are_not_merged_again() -> None:
-    assert segments_to_absorb(view([4, 5], (3, 1, 9)), 10_000)
-    assert not segments_to_absorb(view([4, 5], (3, 1, 9)), 1500)  # too large together
-    assert not segments_to_absorb(view([4], (3, 1, 9), fences=(4,)), 10_000)  # too much work for one chunk
+    assert segments_to_absorb(view([4, 5], (3, 1, 9), octets=200), 10_000)
+    assert not segments_to_absorb(view([4, 5], (3, 1, 9), octets=200), 1500)  # too large together
+    assert not segments_to_absorb(view([4], (3, 1, 9), fences=(4,), octets=200), 10_000)  # too much work for one chunk
     assert len(segments_to_absorb(view([5, 6], (3, 1, 9), (4, 5, 12)), 10_000)) == 1
+
+
+def test_the_snapshots_of_a_segment_do_not_count() -> None:
+    assert segments_to_absorb(view([4], (3, 1, 9), fences=(4,), octets=50), 10_000)
+
+
+def test_a_stream_that_is_only_read_does_not_grow() -> None:
+    shelf, log = filled(9)
+    for number in range(200):
+        records = [Position(READER, f"reader {reader}", number % 9 + 1) for reader in range(50)]
+        log.append(piece_of_positions(b"".join([record.pack() for record in records])))
+        shelf.settle(log)
+    found = shelf.view()
+    assert len(found.segments) <= 2
+    assert len(found.chunks) < 10
+    assert shelf.log(2).positions.octets == log.positions.octets
+    assert log.positions.size == sum(record.size for record in records)
+    assert [number for _, number in shelf.messages()] == list(range(1, 10))
 
 
 def test_retention_removes_the_oldest_segments_but_never_the_newest() -> None:

@@ -10,10 +10,11 @@ from typing import Final
 
 import pytest
 
-from tests.zeps.store.simulation import Violation, World
-from zambezi.zeps.store import merging, stream_log, takeover
+from tests.zeps.store.positions_simulation import Violation
+from tests.zeps.store.simulation import World
+from zambezi.zeps.store import merging, position_records, stream_log, takeover
 from zambezi.zeps.store import view as views
-from zambezi.zeps.store.chunk import Author, Kind, Piece, pack_segment, unpack_footer, unpack_object
+from zambezi.zeps.store.chunk import Author, Ending, Kind, Piece, pack_segment, unpack_footer, unpack_object
 from zambezi.zeps.store.commands import Procedure, delete, get, listing, put
 from zambezi.zeps.store.merging import MergePlan
 from zambezi.zeps.store.names import StreamPlace
@@ -25,7 +26,7 @@ KEPT: Final = 400  # bytes, in each third run
 
 
 def run(seed: int) -> World:
-    return World(seed, keep=KEPT if seed % 3 == 0 else None, deletes=seed % 5 == 4).run()
+    return World(seed, keep=KEPT if seed % 3 == 0 else None, deletes=seed % 5 == 4, acknowledges=seed % 2 == 1).run()
 
 
 def test_all_invariants_hold_in_every_run(pytestconfig: pytest.Config) -> None:
@@ -87,7 +88,7 @@ def _remove_before_the_segment(patch: pytest.MonkeyPatch) -> None:
             pieces.append(unpack_object(octets, key).piece)
         yield from delete(keys)
         number = plan.chunks[-1].number
-        octets = pack_segment(author, number, pieces, plan.snapshot or b"", plan.following, plan.last_time)
+        octets = pack_segment(author, number, pieces, plan.ending or Ending(), plan.following, plan.last_time)
         made = SegmentObject(unpack_footer(octets, "segment").segment_name, len(octets))
         yield from put(place.segment(made.name), octets)
         return made
@@ -113,20 +114,35 @@ def _confirm_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
 
     def early(log: StreamLog, piece: Piece) -> int:
         ticket = append(log, piece)
-        log._events.append(Stored(ticket + 1, piece.entries[-1].last))
+        log._events.append(Stored(ticket + 1, log.last))
         return ticket
 
     patch.setattr(StreamLog, "append", early)
 
 
 def _forget_publishers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stream_log, "MergePlan", _plan_without_snapshot)
+    _patch_plan(patch, lambda ending: Ending(b"", ending.positions))
 
 
-def _plan_without_snapshot(
-    segments: Sequence[SegmentObject], chunks: Sequence[views.ChunkObject], snapshot: bytes, following: int, time: int
-) -> MergePlan:
-    return MergePlan(segments, chunks, b"", following, time)
+def _forget_positions(patch: pytest.MonkeyPatch) -> None:
+    _patch_plan(patch, lambda ending: Ending(ending.publishers, b""))
+
+
+def _forget_what_was_added(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(position_records, "MORE", -1)
+
+
+def _patch_plan(patch: pytest.MonkeyPatch, forget: Callable[[Ending], Ending]) -> None:
+    def plan(
+        segments: Sequence[SegmentObject],
+        chunks: Sequence[views.ChunkObject],
+        ending: Ending | None,
+        last: int,
+        time: int,
+    ) -> MergePlan:
+        return MergePlan(segments, chunks, forget(ending or Ending()), last, time)
+
+    patch.setattr(stream_log, "MergePlan", plan)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +157,8 @@ def _plan_without_snapshot(
         _list_segments_first,
         _confirm_before_it_is_stored,
         _forget_publishers,
+        _forget_positions,
+        _forget_what_was_added,
     ],
 )
 def test_each_rule_is_needed(without_rule: Patch, monkeypatch: pytest.MonkeyPatch) -> None:

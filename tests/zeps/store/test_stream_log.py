@@ -2,11 +2,13 @@
 
 from tests.zeps.store.shelf import INCARNATION, PLACE, Shelf, piece
 from zambezi.zeps.journal.counts import Count
-from zambezi.zeps.store.chunk import piece_of_counts
+from zambezi.zeps.journal.positions import Position
+from zambezi.zeps.store.chunk import piece_of_counts, piece_of_positions
 from zambezi.zeps.store.commands import DONE, EXISTS, Failed, Put
 from zambezi.zeps.store.stream_log import Ended, LogSettings, Owned, State, Stored, StreamLog
 
 OTHER = 2
+READER = Position(1, "reader", 1).pack()
 
 
 def puts(shelf: Shelf) -> list[Put]:
@@ -154,6 +156,20 @@ def test_counts_without_messages_are_stored() -> None:
     assert shelf.settle(log) == [Stored(ticket, 0)]
     shelf.publish(log, b"1")
     assert shelf.log(OTHER).counts.get(b"p" * 16) == Count(b"p" * 16, 4, 0)
+
+
+def test_positions_go_with_the_next_chunk_and_to_the_next_owner() -> None:
+    shelf = Shelf()
+    log = shelf.log()
+    log.append(piece_of_positions(READER))
+    ticket = log.append(piece(1, b"1"))
+    assert shelf.settle(log) == [Stored(ticket, 1)]
+    assert len(puts(shelf)) == 2  # a fence and a chunk
+    long = Position(2, "group", 1, payload=b"x" * 9000).pack()  # more than a new owner reads at first
+    log.append(piece_of_positions(long))
+    shelf.settle(log)
+    assert shelf.log(OTHER).positions.octets == READER + long
+    assert shelf.messages() == [(b"key", 1)]
 
 
 def test_a_number_that_is_taken_by_a_chunk_which_vanished_ends_the_ownership() -> None:

@@ -10,10 +10,10 @@ from zambezi.zeps.store.names import SegmentName
 from zambezi.zeps.store.view import View, look, look_and_read
 
 
-def view(chunks: list[int], *segments: tuple[int, int, int], fences: tuple[int, ...] = ()) -> View:
-    """Return a view; a segment is its last chunk, its first and its last sequence."""
+def view(chunks: list[int], *segments: tuple[int, int, int], fences: tuple[int, ...] = (), octets: int = 10) -> View:
+    """Return a view; a segment is its last chunk, its first and its last sequence, and has some bytes of messages."""
     found = [StoredObject(PLACE.chunk(number), FOOTER if number in fences else 500, 0.0) for number in chunks]
-    names = [SegmentName(chunk, first, last, 1, 1, 10) for chunk, first, last in segments]
+    names = [SegmentName(chunk, first, last, 1, 1, octets) for chunk, first, last in segments]
     return View.of(found, [StoredObject(PLACE.segment(name), 600, 0.0) for name in names])
 
 

@@ -231,13 +231,16 @@ function drawMesh() {
 
 function drawStreams() {
   const streams = state.zeps?.streams || [];
-  draw($("stream-table"), ["stream", "messages#", "last#", "size#", "per second#", "last 3 minutes", "subscribers#", "named#", "newest", "sync"],
-    streams.map((one) => ({
-      cells: [element("a", { href: `#tail:${encodeURIComponent(one.id)}`, title: "follow this stream", "data-key": one.id }, ...escaped(one.stream)), number(Math.max(0, one.last - one.first + 1 - one.removed)), number(one.last), size(one.octets), number(one.rate),
-        spark(rates.get(one.id) || [0], `rate of ${one.stream}`), number(one.subscribers),
-        one.readers ? element("span", { title: Object.entries(one.named).map(([name, lag]) => `${name}: ${number(lag)} behind`).join("\n") }, `${number(one.readers)}, ${number(one.reader_lag)} behind`) : "-",
-        one.last_time && one.last >= one.first ? ago(state.time - one.last_time / 1e6) : "never",
-        one.held ? pill(one.held, "held") : pill(one.multicast || one.sync)] })), "no streams yet: zambezi pub creates one");
+  const elsewhere = state.zeps?.elsewhere || [];
+  const owned = elsewhere.length > 0 || streams.some((one) => one.owner);
+  const row = (one) => [element("a", { href: `#tail:${encodeURIComponent(one.id)}`, title: "follow this stream", "data-key": one.id }, ...escaped(one.stream)), number(Math.max(0, one.last - one.first + 1 - one.removed)), number(one.last), size(one.octets), number(one.rate),
+    spark(rates.get(one.id) || [0], `rate of ${one.stream}`), number(one.subscribers),
+    one.readers ? element("span", { title: Object.entries(one.named).map(([name, lag]) => `${name}: ${number(lag)} behind`).join("\n") }, `${number(one.readers)}, ${number(one.reader_lag)} behind`) : "-",
+    one.last_time && one.last >= one.first ? ago(state.time - one.last_time / 1e6) : "never",
+    one.held ? pill(one.held, "held") : pill(one.multicast || one.sync), ...(owned ? [one.owner ? `${one.owner} (here)` : "here"] : [])];
+  const other = (one) => [element("span", {}, ...escaped(one.stream)), "-", "-", "-", "-", "-", "-", "-", "-", pill(one.sync), one.owner || "none"];
+  draw($("stream-table"), ["stream", "messages#", "last#", "size#", "per second#", "last 3 minutes", "subscribers#", "named#", "newest", "sync", ...(owned ? ["owner"] : [])],
+    [...streams.map((one) => ({ cells: row(one) })), ...elsewhere.map((one) => ({ cells: other(one) }))], "no streams yet: zambezi pub creates one");
   const clients = (state.zeps?.clients || []).filter((one) => one.patterns);
   draw($("client-table"), ["client#", "from", "user", "stream", "pattern", "gear", "lag#", "last 3 minutes", "credit#", "delivered#"],
     clients.map((one) => ({

@@ -6,30 +6,37 @@ Names, arguments and behaviour are those of `zambezi.zeps.administration.sync`.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Unpack
+from typing import Final, Unpack
 
 from zambezi.zeps.client.arguments import Since, StreamSettings, check_reader_name, check_stream_name, start_of
 from zambezi.zeps.client.batch import Message
 from zambezi.zeps.client.connection import BrokerConnection, ClientOptions
+from zambezi.zeps.client.finder import Locate, is_endpoint
 from zambezi.zeps.client.publisher import Key
 from zambezi.zeps.client.questions import LastQuestion, Order, Question
 from zambezi.zeps.directory import (
+    BROKERS,
     CLIENTS,
+    ELSEWHERE,
     INDEX,
     READERS,
     STREAMS,
+    BrokerInfo,
     ClientInfo,
     ReaderInfo,
     StreamInfo,
     microseconds_of,
+    read_brokers,
     read_clients,
     read_index,
     read_readers,
     read_streams,
 )
-from zambezi.zeps.errors import ClientClosed, TimedOut
+from zambezi.zeps.errors import BrokerError, ClientClosed, TimedOut
 from zambezi.zeps.journal.entry import IndexEntry
 from zambezi.zmtp.async_waiter import Waiter
+
+OTHERS: Final = 3.0  # seconds that another broker has to list its streams
 
 __all__ = ["Administration", "wake_on_change"]
 
@@ -61,8 +68,31 @@ class Administration:
     # Information about the broker
 
     async def streams(self, timeout: float | None = None) -> list[StreamInfo]:
-        """Return all streams of the broker."""
-        return read_streams(await self._ask(STREAMS, 0, timeout))
+        """Return all streams of the broker, and those of the brokers that share its object store.
+
+        A stream whose broker does not answer has only its name and `owner`.
+        """
+        question = await self._question(STREAMS, 0, timeout)
+        found = read_streams(question.bodies)
+        if not question.has_others:
+            return found
+        elsewhere = read_streams(await self._ask(ELSEWHERE, 0, timeout))
+        known = {one.stream: one for one in (*elsewhere, *found)}
+        for endpoint in dict.fromkeys(one.owner for one in elsewhere if is_endpoint(one.owner)):
+            known |= {one.stream: one for one in await self._streams_at(endpoint, timeout)}
+        return [known[name] for name in sorted(known)]
+
+    async def _streams_at(self, endpoint: str, timeout: float | None) -> list[StreamInfo]:
+        """Return the streams of another broker; none if it does not answer soon: it can be dead."""
+        try:
+            patience = OTHERS if timeout is None else min(OTHERS, timeout)
+            return read_streams((await self._question(STREAMS, 0, patience, lambda: endpoint)).bodies)
+        except (BrokerError, TimedOut):
+            return []
+
+    async def brokers(self, timeout: float | None = None) -> list[BrokerInfo]:
+        """Return the brokers that share an object store; raise `BrokerError` if the broker has none."""
+        return read_brokers(await self._ask(BROKERS, 0, timeout))
 
     async def clients(self, timeout: float | None = None) -> list[ClientInfo]:
         """Return all connections of the broker, including those of this client."""
@@ -138,10 +168,13 @@ class Administration:
         await self._answer(question, waiter, timeout, problem)
 
     async def _ask(self, about: str, after: int, timeout: float | None) -> list[bytes]:
+        return (await self._question(about, after, timeout)).bodies
+
+    async def _question(self, about: str, after: int, timeout: float | None, locate: Locate | None = None) -> Question:
         waiter = Waiter(timed_out=TimedOut)
-        question = Question(waiter.reactor, self._options, self._locate, about, lambda _: None, after=after)
+        question = Question(waiter.reactor, self._options, locate or self._locate, about, lambda _: None, after=after)
         await self._answer(question, waiter, timeout, f"the broker did not answer about {about}")
-        return question.bodies
+        return question
 
     async def _answer(self, question: Question, waiter: Waiter, timeout: float | None, problem: str) -> None:
         """Ask a question, and wait for its answer."""

@@ -31,9 +31,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from zambezi.wire.text import as_text, printable
 from zambezi.zeps.broker.desk import Desk
+from zambezi.zeps.broker.seeking import Sought
 from zambezi.zeps.broker.stored_stream import StoredStream
 from zambezi.zeps.broker.stream import BrokerStream, where_to_start
-from zambezi.zeps.errors import BrokerError, ZepsError
+from zambezi.zeps.errors import Absent, BrokerError, JournalError, ZepsError
 from zambezi.zeps.journal.copying import copy_messages
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.policy import Policy
@@ -61,13 +62,34 @@ class OrderDesk(Desk):
         self.is_busy = False
 
     def order(self, key: bytes, body: bytes) -> None:
-        """Begin to execute an order; the session's `end_order` follows, later. An order that fails at once is over."""
+        """Begin to execute an order; the session's `end_order` follows, later. An order that fails at once is over.
+
+        The stream can be at another broker, or be in the store and at no broker: then the order waits for it.
+        """
         self.is_busy = True
         try:
-            _Order(self._engine, self._session, body).execute(as_text(key), self._finish)
+            order = _Order(self._engine, self._session, body)
+            execute = partial(order.execute, as_text(key), self._finish)
+            if not order.seek(Sought(partial(self._go_on, execute))):
+                self._execute(execute)
         except ZepsError as error:
             self.is_busy = False
             self._session.reject("order", str(error))
+
+    def _go_on(self, execute: Callable[[], None], problem: str) -> None:
+        try:
+            if problem:
+                raise BrokerError(problem)
+            self._execute(execute)
+        except ZepsError as error:
+            self._finish(error)
+
+    def _execute(self, execute: Callable[[], None]) -> None:
+        """Execute an order, perhaps after a look into the store."""
+        try:
+            execute()
+        except Absent as absent:
+            self._engine.fetch(absent, lambda problem: self._go_on(execute, "" if problem is None else str(problem)))
 
     def _finish(self, error: ZepsError | None) -> None:
         self.is_busy = False
@@ -89,6 +111,11 @@ class _Order:
         if not isinstance(content, dict):
             raise BrokerError("the body of an order must be a JSON object")
         self._content: dict[str, Any] = content
+
+    def seek(self, waiting: Sought) -> bool:
+        """Look for the stream of the order, if it is not here; return whether the order must wait for that."""
+        name = self._content.get("stream")
+        return isinstance(name, str) and self._engine.find(name) is None and self._engine.seek(name, waiting)
 
     def execute(self, key: str, done: Done) -> None:
         """Execute the order, and call back, now or later."""
@@ -115,9 +142,9 @@ class _Order:
         if self._engine.is_configured(stream.name):
             raise BrokerError(f"the settings of {stream.name} are in the server's configuration: change them there")
         self._engine.check_settings(self._settings())
+        told = partial(self._tell, "changed", stream.name, done)
         self._engine.work(
-            partial(self._engine.store.edit, stream.name, self._settings()),
-            partial(self._tell, "changed", stream.name, done),
+            partial(self._engine.store.edit, stream.name, self._settings()), partial(_keep_settings, stream, told)
         )
 
     def _trim(self, done: Done) -> None:
@@ -187,7 +214,10 @@ class _Order:
 
     def _finish_reader(self, stream: BrokerStream, name: str, what: str, done: Done) -> None:
         told = partial(self._tell, f"changed: its reader {printable(name)} was {what}", stream.name, done)
-        self._engine.work(stream.journal.positions.sync, told)
+        if stream.is_shared:
+            _finish_when_safe(stream, told)
+        else:
+            self._engine.work(stream.journal.positions.sync, told)
 
     def _first_at(self, journal: Journal) -> int:
         """Return the first sequence at or after the time of the order, in microseconds since 1970."""
@@ -232,6 +262,34 @@ class _Order:
         if error is None:
             user = printable(self._session.user or self._session.address)
             _log.info("stream %s was %s by %s", printable(name), what, user or "this process")
+        done(error)
+
+
+class _Finishing:
+    """An order whose changes are on their way to the store."""
+
+    def __init__(self, done: Done) -> None:
+        self._done = done
+
+    def refuse(self, reason: str) -> None:
+        self._done(BrokerError(reason))
+
+
+def _finish_when_safe(stream: BrokerStream, done: Done) -> None:
+    """Finish an order when the positions of a stream are safe."""
+    stream.readers.when_safe(_Finishing(done), partial(done, None))
+
+
+def _keep_settings(stream: BrokerStream, done: Done, error: ZepsError | None) -> None:
+    """Finish an order that has changed the settings of a stream, also in the store if it is there."""
+    if error is None and isinstance(stream, StoredStream):
+        try:
+            stream.keep_settings()
+        except JournalError as problem:
+            done(problem)
+        else:
+            _finish_when_safe(stream, done)
+    else:
         done(error)
 
 

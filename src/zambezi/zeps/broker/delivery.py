@@ -32,6 +32,7 @@ class Delivery:
         self.stream: BrokerStream | None = None
         self.cursor: Cursor | None = None
         self.member: Member | None = None  # of a group
+        self.is_held = False  # whether the member gets nothing yet
         self.report: Report | None = None  # of a reserved stream
         self._wants_times = False
         self.goes_on_at_oldest = engine.options.behind == "oldest"  # if retention has removed the next message
@@ -53,6 +54,11 @@ class Delivery:
             return "TIMES is not allowed here: it comes before JOIN, and before the first SUBSCRIBE and CREDIT"
         self._wants_times = True
         return ""
+
+    def report_changes(self) -> None:
+        """Send the changes of a reserved stream."""
+        if self.report is not None:
+            self.report.report_changes()
 
     def subscribe_report(self, pattern: str, latest: int) -> None:
         """Add a subscription to the report."""
@@ -101,6 +107,8 @@ class Delivery:
         """Return the next messages for the client, or None."""
         if self.cursor is not None:
             return self.cursor.pull()
+        if self.is_held:
+            return None
         if self.member is not None and self.stream is not None:
             portion = self.stream.groups.pull(self.member)
             return framed(portion, self.stream.journal if self._wants_times else None) if portion is not None else None

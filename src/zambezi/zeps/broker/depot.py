@@ -19,18 +19,21 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from uuid import UUID, uuid4
 
-from zambezi.zeps.errors import JournalError, Moved, StoreError, ZepsError
+from zambezi.zeps.errors import JournalError, Moved, StoreError, StoreSilent, ZepsError
 from zambezi.zeps.journal import Journal, Policy, Store
-from zambezi.zeps.journal.identity import sync_directory
+from zambezi.zeps.journal.disk_cache import DiskCache
+from zambezi.zeps.journal.identity import Identity, is_cached, write_cached
+from zambezi.zeps.journal.loaded import reset_cache
 from zambezi.zeps.journal.names import directory_of
+from zambezi.zeps.journal.reading import JournalReading
 from zambezi.zeps.journal.store import Fill
-from zambezi.zeps.journal.stored_policy import changed, merged
+from zambezi.zeps.journal.stored_policy import changed, find_settings, merged, write_changes
+from zambezi.zeps.store.backing import PIECE, LoadCounters, ReaderPool, StoreBacking
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
-from zambezi.zeps.store.catalog import check_format, find_stream, list_streams
+from zambezi.zeps.store.catalog import check_format, find_stream, list_streams, make_stream
 from zambezi.zeps.store.cluster import Cluster, Located, find_owner
-from zambezi.zeps.store.copying import copy_stream, fill_journal, incarnation_of, restore_stream, settle
-from zambezi.zeps.store.members import LIMIT, PERIOD, beat, leave, notify
-from zambezi.zeps.store.reader import LogReader
+from zambezi.zeps.store.copying import copy_stream, incarnation_of, settle
+from zambezi.zeps.store.members import LIMIT, PERIOD, Member, beat, leave, notify
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
 
@@ -38,12 +41,12 @@ if TYPE_CHECKING:
     from zambezi.zeps.broker.stored_stream import StoredStream
     from zambezi.zeps.store.driver import Driver
 
-CACHED: Final = "cached"
 IDENTITY: Final = "broker"  # the file with the id of the last run of a broker in this directory
 STORE: Final = "store"
 KNOWN: Final = 0.5  # seconds for which the broker that a look-up has found counts as known
 MOST_KNOWN: Final = 10_000  # streams
 TAKEN_AT_ONCE: Final = 16  # streams, when the broker starts
+TAKE_AGAIN: Final = 10.0  # seconds between two times that the broker takes the same stream from another one
 _ANY: Final = ("*", "0.0.0.0", "[::]", "::")  # hosts that stand for all addresses of this machine
 Sync: TypeAlias = Literal["always", "interval", "never", "store"]
 
@@ -58,6 +61,8 @@ class StoreOptions:
     endpoint: str = ""  # for clients that another broker sends here; by default the one that the broker is bound to
     period: float = PERIOD  # seconds between two heartbeats
     limit: float = LIMIT  # seconds after which a broker counts as dead
+    cache: int | None = None  # bytes that the disk can have of streams in the store; None is no limit
+    piece: int = PIECE  # bytes that are read from the store at once, if the disk does not have them
 
 
 class Depot(Store):
@@ -77,6 +82,11 @@ class Depot(Store):
         self.policies = policies
         self._own = own
         self._settings = options.log
+        self.cache = DiskCache(options.cache, self.journals)
+        self.loads = LoadCounters()
+        self.read_ahead: Callable[[JournalReading, int], object] = lambda _journal, _sequence: None
+        self._readers = ReaderPool()
+        self._piece = options.piece
         self._logs: dict[str, StreamLog] = {}  # owned
         self._stored: set[str] = set()  # streams that are in the store
         self._taking: set[str] = set()
@@ -84,6 +94,7 @@ class Depot(Store):
         self._unfinished: dict[str, StreamLog] = {}  # owned, and the journal could not be brought up to date
         self._moved: dict[str, tuple[Moved, float]] = {}  # streams of other brokers, and when that was found
         self._releasing: dict[str, StreamLog] = {}  # handed over to another broker
+        self._taken_at: dict[str, float] = {}  # streams that other brokers had, and when they were taken
         self.cluster = Cluster(self.id, options.period, options.limit, time.time())
         self.endpoint = options.endpoint
         self._driver: Driver | None = None
@@ -158,9 +169,10 @@ class Depot(Store):
             log = unfinished if unfinished is not None and owner == self.id else self._acquire(stream, owner)
             self._unfinished[name] = log  # so that the next attempt needs no other fence
             self._update(stream, log, self.path / directory_of(name))
+            self._load_positions(super().open(name), log)
             del self._unfinished[name]
         except StoreError as error:
-            raise JournalError(f"stream {name!a} cannot be used: {error}") from error
+            raise _refusal(error, f"stream {name!a} cannot be used") from error
         finally:
             self._taking.discard(name)
         self._logs[name] = log
@@ -176,6 +188,17 @@ class Depot(Store):
         if any(owner == member.id for member in self.cluster.roll.members):
             self.remote.run(notify(owner))
         return log
+
+    @property
+    def cache_state(self) -> dict[str, int]:
+        """The bytes of the cache, and what was evicted from it and loaded into it."""
+        cache = self.cache
+        return {
+            "octets": cache.used,
+            "limit": cache.limit or 0,
+            "evicted": cache.counters.octets,
+            "loaded": self.loads.octets,
+        }
 
     def names(self) -> list[str]:
         return sorted({*super().names(), *self._stored})
@@ -200,7 +223,7 @@ class Depot(Store):
         if problem is not None:
             raise problem
         if name not in self._logs and self.is_stored(name, self._settings_of(name)):
-            self._take(name, self._locate(name))
+            self._take(name, self._locate(name), {})
         journal = super().open(name, policy, create)
         journal.policy = replace(journal.policy, sync=self._sync_of(name, journal.policy))
         return journal
@@ -224,11 +247,11 @@ class Depot(Store):
         incarnation: UUID | None = None,
     ) -> None:
         must_take = name not in self._logs and name not in self._taking and self.is_stored(name, settings)
-        located = self._locate(name) if must_take else None
-        if located is None or located.stream is None:
+        located = self._locate(name, is_filled=fill is not None) if must_take else None
+        if located is None or (located.stream is None and fill is not None):
             super().make(name, settings, fill, first=first, incarnation=incarnation)
         if located is not None:
-            self._take(name, located)
+            self._take(name, located, settings or {})
 
     def look_up(self, name: str, done: Callable[[Located | ZepsError], object]) -> None:
         """Find a stream in the store, and the broker that serves it, and call back. Does not block.
@@ -240,6 +263,30 @@ class Depot(Store):
         self.check_not_moved(name)
         self.cluster.look_up(name, lambda found: done(self._note_located(name, found)))
         self._driver.advance(self.cluster)
+
+    def has_stored(self, name: str) -> bool:
+        """Return whether the store is known to have a stream."""
+        return name in self._stored
+
+    def may_take_again(self, name: str, now: float) -> bool:
+        """Return whether a stream of another broker may be taken now: brokers must not take it in turn too often."""
+        if now < self._taken_at.get(name, 0.0) + TAKE_AGAIN:
+            return False
+        if len(self._taken_at) >= MOST_KNOWN:
+            self._taken_at.clear()
+        self._taken_at[name] = now
+        return True
+
+    def take_or_make(self, name: str) -> None:
+        """Take a stream, also if another live broker has it; make it in the store if it does not exist. Blocks."""
+        if self.cluster.is_cut or name in self._releasing:
+            raise Moved
+        try:
+            located = self.remote.run(self.cluster.locate(name))
+        except StoreError as error:
+            raise JournalError(f"stream {name!a} cannot be found: {error}") from error
+        if name not in self._logs:
+            self._take(name, located, {"sync": STORE})
 
     def check_not_moved(self, name: str) -> None:
         """Raise `Moved` if another broker has named a stream as its own, or a look-up has found it a moment ago.
@@ -256,7 +303,7 @@ class Depot(Store):
     def _note_located(self, name: str, found: Located | ZepsError) -> Located | ZepsError:
         """Return where a stream is; `Moved` if that is not here."""
         if isinstance(found, ZepsError):
-            return JournalError(f"stream {name!a} cannot be found: {found}")
+            return _refusal(found, f"stream {name!a} cannot be found")
         is_new = found.stream is None
         if found.server is None or (is_new and (not self.is_stored(name) or (self.path / directory_of(name)).is_dir())):
             return found
@@ -266,8 +313,11 @@ class Depot(Store):
         self._moved[name] = moved, time.monotonic()
         return moved
 
-    def _locate(self, name: str) -> Located:
-        """Return where a stream is; raise `Moved` if that is not here. Blocks."""
+    def _locate(self, name: str, *, is_filled: bool = False) -> Located:
+        """Return where a stream is; raise `Moved` if that is not here. Blocks.
+
+        A new stream that is filled here must be here first, wherever its home is.
+        """
         if self.cluster.is_cut or name in self._releasing:
             raise Moved
         found: Located | ZepsError
@@ -275,54 +325,91 @@ class Depot(Store):
             found = self.remote.run(self.cluster.locate(name))
         except StoreError as error:
             found = error
+        if is_filled and isinstance(found, Located):
+            if found.stream is not None:
+                raise JournalError(f"there is a stream {name!a} already")
+            return found
         located = self._note_located(name, found)
         if isinstance(located, ZepsError):
             raise located
         return located
 
-    def _take(self, name: str, located: Located) -> None:
+    def _take(self, name: str, located: Located, settings: Mapping[str, object]) -> None:
         """Take a stream that was located; put it into the store first if it is not there. Blocks."""
         self._taking.add(name)
         try:
-            stream = located.stream or self._upload(name, self.path / directory_of(name))
+            stream = located.stream or self._upload(name, self.path / directory_of(name), settings)
         except StoreError as error:
-            raise JournalError(f"stream {name!a} cannot be used: {error}") from error
+            raise _refusal(error, f"stream {name!a} cannot be used") from error
         finally:
             self._taking.discard(name)
         self.take(stream, located.owner)
 
-    def _upload(self, name: str, directory: Path) -> StreamInStore:
-        """Put a new stream, or one that was on the disk only, into the store."""
+    def _upload(self, name: str, directory: Path, settings: Mapping[str, object]) -> StreamInStore:
+        """Put a new stream, or one that was on the disk only, into the store.
+
+        Another broker can make a new stream at the same time. Then it is one stream, and the broker that takes it last
+        has it.
+        """
         if not directory.is_dir():
-            super().make(name)
+            return self.remote.run(make_stream(name, uuid4(), settings))
         journal = super().open(name)
         copy_stream(self.remote, journal)
         stream = self.remote.run(find_stream(name))
         if stream is None:
             raise StoreError("it was deleted while it was copied")
-        _mark(directory)
+        write_cached(directory)
         return stream
 
     def _update(self, stream: StreamInStore, log: StreamLog, directory: Path) -> None:
-        """Let the journal have all messages of the store, and no others."""
+        """Let the journal be a cache of the stream: it goes on after the last message of the store."""
+        journal = self._cache_of(stream, log, directory)
+        journal.become_cache(
+            StoreBacking(
+                self.remote,
+                log,
+                self._readers,
+                self.loads,
+                cache=self.cache,
+                read_ahead=self._begin_ahead,
+                piece=self._piece,
+            )
+        )
+        missing = [count for count in log.counts.states() if journal.counts.get(count.publisher) != count]
+        if missing:
+            journal.may_block = True  # it can be idle, if this broker had the stream before
+            try:
+                journal.append_counts(missing, time.time())
+            finally:
+                journal.may_block = False
+
+    def _begin_ahead(self, journal: JournalReading, sequence: int) -> None:
+        self.read_ahead(journal, sequence)
+
+    def _cache_of(self, stream: StreamInStore, log: StreamLog, directory: Path) -> Journal:
+        """Return a journal whose messages are all in the store."""
         incarnation = incarnation_of(stream, log.incarnation)
-        reader = LogReader(stream.place)
-        self.remote.run(reader.refresh())
-        if directory.is_dir():
-            journal = super().open(stream.name)
-            is_same = journal.incarnation == incarnation and reader.first - 1 <= journal.last <= log.last
-            if is_same:
-                fill_journal(self.remote, stream, reader, journal)
-                _mark(directory)
-                return
-            if not (directory / CACHED).exists():
+        if not directory.is_dir():
+            super().make(stream.name, stream.settings, first=log.last + 1, incarnation=incarnation)
+        journal = super().open(stream.name)
+        if journal.incarnation != incarnation or journal.last > log.last:
+            if not is_cached(directory):
                 raise StoreError(
                     f"{directory} is another stream of this name, and not a copy of the one in {self.remote.url}: move "
                     "it away, or use another prefix"
                 )
-            super().delete(stream.name)
-        restore_stream(self.remote, stream, self)
-        _mark(directory)
+            journal.abandon()
+            reset_cache(directory, Identity(stream.name, incarnation), log.last + 1)
+            journal = super().open(stream.name)
+        return journal
+
+    def _load_positions(self, journal: Journal, log: StreamLog) -> None:
+        """Let the journal have the positions and the settings of the store, and no others."""
+        journal.positions.load(log.positions.octets)
+        settings = find_settings(journal.positions)
+        if settings is not None and settings != journal.settings:
+            write_changes(journal.directory, settings)
+            journal.settings, journal.policy = settings, changed(self.policy, settings)
 
     def delete(self, name: str) -> None:
         """Delete a stream, in the store first. Blocks. Its log is not run by the driver any more."""
@@ -354,6 +441,7 @@ class Depot(Store):
         """Run the log of a stream that was opened."""
         self._attached.append(stream)
         self.cluster.owned.add(stream.name)
+        stream.owner = self._own_endpoint
         if self._driver is not None:
             self._run(stream, self._driver)
 
@@ -399,6 +487,17 @@ class Depot(Store):
         reachable = self.endpoint or _reachable(endpoint)
         if reachable and reachable not in self.cluster.endpoints:
             self.cluster.announce([*self.cluster.endpoints, reachable])
+            for stream in self._attached:
+                stream.owner = self._own_endpoint
+
+    @property
+    def _own_endpoint(self) -> str:
+        return next(iter(self.cluster.endpoints), "")
+
+    def age_of(self, member: Member) -> float:
+        """Return how many seconds ago a broker has put its last heartbeat."""
+        waited = self._driver.time() - self.cluster.beaten_at if self._driver is not None else 0.0
+        return max(0.0, self.cluster.roll.time - member.time) + waited
 
     def start(self, driver: Driver) -> None:
         """Run the logs of all streams."""
@@ -429,6 +528,7 @@ class Depot(Store):
                 done()
 
         for stream in streams:
+            stream.send_all_positions()
             stream.log.release()
             if self._driver is not None:
                 self._driver.add(stream.log, partial(look, stream))
@@ -453,7 +553,6 @@ def _reachable(endpoint: str) -> str:
     return f"tcp://{gethostname() if host in _ANY else host}:{port}"
 
 
-def _mark(directory: Path) -> None:
-    """Note that a journal is a cache, and sync that to the disk."""
-    (directory / CACHED).touch()
-    sync_directory(directory)
+def _refusal(error: ZepsError, text: str) -> ZepsError:
+    """Return the error for clients. If the store does not answer, they ask another broker, or this one later."""
+    return Moved(reason=str(error)) if isinstance(error, StoreSilent) else JournalError(f"{text}: {error}")

@@ -21,20 +21,19 @@ from zambezi.zeps.broker.depot import STORE, Depot
 from zambezi.zeps.broker.exchange import Exchange
 from zambezi.zeps.broker.quota import Quota, site_of
 from zambezi.zeps.broker.reports import Reports
+from zambezi.zeps.broker.seeking import Seeking, Waiting
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.shell import Shell
 from zambezi.zeps.broker.stored_stream import StoredStream
 from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.broker.turns import Turns
-from zambezi.zeps.directory import INDEX
-from zambezi.zeps.errors import BrokerError, JournalError, Moved, ZepsError
+from zambezi.zeps.directory import ABOUT, BROKERS, ELSEWHERE
+from zambezi.zeps.errors import Absent, BrokerError, JournalError, Moved, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.store import Fill
 from zambezi.zeps.journal.stored_policy import changed
 from zambezi.zeps.matchers import Matchers
-from zambezi.zeps.store.catalog import StoredStream as StreamInStore
-from zambezi.zeps.store.cluster import Located, Scanned
 from zambezi.zeps.store.stream_log import State
 
 _log: Final = logging.getLogger("zambezi.zeps")
@@ -42,6 +41,7 @@ _log: Final = logging.getLogger("zambezi.zeps")
 STREAMS_PER_TURN: Final = 500  # streams that get their periodic work in one turn of the loop: about a millisecond
 PUBLISHERS: Final = 1_000_000  # of all streams, whose messages are counted: about 260 MB
 READERS: Final = 1_000_000  # named readers of all streams, above which no new ones are added: about 400 MB
+FREED: Final = 64 << 20  # bytes of a cache that are removed if the disk is full
 UNREAD: Final = 30  # ticks that a client may leave its answers unread, while its messages wait
 
 Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete", "serve"]
@@ -129,15 +129,16 @@ class Engine:
         self.on_empty: Callable[[], object] = lambda: None
         self.on_open: Callable[[BrokerStream], object] = lambda _: None  # called with each stream that is opened
         self.on_taken: Callable[[BrokerStream], object] = lambda _: None  # called with a stream that is cut or deleted
+        self.store = store
+        self.seeking = Seeking(self, store) if isinstance(store, Depot) else None
         self.reports = Reports(self)
         self.exchange = Exchange(self, shell.clock)
-        self.store = store
         self._shell = shell
         self._policies = dict(options.policies)
         self._numbers = 0
         self._streams: dict[str, BrokerStream] = {}
-        # Streams that are being created or cut, and the sessions that wait for them.
-        self._making: dict[str, list[Session]] = {}
+        # Streams that are being sought, created or cut, and the sessions that wait for them.
+        self.making: dict[str, list[Waiting]] = {}
         self._by_user = Quota(self.limits.user_streams)
         self._by_address = Quota(self.limits.address_streams)
         self.unusable: dict[str, str] = {}  # streams that could not be opened at the start, and why
@@ -198,6 +199,8 @@ class Engine:
             shell = self._shell
             journal = self.store.open(name, self._policies.get(name))
             log = self.store.log_of(name) if isinstance(self.store, Depot) else None
+            if log is None and journal.is_cache:
+                raise journal.unreachable_error()
             if log is None and journal.policy.sync == STORE:
                 raise JournalError(f"stream {name!a} has sync = {STORE!a}, and the broker has no store")
             make = BrokerStream if log is None else partial(StoredStream, log)
@@ -212,10 +215,12 @@ class Engine:
                 call_later=shell.call_later,
                 clock=shell.clock,
             )
+            stream.fetch = shell.fetch
             stream.groups.find_stream = self.find
             stream.groups.make_stream = self._make_for_letters
             if isinstance(stream, StoredStream) and isinstance(self.store, Depot):
                 stream.on_lost = self.lose_stream
+                stream.on_full = partial(self.work, partial(self.store.cache.free, FREED), lambda _: None)
                 self.store.attach(stream)
             self.on_open(stream)
         return stream
@@ -242,33 +247,26 @@ class Engine:
         self._stop_stream(stream, str(moved))
         self.store.forget(stream.name)
 
-    def take_streams(self, streams: Iterable[Scanned]) -> None:
-        """Take streams that no live broker has, and serve them."""
-        for stream, owner in streams:
-            if not self._is_known(stream.name):
-                self._making[stream.name] = []
-                self._take_stream(stream, owner)
-
-    def _take_stream(self, stream: StreamInStore, owner: bytes) -> None:
-        depot = self.store
-        assert isinstance(depot, Depot)
-
-        def take() -> None:
-            self.check_open()
-            depot.take(stream, owner)
-
-        self._shell.work_remote(take, partial(self._on_stream_made, stream.name))
-
-    def _is_known(self, name: str) -> bool:
-        return name in self._streams or name in self._making or name in self.unusable
+    def is_known(self, name: str) -> bool:
+        """Return whether a stream is open, is being made, or cannot be used."""
+        return name in self._streams or name in self.making or name in self.unusable
 
     def _stop_stream(self, stream: BrokerStream, reason: str) -> None:
         if isinstance(stream, StoredStream) and isinstance(self.store, Depot):
             self.store.detach(stream)
         stream.stop(reason)
-        about = INDEX + stream.name
-        for session in [one for one in self.sessions if one.stream is stream or one.stream_name == about]:
+        about = {prefix + stream.name for prefix in ABOUT}
+        for session in [one for one in self.sessions if one.stream is stream or one.stream_name in about]:
             session.lose_stream(reason)
+
+    def elsewhere(self, name: str) -> Moved | None:
+        """Return where another broker has a stream that is not open here, as far as that is known."""
+        return self.seeking.elsewhere(name) if self.seeking is not None else None
+
+    @property
+    def shared_reports(self) -> Mapping[str, Callable[[], list[tuple[str, dict[str, object]]]]]:
+        """The rows of reserved streams about the brokers that share an object store."""
+        return {BROKERS: self.seeking.brokers, ELSEWHERE: self.seeking.streams} if self.seeking is not None else {}
 
     def request_stream(self, session: Session, name: str) -> BrokerStream | None:
         """Return the stream of that name for a session, or raise `ZepsError` if the session may not have it.
@@ -279,37 +277,28 @@ class Engine:
         if stream is not None:
             return stream
         self._refuse_unusable(name)
-        if name in self._making:
-            self._making[name].append(session)
+        if name in self.making:
+            self.making[name].append(session)
             return None
-        if isinstance(self.store, Depot) and self.store.can_be_elsewhere(name):
-            self.store.look_up(name, partial(self._on_located, name))
-            self._making[name] = [session]
-            return None
-        return self._request_new_stream(session, name)
+        return None if self.seek(name, session) else self.request_new_stream(session, name)
 
-    def _on_located(self, name: str, found: Located | ZepsError) -> None:
-        """Take a stream of the store, or let the sessions that wait for it create it, or send them elsewhere."""
-        if isinstance(found, ZepsError):
-            self._on_stream_made(name, found)
-        elif found.stream is not None:
-            self._take_stream(found.stream, found.owner)
-        else:
-            for session in self._making.pop(name):
-                self._request_again(session, name, self._request_new_stream)
+    def seek(self, name: str, waiting: Waiting) -> bool:
+        """Look for a stream that is not open in the object store, if there is one; see `Seeking.seek`."""
+        return self.seeking is not None and self.seeking.seek(name, waiting)
 
-    def _request_new_stream(self, session: Session, name: str) -> BrokerStream | None:
+    def request_new_stream(self, session: Session, name: str) -> BrokerStream | None:
         """Create a stream for a session, or raise `ZepsError` if the session may not create it."""
-        if name in self._making:
-            self._making[name].append(session)
+        self._refuse_unusable(name)
+        if name in self.making:
+            self.making[name].append(session)
             return None
         if not self.options.create:
             raise BrokerError(f"there is no stream {name}, and this broker does not create streams for clients")
         if not self.allows(session, "create", name):
             raise BrokerError(f"there is no stream {name}, and {session.user_name} may not create it")
         self._count_new_stream(session, name)
-        self._making[name] = [session]
-        self._work_for_new(name, {})(partial(self.store.make, name), partial(self._on_stream_made, name))
+        self.making[name] = [session]
+        self._work_for_new(name, {})(partial(self.store.make, name), partial(self.on_stream_made, name))
         return None
 
     def _work_for_new(self, name: str, settings: Mapping[str, object]) -> Callable[[Callable[[], object], Done], None]:
@@ -322,33 +311,41 @@ class Engine:
     ) -> None:
         """Create a stream that does not exist, with its own settings, and call back; raise `BrokerError` otherwise."""
         self._refuse_unusable(name)
-        if name in self._streams or name in self._making:
+        if name in self._streams or name in self.making:
             raise BrokerError(f"there is a stream {name} already")
         self._count_new_stream(session, name)
-        self._making[name] = []
+        self.making[name] = []
         work = self._work_for_new(name, settings) if fill is None else self.work_long
-        work(partial(self.store.make, name, settings, fill), partial(self._on_stream_made, name, done=done))
+        work(partial(self.store.make, name, settings, fill), partial(self.on_stream_made, name, done=done))
 
     def make_missing(self, names: Iterable[str]) -> None:
         """Create the streams of a new configuration that do not exist."""
         for name in names:
-            if not self._is_known(name):
-                self._making[name] = []
+            if not self.is_known(name):
+                self.making[name] = []
                 done = partial(_log_made, name)
                 make = self._work_for_new(name, {})
-                make(partial(self.store.make, name), partial(self._on_stream_made, name, done=done))
+                make(partial(self.store.make, name), partial(self.on_stream_made, name, done=done))
 
-    def _make_for_letters(self, name: str) -> None:
-        self.make_missing([name])
+    def _make_for_letters(self, source: BrokerStream, name: str) -> None:
+        """Create the stream for the dead letters of another one, or take it from the broker that has it."""
+        depot = self.store
+        if not source.is_shared or not isinstance(depot, Depot) or not depot.is_stored(name, {"sync": STORE}):
+            self.make_missing([name])
+        elif not self.is_known(name) and depot.may_take_again(name, self._shell.clock()):
+            self.making[name] = []
+            self._shell.work_remote(partial(depot.take_or_make, name), partial(self.on_stream_made, name))
 
-    def request_stream_for_letters(self, session: Session, name: str) -> None:
+    def request_stream_for_letters(self, session: Session, source: BrokerStream, name: str) -> None:
         """Create a stream for dead letters, later; raise `BrokerError` if the session may not create it."""
         self._refuse_unusable(name)
-        if name not in self._making:
+        if source.is_shared and isinstance(self.store, Depot) and self.store.has_stored(name):
+            return  # another broker has it: it is taken when there are letters
+        if name not in self.making:
             if not self.options.create or not self.allows(session, "create", name):
                 raise BrokerError(f"there is no stream {name}, and {session.user_name} may not create it")
             self._count_new_stream(session, name)
-            self.make_missing([name])
+            self._make_for_letters(source, name)
 
     def take_away(
         self, stream: BrokerStream, reason: str, action: Callable[[], object], done: Done, *, keep: bool
@@ -361,21 +358,21 @@ class Engine:
         stream.groups.close()
         name = stream.name
         del self._streams[name]
-        self._making[name] = []
+        self.making[name] = []
         self.on_taken(stream)
         self._stop_stream(stream, reason)
         self.work(action, partial(self._on_stream_cut if keep else self._on_stream_deleted, name, done=done))
 
     def _on_stream_cut(self, name: str, problem: ZepsError | None, done: Done) -> None:
         """Serve the stream again, as it is now: also if it could not be cut."""
-        self._on_stream_made(name, None, lambda unopened: done(problem or unopened))
+        self.on_stream_made(name, None, lambda unopened: done(problem or unopened))
 
     def _on_stream_deleted(self, name: str, problem: ZepsError | None, done: Done) -> None:
-        sessions = self._making.pop(name)
+        sessions = self.making.pop(name)
         if problem is not None:
             self.unusable[name] = str(problem)
         for session in sessions:
-            self._request_again(session, name, self.request_stream)
+            session.on_stream_missing(name)
         done(problem)
 
     def check_settings(self, settings: Mapping[str, object]) -> None:
@@ -383,25 +380,21 @@ class Engine:
         if settings.get("sync") == STORE and not isinstance(self.store, Depot):
             raise BrokerError(f"sync cannot be {STORE!a}: the broker has no object store")
 
-    def _request_again(
-        self, session: Session, name: str, request: Callable[[Session, str], BrokerStream | None]
-    ) -> None:
-        """Let a session that has waited have a new stream, as if it had come a moment later."""
-        try:
-            stream = request(session, name)
-        except ZepsError as error:
-            session.on_stream_refused(str(error))
-        else:
-            if stream is not None:
-                session.on_stream_ready(stream)
-
     def work(self, action: Callable[[], object], callback: Done) -> None:
         """Do something that waits for the disk, then call back with None or with the error."""
         self._shell.work(action, callback)
 
+    def work_remote(self, action: Callable[[], object], callback: Done) -> None:
+        """Do something that waits for an object store; several actions are done at once."""
+        self._shell.work_remote(action, callback)
+
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
         """Load a part of a journal into the page cache, then call back."""
         self._shell.warm(span, callback)
+
+    def fetch(self, absent: Absent, callback: Done) -> None:
+        """Load messages that only the object store has, then call back with None or with the error."""
+        self._shell.fetch(absent, callback)
 
     def work_long(self, action: Callable[[], object], callback: Done) -> None:
         """Do something that can take minutes, while other work is done; it calls `check_open` now and then."""
@@ -426,7 +419,7 @@ class Engine:
 
     def absence(self, name: str) -> BrokerError:
         """Return the error for a stream that `find` does not find."""
-        if name in self._making:
+        if name in self.making:
             return BrokerError(f"stream {name} is being created, cut or deleted at this moment: try again")
         try:
             self._refuse_unusable(name)
@@ -444,7 +437,7 @@ class Engine:
         now = self._shell.clock()
         user, address = ("", "") if session.trusted else (session.user, site_of(session.address))
         problem = ""
-        if len(self._streams) + len(self._making) >= limits.streams:
+        if len(self._streams) + len(self.making) >= limits.streams:
             problem = f"there are {limits.streams} streams already, the limit"
         elif user and not self._by_user.allows(user, now):
             problem = f"{user} has created {limits.user_streams} streams within an hour, the limit; try again later"
@@ -458,8 +451,8 @@ class Engine:
             self.counters.streams_refused += 1
             raise BrokerError(f"{problem}: {name} was not created")
 
-    def _on_stream_made(self, name: str, problem: ZepsError | None, done: Done = lambda _: None) -> None:
-        sessions = self._making.pop(name)
+    def on_stream_made(self, name: str, problem: ZepsError | None, done: Done = lambda _: None) -> None:
+        sessions = self.making.pop(name)
         stream = None
         if problem is None:
             try:
@@ -547,7 +540,7 @@ class Engine:
     def _report_changes(self) -> None:
         self.reports.invalidate()
         for session in tuple(self.report_readers):
-            session.report_changes()
+            session.delivery.report_changes()
 
     def _maintain(self, stream: BrokerStream, now: float) -> None:
         journal = stream.journal

@@ -2,8 +2,8 @@
 
 A group is in memory while it has members, or dead letters to write. All changes of one turn of the event loop are one
 write. A client that waits for its acknowledgements sends PING, and gets PING-OK when they are written; with
-`sync = "always"`, when the disk has them. If the disk is full, changes are kept in memory, and written when there is
-room.
+`sync = "always"`, when the disk has them; with `sync = "store"`, when the store has them. If the disk is full, changes
+are kept in memory, and written when there is room.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Groups:
         self.problem = ""  # why changes cannot be written now
         self.is_closed = False
         self.find_stream: Callable[[str], BrokerStream | None] = lambda _: None
-        self.make_stream: Callable[[str], object] = lambda _: None
+        self.make_stream: Callable[[BrokerStream, str], object] = lambda _stream, _name: None
 
     def __len__(self) -> int:
         return self._positions.count(GROUP)
@@ -145,6 +145,12 @@ class Groups:
         if state is None:
             raise BrokerError(f"the stream {printable(self._stream.name)} has no group {printable(name)}")
         return state
+
+    def patterns(self, prefix: str) -> list[str]:
+        """Return the patterns of all groups whose names begin with a prefix."""
+        names = [state.name for state in self._positions.all(GROUP) if state.name.startswith(prefix)]
+        states = [self._active[name] if name in self._active else self._state_of(name) for name in names]
+        return [state.options.pattern for state in states if state is not None]
 
     # Members
 

@@ -10,11 +10,13 @@ question that fails is answered with INVALID. The search reads files, so a threa
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from zambezi.wire.text import as_text, printable
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker.desk import Desk
+from zambezi.zeps.broker.seeking import Sought
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.journal import Journal
 from zambezi.zeps.journal.extract import JournalMessage
@@ -43,19 +45,34 @@ class LastMessages(Desk):
     def order(self, key: bytes, body: bytes) -> None:
         """Begin to search the last message of a key."""
         name = as_text(body)
+        if self._engine.find(name) is None:
+            try:
+                self.is_busy = self._engine.seek(name, Sought(partial(self._go_on, key, name)))
+            except ZepsError as error:
+                self._session.reject("request", str(error))
+                return
+        if not self.is_busy:
+            problem = self._begin(key, name)
+            if problem:
+                self._session.reject("request", problem)
+
+    def _go_on(self, key: bytes, name: str, problem: str) -> None:
+        problem = problem or self._begin(key, name)
+        if problem:
+            self._end(problem)
+
+    def _begin(self, key: bytes, name: str) -> str:
+        """Begin to search; return why that is not possible, if so."""
         stream = self._engine.find(name)
-        problem = ""
         if stream is None:
-            problem = f"there is no stream {printable(name)}"
-        elif not self._engine.allows(self._session, "subscribe", name):
-            problem = f"{self._session.user_name} may not subscribe to the stream {printable(name)}"
-        if stream is None or problem:
-            self._session.reject("request", problem)
-            return
+            return f"there is no stream {printable(name)}"
+        if not self._engine.allows(self._session, "subscribe", name):
+            return f"{self._session.user_name} may not subscribe to the stream {printable(name)}"
         stream.flush()
         self.is_busy = True
         journal = stream.journal
         self._engine.search(lambda: self._search(journal, key), self._finish)
+        return ""
 
     def _search(self, journal: Journal, key: bytes) -> None:
         """Search; on another thread."""

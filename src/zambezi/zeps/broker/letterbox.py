@@ -5,11 +5,15 @@ stream has (a D part, see `group_state`). The broker publishes them as a publish
 crash in between, the count of the other stream tells whether they are there.
 
 If the other stream does not exist, it is created. As long as it cannot take letters, the messages wait.
+
+If the messages are in an object store, their broker can be replaced at any time: so the letters wait until the store
+has the D part. The stream of dead letters must be at the same broker, which takes it from another one if necessary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -54,6 +58,7 @@ class Letterbox:
         self._target: BrokerStream | None = None
         self._sequences: list[int] = []  # of the letters that are being published
         self._before = 0  # the letters that the other stream had before these
+        self._uncertain: tuple[int, Sequence[int]] | None = None  # the same, of letters that an earlier life announced
         self._is_closed = False
 
     @property
@@ -63,15 +68,30 @@ class Letterbox:
         return blake2b(text, digest_size=PUBLISHER, person=b"zeps letters").digest()
 
     def recover(self, before: int, sequences: Sequence[int]) -> None:
-        """Find out how many of the letters that were announced before a crash are in their stream."""
+        """Find out how many of the letters that were announced before a crash are in their stream.
+
+        If that stream is at another broker, the letters stay uncertain until this broker has it.
+        """
         target = self._stream.groups.find_stream(self._group.options.dead)
-        count = target.journal.counts.get(self._name) if target is not None else None
+        if target is not None or self._stream.is_shared:
+            self._uncertain = before, sequences
+        if target is not None:
+            self._recover(target)
+
+    def _recover(self, target: BrokerStream) -> None:
+        """Bury the letters of an earlier life that are in their stream."""
+        assert self._uncertain is not None
+        before, sequences = self._uncertain
+        self._uncertain = None
+        count = target.journal.counts.get(self._name)
         if count is not None and count.count > before:
             self._bury(sequences[: count.count - before])
 
     @property
     def announced(self) -> bytes:
         """The part of the state that says which letters are being published; empty if there are none."""
+        if self._uncertain is not None:
+            return dying_part(*self._uncertain)
         return dying_part(self._before, self._sequences) if self._sequences else b""
 
     def wake(self) -> None:
@@ -85,13 +105,17 @@ class Letterbox:
         options, groups = self._group.options, self._stream.groups
         sequences = sorted(self._group.dying)[:AT_ONCE]
         if not options.dead:
+            self._uncertain = None
             self._bury(sequences)
             return True
         target = groups.find_stream(options.dead)
         if target is None:
             self.problem = f"there is no stream {options.dead}"
-            groups.make_stream(options.dead)
+            groups.make_stream(self._stream, options.dead)
             return False
+        if self._uncertain is not None:
+            self._recover(target)
+            return True
         if target.journal.failed or target.held:
             self.problem = target.held or target.stop_reason
             return False
@@ -110,10 +134,19 @@ class Letterbox:
         self.problem = ""
         self.publisher, self._target = publisher, target
         self._sequences, self._before = list(frames), publisher.count
-        target.publish(list(frames.values()), self)
-        if self._sequences:
-            target.confirm_when_safe(self)
+        if self._stream.is_shared:
+            self._stream.readers.when_safe(self, partial(self._publish, publisher, list(frames.values())))
+        else:
+            self._publish(publisher, list(frames.values()))
         return True
+
+    def _publish(self, publisher: Publisher, frames: list[bytes]) -> None:
+        """Publish letters that are announced, unless that was given up meanwhile."""
+        if self._target is None or self.publisher is not publisher:
+            return
+        self._target.publish(frames, self)
+        if self._sequences and self._target is not None:
+            self._target.confirm_when_safe(self)
 
     def _letters(self, sequences: list[int]) -> dict[int, bytes] | None:
         """Return the PUBLISH messages of letters by the original's sequence; None if messages must be loaded first."""

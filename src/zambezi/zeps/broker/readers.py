@@ -3,7 +3,7 @@
 A session claims a name, and acknowledges messages. The position of a name is the sequence up to which its messages are
 acknowledged. It is in the file of positions (`zambezi.zeps.journal.positions`): all acknowledgements of one turn of the
 event loop are one write. A client that waits for its acknowledgements sends PING, and gets PING-OK when they are
-written; with `sync = "always"`, when the disk has them.
+written; with `sync = "always"`, when the disk has them; with `sync = "store"`, when the store has them.
 
 A name has one holder. A client has a random id, its owner id, with which it claims the name again after a lost
 connection: that takes the name away from its own old connection. A claim of another client takes the name away, or is
@@ -163,7 +163,7 @@ class Readers:
             raise Taken(_described(before.holder if before is not None else None))
         state = found._replace(owner=owner) if found is not None else new
         is_unwritten = name in self._unwritten
-        if state != found:
+        if state != found or self._stream.is_shared:
             self._write([state])
             self._unwritten.pop(name, None)
             is_unwritten = False
@@ -265,12 +265,12 @@ class Readers:
             return  # an action can lead here again: the loop below goes on with the rest
         self._is_confirming = True
         try:
-            while self._waiting and self._first_write <= self._safe_write:
+            while self._waiting and self._first_write <= self._stream.safe_write:
                 self._waiting.popleft().action()
         finally:
             self._is_confirming = False
         if self._waiting and not self._has_unwritten:
-            self._stream.ask_for_sync()
+            self._stream.make_positions_safe()
 
     @property
     def _first_write(self) -> int:
@@ -280,12 +280,6 @@ class Readers:
             written = self._positions.written
             self._waiting = deque([one._replace(write=min(one.write, written)) for one in self._waiting])
         return self._waiting[0].write
-
-    @property
-    def _safe_write(self) -> int:
-        """The number of the last write that is safe."""
-        is_synced = self._stream.journal.policy.sync == "always"
-        return self._positions.synced if is_synced else self._positions.written
 
     @property
     def _has_unwritten(self) -> bool:

@@ -2,6 +2,9 @@
 
     $streams          a message for each stream: the key is the stream's name, the body is JSON
     $clients          a message for each connection: the key is its number, the body is JSON
+    $brokers          a message for each broker that shares the object store: the key is its id, the body is JSON
+    $elsewhere        a message for each stream of the object store that is not here: the key is its name, the body is
+                      JSON with its owner
     $readers/<stream> a message for each named reader of a stream: the key is its name, the body is JSON; and one for
                       each group of shared readers: the key is `shared:` and its name
     $index/<stream>   the index of a stream's journal: the key is the stream's name, the body is many index entries
@@ -17,6 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from zambezi.wire.text import as_bytes
@@ -24,6 +28,7 @@ from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.turns import SLICE, Turns, keys_in_slice
 from zambezi.zeps.directory import CLIENTS, INDEX, READERS, SHARED, STREAMS
+from zambezi.zeps.errors import Absent, ZepsError
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.journal.entry import SIZE, unpack
 from zambezi.zeps.journal.positions import Position
@@ -39,30 +44,33 @@ PAGE: Final = 1000  # index entries in a message
 _KEYS: Final = 1000  # keys that a filter refuses in a row, before other clients get their turn
 
 Row: TypeAlias = tuple[str, bytes]  # key and body
+Step: TypeAlias = Row | Absent | None  # None lets other clients have their turn; `Absent` must be loaded first
+Fetch: TypeAlias = Callable[[Absent, Callable[[ZepsError | None], object]], object]
 _END: Final[Row] = ("", b"")
 
 T = TypeVar("T")
 
 
 class RowSource(Protocol):
-    """The rows of a reserved stream, for one connection. None among them lets other clients have their turn."""
+    """The rows of a reserved stream, for one connection."""
 
-    def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row | None]:
+    def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Step]:
         """Yield the rows that a SUBSCRIBE asks for."""
 
-    def changed_rows(self) -> Iterator[Row | None]:
+    def changed_rows(self) -> Iterator[Step]:
         """Yield the rows that have changed since the last call of either method."""
 
 
 class Report:
     """A connection's subscription to a reserved stream."""
 
-    def __init__(self, source: RowSource, outlet: Outlet, turns: Turns) -> None:
+    def __init__(self, source: RowSource, outlet: Outlet, turns: Turns, fetch: Fetch) -> None:
         self._source = source
         self._outlet = outlet
         self._turns = turns
+        self._fetch = fetch
         self._in_line = False
-        self._rows: Iterator[Row | None] = iter(())
+        self._rows: Iterator[Step] = iter(())
         self._subscribed = False
         self._sequence = 0
         self._done = True
@@ -97,7 +105,7 @@ class Report:
         self._done = True
         self.on_complete()
 
-    def _begin(self, rows: Iterator[Row | None]) -> None:
+    def _begin(self, rows: Iterator[Step]) -> None:
         self._rows = rows
         self._done = False
         self._outlet.wake()
@@ -111,6 +119,10 @@ class Report:
             self._in_line = True
             self._turns.wait(self._take_turn)
             return None
+        if isinstance(found, Absent):
+            self._in_line = True
+            self._fetch(found, partial(self._on_fetched, found))
+            return None
         if found is _END:
             self._done = True
             self.on_complete()
@@ -120,6 +132,11 @@ class Report:
         self.credit -= block.credit
         self.delivered += 1
         return block
+
+    def _on_fetched(self, absent: Absent, problem: ZepsError | None) -> None:
+        absent.problem = problem
+        self._in_line = False
+        self._outlet.wake()
 
     def _take_turn(self) -> int:
         self._in_line = False
@@ -151,9 +168,11 @@ class SharedRows(Generic[T]):
         things: Callable[[], list[tuple[str, T]]],
         describe: Callable[[T], dict[str, object]],
         find: Callable[[str], T | None] | None = None,
+        elsewhere: Callable[[str], ZepsError | None] = lambda _: None,
     ) -> None:
         self._things = things
         self._find = find
+        self._elsewhere = elsewhere
         self._describe = describe
         self._snapshot = Snapshot({}, {})
         self._described: dict[str, dict[str, object]] = {}  # the rows of the snapshot before they were encoded
@@ -162,6 +181,14 @@ class SharedRows(Generic[T]):
     def invalidate(self) -> None:
         """Let the next call of `snapshot` make a new one."""
         self._stale = True
+
+    def check(self, wanted: Filter) -> None:
+        """Raise `ZepsError` if only one row is wanted, and another broker has it."""
+        only = wanted.only_key
+        if only is not None and self._find is not None and self._find(only) is None:
+            problem = self._elsewhere(only)
+            if problem is not None:
+                raise problem
 
     def current_rows(self, wanted: Filter) -> Iterator[Row | None]:
         """Yield the current rows whose keys match. If only one can, it is looked up, however many there are."""
@@ -194,6 +221,7 @@ class _RowReader(Generic[T]):
         self._sent: Mapping[str, bytes] = {}  # it may also contain rows that the reader does not want
 
     def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row | None]:
+        self._shared.check(wanted)
         self._wanted = wanted
         if latest == messages.LATEST:
             self._sent = self._shared.snapshot().rows
@@ -245,26 +273,34 @@ class Reports:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._streams = SharedRows(
-            lambda: [(stream.name, stream) for stream in engine.streams], describe_stream, engine.find
+            lambda: [(stream.name, stream) for stream in engine.streams], describe_stream, engine.find, engine.elsewhere
         )
         self._clients = SharedRows(
             lambda: [(str(session.number), session) for session in engine.sessions], describe_session
         )
         self._readers: dict[BrokerStream, SharedRows[dict[str, object]]] = {}
+        # The rows about brokers that share a store, by the name of the reserved stream.
+        self._shared = {name: SharedRows(rows, lambda row: row) for name, rows in engine.shared_reports.items()}
 
     def open_report(self, name: str, outlet: Outlet) -> Report | None:
         """Return a report on the reserved stream of that name, or None if there is none."""
         turns = self._engine.turns
         if name == STREAMS:
-            return Report(_RowReader(self._streams), outlet, turns)
+            return Report(_RowReader(self._streams), outlet, turns, self._engine.fetch)
         if name == CLIENTS:
-            return Report(_RowReader(self._clients), outlet, turns)
+            return Report(_RowReader(self._clients), outlet, turns, self._engine.fetch)
+        if name in self._shared:
+            return Report(_RowReader(self._shared[name]), outlet, turns, self._engine.fetch)
         if name.startswith(READERS):
             stream = self._engine.find(name.removeprefix(READERS))
-            return Report(_RowReader(self._readers_of(stream)), outlet, turns) if stream is not None else None
+            return (
+                Report(_RowReader(self._readers_of(stream)), outlet, turns, self._engine.fetch)
+                if stream is not None
+                else None
+            )
         if name.startswith(INDEX):
             stream = self._engine.find(name.removeprefix(INDEX))
-            return Report(_IndexPages(stream), outlet, turns) if stream is not None else None
+            return Report(_IndexPages(stream), outlet, turns, self._engine.fetch) if stream is not None else None
         return None
 
     def _readers_of(self, stream: BrokerStream) -> SharedRows[dict[str, object]]:
@@ -284,6 +320,8 @@ class Reports:
         """Let the next reader see the changes of this tick."""
         self._streams.invalidate()
         self._clients.invalidate()
+        for shared in self._shared.values():
+            shared.invalidate()
         for stream, rows in tuple(self._readers.items()):
             rows.invalidate()
             if self._engine.find(stream.name) is not stream:
@@ -298,13 +336,21 @@ class _IndexPages:
         self._is_wanted = False
         self._after = 0
 
-    def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row]:
+    def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row | Absent]:
         self._is_wanted = wanted(as_bytes(self._stream.name))
         self._after = min(latest, self._stream.journal.last)
         return self.changed_rows()
 
-    def changed_rows(self) -> Iterator[Row]:
-        while self._is_wanted and (page := self._stream.journal.index_page(self._after, PAGE)):
+    def changed_rows(self) -> Iterator[Row | Absent]:
+        while self._is_wanted:
+            try:
+                page = self._stream.journal.index_page(self._after, PAGE)
+            except Absent as absent:
+                yield absent
+                absent.check()
+                continue
+            if not page:
+                return
             last = unpack(page, len(page) - SIZE)
             assert last is not None  # `index_page` has checked it
             self._after = last.last
@@ -338,6 +384,7 @@ def describe_stream(stream: BrokerStream) -> dict[str, object]:
         "subscribers": stream.subscribers,
         "attached": stream.attached,
         "rate": round(stream.rate, 1),
+        "owner": stream.owner,
         "held": stream.held or journal.failed or stream.readers.problem or stream.groups.problem,
         "multicast": multicast.group if multicast is not None else "",
     }

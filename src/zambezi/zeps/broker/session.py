@@ -9,25 +9,26 @@ A session does no I/O and needs no clock: it calls methods of its `Connection`, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from zambezi.wire import WireError
-from zambezi.zeps.block import end_of_publishes
+from zambezi.zeps.block import end_of_publishes, is_valid_publish
 from zambezi.zeps.broker.claims import confirm_acknowledged, taken
-from zambezi.zeps.broker.client_connection import MULTIPART, Connection, Multipart
-from zambezi.zeps.broker.cursor import Cursor, Outgoing
+from zambezi.zeps.broker.client_connection import MULTIPART, Connection
+from zambezi.zeps.broker.cursor import Cursor, Outgoing, Outlet
 from zambezi.zeps.broker.delivery import Delivery, fell_behind_reason
 from zambezi.zeps.broker.desk import Desk
-from zambezi.zeps.broker.desks import open_desk
-from zambezi.zeps.broker.extensions import COMMANDS
+from zambezi.zeps.broker.extensions import COMMANDS, ignore
 from zambezi.zeps.broker.publishers import Publisher
 from zambezi.zeps.broker.readers import Reader
-from zambezi.zeps.broker.resumption import count_lost, count_refused, is_publish
-from zambezi.zeps.broker.session_state import SessionState, forbidden, misplaced
+from zambezi.zeps.broker.reserved import attach_reserved
+from zambezi.zeps.broker.resumption import count_refused, is_publish, publish_rest
+from zambezi.zeps.broker.session_state import SessionState, forbidden, misplaced, undecodable
 from zambezi.zeps.broker.stream import BrokerStream, Waiter
 from zambezi.zeps.broker.turns import INLINE, SUBSCRIBE
 from zambezi.zeps.directory import subject_of
-from zambezi.zeps.errors import JournalError, ZepsError
+from zambezi.zeps.errors import Absent, JournalError, ZepsError
 from zambezi.zeps.layout import key_and_body
 from zambezi.zeps.messages import (
     Attach,
@@ -45,10 +46,10 @@ from zambezi.zeps.messages import (
     Zeps,
     invalid,
 )
-from zambezi.zmtp.frames import Oversize
 
 if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Engine
+    from zambezi.zeps.broker.reports import Report
 
 FAULTS: Final = 1000  # messages that are not ZEPS, after which a client is disconnected
 _UNANSWERED: Final = 1000  # PINGs that may wait for the disk before the client's input waits, too
@@ -84,6 +85,7 @@ class Session:
         self._deferred: list[bytes] = []  # messages that wait: for the stream, for a turn, or until the client reads
         self._handling = False  # whether deferred messages are being handled now
         self._in_line = False  # whether the session waits for its turn
+        self._is_looking_up = False
         self._spent = 0  # units of work since its turn began
         self._paused_by_stream = False
         self._connection_lost = False
@@ -107,31 +109,47 @@ class Session:
         position = 0
         count = len(frames)
         self._spent = 0
-        while position < count and not self._ignores_input:
+        while position < count:
             if self._spent >= INLINE:
                 return position
             self._spent += 1
-            if self.may_publish:
+            if self.may_publish:  # first, because it is the most frequent message by far
                 stop = end_of_publishes(frames, position)
                 if stop > position:
                     self._publish(list(frames[position:stop]) if position or stop < count else list(frames))
                     position = stop
                     continue
+            if self.state is SessionState.CLOSED or self.state is SessionState.PARTING:
+                break  # nothing that the client says counts any more
             if self._must_wait or self._backed_up:
                 return position
-            self._handle(frames[position])
+            try:
+                self._handle(frames[position])
+            except Absent as absent:
+                self._is_looking_up = True
+                self.engine.fetch(absent, partial(self._on_found, frames[position]))
             position += 1
         return count
 
     @property
     def _must_wait(self) -> bool:
-        """Whether the next message must wait: until the stream is created, or an order is executed."""
-        return self.state is SessionState.ATTACHING or (self._desk is not None and self._desk.is_busy)
+        """Whether the next message must wait: for a stream that is created, an order, or a look into the store."""
+        is_busy = self._desk is not None and self._desk.is_busy
+        return self.state is SessionState.ATTACHING or is_busy or self._is_looking_up
 
     @property
     def _backed_up(self) -> bool:
         """Whether too many answers wait: until the client reads, or until the disk has confirmed."""
         return self._connection.full or self._unanswered_pings >= _UNANSWERED
+
+    def _on_found(self, frame: bytes, problem: ZepsError | None) -> None:
+        """Handle a message again: what it needs was in the store only."""
+        self._is_looking_up = False
+        if problem is None:
+            self._deferred.insert(0, frame)
+        else:
+            self.reject("unreadable", str(problem))
+        self._handle_deferred()
 
     def _handle_deferred(self) -> None:
         """Handle some of the deferred messages, then wait for the rest or for new ones."""
@@ -177,20 +195,8 @@ class Session:
     def _finish_lost(self) -> None:
         """End a session whose connection is lost. Deferred PUBLISH messages still count: they were sent before that."""
         frames, self._deferred = self._deferred, []
-        position = 0
-        while self.may_publish and position < len(frames):
-            stop = end_of_publishes(frames, position)
-            if stop > position:
-                self._publish(frames[position:stop])
-            else:
-                count_lost(self, frames[position])
-            position = max(stop, position + 1)
+        publish_rest(self, frames, self._publish)
         self._end()
-
-    @property
-    def _ignores_input(self) -> bool:
-        """Whether messages of the client are ignored."""
-        return self.state is SessionState.CLOSED or self.state is SessionState.PARTING
 
     def _publish(self, frames: list[bytes]) -> None:
         assert self.stream is not None
@@ -203,13 +209,15 @@ class Session:
         self.receive([MULTIPART])
 
     def _handle(self, frame: bytes) -> None:
-        if self._desk is not None and self.state is SessionState.OPEN and end_of_publishes((frame,)):
+        if self._desk is not None and self.state is SessionState.OPEN and is_valid_publish(frame):
             self._desk.order(*key_and_body(frame))
             return
         try:
             message = Zeps.decode(frame)
         except WireError as error:
-            self._reject(frame, error)
+            if is_publish(frame):  # only a PUBLISH can be too long
+                count_refused(self)
+            self._send_invalid(*undecodable(frame, error, self.engine.limits.message))
             return
         handler = self._table.get((self.state, type(message)))
         if handler is not None:
@@ -217,56 +225,52 @@ class Session:
         elif self.state is not SessionState.DISMISSED:
             self._send_invalid("misplaced", misplaced(self.state, type(message).__name__))
 
-    def _reject(self, frame: bytes, error: WireError) -> None:
-        """Answer INVALID to a message that cannot be decoded. Only a PUBLISH can be too long."""
-        if is_publish(frame):
-            count_refused(self)
-        if isinstance(frame, Multipart):
-            self._send_invalid("multipart", "a message of ZEPS must have one frame")
-        elif isinstance(frame, Oversize):
-            limit = self.engine.limits.message
-            self._send_invalid("oversize", f"a message of {frame.size} bytes is over the limit of {limit} bytes")
-        else:
-            self._send_invalid("malformed", str(error))
-
     def _attach(self, message: Attach) -> None:
         name = message.stream
-        engine = self.engine
         if not name:
             self._send_invalid("attach", "a stream needs a name; this one is empty")
-            return
-        if name.startswith("$"):
-            self._attach_reserved(name)
-            return
+        elif name.startswith("$"):
+            attach_reserved(self, name)
+        else:
+            self._request(name, self.engine.request_stream)
+
+    def _request(self, name: str, request: Callable[[Session, str], BrokerStream | None]) -> None:
         try:
-            stream = engine.request_stream(self, name)
+            stream = request(self, name)
         except ZepsError as error:
             self._send_invalid("attach", str(error))
             return
         if stream is not None:
             self._attach_to(stream)
         else:
-            self.state = SessionState.ATTACHING
-            self._connection.pause()
+            self.await_stream()
 
-    def _attach_reserved(self, name: str) -> None:
-        engine = self.engine
-        desk = open_desk(name, engine, self, self._connection)
-        if desk is not None:
-            self._desk = desk
-            self._confirm_attach(name)
-            return
-        about = subject_of(name)
-        if about != name and not engine.allows(self, "subscribe", about):
-            self._send_invalid("forbidden", f"{self.user_name} may not subscribe to the stream {about}")
-            return
-        report = engine.reports.open_report(name, self._connection)
-        if report is None:
-            self._send_invalid("attach", f"there is no reserved stream {name}, or no stream that it could describe")
-            return
+    def await_stream(self) -> None:
+        """Let everything that the client sends wait for the stream."""
+        self.state = SessionState.ATTACHING
+        self._connection.pause()
+
+    def go_on_attaching(self, attach: Callable[[], object]) -> None:
+        """Attach, after the client has waited."""
+        if self.state is SessionState.ATTACHING:
+            self.state = SessionState.NEW
+            attach()
+            self._handle_deferred()
+
+    @property
+    def outlet(self) -> Outlet:
+        return self._connection
+
+    def open_desk(self, desk: Desk, name: str) -> None:
+        """Attach to a reserved stream to which clients publish."""
+        self._desk = desk
+        self._confirm_attach(name)
+
+    def open_report(self, report: Report, name: str) -> None:
+        """Attach to a report."""
         report.on_complete = self._confirm_all
         self.delivery.report = report
-        engine.report_readers[self] = None
+        self.engine.report_readers[self] = None
         self._confirm_attach(name)
 
     @property
@@ -296,16 +300,15 @@ class Session:
 
     def on_stream_ready(self, stream: BrokerStream) -> None:
         """Attach to the stream that the session waits for."""
-        if self.state is SessionState.ATTACHING:
-            self._attach_to(stream)
-            self._handle_deferred()
+        self.go_on_attaching(lambda: self._attach_to(stream))
 
     def on_stream_refused(self, reason: str) -> None:
         """Answer INVALID: the stream that the session waits for could not be created."""
-        if self.state is SessionState.ATTACHING:
-            self.state = SessionState.NEW
-            self._send_invalid("attach", reason)
-            self._handle_deferred()
+        self.go_on_attaching(lambda: self._send_invalid("attach", reason))
+
+    def on_stream_missing(self, name: str) -> None:
+        """Create the stream, as if the client had asked for it now."""
+        self.go_on_attaching(lambda: self._request(name, self.engine.request_new_stream))
 
     def _subscribe(self, message: Subscribe) -> None:
         self._spent += SUBSCRIBE
@@ -318,6 +321,8 @@ class Session:
                 self._subscribe_stream(message)
                 return
             self._send(_SUBSCRIBE_OK)
+        except Absent:
+            raise
         except (ZepsError, OSError) as error:
             self._send_invalid("subscribe", str(error))
 
@@ -377,8 +382,9 @@ class Session:
 
     def _ping(self, message: Ping) -> None:
         self._unanswered_pings += 1
-        if self.stream is not None:
-            confirm_acknowledged(self, self.stream)
+        stream = self.stream if self._desk is None else self._desk.used
+        if stream is not None:
+            confirm_acknowledged(self, stream)
         elif self.delivery.report is None or self.delivery.report.complete:
             self._confirm_all()
 
@@ -405,9 +411,6 @@ class Session:
 
     def _confirm_all(self) -> None:
         self.confirm(self._unanswered_pings)
-
-    def _ignore(self, message: Zeps) -> None:
-        """Do nothing."""
 
     def _detach(self, message: Zeps) -> None:
         if self.stream is not None:
@@ -482,17 +485,14 @@ class Session:
             self.detach()  # the client may connect again after a repair
             return None
 
-    def report_changes(self) -> None:
-        """Send the changes of a reserved stream."""
-        if self.delivery.report is not None:
-            self.delivery.report.report_changes()
-
     def apply_rules(self) -> None:
         """Apply changed permissions: end the subscriptions that are forbidden now, and tell the client."""
         if self.state is not SessionState.OPEN:
             return
         allows = self.engine.allows
         self.may_publish = self.stream is not None and allows(self, "publish", self.stream.name)
+        if self._desk is not None:
+            self._desk.apply_rules()
         about = self.stream.name if self.stream is not None else subject_of(self.stream_name)
         reads = self.delivery.subscriptions > 0 or (self._reads_report and about != self.stream_name)
         if reads and not allows(self, "subscribe", about):
@@ -577,20 +577,20 @@ class Session:
 
     _table: ClassVar[Mapping[tuple[SessionState, type], Callable[..., None]]] = {
         (SessionState.NEW, Attach): _attach,
-        (SessionState.NEW, PingOk): _ignore,
+        (SessionState.NEW, PingOk): ignore,
         (SessionState.NEW, Detach): _detach,
         (SessionState.OPEN, Subscribe): _subscribe,
         (SessionState.OPEN, Credit): _credit,
         (SessionState.OPEN, Publish): reject_publish,
         (SessionState.OPEN, Ping): _ping,
-        (SessionState.OPEN, PingOk): _ignore,
+        (SessionState.OPEN, PingOk): ignore,
         (SessionState.OPEN, Detach): _detach,
         (SessionState.DISMISSED, Detach): _detach,
         (SessionState.DISMISSED, DetachOk): _on_detach_ok,
-        (SessionState.LEAVING, Subscribe): _ignore,
-        (SessionState.LEAVING, Credit): _ignore,
+        (SessionState.LEAVING, Subscribe): ignore,
+        (SessionState.LEAVING, Credit): ignore,
         (SessionState.LEAVING, Ping): _ping,
-        (SessionState.LEAVING, PingOk): _ignore,
+        (SessionState.LEAVING, PingOk): ignore,
         (SessionState.LEAVING, Detach): _detach,
         (SessionState.LEAVING, DetachOk): _on_detach_ok,
         **COMMANDS,

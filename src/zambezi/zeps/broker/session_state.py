@@ -31,6 +31,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from zambezi.wire import WireError
+from zambezi.zeps.broker.client_connection import Multipart
+from zambezi.zmtp.frames import Oversize
+
 _OF_SERVERS: Final = frozenset(
     ["AttachOk", "SubscribeOk", "Deliver", "Invalid", "ResumeOk", "Fenced", "ClaimOk", "Taken", "JoinOk", "Deliveries"]
 )
@@ -64,3 +68,12 @@ def forbidden(user: str, stream: str, own: bool) -> str:
     if own:
         return f"only the server itself publishes to its stream {stream}"
     return f"{user} may not publish to the stream {stream}"
+
+
+def undecodable(frame: bytes, error: WireError, limit: int) -> tuple[str, str]:
+    """Return the kind and the reason of an INVALID to a message that cannot be decoded. `limit` is the most bytes."""
+    if isinstance(frame, Multipart):
+        return "multipart", "a message of ZEPS must have one frame"
+    if isinstance(frame, Oversize):
+        return "oversize", f"a message of {frame.size} bytes is over the limit of {limit} bytes"
+    return "malformed", str(error)

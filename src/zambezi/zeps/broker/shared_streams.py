@@ -57,7 +57,8 @@ class SharedStreams:
                 self._depot.note_streams(event.streams)
                 for name, home in event.guests:
                     self._hand_over(name, home)
-                self._engine.take_streams(event.orphans)
+                assert self._engine.seeking is not None
+                self._engine.seeking.take(event.orphans)
 
     def _give_up(self) -> None:
         """Let the clients go to other brokers, which take the streams: the store does not answer, or we were paused."""
@@ -71,5 +72,6 @@ class SharedStreams:
         stream = self._engine.find(name)
         if isinstance(stream, StoredStream) and stream.log.is_owner:
             _log.info("stream %s goes to the broker at %s", printable(name), home.endpoint)
+            stream.send_all_positions()
             self._engine.drop_stream(stream, Moved(home.endpoint))
             self._depot.hand_over(stream.log, name)

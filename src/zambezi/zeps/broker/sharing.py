@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from zambezi.wire.text import printable
@@ -11,7 +12,7 @@ from zambezi.zeps.broker.session_state import SessionState
 from zambezi.zeps.broker.stream import NEVER, BrokerStream, where_to_start
 from zambezi.zeps.broker.turns import SUBSCRIBE
 from zambezi.zeps.directory import GROUP_NAME
-from zambezi.zeps.errors import BrokerError, ZepsError
+from zambezi.zeps.errors import Absent, BrokerError, ZepsError
 from zambezi.zeps.messages import MEMBER, Done, GiveBack, Join, JoinOk, Keep
 from zambezi.zeps.requests.envelope import SERVERS
 from zambezi.zeps.sequences import BadSequences, unpack_sequences
@@ -39,6 +40,8 @@ def join(session: Session, message: Join) -> None:
         session.spend(SUBSCRIBE)
         try:
             _join(session, stream, message)
+        except Absent:
+            raise
         except (ZepsError, OSError) as error:
             session.reject("join", str(error))
 
@@ -69,7 +72,21 @@ def _join(session: Session, stream: BrokerStream, message: Join) -> None:
     )
     session.delivery.member = member
     options = member.group.options
-    session.answer(JoinOk(options.wait, options.limit, options.dead).encode()[0])
+    answer = JoinOk(options.wait, options.limit, options.dead).encode()[0]
+    if not stream.is_shared:
+        session.answer(answer)
+        return
+    # A broker that was paused, and does not know yet that another one has the stream, must deliver nothing. Also a new
+    # group must begin at the same message if another broker takes the stream.
+    session.delivery.is_held = True
+    stream.readers.when_safe(session, partial(_begin, session, answer))
+
+
+def _begin(session: Session, answer: bytes) -> None:
+    """Answer, and deliver messages: the state of the group is safe."""
+    session.answer(answer)
+    session.delivery.is_held = False
+    session.delivery.wake()
 
 
 def _check(session: Session, stream: BrokerStream, message: Join) -> None:
@@ -95,7 +112,7 @@ def _check(session: Session, stream: BrokerStream, message: Join) -> None:
         if not engine.allows(session, "publish", dead):
             raise BrokerError(f"{session.user_name} may not publish to the stream {dead}, for dead letters")
         if engine.find(dead) is None:
-            engine.request_stream_for_letters(session, dead)
+            engine.request_stream_for_letters(session, stream, dead)
 
 
 def acknowledge(session: Session, message: Done) -> None:

@@ -5,6 +5,9 @@ appends them to the journal, hands them out and confirms them. So the journal is
 stored, and no subscriber has seen a sequence that another broker could give to another message.
 
 Barriers count the pieces: a barrier is safe when all pieces before it are in the store and in the journal.
+
+The positions of named readers and groups are records in the chunks, too. They go with the next messages; if there are
+none, they wait for others for a moment, unless a client waits for them. So acknowledgements cost few puts, or none.
 """
 
 from __future__ import annotations
@@ -17,13 +20,18 @@ from typing import Any, Final
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.publishers import Publisher
 from zambezi.zeps.broker.stream import BrokerStream
-from zambezi.zeps.errors import Asleep, JournalError, Moved
+from zambezi.zeps.errors import Asleep, JournalError, JournalFull, Moved
 from zambezi.zeps.journal.counts import Count
-from zambezi.zeps.store.chunk import piece_of, piece_of_counts
+from zambezi.zeps.journal.stored_policy import pack_settings
+from zambezi.zeps.store.chunk import piece_of, piece_of_counts, piece_of_positions
+from zambezi.zeps.store.position_records import PositionRecords
 from zambezi.zeps.store.stream_log import Ended, State, Stored, StreamLog
 
 MOST: Final = 32 << 20  # bytes that can be on their way to the store; then publishers are paused
 SWEEP: Final = 60.0  # seconds between two applications of the retention in the store
+PATIENCE: Final = 1.0  # seconds that positions for which no client waits can wait for messages
+SETTLING: Final = 10.0  # seconds in which clients of the broker before come to this one
+_AT_ONCE: Final = 2  # pieces with positions that are on their way: one that is being put, and one for the next put
 _MICRO: Final = 1_000_000
 
 
@@ -45,12 +53,15 @@ class _Sent:
 class StoredStream(BrokerStream):
     """One stream of the broker, in an object store. The broker must own the log."""
 
+    is_shared = True
+
     def __init__(self, log: StreamLog, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         assert log.is_owner
         self.log = log
         self.advance: Callable[[], object] = lambda: None  # called when the log has something to do
         self.on_lost: Callable[[BrokerStream, str], object] = lambda _stream, _reason: None
+        self.on_full: Callable[[], object] = lambda: None  # called when the disk has no room for messages
         self._sequenced = self.journal.last  # the last sequence that was given out
         self._last_time = self.journal.last_time
         self._sent: deque[_Sent] = deque()  # not stored yet
@@ -58,7 +69,16 @@ class StoredStream(BrokerStream):
         self._under_way = 0  # bytes of both
         self._last_ticket = 0
         self._safe_ticket = 0
-        self._swept_at = self.clock()
+        self._swept_at = self._opened_at = self.clock()
+        self._positions = PositionRecords(keeps_removals=True)  # that were not sent to the store
+        self._positions_sent: deque[tuple[int, int]] = deque()  # tickets, and the numbers of writes
+        self._positions_timer = False
+        self._safe_write = self.journal.positions.written
+        self.journal.positions.on_write = self._note_positions
+
+    @property
+    def is_settling(self) -> bool:  # type: ignore[override]
+        return self.clock() < self._opened_at + SETTLING
 
     @property
     def pending_bytes(self) -> int:
@@ -96,6 +116,7 @@ class StoredStream(BrokerStream):
             self._unblock()
             return
         self._last_ticket = self.log.append(piece)
+        self._send_positions()
         sent = _Sent(self._last_ticket, block, counts, publishers, time)
         self._sent.append(sent)
         self._under_way += sent.size
@@ -117,6 +138,7 @@ class StoredStream(BrokerStream):
                 while self._sent and self._sent[0].ticket <= event.ticket:
                     self._stored.append(self._sent.popleft())
                 self._append_stored()
+                self._note_stored_positions(event.ticket)
             elif isinstance(event, Ended) and event.state is not State.RELEASED:
                 self.on_lost(self, event.reason or f"the stream is {event.state.value}")
 
@@ -130,6 +152,8 @@ class StoredStream(BrokerStream):
                 self._wake(self)
                 return
             except JournalError as error:
+                if isinstance(error, JournalFull) and not self.held:
+                    self.on_full()
                 self.held = str(error)
                 return
             self._stored.popleft()
@@ -147,6 +171,52 @@ class StoredStream(BrokerStream):
             self._append_pending()
         if self._barriers:
             self.confirm_barriers()
+
+    # Positions
+
+    @property
+    def safe_write(self) -> int:
+        return self._safe_write
+
+    def make_positions_safe(self) -> None:
+        self._send_positions()
+        self.advance()
+
+    def _note_positions(self, records: bytes) -> None:
+        """Send records of positions to the store, soon."""
+        self._positions.note(records)
+        if not self._positions_timer:
+            self._positions_timer = True
+            self._call_later(PATIENCE, self._send_late_positions)
+
+    def _send_late_positions(self) -> None:
+        self._positions_timer = False
+        self.make_positions_safe()
+
+    def _send_positions(self) -> None:
+        """Put the positions into the next chunk. Those that the log has not put yet bound what waits in memory."""
+        if self._positions and self.log.is_owner and len(self._positions_sent) < _AT_ONCE:
+            ticket = self.log.append(piece_of_positions(self._positions.take()))
+            self._positions_sent.append((ticket, self.journal.positions.written))
+
+    def _note_stored_positions(self, ticket: int) -> None:
+        sent = self._positions_sent
+        if sent and sent[0][0] <= ticket:
+            while sent and sent[0][0] <= ticket:
+                self._safe_write = sent.popleft()[1]
+            self.readers.confirm()
+
+    def keep_settings(self) -> None:
+        """Let the settings that a client has changed move with the stream; raise `JournalError` if that fails."""
+        settings = pack_settings(self.journal.settings, int(self.clock() * _MICRO))
+        self.journal.positions.write([settings])
+
+    def send_all_positions(self) -> None:
+        """Send the positions of all readers and groups to the store, before the stream is handed over."""
+        self.readers.close()
+        self.groups.close()
+        if self._positions and self.log.is_owner:
+            self.log.append(piece_of_positions(self._positions.take()))
 
     def _append_to_journal(self, one: _Sent) -> None:
         now = (one.time + 0.5) / _MICRO  # so that the journal has the same microsecond as the store
@@ -175,6 +245,7 @@ class StoredStream(BrokerStream):
         self._sent.clear()
         self._stored.clear()
         self._under_way = 0
+        self._positions_sent.clear()
         super().stop(reason)
 
     @property

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
+from zambezi.zeps.broker.fetching import Fetched
 from zambezi.zeps.broker.future_selections import FutureSelections
 from zambezi.zeps.broker.groups import CallLater, Groups
 from zambezi.zeps.broker.publishers import Publisher, Publishers
 from zambezi.zeps.broker.readers import Readers
 from zambezi.zeps.broker.turns import Turns, keys_in_slice
-from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
+from zambezi.zeps.errors import Absent, Asleep, JournalError, JournalFull, OutOfRange
 from zambezi.zeps.filters import Filter, PatternTable
 from zambezi.zeps.journal import Journal, Span
 from zambezi.zeps.matchers import Matchers
@@ -96,6 +97,9 @@ class Audience:
 class BrokerStream:
     """One stream of the broker."""
 
+    is_shared = False  # whether another broker can take it at any time
+    is_settling = False  # whether clients that the broker before had are perhaps on their way to this one
+
     def __init__(
         self,
         journal: Journal,
@@ -115,9 +119,11 @@ class BrokerStream:
         self.turns = turns
         self.clock = clock
         self.warm = warm
+        self.fetch: Callable[[Absent, Fetched], object] = _fetch_nothing  # loads messages that the disk does not have
         self.waiting_cursors: set[Cursor] = set()  # in low gear at the end: they are woken by the next append
         self.future_selections = FutureSelections()
         self.multicast: Multicast | None = None
+        self.owner = ""  # the endpoint of this broker, if it shares the stream with others
         self._stopped = ""  # why an operator has taken the stream away
         self.held = ""  # why the journal cannot be appended to, if that is a problem
         self.synced_at = 0.0  # when the engine last asked for a sync because of the interval
@@ -129,6 +135,7 @@ class BrokerStream:
         self.groups = Groups(self, call_soon, call_later)
         self._matchers = matchers
         self._call_soon = call_soon
+        self._call_later = call_later
         self._sync = sync
         self._wake = wake
         self._audiences: dict[frozenset[str], Audience] = {}
@@ -166,7 +173,7 @@ class BrokerStream:
             if not self._handing_out and (
                 self._pending_bytes >= BLOCK or (not self._scheduled and self.clock() - self._appended_at > QUIET)
             ):
-                self.flush()
+                self._append_pending()
             elif not self._scheduled:
                 self._scheduled = True
                 self._call_soon(self._flush_scheduled)
@@ -373,8 +380,14 @@ class BrokerStream:
         """Begin to make the written messages safe. `confirm_barriers` follows."""
         self._sync(self)
 
-    def ask_for_sync(self) -> None:
-        """Let another thread sync the journal. `confirm_barriers` follows."""
+    @property
+    def safe_write(self) -> int:
+        """The number of the last write of positions that is safe."""
+        positions = self.journal.positions
+        return positions.synced if self.journal.policy.sync == "always" else positions.written
+
+    def make_positions_safe(self) -> None:
+        """Begin to make the written positions safe. `readers.confirm` follows."""
         self._sync(self)
 
     def forget_publisher(self, publisher: PublishingSession) -> None:
@@ -488,6 +501,10 @@ class BrokerStream:
     def subscribers(self) -> int:
         """The number of subscribers."""
         return sum(audience.users for audience in self._audiences.values())
+
+
+def _fetch_nothing(absent: Absent, _done: Fetched) -> None:
+    raise absent
 
 
 def where_to_start(journal: Journal, latest: int) -> tuple[int, int]:

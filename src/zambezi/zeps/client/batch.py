@@ -17,7 +17,16 @@ from typing import Final, NamedTuple, overload
 
 from zambezi.wire.text import as_text
 from zambezi.zeps.directory import datetime_of, microseconds_of
-from zambezi.zeps.layout import BODY_LENGTH, DELIVER, DELIVER_LEAST, SEQUENCE, SEQUENCE_AT, key_of, sequence_of
+from zambezi.zeps.layout import (
+    BODY_LENGTH,
+    DELIVER,
+    DELIVER_LEAST,
+    SEQUENCE,
+    SEQUENCE_AT,
+    delivered_key_and_body,
+    key_of,
+    sequence_of,
+)
 from zambezi.zeps.layout import DELIVER_KEY as KEY
 
 _KEYS_KNOWN: Final = 4096
@@ -147,6 +156,9 @@ class MessageBatch(Sequence[Message]):
         return len(self.frames)
 
     def __iter__(self) -> Iterator[Message]:
+        if len(self.frames) == 1 and self._times is None:  # most batches, if there is little to do
+            key, body = delivered_key_and_body(self.frames[0])
+            return iter((_message((sequence_of(self.frames[0]), _texts[key], body, self.stream, None)),))
         keys = map(_texts.__getitem__, self.raw_keys())
         return map(_message, zip(sequences_of(self.frames), keys, self.bodies(), repeat(self.stream), self._moments()))
 

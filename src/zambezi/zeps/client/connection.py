@@ -298,8 +298,10 @@ class BrokerConnection:
             else:
                 for frame in some:
                     self._handle(frame)
+                    if self._peer is None:
+                        return  # this message has ended the connection: the ones after it answer nothing
             if self._peer is None:
-                return  # one of these messages has ended the connection
+                return
 
     def _handle(self, frame: bytes) -> None:
         try:

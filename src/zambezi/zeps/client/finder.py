@@ -67,7 +67,7 @@ class Finder:
         """
         endpoint = reason.removeprefix(Moved.PREFIX).strip()
         is_first = not self._attempts
-        if _is_valid(endpoint):
+        if is_endpoint(endpoint):
             self._moved = endpoint
             pause = self._pause()
             return 0.0 if is_first else pause
@@ -78,7 +78,8 @@ class Finder:
         return min(LONGEST, self._backoff.delay(1 + self._attempts // (self._several + 1), self._chance))
 
 
-def _is_valid(endpoint: str) -> bool:
+def is_endpoint(endpoint: str) -> bool:
+    """Return whether a broker can send a client to an endpoint."""
     try:
         parse(endpoint)
     except ZmtpError:

@@ -193,22 +193,19 @@ class GroupMember:
         self._unused_credit -= octets
         self._unread += octets
         self.counters.received += len(frames)
-        times = self._times_of(frames)
+        first, last = sequence_of(frames[0]), sequence_of(frames[-1])
+        known = self._times
+        times = known.times_of(sequences_of(frames)) if known is not None and first >= known.first else None
         batch = MessageBatch(self._stream, frames, body_at, times)
-        if self._deliveries and (known := self._deliveries.keys() & batch.sequences()):
-            deliveries = {number: self._deliveries.pop(number) for number in known}
+        if self._deliveries and (repeated := self._deliveries.keys() & batch.sequences()):
+            deliveries = {number: self._deliveries.pop(number) for number in repeated}
             batch = SharedBatch(self._stream, frames, body_at, deliveries, times)
-            self.counters.repeated += len(known)
+            self.counters.repeated += len(repeated)
         self._batches.append((batch, octets))
-        self.position = batch.last
-        if batch.first <= self._stale:
+        self.position = last
+        if first <= self._stale:
             self._come_again.update(batch.sequences())
-        self._highest = max(self._highest, batch.last)
-
-    def _times_of(self, frames: list[bytes]) -> array[int] | None:
-        if self._times is None or sequence_of(frames[0]) < self._times.first:
-            return None
-        return self._times.times_of(sequences_of(frames))
+        self._highest = max(self._highest, last)
 
     def next_batch(self) -> MessageBatch | None:
         """Return the next batch, or None if there is none yet."""

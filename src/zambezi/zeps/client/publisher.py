@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -495,12 +496,17 @@ def _accept(_body: bytes) -> bool:
 
 def encode_key(key: object) -> bytes:
     """Return a routing key as it stands in a message: its length, and its bytes."""
-    if isinstance(key, bytes):
-        if len(key) > 255:
-            raise ZepsError(f"a key of {len(key)} bytes is too long: 255 at most")
-        return bytes((len(key),)) + key
-    if not isinstance(key, str):
+    if isinstance(key, str):
+        return _encode_text(key)
+    if not isinstance(key, bytes):
         raise ZepsError(f"a key must be text, not {type(key).__name__}")
+    if len(key) > 255:
+        raise ZepsError(f"a key of {len(key)} bytes is too long: 255 at most")
+    return bytes((len(key),)) + key
+
+
+@lru_cache(maxsize=1024)
+def _encode_text(key: str) -> bytes:
     try:
         return string.encode(key)
     except Unencodable as error:

@@ -15,7 +15,7 @@ from zambezi.zeps.client.subscriber import WINDOW
 from zambezi.zeps.directory import LAST, ORDERS, datetime_of
 from zambezi.zeps.errors import BrokerError, ZepsError
 from zambezi.zeps.layout import BODY_LENGTH, PUBLISH, SEQUENCE
-from zambezi.zeps.messages import ADMIN, Credit, Ping, Publish, Subscribe, extensions_of
+from zambezi.zeps.messages import ADMIN, BROKERS, Credit, Ping, Publish, Subscribe, extensions_of
 from zambezi.zmtp.peer import Peer
 from zambezi.zmtp.reactor import Reactor
 
@@ -39,6 +39,7 @@ class Question(BrokerConnection):
         self.batches: list[MessageBatch] = []
         self.failure: ZepsError | None = None
         self.done = False
+        self.has_others = False  # whether the broker shares its streams with others
         self._on_answer = on_answer
         self._requests = [*Subscribe(pattern, after).encode(), *Credit(WINDOW).encode(), _PING]
 
@@ -70,6 +71,7 @@ class Question(BrokerConnection):
     def _finish(self) -> None:
         if not self.done:
             self.done = True
+            self.has_others = self.extends(BROKERS)
             self.close(0)
             self._on_answer(self)
             self.on_change()

@@ -50,7 +50,8 @@ _log: Final = logging.getLogger("zambezi.zeps")
 FILE: Final = "positions"
 READER: Final = 1  # the kinds of positions
 GROUP: Final = 2
-KINDS: Final = {READER: "reader", GROUP: "group"}
+SETTINGS: Final = 3  # of a stream in an object store: its payload is JSON (see `zambezi.zeps.journal.stored_policy`)
+KINDS: Final = {READER: "reader", GROUP: "group", SETTINGS: "settings"}
 OWNER: Final = 16  # bytes of the id of a reader's holder
 NO_OWNER: Final = bytes(OWNER)
 LONGEST_NAME: Final = 255  # bytes
@@ -61,7 +62,7 @@ _RECORD_MARK: Final = b"\xaa\xb0"
 _HEAD: Final = Struct(">2sII")  # mark, length, CRC of the length and the content
 _LENGTH: Final = Struct(">I")
 _CUT: Final = Struct(">cIQ")  # a part of a payload: its kind, the length of a sequence, and the sequence
-_LAST, _REMOVED, _MORE = 0, 1, 2  # what a record means: the state of a name, that it is gone, or more payload
+LAST, REMOVED, MORE = 0, 1, 2  # what a record means: the state of a name, that it is gone, or more payload
 _CONTENT: Final = Struct(f">BBQQQ{OWNER}s")
 _LONGEST: Final = _CONTENT.size + 2 * (1 + LONGEST_NAME) + LARGEST_PAYLOAD
 _LARGEST_FILE: Final = 1 << 28  # bytes that are read; only a crafted file has more
@@ -89,7 +90,7 @@ class Position(NamedTuple):
         """The kind and the name."""
         return self.kind, self.name
 
-    def pack(self, meaning: int = _LAST) -> bytes:
+    def pack(self, meaning: int = LAST) -> bytes:
         """Return the bytes of a record."""
         try:
             name, user = as_bytes(self.name), as_bytes(self.user)
@@ -133,7 +134,7 @@ class Record(NamedTuple):
     offset: int
     length: int
     state: Position | None
-    meaning: int = _LAST
+    meaning: int = LAST
 
 
 def unpack(octets: bytes, offset: int) -> Record | None:
@@ -150,7 +151,7 @@ def unpack(octets: bytes, offset: int) -> Record | None:
     kind, meaning, position, highest, time, owner = _CONTENT.unpack_from(content)
     name, after = _text(content, _CONTENT.size)
     user, after = _text(content, after)
-    if not name or after > length or max(position, highest) > HIGHEST or meaning > _MORE:
+    if not name or after > length or max(position, highest) > HIGHEST or meaning > MORE:
         return None  # valid bytes that no release writes
     state = Position(kind, name, position, highest, time, owner, user, content[after:])
     return Record(offset, _HEAD.size + length, state, meaning)
@@ -199,9 +200,9 @@ class Content:
                 stretch = None
             self.end = offset + length
             before = self.states.get(state.key)
-            if meaning == _REMOVED:
+            if meaning == REMOVED:
                 self.states.pop(state.key, None)
-            elif meaning == _MORE:
+            elif meaning == MORE:
                 if before is not None:  # else the state that it belongs to is damaged
                     self.states[state.key] = before.extend(state)
             else:
@@ -242,6 +243,7 @@ class Positions:
         self.problems: list[str] = []
         self.written = 0  # how many writes there were
         self.synced = 0  # how many of them the disk is known to have
+        self.on_write: Callable[[bytes], object] = _ignore  # called with the records of each write
         self._directory = directory
         self._path = directory / FILE
         self._with_descriptors = with_descriptors
@@ -344,7 +346,7 @@ class Positions:
         Only the new part of a payload is written. It raises what `write` raises.
         """
         given = list(states)
-        octets = b"".join([state.pack(_MORE) for state in given])
+        octets = b"".join([state.pack(MORE) for state in given])
         with self._lock:
             self._append(octets)
             for state in given:
@@ -357,7 +359,7 @@ class Positions:
     def remove(self, keys: Iterable[Key]) -> None:
         """Remove names. It raises what `write` raises."""
         known = [self._states[key] for key in keys if key in self._states]
-        octets = b"".join([state.pack(_REMOVED) for state in known])
+        octets = b"".join([state.pack(REMOVED) for state in known])
         with self._lock:
             self._append(octets)
             for state in known:
@@ -384,6 +386,7 @@ class Positions:
             raise self._write_error(error) from error
         self._size += len(octets)
         self.written += 1
+        self.on_write(octets)
 
     def _open(self) -> int:
         if self._is_closed:
@@ -469,6 +472,22 @@ class Positions:
             self._states = {key: state.cut_after(last) for key, state in self._states.items()}
             self._measure()
 
+    def load(self, records: bytes) -> None:
+        """Have the positions of some records, and no others; raise `OSError` if they cannot be written. Blocks.
+
+        `on_write` is not called: the records come from where it would send them.
+        """
+        states = Content(records).states
+        with self._disk:
+            with self._lock:
+                self._join_all()
+                if self._states == states:
+                    return
+                self._states = states
+                self._measure()
+            self._rewrite()
+            self.written += 1
+
     def save(self) -> None:
         """Write the file anew, and sync it to the disk; raise `OSError` if that fails. Blocks."""
         with self._disk:
@@ -490,6 +509,10 @@ class Positions:
         with self._disk:
             self.release()
             self._is_closed = True  # its directory can be that of another stream now
+
+
+def _ignore(records: bytes) -> None:
+    """Do nothing: the positions are on the disk only."""
 
 
 def _write_all(descriptor: int, octets: bytes, offset: int) -> None:

@@ -100,7 +100,8 @@ class Scrub:
         self, journal: Journal, segment: Segment, following: Segment, check: SegmentCheck, files: Files
     ) -> Iterator[int]:
         is_cold = not _is_in_memory(files, segment.size)
-        problem = "" if segment.last + 1 == following.first else segment.describe_gap(following.first)
+        is_gap = segment.last + 1 != following.first and not journal.is_cache
+        problem = segment.describe_gap(following.first) if is_gap else ""
         kept = 0  # where the pages begin that are still to be dropped
         try:
             for found in check.check_entries(files):

@@ -16,6 +16,7 @@ from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.files import read_small
 from zambezi.zeps.journal.identity import replace_file
 from zambezi.zeps.journal.policy import AGES, COUNTS, SIZES, Policy
+from zambezi.zeps.journal.positions import SETTINGS, Position, Positions
 
 FILE: Final = "policy.json"
 # Whole numbers, and their bounds.
@@ -68,6 +69,22 @@ def read_changes(directory: Path) -> dict[str, object]:
     except (OSError, ValueError, TypeError, AttributeError, RecursionError, JournalError) as error:
         raise JournalError(f"{directory / FILE} cannot be used ({error}): remove or correct it") from None
     return dict(content)
+
+
+def pack_settings(settings: Mapping[str, object], time: int) -> Position:
+    """Return the settings of a stream in an object store as a record, which moves with the stream."""
+    return Position(SETTINGS, "settings", 0, time=time, payload=json.dumps(dict(settings)).encode())
+
+
+def find_settings(positions: Positions) -> dict[str, object] | None:
+    """Return the settings in the records of a stream; None if there are none, or none that this release knows."""
+    found = positions.get(SETTINGS, "settings")
+    try:
+        content = json.loads(found.payload) if found is not None else None
+        changed(Policy(), content or {})
+    except (ValueError, TypeError, AttributeError, RecursionError, JournalError):
+        return None
+    return None if content is None else dict(content)
 
 
 def write_changes(directory: Path, changes: Mapping[str, object]) -> None:

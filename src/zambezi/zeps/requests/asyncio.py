@@ -43,9 +43,10 @@ class Requester:
         connection = self.connection
         pending = self._waiter.call(connection.ask, key, as_body(body), timeout, waiter.wake)
         try:
-            return await waiter.until(pending.result, timeout, f"no reply to {key!r} came")
-        finally:
+            return await waiter.until(pending.result, None, "")
+        except BaseException:
             self._waiter.call(connection.forget, pending)
+            raise
 
     async def close(self) -> None:
         """Fail the requests that wait, and disconnect."""
@@ -94,17 +95,11 @@ class Request:
 
     async def reply(self, body: Body) -> None:
         """Send the reply. If the client does not wait any more, the broker drops it."""
-        await self._answer(OK, as_body(body))
+        await self._serving._answer(self, OK, as_body(body))
 
     async def fail(self, reason: str) -> None:
         """Answer with an error: the client's `request` raises `RequestFailed` with the reason."""
-        await self._answer(ERROR, reason.encode("utf-8", "surrogateescape"))
-
-    async def _answer(self, status: bytes, content: bytes) -> None:
-        if self._is_answered:
-            raise ZepsError(f"the request {self.sequence} of {self.stream!r} was answered already")
-        await self._serving._answer(self._message, self._stored, status, content)
-        self._is_answered = True
+        await self._serving._answer(self, ERROR, reason.encode("utf-8", "surrogateescape"))
 
     def __repr__(self) -> str:
         return f"<Request {self.sequence} of {self.stream!r}, {self.key!r}, {len(self.body)} bytes>"
@@ -169,9 +164,13 @@ class Serving:
         counters.received += 1
         return Request(self, message, stored)
 
-    async def _answer(self, message: Message, stored: Stored, status: bytes, content: bytes) -> None:
-        attempt = partial(self._connection.reply, message.sequence, stored, status, content)
-        await self._waiter.until(attempt, None, "the reply had no room")
+    async def _answer(self, request: Request, status: bytes, content: bytes) -> None:
+        if request._is_answered:
+            raise ZepsError(f"the request {request.sequence} of {request.stream!r} was answered already")
+        reply = request._message.sequence, request._stored, status, content
+        if not self._waiter.call(self._connection.reply, *reply):
+            await self._waiter.until(partial(self._connection.reply, *reply), None, "the reply had no room")
+        request._is_answered = True
         if status == OK:
             self.counters.replied += 1
         else:

@@ -9,8 +9,10 @@ envelope: the address to which the reply goes. The broker writes it.
     the broker to the client    status, body: id (8) content
 
 The address stands for one connection of a client. It is random, so that no program can guess it, and a program reads
-only the replies to its own requests. The id is random, too: a server that knows the address, because it has answered
-another request of this client, cannot answer a request that it has not read.
+only the replies to its own requests. A client that wants to have the same address at the next broker, too, chooses a
+random token: the address is a digest of it, so that servers, which know the address, cannot have it. The id is random,
+too: a server that knows the address, because it has answered another request of this client, cannot answer a request
+that it has not read.
 
 The deadline is the time when the client no longer waits, in microseconds since 1970 by the clock of the broker; 0 if
 there is none. The timeout is in milliseconds.
@@ -18,6 +20,7 @@ there is none. The timeout is in milliseconds.
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
@@ -34,6 +37,7 @@ TIME: Final = b"time"  # the broker tells a server its clock and its limit
 MAGIC: Final = b"ZRQ\x01"
 ADDRESS: Final = 16
 ID: Final = 8
+TOKEN: Final = 16  # bytes; it is written in hexadecimal
 CLOCK: Final = Struct(">QQ")  # the time of the broker, and the bytes of the largest message that it takes
 _ASKED: Final = Struct(f">{ID}sI")
 _STORED: Final = Struct(f">4s{ADDRESS}s{ID}sQ")
@@ -41,6 +45,15 @@ LONGEST: Final = 0xFFFFFFFF  # milliseconds of a timeout
 SERVERS: Final = "serve "  # how the names of groups of servers begin
 DELIVERIES: Final = 5  # after so many servers have got a request and not answered, it is passed over
 GROWTH: Final = _STORED.size - _ASKED.size  # bytes by which the stored request is longer
+
+
+def address_of(token: str) -> bytes | None:
+    """Return the address that a client has by its token; None if the text is no token."""
+    try:
+        octets = bytes.fromhex(token) if len(token) == 2 * TOKEN else b""
+    except ValueError:
+        return None
+    return blake2b(octets, digest_size=ADDRESS, person=b"zeps requests").digest() if len(octets) == TOKEN else None
 
 
 def group_of(pattern: str) -> str:
@@ -75,6 +88,11 @@ class Stored(NamedTuple):
         return encode_stored(*self)
 
 
+# A named tuple made in this way takes a third of the time.
+_asked: Final = partial(tuple.__new__, Asked)
+_stored: Final = partial(tuple.__new__, Stored)
+
+
 def publish_frame(key: bytes, body: bytes) -> bytes:
     """Return a PUBLISH. It is several times as fast as the class in `messages`; the key has at most 255 bytes."""
     return PUBLISH + bytes((len(key),)) + key + BODY_LENGTH.pack(len(body)) + body
@@ -95,7 +113,7 @@ def read_asked(body: bytes) -> Asked | None:
     if len(body) < _ASKED.size:
         return None
     number, timeout = _ASKED.unpack_from(body)
-    return Asked(number, timeout, body[_ASKED.size :])
+    return _asked((number, timeout, body[_ASKED.size :]))
 
 
 def read_stored(body: bytes) -> Stored | None:
@@ -103,7 +121,7 @@ def read_stored(body: bytes) -> Stored | None:
     if body[: len(MAGIC)] != MAGIC or len(body) < _STORED.size:
         return None
     _, address, number, deadline = _STORED.unpack_from(body)
-    return Stored(address, number, deadline, body[_STORED.size :])
+    return _stored((address, number, deadline, body[_STORED.size :]))
 
 
 def encode_reply(request: Stored, content: bytes) -> bytes:

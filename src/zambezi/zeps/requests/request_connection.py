@@ -1,38 +1,54 @@
 """The connection of a client that sends requests to the servers of one stream.
 
 A request waits for its reply under a random id. The connection passes the reply, or an error, to the request and wakes
-its caller. A request that was sent on a connection which is lost fails: it may have been handled, and to send it again
+its caller. One timer serves the timeouts of all requests: a timer for each would take longer than the request itself is
+prepared. A request that was sent on a connection which is lost fails: it may have been handled, and to send it again
 could handle it twice. One that was not sent yet waits for the next connection.
+
+If there are several brokers, the connection asks which requests are stored. Such a request does not fail: a server gets
+it at the next broker, where this client has the same address by its token.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections import deque
 from collections.abc import Callable
+from typing import Final
 
-from zambezi.zeps.client.batch import MessageBatch
 from zambezi.zeps.client.connection import BrokerConnection, ClientOptions
 from zambezi.zeps.client.finder import Locate
 from zambezi.zeps.client.publisher import encode_key
 from zambezi.zeps.client.subscriber import WINDOW
 from zambezi.zeps.directory import REQUESTS as STREAM
-from zambezi.zeps.errors import BrokerError, ClientClosed, NobodyServes, RequestFailed, ZepsError
-from zambezi.zeps.messages import LATEST, REQUESTS, Credit, Subscribe
-from zambezi.zeps.requests.envelope import ID, LONGEST, NOBODY, OK, encode_asked, publish_frame
+from zambezi.zeps.errors import BrokerError, ClientClosed, NobodyServes, RequestFailed, TimedOut, ZepsError
+from zambezi.zeps.layout import delivered_key_and_body
+from zambezi.zeps.messages import LATEST, REQUESTS, Credit, Ping, Subscribe
+from zambezi.zeps.requests.envelope import ID, LONGEST, NOBODY, OK, TOKEN, encode_asked, publish_frame
+from zambezi.zmtp.alarm import Alarm
+from zambezi.zmtp.async_waiter import failure
 from zambezi.zmtp.reactor import Reactor
+
+STORED: Final = 30.0  # seconds that a stored request waits for its reply after the connection was lost, at most
+_PING: Final = Ping().encode()[0]
+PRECISION: Final = 0.005  # seconds between looks for requests whose time is over: each looks at all requests
 
 
 class Pending:
     """A request that waits for its reply."""
 
-    __slots__ = ("error", "id", "key", "message", "reply", "wake")
+    __slots__ = ("deadline", "error", "id", "is_stored", "key", "message", "reply", "timeout", "wake")
 
-    def __init__(self, number: bytes, key: str, message: bytes, wake: Callable[[], object]) -> None:
+    def __init__(
+        self, number: bytes, key: str, message: bytes, timeout: float | None, now: float, wake: Callable[[], object]
+    ) -> None:
         self.id = number
         self.key = key
         self.message = message  # the PUBLISH; empty when it was sent
+        self.timeout = timeout
+        self.deadline = math.inf if timeout is None else now + timeout
         self.wake = wake
+        self.is_stored = False  # whether the next broker has it, too
         self.reply: bytes | None = None
         self.error: ZepsError | None = None
 
@@ -51,8 +67,12 @@ class RequestConnection(BrokerConnection):
         self.about = stream
         self.late = 0  # replies that came after their request was given up, or a second time
         self._pending: dict[bytes, Pending] = {}
-        self._unsent: deque[Pending] = deque()
+        self._unsent: dict[bytes, Pending] = {}  # those of them that wait for a connection
         self._used = 0  # bytes of credit that the broker has used
+        self._alarm = Alarm(reactor, self._expire)
+        self._token = os.urandom(TOKEN).hex()
+        self._unsafe: list[Pending] = []  # sent on this connection, and perhaps not stored
+        self._asked: list[Pending] | None = None  # those of them that the PING without an answer is about
 
     def ask(self, key: str, body: bytes, timeout: float | None, wake: Callable[[], object]) -> Pending:
         """Send a request, now or when the broker is connected; return it. `wake` is called when it is over."""
@@ -62,22 +82,48 @@ class RequestConnection(BrokerConnection):
         message = publish_frame(encode_key(key)[1:], encode_asked(number, milliseconds, body))
         if len(message) > self.options.largest:
             raise ZepsError(f"with a body of {len(body)} bytes the request exceeds the limit of {self.options.largest}")
-        pending = self._pending[number] = Pending(number, key, message, wake)
+        pending = self._pending[number] = Pending(number, key, message, timeout, self.reactor.time(), wake)
+        self._alarm.set(pending.deadline)
         if self.granted:
             self._send_request(pending)
         else:
-            self._unsent.append(pending)
+            self._unsent[number] = pending
         return pending
 
     def _send_request(self, pending: Pending) -> None:
         self.send(pending.message)
         pending.message = b""
+        if self._finder.has_choice:
+            self._unsafe.append(pending)
+            if self._asked is None:
+                self._ask_what_is_stored()
+
+    def _ask_what_is_stored(self) -> None:
+        self._asked, self._unsafe = self._unsafe, []
+        self.send(_PING)
+
+    def ping_answered(self) -> None:
+        for pending in self._asked or ():
+            pending.is_stored = True
+        self._asked = None
+        if self._unsafe:
+            self._ask_what_is_stored()
 
     def forget(self, pending: Pending) -> None:
         """Remove a request that is over, or whose caller does not wait any more."""
         self._pending.pop(pending.id, None)
-        if pending.message:
-            self._unsent = deque(one for one in self._unsent if one is not pending)
+        self._unsent.pop(pending.id, None)
+
+    def _expire(self) -> None:
+        """Fail the requests whose time is over, and look again when the next one may be."""
+        now = self.reactor.time()
+        for pending in [one for one in self._pending.values() if one.deadline <= now]:
+            self.forget(pending)
+            what = f"no reply to {pending.key!r} came"
+            pending.error = TimedOut(failure(what, pending.timeout, lambda: f"the client is {self.state}"))
+            pending.wake()
+        following = min((one.deadline for one in self._pending.values()), default=math.inf)
+        self._alarm.set(max(following, now + PRECISION))
 
     @property
     def waiting(self) -> int:
@@ -91,16 +137,16 @@ class RequestConnection(BrokerConnection):
             self._fail_all(BrokerError("the broker does not know requests: it is an older release, or another program"))
             return
         self._used = 0
-        for message in (*Subscribe("", LATEST).encode(), *Credit(WINDOW).encode()):
+        for message in (*Subscribe(self._token, LATEST).encode(), *Credit(WINDOW).encode()):
             self.send(message)
-        while self._unsent:
-            self._send_request(self._unsent.popleft())
+        unsent, self._unsent = self._unsent, {}
+        for pending in unsent.values():
+            self._send_request(pending)
 
     def messages_received(self, frames: list[bytes], body_at: int) -> None:
-        batch = MessageBatch(self.stream, frames, body_at)
-        for status, body in zip(batch.raw_keys(), batch.bodies(), strict=True):
-            self._settle(status, body)
-        self._used += batch.octets
+        for frame in frames:
+            self._settle(*delivered_key_and_body(frame))
+        self._used += sum(map(len, frames))
         if self._used >= WINDOW // 4:
             self.send(Credit(self._used).encode()[0])
             self._used = 0
@@ -119,8 +165,14 @@ class RequestConnection(BrokerConnection):
         pending.wake()
 
     def disconnected(self) -> None:
+        self._unsafe, self._asked = [], None
+        latest = self.reactor.time() + STORED
+        for pending in self._pending.values():
+            if pending.is_stored and pending.deadline > latest:
+                pending.deadline = latest  # its reply can be lost
+                self._alarm.set(latest)
         self._fail(
-            [one for one in self._pending.values() if not one.message],
+            [one for one in self._pending.values() if not one.message and not one.is_stored],
             BrokerError(
                 f"the connection was lost before the reply: a server of {self.about!r} may have got the request"
             ),
@@ -142,4 +194,5 @@ class RequestConnection(BrokerConnection):
     def close(self, linger: float | None) -> None:
         if not self.closing:
             self._fail_all(ClientClosed("the client was closed before the reply"))
+            self._alarm.end()
         super().close(linger)

@@ -44,9 +44,10 @@ class Requester:
         connection = self.connection
         pending = self._waiter.call(connection.ask, key, as_body(body), timeout, waiter.wake)
         try:
-            return waiter.until(pending.result, timeout, f"no reply to {key!r} came")
-        finally:
+            return waiter.until(pending.result, None, "")
+        except BaseException:
             self._waiter.call(connection.forget, pending)
+            raise
 
     def close(self) -> None:
         """Fail the requests that wait, and disconnect."""
@@ -95,17 +96,11 @@ class Request:
 
     def reply(self, body: Body) -> None:
         """Send the reply. If the client does not wait any more, the broker drops it."""
-        self._answer(OK, as_body(body))
+        self._serving._answer(self, OK, as_body(body))
 
     def fail(self, reason: str) -> None:
         """Answer with an error: the client's `request` raises `RequestFailed` with the reason."""
-        self._answer(ERROR, reason.encode("utf-8", "surrogateescape"))
-
-    def _answer(self, status: bytes, content: bytes) -> None:
-        if self._is_answered:
-            raise ZepsError(f"the request {self.sequence} of {self.stream!r} was answered already")
-        self._serving._answer(self._message, self._stored, status, content)
-        self._is_answered = True
+        self._serving._answer(self, ERROR, reason.encode("utf-8", "surrogateescape"))
 
     def __repr__(self) -> str:
         return f"<Request {self.sequence} of {self.stream!r}, {self.key!r}, {len(self.body)} bytes>"
@@ -170,9 +165,13 @@ class Serving:
         counters.received += 1
         return Request(self, message, stored)
 
-    def _answer(self, message: Message, stored: Stored, status: bytes, content: bytes) -> None:
-        attempt = partial(self._connection.reply, message.sequence, stored, status, content)
-        self._waiter.until(attempt, None, "the reply had no room")
+    def _answer(self, request: Request, status: bytes, content: bytes) -> None:
+        if request._is_answered:
+            raise ZepsError(f"the request {request.sequence} of {request.stream!r} was answered already")
+        reply = request._message.sequence, request._stored, status, content
+        if not self._waiter.call(self._connection.reply, *reply):
+            self._waiter.until(partial(self._connection.reply, *reply), None, "the reply had no room")
+        request._is_answered = True
         if status == OK:
             self.counters.replied += 1
         else:

@@ -4,7 +4,8 @@
     index      an entry of 64 bytes for each batch, as in the index of a journal; offsets count from the log's beginning
     records    the counts of publishers, 80 bytes each, in the order of the batches
     snapshot   the last record of each publisher; segments have one, and chunks that can become segments as they are
-    footer     128 bytes: see `Footer`
+    positions  records as in the file of positions of a journal: the changes, or with a snapshot all that count
+    footer     136 bytes: see `Footer`
 
 A fence is a footer and nothing else, and every other object is longer: so a LIST, which tells sizes, tells fences.
 
@@ -28,13 +29,14 @@ from zambezi.zeps.journal.counts import RECORD, Count
 from zambezi.zeps.journal.counts import pack as pack_count
 from zambezi.zeps.journal.counts import unpack as unpack_count
 from zambezi.zeps.journal.entry import HIGHEST, SIZE, IndexEntry, pack_entries, unpack
+from zambezi.zeps.journal.positions import walk
 from zambezi.zeps.store.names import SegmentName
 
 FORMAT: Final = 1
 MAGIC: Final = b"ZCHK"
 NOBODY: Final = bytes(16)  # as the owner: the stream is released
 UNCHANGED: Final = bytes(16)  # as the incarnation: that of the objects before
-_FOOTER: Final = Struct(">4sBBHQ16s16s9QI")
+_FOOTER: Final = Struct(">4sBBHQ16s16s10QI")
 _CHECK: Final = Struct(">I")
 FOOTER: Final = _FOOTER.size + _CHECK.size
 
@@ -66,6 +68,7 @@ class Footer:
     index: int = 0
     records: int = 0
     snapshot: int = 0
+    positions: int = 0
     crc: int = 0  # CRC-32 of all parts after the log; the entries have the CRCs of the log
 
     @property
@@ -75,7 +78,12 @@ class Footer:
     @property
     def size(self) -> int:
         """The bytes of the whole object."""
-        return self.log + self.index + self.records + self.snapshot + FOOTER
+        return self.log + self.index + self.ending
+
+    @property
+    def ending(self) -> int:
+        """The bytes after the index: records, snapshot, positions and footer."""
+        return self.records + self.snapshot + self.positions + FOOTER
 
     @property
     def is_fence(self) -> bool:
@@ -106,6 +114,7 @@ class Footer:
             self.index,
             self.records,
             self.snapshot,
+            self.positions,
             self.crc,
         )
         return body + _CHECK.pack(crc32(body))
@@ -116,12 +125,13 @@ class Piece(NamedTuple):
 
     octets: bytes
     entries: Sequence[IndexEntry]
-    records: bytes
+    records: bytes  # of publishers
+    positions: bytes = b""  # records of positions
 
     @property
     def size(self) -> int:
         """The bytes that the piece adds to a chunk."""
-        return len(self.octets) + SIZE * len(self.entries) + len(self.records)
+        return len(self.octets) + SIZE * len(self.entries) + len(self.records) + len(self.positions)
 
 
 def piece_of(block: Block, time: int, batch: int, counts: Sequence[Count] = ()) -> Piece:
@@ -139,6 +149,18 @@ def piece_of_counts(counts: Sequence[Count], last: int, time: int) -> Piece:
     return Piece(b"", (), b"".join([pack_count(count, last + 1, last, seconds) for count in counts]))
 
 
+def piece_of_positions(records: bytes) -> Piece:
+    """Return records of positions as a piece."""
+    return Piece(b"", (), b"", records)
+
+
+class Ending(NamedTuple):
+    """The last parts of an object, before the footer: a snapshot of the publishers, and records of positions."""
+
+    publishers: bytes = b""
+    positions: bytes = b""
+
+
 class Chunk(NamedTuple):
     """An object that was read and checked as a whole."""
 
@@ -146,11 +168,11 @@ class Chunk(NamedTuple):
     octets: bytes  # of the log
     entries: Sequence[IndexEntry]
     records: bytes
-    snapshot: bytes
+    ending: Ending
 
     @property
     def piece(self) -> Piece:
-        """The content without the footer."""
+        """The content without the footer, the snapshot and the positions."""
         return Piece(self.octets, self.entries, self.records)
 
 
@@ -169,20 +191,21 @@ def pack_fence(kind: Kind, author: Author, number: int) -> bytes:
 
 
 def pack_chunk(
-    author: Author, number: int, pieces: Iterable[Piece], following: int, last_time: int, snapshot: bytes = b""
+    author: Author, number: int, pieces: Iterable[Piece], ending: Ending, following: int, last_time: int
 ) -> tuple[bytes, ...]:
     """Return the bytes of a chunk, in parts: the last one is the footer.
 
-    `following` is the sequence after the last one below, and `last_time` its time.
+    `following` is the sequence after the last one below, and `last_time` its time. The caller gives the positions of
+    the pieces in `ending`: for a chunk that can become a segment they are more.
     """
-    return _pack(Kind.DATA, author, number, pieces, snapshot, following, last_time)
+    return _pack(Kind.DATA, author, number, pieces, ending, following, last_time)
 
 
 def pack_segment(
-    author: Author, number: int, pieces: Iterable[Piece], snapshot: bytes, following: int, last_time: int
+    author: Author, number: int, pieces: Iterable[Piece], ending: Ending, following: int, last_time: int
 ) -> bytes:
     """Return the bytes of a segment whose last chunk has this number."""
-    return b"".join(_pack(Kind.SEGMENT, author, number, pieces, snapshot, following, last_time))
+    return b"".join(_pack(Kind.SEGMENT, author, number, pieces, ending, following, last_time))
 
 
 def _pack(
@@ -190,7 +213,7 @@ def _pack(
     author: Author,
     number: int,
     pieces: Iterable[Piece],
-    snapshot: bytes,
+    ending: Ending,
     following: int,
     last_time: int,
 ) -> tuple[bytes, ...]:
@@ -207,7 +230,7 @@ def _pack(
         offset += len(piece.octets)
     index = b"".join([entry.pack() for entry in entries])
     counted = b"".join(records)
-    crc = crc32(snapshot, crc32(counted, crc32(index)))
+    crc = crc32(ending.positions, crc32(ending.publishers, crc32(counted, crc32(index))))
     footer = Footer(
         kind,
         author.epoch,
@@ -221,10 +244,11 @@ def _pack(
         log=offset,
         index=len(index),
         records=len(counted),
-        snapshot=len(snapshot),
+        snapshot=len(ending.publishers),
+        positions=len(ending.positions),
         crc=crc,
     )
-    return (*logs, index, counted, snapshot, footer.pack())
+    return (*logs, index, counted, *ending, footer.pack())
 
 
 def unpack_footer(octets: bytes, key: str) -> Footer:
@@ -261,14 +285,22 @@ def unpack_object(octets: bytes, key: str) -> Chunk:
         raise StoreDamaged(f"{key} does not match its CRC")
     records_at = index_at + footer.index
     snapshot_at = records_at + footer.records
+    positions_at = snapshot_at + footer.snapshot
     entries = read_entries(octets[index_at:records_at], footer, key)
     check_batches(view, entries, key)
-    for at in range(records_at, len(octets) - FOOTER, RECORD):
+    for at in range(records_at, positions_at, RECORD):
         if unpack_count(octets, at) is None:
             raise StoreDamaged(f"{key} has a damaged record of a publisher at byte {at}")
-    return Chunk(
-        footer, octets[:index_at], entries, octets[records_at:snapshot_at], octets[snapshot_at : len(octets) - FOOTER]
-    )
+    ending = Ending(octets[snapshot_at:positions_at], octets[positions_at:-FOOTER])
+    check_positions(ending.positions, key)
+    return Chunk(footer, octets[:index_at], entries, octets[records_at:snapshot_at], ending)
+
+
+def check_positions(records: bytes, key: str) -> None:
+    """Raise `StoreDamaged` if some bytes are not records of positions."""
+    for record in walk(records):
+        if record.state is None:
+            raise StoreDamaged(f"{key} has a damaged record of a position at byte {record.offset} of its positions")
 
 
 def check_batches(log: bytes | memoryview, entries: Iterable[IndexEntry], key: str, start: int = 0) -> None:

@@ -231,6 +231,10 @@ class Cluster:
         home = self.roll.home(stream, self.id)
         if home is None or home.id == self.id:
             return None
+        return self.owner_of(stream)
+
+    def owner_of(self, stream: str) -> Member | None:
+        """Return the other live broker that has named a stream as its own, also if it is handing the stream over."""
         found = self.roll.member(self._owners.get(stream, NOBODY))
         return found if found is not None and found.id != self.id and found.endpoints else None
 
@@ -249,6 +253,11 @@ class Cluster:
         self._must_scan = True
 
     # Heartbeats
+
+    @property
+    def beaten_at(self) -> float:
+        """The time when the last heartbeat that was stored began; now, before the first one."""
+        return self._now if self._beaten_at is None else self._beaten_at
 
     def _beat(self) -> Procedure[Roll | None]:
         owned = frozenset(self.owned)

@@ -1,7 +1,7 @@
 """Copies between a data directory and an object store: `copy_stream` to the store, `restore_stream` from it.
 
-Both keep sequences, times, the incarnation, and the counts of publishers. A copy that is made again goes on where the
-one before ended. All functions block.
+Both keep sequences, times, the incarnation, the counts of publishers, and the positions of readers and groups. A copy
+that is made again goes on where the one before ended. All functions block.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from zambezi.zeps.block import Block
-from zambezi.zeps.errors import StoreError
+from zambezi.zeps.errors import StoreError, StoreSilent
 from zambezi.zeps.journal import Journal, Store
 from zambezi.zeps.journal.counts import Count, Counts, Recount, unpack
 from zambezi.zeps.journal.extract import batches
+from zambezi.zeps.journal.positions import REMOVED, Content, read_positions
 from zambezi.zeps.store.catalog import StoredStream, make_stream
-from zambezi.zeps.store.chunk import UNCHANGED, Piece, piece_of_counts
+from zambezi.zeps.store.chunk import UNCHANGED, Piece, piece_of_counts, piece_of_positions
 from zambezi.zeps.store.commands import Failed, Procedure
 from zambezi.zeps.store.ending import End, read_end
 from zambezi.zeps.store.reader import LogReader
@@ -69,7 +70,8 @@ def copy_stream(store: ObjectStore, journal: Journal, advance: Advance = _ignore
             f"stream {journal.name!a} in the store belongs to broker {end.owner.hex()}: a stream that a broker writes "
             "to the store needs no copy"
         )
-    if end.last >= journal.last:
+    positions = _changed_positions(journal, end)
+    if end.last >= journal.last and not positions:
         return 0
     if end.last and end.last + 1 < journal.first:
         raise StoreError(
@@ -95,11 +97,21 @@ def copy_stream(store: ObjectStore, journal: Journal, advance: Advance = _ignore
     counts = list(known.counts.states())
     if counts:
         log.append(piece_of_counts(counts, copied, int(time.time() * _MICRO)))
+    if positions:
+        log.append(piece_of_positions(positions))
     log.release()
     settle(store, log)
     if log.state is not State.RELEASED:
         raise StoreError(f"stream {journal.name!a} was taken by another broker while it was copied")
     return copied - begun
+
+
+def _changed_positions(journal: Journal, end: End) -> bytes:
+    """Return the records of positions that the store does not have, and of the names that it must forget."""
+    known = read_positions(journal.directory).states
+    stored = Content(end.positions).states
+    changed = [state.pack() for key, state in known.items() if stored.get(key) != state]
+    return b"".join([*changed, *[state.pack(REMOVED) for key, state in stored.items() if key not in known]])
 
 
 def settle(store: ObjectStore, log: StreamLog) -> None:
@@ -113,7 +125,7 @@ def settle(store: ObjectStore, log: StreamLog) -> None:
             if not isinstance(answer, Failed):
                 answered = time.monotonic()
             elif time.monotonic() > answered + PATIENCE:
-                raise StoreError(f"{store.url} does not answer: {answer.reason}")
+                raise StoreSilent(f"{store.url} does not answer: {answer.reason}")
             log.answer(number, answer, time.monotonic())
         if log.state is State.BROKEN:
             raise StoreError("; ".join(str(event) for event in log.take_events()))
@@ -138,17 +150,23 @@ def restore_stream(store: ObjectStore, stream: StoredStream, data: Store, advanc
     data.make(
         stream.name,
         stream.settings,
-        lambda journal: fill_journal(store, stream, reader, journal, advance),
+        lambda journal: _fill_all(store, stream, reader, journal, advance),
         first=first,
         incarnation=incarnation_of(stream, reader.incarnation),
     )
     return reader.last - first + 1
 
 
+def _fill_all(store: ObjectStore, stream: StoredStream, reader: LogReader, journal: Journal, advance: Advance) -> None:
+    fill_journal(store, stream, reader, journal, advance)
+    journal.positions.load(end_of(store, stream).positions)
+
+
 def fill_journal(
     store: ObjectStore, stream: StoredStream, reader: LogReader, journal: Journal, advance: Advance = _ignore
 ) -> None:
     """Append the messages that a journal lacks, and the counts of publishers."""
+    journal.may_block = True  # it can be the journal of a stream that the broker owned before
     while (piece := store.run(reader.read(journal.last, _PIECE))) is not None:
         for entry in piece.entries:
             octets = piece.octets[entry.offset : entry.end]

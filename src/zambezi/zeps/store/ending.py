@@ -1,19 +1,19 @@
 """The end of a stream's log: the last sequence, the publishers, the owner. A new owner must know it, and a planner.
 
-The newest segment has a snapshot of all publishers, and each chunk above it the records of those that published in it.
-A segment can be a chunk, with the kind and the epoch of that. So only the ends of these objects are read, and no
-messages.
+The newest segment has a snapshot of all publishers and positions, and each chunk above it the records of those that
+changed in it. A segment can be a chunk, with the kind and the epoch of that. So only the ends of these objects are
+read, and no messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from zambezi.zeps.errors import StoreDamaged
 from zambezi.zeps.journal.counts import RECORD, unpack
-from zambezi.zeps.store.chunk import FOOTER, NOBODY, UNCHANGED, Footer, Kind, unpack_footer
+from zambezi.zeps.store.chunk import FOOTER, NOBODY, UNCHANGED, Footer, Kind, check_positions, unpack_footer
 from zambezi.zeps.store.commands import MISSING, Get, Procedure, ask_all, get
 from zambezi.zeps.store.names import StreamPlace
 from zambezi.zeps.store.view import ChunkObject, View
@@ -33,6 +33,7 @@ class End:
     incarnation: bytes  # 16 bytes; zeros if the log does not tell it: then it is that of `stream.json`
     is_deleted: bool
     records: Sequence[bytes]  # the records of publishers, the oldest first
+    positions: bytes  # the records of positions, the oldest first
     footers: Sequence[Footer]  # of the tail
 
     @property
@@ -47,8 +48,7 @@ def read_end(place: StreamPlace, view: View) -> Procedure[End | None]:
     An object that was replaced meanwhile seems to be damaged: see `look_and_read`.
     """
     view.check_whole()
-    footers: list[Footer] = []
-    records: list[bytes] = []
+    ends: list[_Ends] = []
     newest = view.newest
     if newest is not None:
         key = place.segment(newest.name)
@@ -56,19 +56,35 @@ def read_end(place: StreamPlace, view: View) -> Procedure[End | None]:
         if octets is None:
             return None
         footer = _segment_footer(octets, key, newest.size)
-        if footer.snapshot:
-            snapshot = yield from get(key, newest.size - FOOTER - footer.snapshot, footer.snapshot)
-            if snapshot is None:
+        size = footer.ending - footer.records
+        if size > FOOTER:
+            octets = yield from get(key, newest.size - size, size)
+            if octets is None:
                 return None
-            records += _split(snapshot, key)
-        footers.append(footer)
+        ends.append(_divide(footer, octets, key, is_segment=True))
     tails = yield from _read_tails(place, view.tail)
     if tails is None:
         return None
-    for footer, found in tails:
-        footers.append(footer)
-        records += found
-    return _fold(view, footers, records)
+    return _fold(view, [*ends, *tails])
+
+
+class _Ends(NamedTuple):
+    """The end of one object: its footer, the records of publishers, and those of positions."""
+
+    footer: Footer
+    records: list[bytes]
+    positions: bytes
+
+
+def _divide(footer: Footer, octets: bytes, key: str, *, is_segment: bool) -> _Ends:
+    """Return the parts of the last bytes of an object: the snapshot of a segment, or the records of a chunk."""
+    positions_at = len(octets) - FOOTER - footer.positions
+    snapshot_at = positions_at - footer.snapshot
+    records_at = snapshot_at - footer.records
+    positions = octets[positions_at:-FOOTER]
+    check_positions(positions, key)
+    records = octets[snapshot_at:positions_at] if is_segment else octets[records_at:snapshot_at]
+    return _Ends(footer, _split(records, key), positions)
 
 
 def _segment_footer(octets: bytes, key: str, size: int) -> Footer:
@@ -78,32 +94,44 @@ def _segment_footer(octets: bytes, key: str, size: int) -> Footer:
     return footer
 
 
-def _read_tails(place: StreamPlace, tail: Sequence[ChunkObject]) -> Procedure[list[tuple[Footer, list[bytes]]] | None]:
-    """Return the footer and the records of each chunk; None if one was removed meanwhile."""
-    starts = [max(0, chunk.size - _GUESS) for chunk in tail]
-    ends = yield from ask_all(
-        [Get(place.chunk(chunk.number), start, chunk.size - start) for chunk, start in zip(tail, starts, strict=True)]
-    )
-    if MISSING in ends:
+def _read_tails(place: StreamPlace, tail: Sequence[ChunkObject]) -> Procedure[list[_Ends] | None]:
+    """Return the ends of all chunks; None if one was removed meanwhile."""
+    ends = yield from _read_ends(place, tail, [_GUESS] * len(tail))
+    if ends is None:
         return None
-    found = []
-    for chunk, start, part in zip(tail, starts, ends, strict=True):
-        octets: bytes | None
-        key = place.chunk(chunk.number)
-        footer = unpack_footer(part, key)
-        if (footer.number, footer.size) != (chunk.number, chunk.size) or footer.kind == Kind.SEGMENT:
-            raise StoreDamaged(
-                f"{key} has {chunk.size} bytes, and its footer says chunk {footer.number}, {footer.size}"
-            )
-        at = chunk.size - FOOTER - footer.snapshot - footer.records
-        if at >= start:
-            octets = part[at - start :][: footer.records]
-        else:
-            octets = yield from get(key, at, footer.records)
-        if octets is None:
+    footers = [_chunk_footer(place, chunk, octets) for chunk, octets in zip(tail, ends, strict=True)]
+    short = [number for number, footer in enumerate(footers) if footer.ending > len(ends[number])]
+    if short:
+        more = yield from _read_ends(
+            place, [tail[number] for number in short], [footers[number].ending for number in short]
+        )
+        if more is None:
             return None
-        found.append((footer, _split(octets, key)))
-    return found
+        for number, octets in zip(short, more, strict=True):
+            ends[number] = octets
+    return [
+        _divide(footer, octets, place.chunk(footer.number), is_segment=False)
+        for footer, octets in zip(footers, ends, strict=True)
+    ]
+
+
+def _read_ends(
+    place: StreamPlace, chunks: Sequence[ChunkObject], sizes: Sequence[int]
+) -> Procedure[list[bytes] | None]:
+    """Return the last bytes of chunks; None if one was removed meanwhile."""
+    starts = [max(0, chunk.size - size) for chunk, size in zip(chunks, sizes, strict=True)]
+    found = yield from ask_all(
+        [Get(place.chunk(chunk.number), start, chunk.size - start) for chunk, start in zip(chunks, starts, strict=True)]
+    )
+    return None if MISSING in found else list(found)
+
+
+def _chunk_footer(place: StreamPlace, chunk: ChunkObject, octets: bytes) -> Footer:
+    key = place.chunk(chunk.number)
+    footer = unpack_footer(octets, key)
+    if (footer.number, footer.size) != (chunk.number, chunk.size) or footer.kind == Kind.SEGMENT:
+        raise StoreDamaged(f"{key} has {chunk.size} bytes, and its footer says chunk {footer.number}, {footer.size}")
+    return footer
 
 
 def _split(octets: bytes, key: str) -> list[bytes]:
@@ -114,8 +142,9 @@ def _split(octets: bytes, key: str) -> list[bytes]:
     return records
 
 
-def _fold(view: View, footers: Sequence[Footer], records: Sequence[bytes]) -> End:
+def _fold(view: View, ends: Sequence[_Ends]) -> End:
     """Return what consecutive objects say together."""
+    footers = [one.footer for one in ends]
     last = last_time = epoch = 0
     owner, incarnation = NOBODY, UNCHANGED
     is_deleted = False
@@ -135,4 +164,6 @@ def _fold(view: View, footers: Sequence[Footer], records: Sequence[bytes]) -> En
         incarnation = incarnation if footer.incarnation == UNCHANGED else footer.incarnation
         is_deleted |= footer.kind == Kind.DELETION
     tail = footers[1:] if view.newest is not None else footers
-    return End(view, last, last_time, epoch, owner, incarnation, is_deleted, records, tail)
+    records = [record for one in ends for record in one.records]
+    positions = b"".join([one.positions for one in ends])
+    return End(view, last, last_time, epoch, owner, incarnation, is_deleted, records, positions, tail)

@@ -4,8 +4,8 @@ A segment is put before its chunks are removed. Fences are never removed: a put 
 An owner that was deposed may still be merging: its segment has bytes of the same log, and overlaps with others.
 
 A chunk that is large enough becomes a segment as it is: an empty object with the name of a segment says so. So the
-bytes of a busy stream are sent once. The chunk has a snapshot of the publishers for that. Small chunks before it are
-merged with it.
+bytes of a busy stream are sent once. The chunk has a snapshot of the publishers and positions for that. Small chunks
+before it are merged with it.
 
 A slow stream has many small chunks, and would get many small segments. So a merge also takes the newest segments, while
 each is at most twice as large as all that is merged after it: then the number of segments stays small, and a byte is
@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from zambezi.zeps.store.chunk import Author, Footer, Kind, Piece, pack_segment, unpack_footer, unpack_object
+from zambezi.zeps.store.chunk import Author, Ending, Footer, Kind, Piece, pack_segment, unpack_footer, unpack_object
 from zambezi.zeps.store.commands import Procedure, compute, delete, get, put
 from zambezi.zeps.store.names import SegmentName, StreamPlace
 from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look
 
 GROWTH: Final = 2  # a segment is merged again while the bytes after it are at least this part of its own
+# Bytes of an object for each byte of messages, at most, without its snapshots: messages of a few bytes need so many.
+_MOST_PER_BYTE: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class MergePlan:
 
     segments: Sequence[SegmentObject]
     chunks: Sequence[ChunkObject]
-    snapshot: bytes | None  # the records of all publishers at the end of the last chunk; None if that chunk has them
+    ending: Ending | None  # the records that count at the end of the last chunk; None if that chunk has them
     following: int  # the sequence after the last one
     last_time: int
 
@@ -48,12 +50,13 @@ def segments_to_absorb(view: View, limit: int) -> list[SegmentObject]:
     size = sum(chunk.size for chunk in view.tail)
     absorbed: list[SegmentObject] = []
     for segment in reversed(view.readable):
-        if size + segment.size > limit or segment.size > GROWTH * size:
+        content = min(segment.size, _MOST_PER_BYTE * segment.name.octets)  # its snapshots are not merged
+        if size + content > limit or content > GROWTH * size:
             break
         if absorbed and segment.name.last >= absorbed[0].name.first:
             break  # they overlap: a reader takes from each what it lacks, and a merge does not
         absorbed.insert(0, segment)
-        size += segment.size
+        size += content
     return absorbed
 
 
@@ -80,7 +83,7 @@ def remove_segments(place: StreamPlace, segments: Sequence[SegmentObject]) -> Pr
 def merge(place: StreamPlace, author: Author, plan: MergePlan) -> Procedure[SegmentObject | None]:
     """Put a segment, and remove what it replaces. Return None if an object is missing: another broker merged it."""
     pieces: list[Piece] = []
-    snapshot = b""
+    ending = Ending()
     keys = [place.segment(segment.name) for segment in plan.segments]
     keys += [place.chunk(number) for number in plan.data_chunks]
     sizes = [one.size for one in plan.segments] + [chunk.size for chunk in plan.chunks if not chunk.is_fence]
@@ -91,11 +94,11 @@ def merge(place: StreamPlace, author: Author, plan: MergePlan) -> Procedure[Segm
             return None
         found = yield from compute(partial(unpack_object, octets, key))
         pieces.append(found.piece)
-        snapshot = found.snapshot
+        ending = found.ending
     number = plan.chunks[-1].number
-    if plan.snapshot is not None:
-        snapshot = plan.snapshot
-    octets = yield from compute(partial(pack_segment, author, number, pieces, snapshot, plan.following, plan.last_time))
+    if plan.ending is not None:
+        ending = plan.ending
+    octets = yield from compute(partial(pack_segment, author, number, pieces, ending, plan.following, plan.last_time))
     made = SegmentObject(unpack_footer(octets, "the new segment").segment_name, len(octets))
     yield from put(place.listed(made.name), octets)
     yield from delete(place.chunk(chunk.number) for chunk in plan.chunks if is_removable(chunk))
@@ -148,7 +151,7 @@ def clear(place: StreamPlace, author: Author, last: int, deletion: int) -> Proce
 
     An empty segment stands for all others, so that the log stays without gaps; the deletion stays above it.
     """
-    empty = pack_segment(author, deletion - 1, (), b"", last + 1, 0)
+    empty = pack_segment(author, deletion - 1, (), Ending(), last + 1, 0)
     name = SegmentName(deletion - 1, last + 1, last, 0, 0, 0)
     yield from put(place.listed(name), empty)
     view = yield from look(place)

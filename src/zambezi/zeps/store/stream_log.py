@@ -24,9 +24,20 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from zambezi.zeps.errors import ZepsError
 from zambezi.zeps.journal.counts import RECORD, Counts
-from zambezi.zeps.store.chunk import UNCHANGED, Author, Footer, Kind, Piece, pack_chunk, pack_fence, unpack_footer
+from zambezi.zeps.store.chunk import (
+    UNCHANGED,
+    Author,
+    Ending,
+    Footer,
+    Kind,
+    Piece,
+    pack_chunk,
+    pack_fence,
+    unpack_footer,
+)
 from zambezi.zeps.store.commands import Answer, Procedure, get
 from zambezi.zeps.store.ending import End
+from zambezi.zeps.store.extents import StoredExtents
 from zambezi.zeps.store.merging import (
     MergePlan,
     clear,
@@ -39,6 +50,7 @@ from zambezi.zeps.store.merging import (
     sweep,
 )
 from zambezi.zeps.store.names import StreamPlace
+from zambezi.zeps.store.position_records import PositionRecords
 from zambezi.zeps.store.runner import Runner, Ticket
 from zambezi.zeps.store.takeover import put_own, take_over
 from zambezi.zeps.store.view import ChunkObject, SegmentObject, View, look
@@ -57,7 +69,7 @@ class LogSettings:
     segment: int = 64 * _MIB  # bytes of chunks that become a segment
     chunks: int = 512  # chunks that become a segment, whatever their size: a new owner reads the ends of all
     publishers: int = 100_000  # whose counts are kept
-    snapshot: float = 0.125  # a large chunk has a snapshot of the publishers, if that is at most this part of its size
+    snapshot: float = 0.125  # a large chunk has a snapshot of all records, if that is at most this part of its size
     check: float = 600.0  # seconds between two checks of an idle stream, at most: see `check_if_idle`
 
 
@@ -105,6 +117,7 @@ class _Put(NamedTuple):
     is_ours: bool
     footer: Footer
     records: bytes
+    positions: bytes
     has_snapshot: bool
 
 
@@ -124,7 +137,9 @@ class StreamLog:
         self.last = 0  # the last sequence that is stored
         self.last_time = 0
         self.counts = Counts(self.settings.publishers)  # of the stored messages
+        self.positions = PositionRecords()  # that are stored
         self.problem = ""  # why the last merge failed
+        self.extents = StoredExtents()
         self._owner = owner
         self._incarnation = incarnation  # that of `stream.json`
         self._author = Author(owner, 0, incarnation)
@@ -214,6 +229,9 @@ class StreamLog:
             return
         self.counts = Counts(self.settings.publishers)
         self.counts.note(end.records)
+        self.extents.begin(end)
+        self.positions = PositionRecords()
+        self.positions.note(end.positions)
         self._tail = list(end.view.tail)
         self._large = {}
         self._segments = list(end.view.segments)
@@ -225,7 +243,7 @@ class StreamLog:
         self._events.append(Owned(end))
 
     def append(self, piece: Piece) -> int:
-        """Append messages or counts, and return the ticket that `Stored` will name."""
+        """Append messages, counts or positions, and return the ticket that `Stored` will name."""
         assert self.state is State.OWNER, "only the owner appends"
         self._pending.append(piece)
         self._pending_bytes += piece.size
@@ -290,19 +308,21 @@ class StreamLog:
     def _put_pieces(self, number: int, author: Author, pieces: Sequence[Piece]) -> Procedure[_Put]:
         """Put pieces as a chunk."""
         size = sum(piece.size for piece in pieces)
-        has_snapshot = size >= self.settings.chunk // 2 and len(self.counts) * RECORD <= size * self.settings.snapshot
+        snapshot = len(self.counts) * RECORD + self.positions.size
+        has_snapshot = size >= self.settings.chunk // 2 and snapshot <= size * self.settings.snapshot
         records = b"".join([piece.records for piece in pieces])
-        snapshot = self._snapshot_with(records) if has_snapshot else b""
-        parts = pack_chunk(author, number, pieces, self.last + 1, self.last_time, snapshot)
+        positions = b"".join([piece.positions for piece in pieces])
+        ending = self._ending_with(records, positions) if has_snapshot else Ending(b"", positions)
+        parts = pack_chunk(author, number, pieces, ending, self.last + 1, self.last_time)
         key = self.place.chunk(number)
         is_ours = yield from put_own(key, parts)
-        return _Put(is_ours, unpack_footer(parts[-1], key), records, has_snapshot)
+        return _Put(is_ours, unpack_footer(parts[-1], key), records, positions, has_snapshot)
 
-    def _snapshot_with(self, records: bytes) -> bytes:
-        """Return the last record of each publisher, when these records are stored, too."""
+    def _ending_with(self, records: bytes, positions: bytes) -> Ending:
+        """Return the records that count, when these records are stored, too."""
         counts = self.counts.copy()
         counts.note(_split(records))
-        return counts.snapshot(1)[RECORD:]
+        return Ending(counts.snapshot(1)[RECORD:], self.positions.with_changes(positions))
 
     def _next_pieces(self) -> list[Piece]:
         """Return the pieces of the next chunk: as many as fit, and at least one."""
@@ -324,8 +344,10 @@ class StreamLog:
         if put.has_snapshot:
             self._large[footer.number] = footer
         self._next_number += 1
+        self.extents.add(footer)
         self.last, self.last_time = footer.last, footer.last_time
         self.counts.note(_split(put.records))
+        self.positions.note(put.positions)
         self._events.append(Stored(ticket, self.last))
         self._merge_if_long()
 
@@ -366,8 +388,9 @@ class StreamLog:
         large = self._large.get(group[-1].number)
         if large is None:
             absorbed = segments_to_absorb(self._view, self.settings.segment)
-            snapshot = self.counts.snapshot(1)[RECORD:]  # without the head, which the file of a journal needs
-            plan = MergePlan(absorbed, tuple(group), snapshot, self.last + 1, self.last_time)
+            # The head of the counts is for the file of a journal.
+            ending = Ending(self.counts.snapshot(1)[RECORD:], self.positions.octets)
+            plan = MergePlan(absorbed, tuple(group), ending, self.last + 1, self.last_time)
         else:
             plan = MergePlan((), tuple(group), None, large.last + 1, large.last_time)
         if large is not None and len(plan.data_chunks) == 1:
@@ -387,6 +410,7 @@ class StreamLog:
     def _cut_tail(self, reached: int) -> None:
         self._tail = [chunk for chunk in self._tail if chunk.number > reached]
         self._large = {number: footer for number, footer in self._large.items() if number > reached}
+        self.extents.update(self._view)
 
     def sweep(self, keep_bytes: int | None, horizon: int | None) -> None:
         """Remove segments that are too old or too many, and leftovers of the owners before.

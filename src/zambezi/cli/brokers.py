@@ -1,0 +1,76 @@
+"""`zambezi brokers`: list the brokers that share an object store."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from zambezi.cli.client import add_client_options, client_of
+from zambezi.cli.quantity import seconds
+from zambezi.cli.stream_tables import ago
+from zambezi.cli.terminal import say, table_console
+from zambezi.wire.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from zambezi.zeps.directory import BrokerInfo
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "brokers",
+        help="list the brokers that share an object store",
+        description="List the brokers that share an object store, and how many of its streams each of them has.",
+    )
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each broker")
+    parser.add_argument(
+        "--timeout", metavar="TIME", type=seconds, default=60.0, help="how long to wait for the broker (default: 1m)"
+    )
+    add_client_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with client_of(arguments) as client:
+        found = client.brokers(arguments.timeout)
+    if arguments.json:
+        for one in found:
+            say(json.dumps(describe(one)))
+    else:
+        table_console().print(broker_table(found))
+    return 0
+
+
+def describe(info: BrokerInfo) -> dict[str, Any]:
+    """Return a broker as a dictionary, with a readable time."""
+    return {
+        "id": info.broker,
+        "endpoint": info.endpoint,
+        "endpoints": list(info.endpoints),
+        "since": info.since_at.isoformat(),
+        "heartbeat_age": info.heartbeat,
+        "streams": info.streams,
+        "answers": info.answers,
+    }
+
+
+def broker_table(brokers: Sequence[BrokerInfo]) -> Table:
+    """Return a table of brokers."""
+    table = Table(title="brokers", title_justify="left")
+    for name in ("broker", "endpoint", "started", "heartbeat", "streams"):
+        table.add_column(name, justify="right" if name == "streams" else "left", no_wrap=name == "endpoint")
+    for one in brokers:
+        table.add_row(
+            printable(one.broker),
+            printable(one.endpoint) or "-",
+            ago(one.since_at),
+            f"{one.heartbeat:.0f}s ago",
+            f"{one.streams:,}",
+        )
+    return table

@@ -1,0 +1,66 @@
+"""`zambezi brokers`, and `zambezi stream` at a broker that does not have the stream."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.zeps.serving import serving
+from tests.zmtp.waiting import PATIENCE, wait_until
+from zambezi import cli
+from zambezi.zeps.broker import Broker
+from zambezi.zeps.broker.depot import Depot, StoreOptions
+from zambezi.zeps.journal import Policy
+from zambezi.zeps.sync import Client
+
+pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
+
+
+@pytest.fixture
+def endpoints(tmp_path: Path) -> Iterator[list[str]]:
+    """Run two brokers with a stream, and yield the endpoint of the one that has it, and the other one."""
+    store = StoreOptions(url=str(tmp_path / "store"), period=0.1)
+    make = partial(Broker, policy=Policy(sync="store"), store=store, scrub=0)
+    with serving(tmp_path / "a", make) as one, serving(tmp_path / "b", make) as two:
+        pairs = [one, two]
+        with Client.connect([endpoint for _, endpoint in pairs]) as client:
+            stream = client.stream("prices")
+            stream.publish("gold", b"1")
+            stream.flush(PATIENCE)
+        pairs.sort(key=lambda pair: "prices" not in pair[0].engine.names())
+        other = pairs[1][0].engine.store
+        assert isinstance(other, Depot)
+        wait_until(lambda: other.cluster.owner_of("prices") is not None)
+        yield [endpoint for _, endpoint in pairs]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cli.main(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+def test_brokers_and_owners_are_shown_at_every_broker(
+    endpoints: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    owner, other = endpoints
+    for endpoint in endpoints:
+        rows = [json.loads(line) for line in run(capsys, "brokers", "--json", "--endpoint", endpoint).splitlines()]
+        assert {row["endpoint"]: row["streams"] for row in rows} == {owner: 1, other: 0}
+        assert all(row["heartbeat_age"] >= 0 and row["since"].endswith("+00:00") for row in rows)
+        shown = run(capsys, "brokers", "--endpoint", endpoint)
+        assert owner in shown
+        assert rows[0]["id"] in shown
+        listed = run(capsys, "stream", "list", "--endpoint", endpoint)
+        assert "owner" in listed
+        assert owner in listed
+        info = json.loads(run(capsys, "stream", "info", "prices", "--json", "--endpoint", endpoint))
+        assert (info["owner"], info["last"]) == (owner, 1)
+
+
+def test_a_broker_without_a_store_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(tmp_path / "data", Broker) as (_, endpoint):
+        assert cli.main(["brokers", "--endpoint", endpoint]) == 1
+    assert "shares no object store" in capsys.readouterr().err
