@@ -1,12 +1,13 @@
 """A server that runs the services of its configuration."""
 
+import asyncio
 import dataclasses
 import os
 from pathlib import Path
 
 import pytest
 
-from tests.zmtp.waiting import eventually, in_loop
+from tests.zmtp.waiting import PATIENCE, eventually, in_loop
 from zambezi.console.metrics import exposition
 from zambezi.mcollective.asyncio import Connector
 from zambezi.server import Config, Server
@@ -61,6 +62,27 @@ async def test_a_server_with_an_empty_disk_serves_the_streams_of_its_store(tmp_p
             await stream.flush()
             found = [message.body async for message in stream.subscribe(since="earliest", until="now")]
     assert found == [b"one", b"two"]
+
+
+@in_loop
+async def test_a_server_tells_other_servers_the_endpoint_of_its_configuration(tmp_path: Path) -> None:
+    pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
+    store = StoreConfig(url=str(tmp_path / "store"), commit=0.001, endpoint="tcp://berlin:5671")
+    config = config_for(tmp_path, journal=JournalConfig(sync="store"), store=store)
+    async with Server(config) as server, Client.connect(server.endpoints["zeps"]) as client:
+
+        async def announced() -> bool:
+            return [one.endpoint for one in await client.brokers(PATIENCE)] == ["tcp://berlin:5671"]
+
+        while not await announced():
+            await asyncio.sleep(0.01)
+        stream = client.stream("prices")
+        await stream.publish("gold", b"1")
+        await stream.flush()
+        assert [(one.stream, one.owner) for one in await client.streams()] == [("prices", "tcp://berlin:5671")]
+        zeps = state_of(server)["zeps"]
+        assert [one["owner"] for one in zeps["streams"]] == ["tcp://berlin:5671"]
+        assert zeps["elsewhere"] == []
 
 
 def test_without_a_broker_only_a_data_directory_that_is_named_or_exists_keeps_sessions(

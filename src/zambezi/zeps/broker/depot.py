@@ -328,11 +328,15 @@ class Depot(Store):
     def _upload(self, name: str, directory: Path, settings: Mapping[str, object]) -> StreamInStore:
         """Put a new stream, or one that was on the disk only, into the store.
 
-        Another broker can make a new stream at the same time. Then it is one stream, and the broker that takes it last
-        has it.
+        Another broker can make a new stream at the same time. Then it is one stream; if the other broker has it already,
+        `Moved` is raised.
         """
         if not directory.is_dir():
-            return self.remote.run(make_stream(name, uuid4(), settings))
+            incarnation = uuid4()
+            made = self.remote.run(make_stream(name, incarnation, settings))
+            if made.incarnation != incarnation:
+                self._locate(name)
+            return made
         journal = super().open(name)
         copy_stream(self.remote, journal)
         stream = self.remote.run(find_stream(name))
