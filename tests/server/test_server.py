@@ -1,13 +1,12 @@
 """A server that runs the services of its configuration."""
 
-import asyncio
 import dataclasses
 import os
 from pathlib import Path
 
 import pytest
 
-from tests.zmtp.waiting import PATIENCE, eventually, in_loop
+from tests.zmtp.waiting import eventually, in_loop
 from zambezi.console.metrics import exposition
 from zambezi.mcollective.asyncio import Connector
 from zambezi.server import Config, Server
@@ -15,6 +14,7 @@ from zambezi.server.config import JournalConfig, Rule, StoreConfig
 from zambezi.server.server import SESSIONS
 from zambezi.server.state import state_of
 from zambezi.zeps.asyncio import Client
+from zambezi.zeps.broker.depot import Depot
 from zambezi.zeps.errors import BrokerError, JournalError
 from zambezi.zmtp.keys import KeyPair, read_public, write_pair
 from zambezi.zmtp.security import CurveClient
@@ -70,12 +70,10 @@ async def test_a_server_tells_other_servers_the_endpoint_of_its_configuration(tm
     store = StoreConfig(url=str(tmp_path / "store"), commit=0.001, endpoint="tcp://berlin:5671")
     config = config_for(tmp_path, journal=JournalConfig(sync="store"), store=store)
     async with Server(config) as server, Client.connect(server.endpoints["zeps"]) as client:
-
-        async def announced() -> bool:
-            return [one.endpoint for one in await client.brokers(PATIENCE)] == ["tcp://berlin:5671"]
-
-        while not await announced():
-            await asyncio.sleep(0.01)
+        depot = server.broker.engine.store if server.broker is not None else None
+        assert isinstance(depot, Depot)
+        await eventually(lambda: any(member.endpoints for member in depot.cluster.roll.members))
+        assert [one.endpoint for one in await client.brokers()] == ["tcp://berlin:5671"]
         stream = client.stream("prices")
         await stream.publish("gold", b"1")
         await stream.flush()

@@ -328,8 +328,8 @@ class Depot(Store):
     def _upload(self, name: str, directory: Path, settings: Mapping[str, object]) -> StreamInStore:
         """Put a new stream, or one that was on the disk only, into the store.
 
-        Another broker can make a new stream at the same time. Then it is one stream; if the other broker has it already,
-        `Moved` is raised.
+        Another broker can make a new stream at the same time. Then it is one stream. If the other broker has it
+        already, `Moved` is raised.
         """
         if not directory.is_dir():
             incarnation = uuid4()
@@ -505,7 +505,7 @@ class Depot(Store):
     def leave(self) -> None:
         """Remove the heartbeat of this broker. Blocks for a second at most if the store does not answer."""
         with suppress(StoreError):
-            self.remote.run(leave(self.id), patience=1.0)
+            self.remote.run(leave(self.id, self.cluster.revision), patience=1.0)
 
     def close(self) -> None:
         super().close()
