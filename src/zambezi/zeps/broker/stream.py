@@ -98,6 +98,7 @@ class BrokerStream:
     """One stream of the broker."""
 
     is_shared = False  # whether another broker can take it at any time
+    is_settling = False  # whether clients that the broker before had are perhaps on their way to this one
 
     def __init__(
         self,
