@@ -9,7 +9,7 @@ OLDEST_SPARK := $(shell sed -n 's/.*"pyspark>=\([0-9.]*\),.*/\1/p' pyproject.tom
 BENCHES := zmtp peer zre zeps requests durability store multicast mcollective
 
 .DEFAULT_GOAL := help
-.PHONY: help test oldest demo check format generate bench soak campaign docs conformance clean
+.PHONY: help test oldest demo check format generate bench soak campaign docs conformance dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,10 @@ docs: $(STAMP) ## build the documentation into site/
 
 conformance: $(STAMP) ## generate docs/conformance.md from the marks on the tests
 	$(BIN)/python -m tests.conformance.report
+
+dist: $(STAMP) ## build the wheel and the sdist, and try them in empty environments
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dist]'
+	$(BIN)/python -m tools.dist
 
 clean: ## remove the virtual environment, caches and build results
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site

@@ -58,6 +58,7 @@ ELSEWHERE = {
     "spark/pipelines/results.py": "spark/pipelines/test_running.py",
     "spark/sessions.py": "spark/test_queries.py",
     "spark/task_publisher.py": "spark/test_sink.py",
+    "zeps/journal/backing.py": "zeps/store/test_backing.py",
     "spark/views.py": "spark/test_sql.py",
     "zeps/administration/asyncio.py": "zeps/test_asyncio.py",
     "zeps/administration/sync.py": "zeps/test_asyncio.py",

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker.engine import BrokerArguments, BrokerOptions, Engine
 from zambezi.zeps.broker.stream import BrokerStream
-from zambezi.zeps.errors import JournalError, ZepsError
+from zambezi.zeps.errors import Absent, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.messages import (
     LATEST,
@@ -78,6 +78,9 @@ class Stage:
 
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
         self.warming.append((span, callback))
+
+    def fetch(self, absent: Absent, callback: Callable[[ZepsError | None], object]) -> None:
+        self.work(absent.load, callback)
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> None:
         heappush(self._later, (self.now + seconds, next(self._order), callback))

@@ -11,7 +11,12 @@ import pytest
 
 from tests.zeps.broker_process import BrokerProcess
 from tests.zeps.test_crash import Story, check, run
-from zambezi.zeps.broker.depot import CACHED, StoreOptions
+from zambezi.zeps.broker.depot import StoreOptions
+from zambezi.zeps.journal import Store
+from zambezi.zeps.journal.identity import is_cached
+from zambezi.zeps.store.catalog import find_stream
+from zambezi.zeps.store.copying import restore_stream
+from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings
 
 pytest.importorskip("obstore", reason="obstore missing: pip install 'zambezi[store]'")
@@ -36,5 +41,10 @@ def test_each_message_is_in_the_stream_once_even_if_the_disk_is_lost(tmp_path: P
                 return await run(broker, data, chance, KILLS, PROGRESS, lose_disk)
 
         told = asyncio.run(story())
-    assert (data / "s" / CACHED).exists()
-    check(told, data)
+    assert is_cached(data / "s")
+    remote = ObjectStore(store.url)
+    stream = remote.run(find_stream("s"))
+    assert stream is not None
+    with Store(tmp_path / "restored") as restored:
+        restore_stream(remote, stream, restored)
+    check(told, tmp_path / "restored")

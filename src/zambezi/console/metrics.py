@@ -217,6 +217,8 @@ def _counts(zeps: Mapping[str, Any]) -> Iterator[Metric]:
     )
     yield from _scrub(zeps["scrub"])
     yield from _compaction(zeps["compaction"])
+    if zeps["cache"]:
+        yield from _cache(zeps["cache"])
     yield CounterMetricFamily("zambezi_refused", "connections refused", value=zeps["refused"])
     yield CounterMetricFamily("zambezi_handshakes_failed", "handshakes that failed", value=zeps["handshakes_failed"])
     yield CounterMetricFamily("zambezi_cut_off", "connections closed because of a bound", value=zeps["cut_off"])
@@ -236,11 +238,26 @@ def _compaction(compaction: Mapping[str, int]) -> Iterator[Metric]:
     yield CounterMetricFamily("zambezi_compaction_failures", "failed compactions", value=compaction["failures"])
 
 
+def _cache(cache: Mapping[str, int]) -> Iterator[Metric]:
+    yield GaugeMetricFamily("zambezi_cache_bytes", "bytes of streams of the store on the disk", value=cache["octets"])
+    yield GaugeMetricFamily("zambezi_cache_limit_bytes", "the limit of these; 0 is none", value=cache["limit"])
+    yield CounterMetricFamily("zambezi_cache_evicted_bytes", "bytes removed from the disk", value=cache["evicted"])
+    yield CounterMetricFamily("zambezi_cache_loaded_bytes", "bytes read from the store", value=cache["loaded"])
+    yield CounterMetricFamily("zambezi_cache_fetched", "pieces that readers waited for", value=cache["fetched"])
+    yield CounterMetricFamily("zambezi_cache_ahead", "pieces read before a reader wanted them", value=cache["ahead"])
+    yield GaugeMetricFamily("zambezi_cache_waiting", "readers that wait for the store now", value=cache["waiting"])
+    yield CounterMetricFamily("zambezi_cache_failures", "failed attempts to read a piece", value=cache["failed"])
+    yield CounterMetricFamily("zambezi_cache_damaged", "readers that met a damaged object", value=cache["damaged"])
+
+
 def _scrub(scrub: Mapping[str, int]) -> Iterator[Metric]:
     segments, size = scrub["segments"], scrub["octets"]
     yield CounterMetricFamily("zambezi_scrub_segments", "closed segments that the scrub has checked", value=segments)
     yield CounterMetricFamily("zambezi_scrub_bytes", "bytes of logs that the scrub has checked", value=size)
     yield CounterMetricFamily("zambezi_scrub_passes", "passes over all streams", value=scrub["passes"])
+    yield CounterMetricFamily(
+        "zambezi_scrub_repaired", "damaged segments whose messages the object store has", value=scrub["repaired"]
+    )
     yield GaugeMetricFamily("zambezi_scrub_damaged", "closed segments that are damaged", value=scrub["damaged"])
 
 

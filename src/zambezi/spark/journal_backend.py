@@ -94,6 +94,8 @@ class JournalBackend:
             if not directory.is_dir():
                 return None
             raise SparkError(str(error)) from None
+        if journal.is_cache:
+            raise SparkError(str(journal.unreachable_error()))
         return journal
 
     def _open_incarnation(self, wanted: SequenceRange) -> Journal:

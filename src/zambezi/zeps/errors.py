@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from zambezi.errors import ZambeziError
@@ -36,8 +37,31 @@ class Rewritten(JournalError):
     """A segment was replaced by another one while it was read: the same messages can be read from that one."""
 
 
+class Absent(JournalError):
+    """The disk does not have a message, and the object store has it. After `load`, which blocks, read it again.
+
+    `place` is equal for two errors that the same `load` settles. `problem` is for a caller that lets another thread
+    load.
+    """
+
+    def __init__(self, text: str, place: object, load: Callable[[], object]) -> None:
+        super().__init__(text)
+        self.place = place
+        self.load = load
+        self.problem: ZepsError | None = None
+
+    def check(self) -> None:
+        """Raise the problem with which another thread has failed to load, if there is one."""
+        if self.problem is not None:
+            raise self.problem
+
+
 class StoreError(ZepsError):
     """The object store cannot be used."""
+
+
+class StoreSilent(StoreError):
+    """The object store does not answer: it may answer later."""
 
 
 class StoreDamaged(StoreError):
@@ -57,12 +81,12 @@ class BrokerError(ZepsError):
 
 
 class Moved(BrokerError):
-    """Another broker serves the stream; clients that know this answer go there."""
+    """Another broker serves the stream, or this one cannot now; clients that know this answer go to another one."""
 
     PREFIX: ClassVar = "moved:"
 
-    def __init__(self, endpoint: str = "") -> None:
-        super().__init__(f"{self.PREFIX} {endpoint}".rstrip())
+    def __init__(self, endpoint: str = "", reason: str = "") -> None:
+        super().__init__(f"{self.PREFIX} {endpoint or reason}".rstrip())
         self.endpoint = endpoint  # empty if it is not known: the client asks another broker, or the same one later
 
 

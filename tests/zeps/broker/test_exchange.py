@@ -11,6 +11,7 @@ import pytest
 from tests.zeps.stage import PLENTY, Client, Stage
 from zambezi.zeps.broker.engine import Limits
 from zambezi.zeps.broker.exchange import INBOX
+from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.directory import STREAMS, read_streams
 from zambezi.zeps.errors import JournalFull
 from zambezi.zeps.messages import LATEST, Detach, DetachOk, Join, Publish, Subscribe, Zeps
@@ -237,3 +238,52 @@ def test_every_command_gets_an_answer_or_none_and_breaks_nothing(name: str, stag
         client.close()
     assert not stage.engine.exchange.inboxes
     assert not stage.engine.exchange._servers
+
+
+def test_a_client_has_the_same_address_by_its_token(stage: Stage) -> None:
+    server, client = serving(stage), asking(stage)
+    client.subscribe("ab" * 16)
+    ask(client)
+    (request,) = stored(stage)
+    again = asking(stage)
+    again.subscribe("ab" * 16)
+    client.close()  # the older connection of the same client
+    server.send(Publish("ok", encode_reply(request, b"!")))
+    again.read()
+    assert answers(again) == [("ok", ID + b"!")]
+    thief = asking(stage)
+    for text in (request.address.hex(), "ab" * 15, "no token", "xy" * 16):
+        thief.subscribe(text)
+    server.send(Publish("ok", encode_reply(request, b"2")))
+    thief.read()
+    assert answers(thief) == []
+
+
+def test_after_a_move_servers_are_expected_and_replies_are_kept(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, token = asking(stage), "cd" * 16
+    client.subscribe(token)
+    member = stage.client("s")
+    member.send(Join(group_of("k"), b"m" * 16, "k", LATEST, 1, 0, 0, ""))
+    monkeypatch.setattr(BrokerStream, "is_settling", True)
+    ask(client, "k")
+    ask(client, "other")
+    assert answers(client) == [("nobody", ID)]
+    (request,) = stored(stage)
+    client.close()
+    server = serving(stage)
+    server.send(Publish("ok", encode_reply(request, b"kept")))
+    server.send(Publish("ok", encode_reply(request, bytes(INBOX))))  # no room
+    assert stage.engine.counters.unclaimed == 1
+    again = asking(stage)
+    again.subscribe(token)
+    again.read()
+    assert answers(again) == [("ok", ID + b"kept")]
+    again.close()
+    server.send(Publish("ok", encode_reply(request, b"kept again")))
+    monkeypatch.undo()
+    server.send(Publish("ok", encode_reply(request, b"dropped")))
+    assert stage.engine.counters.unclaimed == 2
+    last = asking(stage)
+    last.subscribe(token)
+    last.read()
+    assert answers(last) == []

@@ -6,6 +6,7 @@ See zambezi.zeps.broker.stored_stream, and tests/zeps/store/positions_simulation
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -249,3 +250,22 @@ def test_a_letter_that_was_published_before_the_broker_died_is_not_published_aga
             assert worker.recv(PATIENCE).sequence == 2
         wait_until(partial(has_letters, client, "prices", 1))
         assert [one.body[-1:] for one in client.stream("dead").subscribe(since="earliest", until="now")] == [b"1"]
+
+
+def test_a_reply_finds_its_client_at_the_next_broker(pair: Pair) -> None:
+    publish(pair.client, "questions", b"not a request")
+    ended = pair.owner("questions")
+    answers: list[bytes] = []
+    stream = pair.client.stream("questions")
+    with stream.serve() as serving:
+        asking = threading.Thread(target=lambda: answers.append(stream.request("key", b"?", PATIENCE)))
+        asking.start()
+        request = serving.recv(PATIENCE)
+        requester = stream._requester
+        assert requester is not None
+        wait_until(lambda: all(pending.is_stored for pending in requester.connection._pending.values()))
+        pair.stacks[ended].close()
+        request.reply(b"!")
+        asking.join(PATIENCE)
+        assert answers == [b"!"]
+        assert "questions" in pair.brokers[1 - ended].engine.names()

@@ -99,6 +99,8 @@ def test_ten_terabytes_of_tiny_batches_need_few_reads() -> None:
 class _Virtual:
     """A journal of one segment whose index is made by a function."""
 
+    backing = None
+
     def __init__(self, batches: list[tuple[int, int]]) -> None:
         entries = []
         first, offset = 1, 0
@@ -128,6 +130,8 @@ class _VirtualFiles:
 
 class _Huge:
     """A journal of messages of one size that were published one by one."""
+
+    backing = None
 
     def __init__(self, segments: int, size: int, message: int) -> None:
         self.reads = 0

@@ -34,7 +34,7 @@ from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.broker.seeking import Sought
 from zambezi.zeps.broker.stored_stream import StoredStream
 from zambezi.zeps.broker.stream import BrokerStream, where_to_start
-from zambezi.zeps.errors import BrokerError, JournalError, ZepsError
+from zambezi.zeps.errors import Absent, BrokerError, JournalError, ZepsError
 from zambezi.zeps.journal.copying import copy_messages
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.policy import Policy
@@ -71,7 +71,7 @@ class OrderDesk(Desk):
             order = _Order(self._engine, self._session, body)
             execute = partial(order.execute, as_text(key), self._finish)
             if not order.seek(Sought(partial(self._go_on, execute))):
-                execute()
+                self._execute(execute)
         except ZepsError as error:
             self.is_busy = False
             self._session.reject("order", str(error))
@@ -80,9 +80,16 @@ class OrderDesk(Desk):
         try:
             if problem:
                 raise BrokerError(problem)
-            execute()
+            self._execute(execute)
         except ZepsError as error:
             self._finish(error)
+
+    def _execute(self, execute: Callable[[], None]) -> None:
+        """Execute an order, perhaps after a look into the store."""
+        try:
+            execute()
+        except Absent as absent:
+            self._engine.fetch(absent, lambda problem: self._go_on(execute, "" if problem is None else str(problem)))
 
     def _finish(self, error: ZepsError | None) -> None:
         self.is_busy = False

@@ -25,10 +25,12 @@ from typing import Final, Self, Unpack
 
 from zambezi.zeps.broker.depot import TAKEN_AT_ONCE, Depot, StoreOptions
 from zambezi.zeps.broker.engine import BrokerArguments, BrokerCounters, BrokerOptions, Engine
+from zambezi.zeps.broker.fetching import THREADS as FETCHES
+from zambezi.zeps.broker.fetching import Fetcher
 from zambezi.zeps.broker.session import Session
 from zambezi.zeps.broker.shared_streams import SharedStreams
 from zambezi.zeps.broker.stream import WAITING, BrokerStream
-from zambezi.zeps.errors import BrokerError, GroupError, JournalError, ZepsError
+from zambezi.zeps.errors import Absent, BrokerError, GroupError, JournalError, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.compaction import RATE as COMPACTION_RATE
 from zambezi.zeps.journal.compaction import Compactor
@@ -106,6 +108,9 @@ class Broker:
         self._storage_closing = False  # no thread may sync or wake a journal any more
         settings = BrokerOptions(**options)
         default = policy or Policy()
+        self._fetchers = ThreadPoolExecutor(FETCHES, "zambezi-fetch")
+        self._evicting = False
+        self.fetcher = Fetcher(self)
         self._store = (
             Store(path, policy=default)
             if store is None
@@ -123,6 +128,7 @@ class Broker:
         if isinstance(self._store, Depot):
             self._driver = Driver(self._store.remote.execute)
             self._store.start(self._driver)
+            self._store.read_ahead = self.fetcher.read_ahead
             self._shared = SharedStreams(self._engine, self._store, self._driver)
         limits = self._engine.limits
         reactor = self._reactor = AsyncioReactor(self._loop)
@@ -213,6 +219,7 @@ class Broker:
             self._remote,
         ):
             pool.shutdown()
+        self._fetchers.shutdown(cancel_futures=True)
         self._engine.close()
 
     def bind(self, endpoint: str) -> str:
@@ -266,9 +273,15 @@ class Broker:
         unusable = [f"stream {name}: {problem}" for name, problem in engine.unusable.items()]
         others = [problem for problem in engine.problems if problem not in engine.unusable.values()]
         failing = self._store.remote.problem if isinstance(self._store, Depot) else ""
+        failing = failing or self.fetcher.problem
         store = [f"the object store does not answer, and is asked again: {failing}"] if failing else []
         uncompacted = [f"stream {name}: {problem}" for name, problem in list(self.compactor.problems.items())]
         return [*store, *others, *unusable, *self.scrub.problems, *uncompacted]
+
+    @property
+    def cache_state(self) -> dict[str, int]:
+        """The state and the counters of the disk as a cache of the object store; empty if there is no store."""
+        return {**self._store.cache_state, **self.fetcher.state} if isinstance(self._store, Depot) else {}
 
     @property
     def engine(self) -> Engine:
@@ -321,6 +334,12 @@ class Broker:
             callback()
 
         self._loop.run_in_executor(self._pool, span.warm).add_done_callback(warmed)
+
+    def fetch(self, absent: Absent, callback: Callable[[ZepsError | None], object]) -> None:
+        self.fetcher.fetch(absent, callback)
+
+    def load(self, action: Callable[[], object], done: Callable[[ZepsError | None], object]) -> None:
+        self._work_on(self._fetchers, action, done)
 
     def sync_journal(self, stream: BrokerStream) -> None:
         if stream not in self._syncing and not self._storage_closing:
@@ -402,6 +421,7 @@ class Broker:
         self._engine.tick()
         self._scrub_some()
         self._compact_some()
+        self._evict_some()
 
     def _scrub_some(self) -> None:
         """Check a part of the journals on another thread, unless the part before is still being checked."""
@@ -410,6 +430,18 @@ class Broker:
             octets = int(self._scrub_rate * TICK)
             step = self._loop.run_in_executor(self._scrubber, self.scrub.step, octets, self._loop.time())
             step.add_done_callback(self._on_scrubbed)
+
+    def _evict_some(self) -> None:
+        """Keep the cache within its limit, on another thread."""
+        if isinstance(self._store, Depot) and not self._evicting:
+            self._evicting = True
+            step = self._loop.run_in_executor(self._pool, self._store.cache.step)
+            step.add_done_callback(self._on_evicted)
+
+    def _on_evicted(self, done: asyncio.Future[None]) -> None:
+        self._evicting = False
+        if not done.cancelled() and (error := done.exception()) is not None:
+            _log.error("the cache could not be kept within its limit, and is looked at again: %r", error)
 
     def _compact_some(self) -> None:
         """Compact a part of the journals on another thread, unless the part before is still being compacted."""
@@ -438,6 +470,7 @@ class Broker:
             return
         self._closing = True
         self._timer.cancel()
+        self.fetcher.close()
         self._transport.unbind_all()
         self._empty.clear()  # it may be set from an earlier time without clients
         self._engine.detach_all()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from zambezi.zeps.broker import readers
 from zambezi.zeps.broker.session_state import SessionState
 from zambezi.zeps.broker.stream import NEVER, BrokerStream, where_to_start
-from zambezi.zeps.errors import BrokerError, JournalError
+from zambezi.zeps.errors import Absent, BrokerError, JournalError
 from zambezi.zeps.journal.positions import NO_OWNER, READER, Position
 from zambezi.zeps.messages import AGAIN, OWNER, REASON, REFUSE, Ack, Claim, ClaimOk, Taken
 
@@ -41,6 +41,8 @@ def claim(session: Session, message: Claim) -> None:
         except readers.Taken as error:
             session.engine.counters.readers_taken += 1
             session.answer(taken(error.by))
+        except Absent:
+            raise
         except (BrokerError, JournalError) as error:
             session.reject("claim", str(error))
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker.turns import SLICE, keys_in_slice
-from zambezi.zeps.errors import OutOfRange
+from zambezi.zeps.errors import Absent, OutOfRange, ZepsError
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.journal import Reader, Span
 from zambezi.zmtp.source import Framed
@@ -101,6 +101,7 @@ class Cursor:
     __slots__ = (
         "_in_line",
         "_my_turn",
+        "_problem",
         "_stretches",
         "_warm",
         "_warming",
@@ -132,6 +133,7 @@ class Cursor:
         self.octets = 0
         self.skipped = 0
         self._stretches: deque[_Stretch] = deque()
+        self._problem: ZepsError | None = None  # why the store cannot give the next messages
         self._warming = False
         self._warm = False  # whether the next span was loaded into memory
         self._in_line = False  # whether the cursor waits for its turn to filter
@@ -234,6 +236,12 @@ class Cursor:
                 if not self._fall_behind(reader, error):
                     return None
                 continue
+            except Absent as absent:
+                if self._problem is not None:
+                    raise self._problem from None
+                self._warming = True
+                self.stream.fetch(absent, self._fetched)
+                return None
             if stretch is not None and (span is None or span.first > stretch.until):
                 self._stretches.popleft()
             elif span is None:
@@ -313,6 +321,11 @@ class Cursor:
     def _warmed(self) -> None:
         self._warming = False
         self._warm = True
+        self.outlet.wake()
+
+    def _fetched(self, problem: ZepsError | None) -> None:
+        self._warming = False
+        self._problem = problem
         self.outlet.wake()
 
     def _fall_behind(self, reader: Reader, error: OutOfRange) -> bool:

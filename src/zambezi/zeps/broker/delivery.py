@@ -55,6 +55,11 @@ class Delivery:
         self._wants_times = True
         return ""
 
+    def report_changes(self) -> None:
+        """Send the changes of a reserved stream."""
+        if self.report is not None:
+            self.report.report_changes()
+
     def subscribe_report(self, pattern: str, latest: int) -> None:
         """Add a subscription to the report."""
         assert self.report is not None

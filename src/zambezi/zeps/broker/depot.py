@@ -19,18 +19,21 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from uuid import UUID, uuid4
 
-from zambezi.zeps.errors import JournalError, Moved, StoreError, ZepsError
+from zambezi.zeps.errors import JournalError, Moved, StoreError, StoreSilent, ZepsError
 from zambezi.zeps.journal import Journal, Policy, Store
-from zambezi.zeps.journal.identity import sync_directory
+from zambezi.zeps.journal.disk_cache import DiskCache
+from zambezi.zeps.journal.identity import Identity, is_cached, write_cached
+from zambezi.zeps.journal.loaded import reset_cache
 from zambezi.zeps.journal.names import directory_of
+from zambezi.zeps.journal.reading import JournalReading
 from zambezi.zeps.journal.store import Fill
 from zambezi.zeps.journal.stored_policy import changed, find_settings, merged, write_changes
+from zambezi.zeps.store.backing import PIECE, LoadCounters, ReaderPool, StoreBacking
 from zambezi.zeps.store.catalog import StoredStream as StreamInStore
 from zambezi.zeps.store.catalog import check_format, find_stream, list_streams, make_stream
 from zambezi.zeps.store.cluster import Cluster, Located, find_owner
-from zambezi.zeps.store.copying import copy_stream, fill_journal, incarnation_of, restore_stream, settle
+from zambezi.zeps.store.copying import copy_stream, incarnation_of, settle
 from zambezi.zeps.store.members import LIMIT, PERIOD, Member, beat, leave, notify
-from zambezi.zeps.store.reader import LogReader
 from zambezi.zeps.store.shell import ObjectStore
 from zambezi.zeps.store.stream_log import LogSettings, State, StreamLog
 
@@ -38,7 +41,6 @@ if TYPE_CHECKING:
     from zambezi.zeps.broker.stored_stream import StoredStream
     from zambezi.zeps.store.driver import Driver
 
-CACHED: Final = "cached"
 IDENTITY: Final = "broker"  # the file with the id of the last run of a broker in this directory
 STORE: Final = "store"
 KNOWN: Final = 0.5  # seconds for which the broker that a look-up has found counts as known
@@ -59,6 +61,8 @@ class StoreOptions:
     endpoint: str = ""  # for clients that another broker sends here; by default the one that the broker is bound to
     period: float = PERIOD  # seconds between two heartbeats
     limit: float = LIMIT  # seconds after which a broker counts as dead
+    cache: int | None = None  # bytes that the disk can have of streams in the store; None is no limit
+    piece: int = PIECE  # bytes that are read from the store at once, if the disk does not have them
 
 
 class Depot(Store):
@@ -78,6 +82,11 @@ class Depot(Store):
         self.policies = policies
         self._own = own
         self._settings = options.log
+        self.cache = DiskCache(options.cache, self.journals)
+        self.loads = LoadCounters()
+        self.read_ahead: Callable[[JournalReading, int], object] = lambda _journal, _sequence: None
+        self._readers = ReaderPool()
+        self._piece = options.piece
         self._logs: dict[str, StreamLog] = {}  # owned
         self._stored: set[str] = set()  # streams that are in the store
         self._taking: set[str] = set()
@@ -163,7 +172,7 @@ class Depot(Store):
             self._load_positions(super().open(name), log)
             del self._unfinished[name]
         except StoreError as error:
-            raise JournalError(f"stream {name!a} cannot be used: {error}") from error
+            raise _refusal(error, f"stream {name!a} cannot be used") from error
         finally:
             self._taking.discard(name)
         self._logs[name] = log
@@ -179,6 +188,17 @@ class Depot(Store):
         if any(owner == member.id for member in self.cluster.roll.members):
             self.remote.run(notify(owner))
         return log
+
+    @property
+    def cache_state(self) -> dict[str, int]:
+        """The bytes of the cache, and what was evicted from it and loaded into it."""
+        cache = self.cache
+        return {
+            "octets": cache.used,
+            "limit": cache.limit or 0,
+            "evicted": cache.counters.octets,
+            "loaded": self.loads.octets,
+        }
 
     def names(self) -> list[str]:
         return sorted({*super().names(), *self._stored})
@@ -283,7 +303,7 @@ class Depot(Store):
     def _note_located(self, name: str, found: Located | ZepsError) -> Located | ZepsError:
         """Return where a stream is; `Moved` if that is not here."""
         if isinstance(found, ZepsError):
-            return JournalError(f"stream {name!a} cannot be found: {found}")
+            return _refusal(found, f"stream {name!a} cannot be found")
         is_new = found.stream is None
         if found.server is None or (is_new and (not self.is_stored(name) or (self.path / directory_of(name)).is_dir())):
             return found
@@ -320,7 +340,7 @@ class Depot(Store):
         try:
             stream = located.stream or self._upload(name, self.path / directory_of(name), settings)
         except StoreError as error:
-            raise JournalError(f"stream {name!a} cannot be used: {error}") from error
+            raise _refusal(error, f"stream {name!a} cannot be used") from error
         finally:
             self._taking.discard(name)
         self.take(stream, located.owner)
@@ -342,33 +362,50 @@ class Depot(Store):
         stream = self.remote.run(find_stream(name))
         if stream is None:
             raise StoreError("it was deleted while it was copied")
-        _mark(directory)
+        write_cached(directory)
         return stream
 
     def _update(self, stream: StreamInStore, log: StreamLog, directory: Path) -> None:
-        """Let the journal have all messages of the store, and no others."""
+        """Let the journal be a cache of the stream: it goes on after the last message of the store."""
+        journal = self._cache_of(stream, log, directory)
+        journal.become_cache(
+            StoreBacking(
+                self.remote,
+                log,
+                self._readers,
+                self.loads,
+                cache=self.cache,
+                read_ahead=self._begin_ahead,
+                piece=self._piece,
+            )
+        )
+        missing = [count for count in log.counts.states() if journal.counts.get(count.publisher) != count]
+        if missing:
+            journal.may_block = True  # it can be idle, if this broker had the stream before
+            try:
+                journal.append_counts(missing, time.time())
+            finally:
+                journal.may_block = False
+
+    def _begin_ahead(self, journal: JournalReading, sequence: int) -> None:
+        self.read_ahead(journal, sequence)
+
+    def _cache_of(self, stream: StreamInStore, log: StreamLog, directory: Path) -> Journal:
+        """Return a journal whose messages are all in the store."""
         incarnation = incarnation_of(stream, log.incarnation)
-        reader = LogReader(stream.place)
-        self.remote.run(reader.refresh())
-        if directory.is_dir():
-            journal = super().open(stream.name)
-            is_same = journal.incarnation == incarnation and reader.first - 1 <= journal.last <= log.last
-            if is_same:
-                journal.may_block = True  # it can be idle, if this broker had the stream before
-                try:
-                    fill_journal(self.remote, stream, reader, journal)
-                finally:
-                    journal.may_block = False
-                _mark(directory)
-                return
-            if not (directory / CACHED).exists():
+        if not directory.is_dir():
+            super().make(stream.name, stream.settings, first=log.last + 1, incarnation=incarnation)
+        journal = super().open(stream.name)
+        if journal.incarnation != incarnation or journal.last > log.last:
+            if not is_cached(directory):
                 raise StoreError(
                     f"{directory} is another stream of this name, and not a copy of the one in {self.remote.url}: move "
                     "it away, or use another prefix"
                 )
-            super().delete(stream.name)
-        restore_stream(self.remote, stream, self)
-        _mark(directory)
+            journal.abandon()
+            reset_cache(directory, Identity(stream.name, incarnation), log.last + 1)
+            journal = super().open(stream.name)
+        return journal
 
     def _load_positions(self, journal: Journal, log: StreamLog) -> None:
         """Let the journal have the positions and the settings of the store, and no others."""
@@ -520,7 +557,6 @@ def _reachable(endpoint: str) -> str:
     return f"tcp://{gethostname() if host in _ANY else host}:{port}"
 
 
-def _mark(directory: Path) -> None:
-    """Note that a journal is a cache, and sync that to the disk."""
-    (directory / CACHED).touch()
-    sync_directory(directory)
+def _refusal(error: ZepsError, text: str) -> ZepsError:
+    """Return the error for clients. If the store does not answer, they ask another broker, or this one later."""
+    return Moved(reason=str(error)) if isinstance(error, StoreSilent) else JournalError(f"{text}: {error}")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from zambezi.zeps.errors import BrokerError
 from zambezi.zmtp.source import Framed
+
+if TYPE_CHECKING:
+    from zambezi.zeps.broker.stream import BrokerStream
 
 
 class Desk:
     """The other end of one connection to such a stream. Subclasses handle the messages."""
 
     is_busy = False  # whether the next message must wait
+    used: BrokerStream | None = None  # the stream to which it publishes for the client
 
     def order(self, key: bytes, body: bytes) -> None:
         """Handle a PUBLISH."""

@@ -28,7 +28,7 @@ from zambezi.zeps.broker.stored_stream import StoredStream
 from zambezi.zeps.broker.stream import BrokerStream
 from zambezi.zeps.broker.turns import Turns
 from zambezi.zeps.directory import ABOUT, BROKERS, ELSEWHERE
-from zambezi.zeps.errors import BrokerError, JournalError, Moved, ZepsError
+from zambezi.zeps.errors import Absent, BrokerError, JournalError, Moved, ZepsError
 from zambezi.zeps.journal import Policy, Span, Store
 from zambezi.zeps.journal.names import directory_of
 from zambezi.zeps.journal.store import Fill
@@ -41,6 +41,7 @@ _log: Final = logging.getLogger("zambezi.zeps")
 STREAMS_PER_TURN: Final = 500  # streams that get their periodic work in one turn of the loop: about a millisecond
 PUBLISHERS: Final = 1_000_000  # of all streams, whose messages are counted: about 260 MB
 READERS: Final = 1_000_000  # named readers of all streams, above which no new ones are added: about 400 MB
+FREED: Final = 64 << 20  # bytes of a cache that are removed if the disk is full
 UNREAD: Final = 30  # ticks that a client may leave its answers unread, while its messages wait
 
 Action: TypeAlias = Literal["publish", "subscribe", "create", "edit", "delete", "serve"]
@@ -198,6 +199,8 @@ class Engine:
             shell = self._shell
             journal = self.store.open(name, self._policies.get(name))
             log = self.store.log_of(name) if isinstance(self.store, Depot) else None
+            if log is None and journal.is_cache:
+                raise journal.unreachable_error()
             if log is None and journal.policy.sync == STORE:
                 raise JournalError(f"stream {name!a} has sync = {STORE!a}, and the broker has no store")
             make = BrokerStream if log is None else partial(StoredStream, log)
@@ -212,10 +215,12 @@ class Engine:
                 call_later=shell.call_later,
                 clock=shell.clock,
             )
+            stream.fetch = shell.fetch
             stream.groups.find_stream = self.find
             stream.groups.make_stream = self._make_for_letters
             if isinstance(stream, StoredStream) and isinstance(self.store, Depot):
                 stream.on_lost = self.lose_stream
+                stream.on_full = partial(self.work, partial(self.store.cache.free, FREED), lambda _: None)
                 self.store.attach(stream)
             self.on_open(stream)
         return stream
@@ -387,6 +392,10 @@ class Engine:
         """Load a part of a journal into the page cache, then call back."""
         self._shell.warm(span, callback)
 
+    def fetch(self, absent: Absent, callback: Done) -> None:
+        """Load messages that only the object store has, then call back with None or with the error."""
+        self._shell.fetch(absent, callback)
+
     def work_long(self, action: Callable[[], object], callback: Done) -> None:
         """Do something that can take minutes, while other work is done; it calls `check_open` now and then."""
         self._shell.work_long(action, callback)
@@ -531,7 +540,7 @@ class Engine:
     def _report_changes(self) -> None:
         self.reports.invalidate()
         for session in tuple(self.report_readers):
-            session.report_changes()
+            session.delivery.report_changes()
 
     def _maintain(self, stream: BrokerStream, now: float) -> None:
         journal = stream.journal

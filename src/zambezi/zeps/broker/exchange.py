@@ -11,6 +11,10 @@ tells a client at once if no server wants its request; such a request is not sto
 
 The broker remembers no requests, only addresses. A reply that comes late finds no request at the client; one whose
 client is gone finds no address. A client that does not read its replies loses those that do not fit into its inbox.
+
+If another broker takes S, clients and servers follow one after the other. A client with a token has the same address
+there, and its requests are in S: so it gets replies to requests that it sent to the broker before. For some seconds the
+new broker believes that the servers of S come again, and keeps replies for clients that are not here yet.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from zambezi.zeps.broker.cursor import Outlet
 from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.directory import REPLIES, REQUESTS
 from zambezi.zeps.errors import BrokerError
-from zambezi.zeps.filters import PatternTable
+from zambezi.zeps.filters import Filter, PatternTable
 from zambezi.zeps.requests.envelope import (
     ADDRESS,
     CLOCK,
@@ -33,7 +37,9 @@ from zambezi.zeps.requests.envelope import (
     ID,
     NOBODY,
     OK,
+    SERVERS,
     TIME,
+    address_of,
     encode_stored,
     publish_frame,
     read_asked,
@@ -99,7 +105,6 @@ class RequestDesk(Inbox):
         self.address = exchange.random(ADDRESS)
         self._exchange = exchange
         self._session = session
-        self._used: BrokerStream | None = None  # the stream that may have paused the session
         self.apply_rules()
         exchange.inboxes[self.address] = self
 
@@ -120,7 +125,7 @@ class RequestDesk(Inbox):
             self._answer(ERROR, number, f"{user} may not publish to the stream {self.stream}")
             return
         stream = engine.find(self.stream)
-        if stream is None or not exchange.has_server(self.stream, key):
+        if stream is None or not (exchange.has_server(self.stream, key) or exchange.expects_server(stream, key)):
             engine.counters.unserved += 1
             self._answer(NOBODY, number, "")
             return
@@ -129,17 +134,31 @@ class RequestDesk(Inbox):
         if len(frame) > engine.limits.message:
             self._answer(ERROR, number, f"a request of {len(frame)} bytes is over the limit of the broker")
             return
-        self._used = stream
+        self.used = stream
         engine.counters.published += 1
         stream.publish([frame], self._session)
+
+    def subscribe(self, pattern: str) -> None:
+        """Have the address of a token from now on; another pattern changes nothing: a client gets all its replies."""
+        address = address_of(pattern)
+        if address is not None:
+            self._leave()
+            self.address = address
+            self._exchange.inboxes[address] = self  # an older connection of this client gets nothing any more
+            for key, body in self._exchange.take_kept(address, self.stream):
+                self.put(key, body)
+
+    def _leave(self) -> None:
+        if self._exchange.inboxes.get(self.address) is self:
+            del self._exchange.inboxes[self.address]
 
     def _answer(self, status: bytes, number: bytes, text: str) -> None:
         self.put(status, number + text.encode(errors="replace"))
 
     def close(self) -> None:
-        self._exchange.inboxes.pop(self.address, None)
-        if self._used is not None:
-            self._used.forget_publisher(self._session)
+        self._leave()
+        if self.used is not None:
+            self.used.forget_publisher(self._session)
 
 
 class ReplyDesk(Inbox):
@@ -168,8 +187,11 @@ class ReplyDesk(Inbox):
         if not self.may_serve:
             self._session.reject("forbidden", self._forbidden)
             return
-        inbox = self._exchange.inboxes.get(body[:ADDRESS])
-        if inbox is None or inbox.stream != self._stream or not inbox.put(key, body[ADDRESS:]):
+        address, reply = body[:ADDRESS], body[ADDRESS:]
+        inbox = self._exchange.inboxes.get(address)
+        if inbox is None and self._exchange.keep(address, self._stream, key, reply):
+            return
+        if inbox is None or inbox.stream != self._stream or not inbox.put(key, reply):
             engine.counters.unclaimed += 1
 
     def subscribe(self, pattern: str) -> None:
@@ -203,6 +225,9 @@ class Exchange:
         self.inboxes: dict[bytes, RequestDesk] = {}  # by address
         self._clock = clock
         self._servers: dict[str, tuple[PatternTable[ReplyDesk], set[ReplyDesk]]] = {}
+        # Replies for clients that are perhaps on their way to this broker, by address and stream.
+        self._kept: dict[tuple[bytes, str], list[tuple[bytes, bytes]]] = {}
+        self._kept_bytes = 0
 
     def open(self, name: str, session: Session, outlet: Outlet) -> Desk | None:
         """Return the desk for a connection to a reserved stream; None if it is not one of requests or replies."""
@@ -224,6 +249,32 @@ class Exchange:
                 if desk.may_serve:
                     return True
         return False
+
+    def expects_server(self, stream: BrokerStream, key: bytes) -> bool:
+        """Return whether a server that wants requests with a key was at the broker before, and comes soon."""
+        if not stream.is_settling:
+            return False
+        patterns = stream.groups.patterns(SERVERS)
+        return bool(patterns) and Filter(patterns, self.engine.matchers)(key)
+
+    def keep(self, address: bytes, stream: str, key: bytes, body: bytes) -> bool:
+        """Keep a reply for a client that comes soon; return False if none is expected, or there is no room."""
+        found = self.engine.find(stream)
+        if found is None or not found.is_settling:
+            self._kept.clear()
+            self._kept_bytes = 0
+            return False
+        if self._kept_bytes + len(body) > INBOX:
+            return False
+        self._kept_bytes += len(body)
+        self._kept.setdefault((address, stream), []).append((key, body))
+        return True
+
+    def take_kept(self, address: bytes, stream: str) -> list[tuple[bytes, bytes]]:
+        """Return the replies that were kept for a client, and forget them."""
+        found = self._kept.pop((address, stream), [])
+        self._kept_bytes -= sum(len(body) for _, body in found)
+        return found
 
     def add_server(self, stream: str, desk: ReplyDesk, patterns: list[str]) -> None:
         """Add a server with its patterns."""

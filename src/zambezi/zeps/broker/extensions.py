@@ -20,27 +20,27 @@ def _times(session: Session, message: Times) -> None:
         session.reject("misplaced", problem)
 
 
-def _ignore(session: Session, message: Zeps) -> None:
+def ignore(session: Session, message: Zeps) -> None:
     """Do nothing."""
 
 
 COMMANDS: Final[Mapping[tuple[SessionState, type], Callable[..., None]]] = {
     (SessionState.OPEN, Resume): resume,
-    (SessionState.LEAVING, Resume): _ignore,
+    (SessionState.LEAVING, Resume): ignore,
     (SessionState.OPEN, Mark): set_mark,
     (SessionState.LEAVING, Mark): set_mark,
     (SessionState.OPEN, Times): _times,
-    (SessionState.LEAVING, Times): _ignore,
+    (SessionState.LEAVING, Times): ignore,
     (SessionState.OPEN, Claim): claim,
-    (SessionState.LEAVING, Claim): _ignore,
+    (SessionState.LEAVING, Claim): ignore,
     (SessionState.OPEN, Ack): acknowledge,
     (SessionState.LEAVING, Ack): acknowledge,
     (SessionState.OPEN, Join): sharing.join,
-    (SessionState.LEAVING, Join): _ignore,
+    (SessionState.LEAVING, Join): ignore,
     (SessionState.OPEN, Done): sharing.acknowledge,
     (SessionState.LEAVING, Done): sharing.acknowledge,
     (SessionState.OPEN, GiveBack): sharing.give_back,
     (SessionState.LEAVING, GiveBack): sharing.give_back,
     (SessionState.OPEN, Keep): sharing.keep,
-    (SessionState.LEAVING, Keep): _ignore,
+    (SessionState.LEAVING, Keep): ignore,
 }

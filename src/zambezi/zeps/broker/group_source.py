@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker.turns import keys_in_slice
-from zambezi.zeps.errors import OutOfRange
+from zambezi.zeps.errors import Absent, OutOfRange, ZepsError
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.journal import Span
 
@@ -51,6 +51,7 @@ class JournalLane:
         self._stream = source._stream
         self._reader = self._stream.journal.reader(after)
         self._loading = False
+        self._problem: ZepsError | None = None  # why the store cannot give the next messages
         self._loaded = 0  # the first sequence of messages that were loaded: they are read, or the read fails
 
     @property
@@ -74,8 +75,15 @@ class JournalLane:
         weight = self._source._filter.weight
         if weight and block.count > (most := keys_in_slice(weight)):
             block = block.head(most)
+        self._remember(block)
         self._reader.seek(block.last)
         return block
+
+    def _remember(self, block: Block) -> None:
+        """Remember the times of messages that a member gets later, when the disk may not have them any more."""
+        journal = self._stream.journal
+        if journal.is_cache:
+            journal.remember_times(block.first, block.last, self._reader.times(block.first, block.last))
 
     def read_one(self) -> Block | None:
         """Return the next message; None if it must be loaded first. Raises `OutOfRange` if it is not there."""
@@ -85,17 +93,34 @@ class JournalLane:
         span = self._next(1)
         if span is not None and span.first != wanted:
             raise OutOfRange(f"message {wanted} is not kept any more", span.first)
-        return span.read() if span is not None else None
+        if span is None:
+            return None
+        block = span.read()
+        self._remember(block)
+        return block
 
     def _next(self, octets: int) -> Span | None:
         if self._loading:
             return None
-        span = self._reader.peek(octets)
+        if self._problem is not None:
+            problem, self._problem = self._problem, None
+            raise problem
+        try:
+            span = self._reader.peek(octets)
+        except Absent as absent:
+            self._loading = True
+            self._stream.fetch(absent, self._on_fetched)
+            return None
         if span is not None and span.first != self._loaded and not span.is_resident():
             self._loading = True
             self._stream.warm(span, lambda: self._on_loaded(span.first))
             return None
         return span
+
+    def _on_fetched(self, problem: ZepsError | None) -> None:
+        self._loading = False
+        self._problem = problem
+        self._source.on_loaded()
 
     def _on_loaded(self, first: int) -> None:
         self._loading = False

@@ -146,6 +146,12 @@ class Groups:
             raise BrokerError(f"the stream {printable(self._stream.name)} has no group {printable(name)}")
         return state
 
+    def patterns(self, prefix: str) -> list[str]:
+        """Return the patterns of all groups whose names begin with a prefix."""
+        names = [state.name for state in self._positions.all(GROUP) if state.name.startswith(prefix)]
+        states = [self._active[name] if name in self._active else self._state_of(name) for name in names]
+        return [state.options.pattern for state in states if state is not None]
+
     # Members
 
     def exists(self, name: str) -> bool:

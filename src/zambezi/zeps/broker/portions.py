@@ -8,6 +8,7 @@ from typing import Final
 from zambezi.zeps.block import Block
 from zambezi.zeps.broker.group_member import Portion
 from zambezi.zeps.broker.prefixed_block import PrefixedBlock
+from zambezi.zeps.errors import Absent
 from zambezi.zeps.journal import Journal
 from zambezi.zeps.journal.entry import IndexEntry
 from zambezi.zeps.layout import sequence_of
@@ -37,9 +38,18 @@ def _pairs(journal: Journal, sequences: Sequence[int]) -> list[Pair]:
         while entry is not None and entry.last < sequence:
             entry = next(entries, None)
         if entry is None:
-            entries = iter(journal.entries(sequence - 1, _ENTRIES))
+            entries = iter(_entries(journal, sequence))
             entry = next(entries, None)
-        time = entry.time if entry is not None and entry.first <= sequence else 0
+        is_here = entry is not None and entry.first <= sequence
+        time = entry.time if entry is not None and is_here else journal.remembered_time(sequence)
         if not pairs or pairs[-1][1] != time:
             pairs.append((sequence, time))
     return pairs
+
+
+def _entries(journal: Journal, sequence: int) -> list[IndexEntry]:
+    """Return entries from a sequence on; none if the disk does not have the message any more."""
+    try:
+        return journal.entries(sequence - 1, _ENTRIES)
+    except Absent:
+        return []

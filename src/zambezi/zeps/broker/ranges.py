@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from zambezi.wire.text import as_bytes, as_text
 from zambezi.zeps.broker.desk import Desk
 from zambezi.zeps.broker.turns import SLICE, keys_in_slice
-from zambezi.zeps.errors import BrokerError, OutOfRange, ZepsError
+from zambezi.zeps.errors import Absent, BrokerError, OutOfRange, ZepsError
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.journal.entry import HIGHEST
 from zambezi.zeps.journal.reader import Reader, Span
@@ -62,8 +63,11 @@ _REFUSED: Final = 1000  # streams that a pattern refuses in a row, before other 
 _MOST_CREDIT: Final = 1 << 62
 _POINTS: Final = 50  # points that are searched at once, and are in an answer
 
-# A step: an answer, a part of a log that must be loaded into memory, or None if other clients get their turn.
-Steps: TypeAlias = Iterator[Answer | Span | None]
+# A step: an answer, a part of a log that must be loaded into memory, messages that only the object store has, or None
+# if other clients get their turn.
+Step: TypeAlias = Answer | Span | Absent | None
+Steps: TypeAlias = Iterator[Step]
+T = TypeVar("T")
 
 
 class Answers:
@@ -147,6 +151,8 @@ class Ranges(Desk):
         self._waits = True
         if step is None:
             self._engine.turns.wait(self._take_turn)
+        elif isinstance(step, Absent):
+            self._engine.fetch(step, partial(self._on_fetched, step))
         else:
             self._engine.warm(step, self._go_on)
         return None
@@ -154,6 +160,10 @@ class Ranges(Desk):
     def _take_turn(self) -> int:
         self._go_on()
         return SLICE
+
+    def _on_fetched(self, absent: Absent, problem: ZepsError | None) -> None:
+        absent.problem = problem
+        self._go_on()
 
     def _go_on(self) -> None:
         self._waits = False
@@ -277,8 +287,10 @@ def _cut_stream(source: _Source, after: int, last: int, since: int, until: int, 
     stream = source.stream
     journal = stream.journal
     yield json_answer(STATES, [_state(stream)])
-    after = max(after, journal.first - 1, journal.before(since) if since else 0)
-    last = min(last, journal.last, journal.before(until) if until < HIGHEST else HIGHEST)
+    begin = (yield from _loaded(partial(journal.before, since))) if since else 0
+    end = (yield from _loaded(partial(journal.before, until))) if until < HIGHEST else HIGHEST
+    after = max(after, journal.first - 1, begin)
+    last = min(last, journal.last, end)
     points = size_points(journal, after, last, step)
     while some := list(islice(points, _POINTS)):
         yield json_answer(POINTS, some)
@@ -286,7 +298,8 @@ def _cut_stream(source: _Source, after: int, last: int, since: int, until: int, 
         if problem := source.problem():
             yield problem
             return
-    yield _end(ALL, after=after, last=last, time=journal.time_after(after))
+    time = yield from _loaded(partial(journal.time_after, after))
+    yield _end(ALL, after=after, last=last, time=time)
 
 
 def _read(fields: _Fields, engine: Engine, session: Session) -> Steps:
@@ -311,12 +324,22 @@ def _read_stream(source: _Source, after: int, last: int, blocks: Callable[[Reade
         if problem := source.problem():
             yield problem
             return
-        span = _peek(reader, octets, last)
+        span = yield from _loaded(partial(_peek, reader, octets, last))
         if span is None or span.first > last:
             break
         yield from blocks(reader, span)
         reader.skip(span)
     yield _end(ALL)
+
+
+def _loaded(action: Callable[[], T]) -> Generator[Step, None, T]:
+    """Return the result of an action that reads a journal; load what only the object store has before."""
+    while True:
+        try:
+            return action()
+        except Absent as absent:
+            yield absent
+            absent.check()
 
 
 def _peek(reader: Reader, octets: int, last: int) -> Span | None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from zambezi.wire.text import as_bytes
@@ -27,6 +28,7 @@ from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.turns import SLICE, Turns, keys_in_slice
 from zambezi.zeps.directory import CLIENTS, INDEX, READERS, SHARED, STREAMS
+from zambezi.zeps.errors import Absent, ZepsError
 from zambezi.zeps.filters import Filter
 from zambezi.zeps.journal.entry import SIZE, unpack
 from zambezi.zeps.journal.positions import Position
@@ -37,36 +39,38 @@ if TYPE_CHECKING:
     from zambezi.zeps.broker.engine import Engine
     from zambezi.zeps.broker.session import Session
     from zambezi.zeps.broker.stream import BrokerStream
-    from zambezi.zeps.errors import ZepsError
 
 PAGE: Final = 1000  # index entries in a message
 _KEYS: Final = 1000  # keys that a filter refuses in a row, before other clients get their turn
 
 Row: TypeAlias = tuple[str, bytes]  # key and body
+Step: TypeAlias = Row | Absent | None  # None lets other clients have their turn; `Absent` must be loaded first
+Fetch: TypeAlias = Callable[[Absent, Callable[[ZepsError | None], object]], object]
 _END: Final[Row] = ("", b"")
 
 T = TypeVar("T")
 
 
 class RowSource(Protocol):
-    """The rows of a reserved stream, for one connection. None among them lets other clients have their turn."""
+    """The rows of a reserved stream, for one connection."""
 
-    def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row | None]:
+    def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Step]:
         """Yield the rows that a SUBSCRIBE asks for."""
 
-    def changed_rows(self) -> Iterator[Row | None]:
+    def changed_rows(self) -> Iterator[Step]:
         """Yield the rows that have changed since the last call of either method."""
 
 
 class Report:
     """A connection's subscription to a reserved stream."""
 
-    def __init__(self, source: RowSource, outlet: Outlet, turns: Turns) -> None:
+    def __init__(self, source: RowSource, outlet: Outlet, turns: Turns, fetch: Fetch) -> None:
         self._source = source
         self._outlet = outlet
         self._turns = turns
+        self._fetch = fetch
         self._in_line = False
-        self._rows: Iterator[Row | None] = iter(())
+        self._rows: Iterator[Step] = iter(())
         self._subscribed = False
         self._sequence = 0
         self._done = True
@@ -101,7 +105,7 @@ class Report:
         self._done = True
         self.on_complete()
 
-    def _begin(self, rows: Iterator[Row | None]) -> None:
+    def _begin(self, rows: Iterator[Step]) -> None:
         self._rows = rows
         self._done = False
         self._outlet.wake()
@@ -115,6 +119,10 @@ class Report:
             self._in_line = True
             self._turns.wait(self._take_turn)
             return None
+        if isinstance(found, Absent):
+            self._in_line = True
+            self._fetch(found, partial(self._on_fetched, found))
+            return None
         if found is _END:
             self._done = True
             self.on_complete()
@@ -124,6 +132,11 @@ class Report:
         self.credit -= block.credit
         self.delivered += 1
         return block
+
+    def _on_fetched(self, absent: Absent, problem: ZepsError | None) -> None:
+        absent.problem = problem
+        self._in_line = False
+        self._outlet.wake()
 
     def _take_turn(self) -> int:
         self._in_line = False
@@ -273,17 +286,21 @@ class Reports:
         """Return a report on the reserved stream of that name, or None if there is none."""
         turns = self._engine.turns
         if name == STREAMS:
-            return Report(_RowReader(self._streams), outlet, turns)
+            return Report(_RowReader(self._streams), outlet, turns, self._engine.fetch)
         if name == CLIENTS:
-            return Report(_RowReader(self._clients), outlet, turns)
+            return Report(_RowReader(self._clients), outlet, turns, self._engine.fetch)
         if name in self._shared:
-            return Report(_RowReader(self._shared[name]), outlet, turns)
+            return Report(_RowReader(self._shared[name]), outlet, turns, self._engine.fetch)
         if name.startswith(READERS):
             stream = self._engine.find(name.removeprefix(READERS))
-            return Report(_RowReader(self._readers_of(stream)), outlet, turns) if stream is not None else None
+            return (
+                Report(_RowReader(self._readers_of(stream)), outlet, turns, self._engine.fetch)
+                if stream is not None
+                else None
+            )
         if name.startswith(INDEX):
             stream = self._engine.find(name.removeprefix(INDEX))
-            return Report(_IndexPages(stream), outlet, turns) if stream is not None else None
+            return Report(_IndexPages(stream), outlet, turns, self._engine.fetch) if stream is not None else None
         return None
 
     def _readers_of(self, stream: BrokerStream) -> SharedRows[dict[str, object]]:
@@ -319,13 +336,21 @@ class _IndexPages:
         self._is_wanted = False
         self._after = 0
 
-    def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row]:
+    def initial_rows(self, wanted: Filter, latest: int) -> Iterator[Row | Absent]:
         self._is_wanted = wanted(as_bytes(self._stream.name))
         self._after = min(latest, self._stream.journal.last)
         return self.changed_rows()
 
-    def changed_rows(self) -> Iterator[Row]:
-        while self._is_wanted and (page := self._stream.journal.index_page(self._after, PAGE)):
+    def changed_rows(self) -> Iterator[Row | Absent]:
+        while self._is_wanted:
+            try:
+                page = self._stream.journal.index_page(self._after, PAGE)
+            except Absent as absent:
+                yield absent
+                absent.check()
+                continue
+            if not page:
+                return
             last = unpack(page, len(page) - SIZE)
             assert last is not None  # `index_page` has checked it
             self._after = last.last

@@ -5,10 +5,12 @@ RESUME-OK tells a count only when the messages that it counts are safe, so a RES
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
 from zambezi.wire import WireError
+from zambezi.zeps.block import end_of_publishes
 from zambezi.zeps.broker.publishers import Holder, Publisher, Superseded, name_of
 from zambezi.zeps.broker.stream import BrokerStream, Waiter
 from zambezi.zeps.errors import BrokerError
@@ -132,3 +134,15 @@ def count_lost(session: ResumingSession, frame: bytes) -> None:
     elif session.publisher is not None and frame[: len(_MARK)] == _MARK:
         with suppress(WireError, BrokerError):
             _set_mark(session, Mark.decode([frame]))
+
+
+def publish_rest(session: ResumingSession, frames: list[bytes], publish: Callable[[list[bytes]], object]) -> None:
+    """Publish the PUBLISH messages among the last messages of a connection that is lost."""
+    position = 0
+    while session.may_publish and position < len(frames):
+        stop = end_of_publishes(frames, position)
+        if stop > position:
+            publish(frames[position:stop])
+        else:
+            count_lost(session, frames[position])
+        position = max(stop, position + 1)

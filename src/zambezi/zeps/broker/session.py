@@ -9,6 +9,7 @@ A session does no I/O and needs no clock: it calls methods of its `Connection`, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from zambezi.wire import WireError
@@ -18,16 +19,16 @@ from zambezi.zeps.broker.client_connection import MULTIPART, Connection
 from zambezi.zeps.broker.cursor import Cursor, Outgoing, Outlet
 from zambezi.zeps.broker.delivery import Delivery, fell_behind_reason
 from zambezi.zeps.broker.desk import Desk
-from zambezi.zeps.broker.extensions import COMMANDS
+from zambezi.zeps.broker.extensions import COMMANDS, ignore
 from zambezi.zeps.broker.publishers import Publisher
 from zambezi.zeps.broker.readers import Reader
 from zambezi.zeps.broker.reserved import attach_reserved
-from zambezi.zeps.broker.resumption import count_lost, count_refused, is_publish
+from zambezi.zeps.broker.resumption import count_refused, is_publish, publish_rest
 from zambezi.zeps.broker.session_state import SessionState, forbidden, misplaced, undecodable
 from zambezi.zeps.broker.stream import BrokerStream, Waiter
 from zambezi.zeps.broker.turns import INLINE, SUBSCRIBE
 from zambezi.zeps.directory import subject_of
-from zambezi.zeps.errors import JournalError, ZepsError
+from zambezi.zeps.errors import Absent, JournalError, ZepsError
 from zambezi.zeps.layout import key_and_body
 from zambezi.zeps.messages import (
     Attach,
@@ -84,6 +85,7 @@ class Session:
         self._deferred: list[bytes] = []  # messages that wait: for the stream, for a turn, or until the client reads
         self._handling = False  # whether deferred messages are being handled now
         self._in_line = False  # whether the session waits for its turn
+        self._is_looking_up = False
         self._spent = 0  # units of work since its turn began
         self._paused_by_stream = False
         self._connection_lost = False
@@ -107,31 +109,47 @@ class Session:
         position = 0
         count = len(frames)
         self._spent = 0
-        while position < count and not self._ignores_input:
+        while position < count:
             if self._spent >= INLINE:
                 return position
             self._spent += 1
-            if self.may_publish:
+            if self.may_publish:  # first, because it is the most frequent message by far
                 stop = end_of_publishes(frames, position)
                 if stop > position:
                     self._publish(list(frames[position:stop]) if position or stop < count else list(frames))
                     position = stop
                     continue
+            if self.state is SessionState.CLOSED or self.state is SessionState.PARTING:
+                break  # nothing that the client says counts any more
             if self._must_wait or self._backed_up:
                 return position
-            self._handle(frames[position])
+            try:
+                self._handle(frames[position])
+            except Absent as absent:
+                self._is_looking_up = True
+                self.engine.fetch(absent, partial(self._on_found, frames[position]))
             position += 1
         return count
 
     @property
     def _must_wait(self) -> bool:
-        """Whether the next message must wait: until the stream is created, or an order is executed."""
-        return self.state is SessionState.ATTACHING or (self._desk is not None and self._desk.is_busy)
+        """Whether the next message must wait: for a stream that is created, an order, or a look into the store."""
+        is_busy = self._desk is not None and self._desk.is_busy
+        return self.state is SessionState.ATTACHING or is_busy or self._is_looking_up
 
     @property
     def _backed_up(self) -> bool:
         """Whether too many answers wait: until the client reads, or until the disk has confirmed."""
         return self._connection.full or self._unanswered_pings >= _UNANSWERED
+
+    def _on_found(self, frame: bytes, problem: ZepsError | None) -> None:
+        """Handle a message again: what it needs was in the store only."""
+        self._is_looking_up = False
+        if problem is None:
+            self._deferred.insert(0, frame)
+        else:
+            self.reject("unreadable", str(problem))
+        self._handle_deferred()
 
     def _handle_deferred(self) -> None:
         """Handle some of the deferred messages, then wait for the rest or for new ones."""
@@ -177,20 +195,8 @@ class Session:
     def _finish_lost(self) -> None:
         """End a session whose connection is lost. Deferred PUBLISH messages still count: they were sent before that."""
         frames, self._deferred = self._deferred, []
-        position = 0
-        while self.may_publish and position < len(frames):
-            stop = end_of_publishes(frames, position)
-            if stop > position:
-                self._publish(frames[position:stop])
-            else:
-                count_lost(self, frames[position])
-            position = max(stop, position + 1)
+        publish_rest(self, frames, self._publish)
         self._end()
-
-    @property
-    def _ignores_input(self) -> bool:
-        """Whether messages of the client are ignored."""
-        return self.state is SessionState.CLOSED or self.state is SessionState.PARTING
 
     def _publish(self, frames: list[bytes]) -> None:
         assert self.stream is not None
@@ -209,7 +215,9 @@ class Session:
         try:
             message = Zeps.decode(frame)
         except WireError as error:
-            self._reject(frame, error)
+            if is_publish(frame):  # only a PUBLISH can be too long
+                count_refused(self)
+            self._send_invalid(*undecodable(frame, error, self.engine.limits.message))
             return
         handler = self._table.get((self.state, type(message)))
         if handler is not None:
@@ -217,21 +225,14 @@ class Session:
         elif self.state is not SessionState.DISMISSED:
             self._send_invalid("misplaced", misplaced(self.state, type(message).__name__))
 
-    def _reject(self, frame: bytes, error: WireError) -> None:
-        """Answer INVALID to a message that cannot be decoded. Only a PUBLISH can be too long."""
-        if is_publish(frame):
-            count_refused(self)
-        self._send_invalid(*undecodable(frame, error, self.engine.limits.message))
-
     def _attach(self, message: Attach) -> None:
         name = message.stream
         if not name:
             self._send_invalid("attach", "a stream needs a name; this one is empty")
-            return
-        if name.startswith("$"):
+        elif name.startswith("$"):
             attach_reserved(self, name)
-            return
-        self._request(name, self.engine.request_stream)
+        else:
+            self._request(name, self.engine.request_stream)
 
     def _request(self, name: str, request: Callable[[Session, str], BrokerStream | None]) -> None:
         try:
@@ -320,6 +321,8 @@ class Session:
                 self._subscribe_stream(message)
                 return
             self._send(_SUBSCRIBE_OK)
+        except Absent:
+            raise
         except (ZepsError, OSError) as error:
             self._send_invalid("subscribe", str(error))
 
@@ -379,8 +382,9 @@ class Session:
 
     def _ping(self, message: Ping) -> None:
         self._unanswered_pings += 1
-        if self.stream is not None:
-            confirm_acknowledged(self, self.stream)
+        stream = self.stream if self._desk is None else self._desk.used
+        if stream is not None:
+            confirm_acknowledged(self, stream)
         elif self.delivery.report is None or self.delivery.report.complete:
             self._confirm_all()
 
@@ -407,9 +411,6 @@ class Session:
 
     def _confirm_all(self) -> None:
         self.confirm(self._unanswered_pings)
-
-    def _ignore(self, message: Zeps) -> None:
-        """Do nothing."""
 
     def _detach(self, message: Zeps) -> None:
         if self.stream is not None:
@@ -483,11 +484,6 @@ class Session:
             self._send_invalid("unreadable", f"the journal cannot be read here: {error}")
             self.detach()  # the client may connect again after a repair
             return None
-
-    def report_changes(self) -> None:
-        """Send the changes of a reserved stream."""
-        if self.delivery.report is not None:
-            self.delivery.report.report_changes()
 
     def apply_rules(self) -> None:
         """Apply changed permissions: end the subscriptions that are forbidden now, and tell the client."""
@@ -581,20 +577,20 @@ class Session:
 
     _table: ClassVar[Mapping[tuple[SessionState, type], Callable[..., None]]] = {
         (SessionState.NEW, Attach): _attach,
-        (SessionState.NEW, PingOk): _ignore,
+        (SessionState.NEW, PingOk): ignore,
         (SessionState.NEW, Detach): _detach,
         (SessionState.OPEN, Subscribe): _subscribe,
         (SessionState.OPEN, Credit): _credit,
         (SessionState.OPEN, Publish): reject_publish,
         (SessionState.OPEN, Ping): _ping,
-        (SessionState.OPEN, PingOk): _ignore,
+        (SessionState.OPEN, PingOk): ignore,
         (SessionState.OPEN, Detach): _detach,
         (SessionState.DISMISSED, Detach): _detach,
         (SessionState.DISMISSED, DetachOk): _on_detach_ok,
-        (SessionState.LEAVING, Subscribe): _ignore,
-        (SessionState.LEAVING, Credit): _ignore,
+        (SessionState.LEAVING, Subscribe): ignore,
+        (SessionState.LEAVING, Credit): ignore,
         (SessionState.LEAVING, Ping): _ping,
-        (SessionState.LEAVING, PingOk): _ignore,
+        (SessionState.LEAVING, PingOk): ignore,
         (SessionState.LEAVING, Detach): _detach,
         (SessionState.LEAVING, DetachOk): _on_detach_ok,
         **COMMANDS,

@@ -12,7 +12,7 @@ from zambezi.zeps.broker.session_state import SessionState
 from zambezi.zeps.broker.stream import NEVER, BrokerStream, where_to_start
 from zambezi.zeps.broker.turns import SUBSCRIBE
 from zambezi.zeps.directory import GROUP_NAME
-from zambezi.zeps.errors import BrokerError, ZepsError
+from zambezi.zeps.errors import Absent, BrokerError, ZepsError
 from zambezi.zeps.messages import MEMBER, Done, GiveBack, Join, JoinOk, Keep
 from zambezi.zeps.requests.envelope import SERVERS
 from zambezi.zeps.sequences import BadSequences, unpack_sequences
@@ -40,6 +40,8 @@ def join(session: Session, message: Join) -> None:
         session.spend(SUBSCRIBE)
         try:
             _join(session, stream, message)
+        except Absent:
+            raise
         except (ZepsError, OSError) as error:
             session.reject("join", str(error))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from zambezi.zeps.errors import ZepsError
+from zambezi.zeps.errors import Absent, ZepsError
 from zambezi.zeps.journal import Span
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ class Shell(Protocol):
 
     def warm(self, span: Span, callback: Callable[[], object]) -> None:
         """Load a part of a journal into the page cache, then call back."""
+
+    def fetch(self, absent: Absent, callback: Callable[[ZepsError | None], object]) -> None:
+        """Load messages that only the object store has, then call back with None or with the error."""
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> object:
         """Call back after a time."""

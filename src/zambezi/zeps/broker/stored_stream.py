@@ -20,7 +20,7 @@ from typing import Any, Final
 from zambezi.zeps.block import Block, deliver
 from zambezi.zeps.broker.publishers import Publisher
 from zambezi.zeps.broker.stream import BrokerStream
-from zambezi.zeps.errors import Asleep, JournalError, Moved
+from zambezi.zeps.errors import Asleep, JournalError, JournalFull, Moved
 from zambezi.zeps.journal.counts import Count
 from zambezi.zeps.journal.stored_policy import pack_settings
 from zambezi.zeps.store.chunk import piece_of, piece_of_counts, piece_of_positions
@@ -30,6 +30,7 @@ from zambezi.zeps.store.stream_log import Ended, State, Stored, StreamLog
 MOST: Final = 32 << 20  # bytes that can be on their way to the store; then publishers are paused
 SWEEP: Final = 60.0  # seconds between two applications of the retention in the store
 PATIENCE: Final = 1.0  # seconds that positions for which no client waits can wait for messages
+SETTLING: Final = 10.0  # seconds in which clients of the broker before come to this one
 _AT_ONCE: Final = 2  # pieces with positions that are on their way: one that is being put, and one for the next put
 _MICRO: Final = 1_000_000
 
@@ -60,6 +61,7 @@ class StoredStream(BrokerStream):
         self.log = log
         self.advance: Callable[[], object] = lambda: None  # called when the log has something to do
         self.on_lost: Callable[[BrokerStream, str], object] = lambda _stream, _reason: None
+        self.on_full: Callable[[], object] = lambda: None  # called when the disk has no room for messages
         self._sequenced = self.journal.last  # the last sequence that was given out
         self._last_time = self.journal.last_time
         self._sent: deque[_Sent] = deque()  # not stored yet
@@ -67,12 +69,16 @@ class StoredStream(BrokerStream):
         self._under_way = 0  # bytes of both
         self._last_ticket = 0
         self._safe_ticket = 0
-        self._swept_at = self.clock()
+        self._swept_at = self._opened_at = self.clock()
         self._positions = PositionRecords(keeps_removals=True)  # that were not sent to the store
         self._positions_sent: deque[tuple[int, int]] = deque()  # tickets, and the numbers of writes
         self._positions_timer = False
         self._safe_write = self.journal.positions.written
         self.journal.positions.on_write = self._note_positions
+
+    @property
+    def is_settling(self) -> bool:  # type: ignore[override]
+        return self.clock() < self._opened_at + SETTLING
 
     @property
     def pending_bytes(self) -> int:
@@ -146,6 +152,8 @@ class StoredStream(BrokerStream):
                 self._wake(self)
                 return
             except JournalError as error:
+                if isinstance(error, JournalFull) and not self.held:
+                    self.on_full()
                 self.held = str(error)
                 return
             self._stored.popleft()

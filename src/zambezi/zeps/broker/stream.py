@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from zambezi.zeps import messages
 from zambezi.zeps.block import Block, deliver
+from zambezi.zeps.broker.fetching import Fetched
 from zambezi.zeps.broker.future_selections import FutureSelections
 from zambezi.zeps.broker.groups import CallLater, Groups
 from zambezi.zeps.broker.publishers import Publisher, Publishers
 from zambezi.zeps.broker.readers import Readers
 from zambezi.zeps.broker.turns import Turns, keys_in_slice
-from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
+from zambezi.zeps.errors import Absent, Asleep, JournalError, JournalFull, OutOfRange
 from zambezi.zeps.filters import Filter, PatternTable
 from zambezi.zeps.journal import Journal, Span
 from zambezi.zeps.matchers import Matchers
@@ -97,6 +98,7 @@ class BrokerStream:
     """One stream of the broker."""
 
     is_shared = False  # whether another broker can take it at any time
+    is_settling = False  # whether clients that the broker before had are perhaps on their way to this one
 
     def __init__(
         self,
@@ -117,6 +119,7 @@ class BrokerStream:
         self.turns = turns
         self.clock = clock
         self.warm = warm
+        self.fetch: Callable[[Absent, Fetched], object] = _fetch_nothing  # loads messages that the disk does not have
         self.waiting_cursors: set[Cursor] = set()  # in low gear at the end: they are woken by the next append
         self.future_selections = FutureSelections()
         self.multicast: Multicast | None = None
@@ -498,6 +501,10 @@ class BrokerStream:
     def subscribers(self) -> int:
         """The number of subscribers."""
         return sum(audience.users for audience in self._audiences.values())
+
+
+def _fetch_nothing(absent: Absent, _done: Fetched) -> None:
+    raise absent
 
 
 def where_to_start(journal: Journal, latest: int) -> tuple[int, int]:

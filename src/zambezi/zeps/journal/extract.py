@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
@@ -15,7 +15,7 @@ from zambezi.zeps.block import Block
 from zambezi.zeps.errors import JournalError
 from zambezi.zeps.journal.entry import HIGHEST, LARGEST_BATCH, SIZE, IndexEntry, unpack
 from zambezi.zeps.journal.journal import Journal
-from zambezi.zeps.journal.reading import retry_rewritten
+from zambezi.zeps.journal.reading import retry_loading
 from zambezi.zeps.journal.segment import LOG, Files, Segment
 from zambezi.zeps.layout import DELIVER_LEAST, LONG, SHORT
 
@@ -58,10 +58,11 @@ def messages(
 def batches(journal: Journal, after: int, last: int, advance: Advance = _ignore) -> Iterator[tuple[IndexEntry, bytes]]:
     """Yield the batches with messages that overlap a range of sequences; raise `JournalError` at a damaged one.
 
-    The files of a segment stay open while it is read: it does not matter if it is written again meanwhile.
+    The files of a segment stay open while it is read: it does not matter if it is written again meanwhile. Messages
+    that only the store has are loaded first.
     """
     while after < last:
-        found = retry_rewritten(partial(_next_segment, journal, after))
+        found = retry_loading(partial(_next_segment, journal, after))
         if found is None:
             return
         segment, files = found
@@ -72,13 +73,16 @@ def batches(journal: Journal, after: int, last: int, advance: Advance = _ignore)
 
 
 def _next_segment(journal: Journal, after: int) -> tuple[Segment, Files] | None:
+    wanted = max(journal.first, after + 1)
     for segment in journal.segments:
         if segment.last > after:
+            if journal.is_cache and segment.first > wanted:
+                raise journal.absent(wanted)
             return segment, journal.files(segment)
     return None
 
 
-def batches_in(entries: list[IndexEntry], octets: bytes) -> Iterator[tuple[IndexEntry, bytes]]:
+def batches_in(entries: Sequence[IndexEntry], octets: bytes) -> Iterator[tuple[IndexEntry, bytes]]:
     """Yield the batches of a piece that have messages."""
     offset = entries[0].offset
     for entry in entries:

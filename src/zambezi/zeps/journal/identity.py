@@ -10,6 +10,8 @@ the system went down with messages that subscribers may have seen.
 
 The empty file `counted` exists from before the first message of a publisher that counts its messages. After a crash of
 the system, messages of such a stream must not be kept without their counts.
+
+The file `cached` says that the journal is a cache of a stream in an object store: the store has every message of it.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ STREAM: Final = "stream.json"
 MARK: Final = "unsynced"
 COUNTED: Final = "counted"
 COMPACTED: Final = "compacted"
+CACHED: Final = "cached"  # the journal is a cache of a stream in an object store; it contains the boot id
 FAILED: Final = "failed"  # instead of the boot id: the disk refused a write, so the page cache proves nothing
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -151,6 +154,25 @@ def is_counted(directory: Path) -> bool:
 def write_counted(directory: Path) -> None:
     """Create the file that says that publishers of the stream count their messages, and sync its name to the disk."""
     write_small(directory / COUNTED, b"", sync=False)
+    sync_directory(directory)
+
+
+def is_cached(directory: Path) -> bool:
+    """Return whether a journal is a cache of a stream in an object store."""
+    return (directory / CACHED).exists()
+
+
+def is_cached_since_boot(directory: Path) -> bool:
+    """Return whether a broker has used a cache since the start of the system: then it has all that was written."""
+    try:
+        return read_small(directory / CACHED).decode("ascii", "replace").strip() == boot_id()
+    except (OSError, ValueError):
+        return False
+
+
+def write_cached(directory: Path) -> None:
+    """Note that a journal is a cache, and sync that to the disk."""
+    write_small(directory / CACHED, f"{boot_id()}\n".encode(), sync=False)
     sync_directory(directory)
 
 

@@ -37,6 +37,7 @@ from typing import Final
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import Asleep, JournalError, JournalFull, OutOfRange
 from zambezi.zeps.journal import identity as identities
+from zambezi.zeps.journal.changing import ChangingJournal
 from zambezi.zeps.journal.counts import RECORD, Count, Counts
 from zambezi.zeps.journal.counts import pack as pack_count
 from zambezi.zeps.journal.entry import SIZE, pack_entries
@@ -44,7 +45,7 @@ from zambezi.zeps.journal.file_cache import FileCache
 from zambezi.zeps.journal.files import EXHAUSTED
 from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.positions import Positions
-from zambezi.zeps.journal.reading import JournalReading, why
+from zambezi.zeps.journal.reading import why
 from zambezi.zeps.journal.recovery import recover
 from zambezi.zeps.journal.segment import LOG, PartialWrite, Segment
 from zambezi.zeps.journal.trim import copy_end
@@ -56,7 +57,7 @@ _MICRO: Final = 1_000_000
 _FULL: Final = EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-class Journal(JournalReading):
+class Journal(ChangingJournal):
     """The journal of a stream, opened by `Store.open`. One thread calls `append`; others call `sync` and `wake`."""
 
     synced: int  # the last sequence that the disk is known to have
@@ -70,12 +71,10 @@ class Journal(JournalReading):
         self.may_block = True
         self.settings = {}
         self._syncing = threading.Lock()  # held during a sync, so that `close` waits for it
-        self._unsynced: dict[int, Segment] = {}
         self._is_marked = False
         self._names_unsynced = False
         self._count_writes = 0  # how often counts were written without messages
         self._idle = 0
-        self._trimming = threading.Lock()  # held during a trim: retention and `truncate` change the same segments
         self._is_abandoned = False
         self._is_counted = identities.is_counted(directory)
         self._compacted = identities.read_compacted(directory)  # the last sequence that was compacted
@@ -343,6 +342,8 @@ class Journal(JournalReading):
         policy = self.policy
         self.counts.limit = policy.publishers
         self.counts.forget_before(now - policy.keep_publishers)
+        if self.backing is not None:
+            return self.follow_backing()
         dropped = 0
         for oldest in () if policy.compact else self._old_segments(now):
             # An active segment without messages does not know the time of the last one: then the one before it stays.
@@ -390,35 +391,6 @@ class Journal(JournalReading):
         with suppress(OSError):  # otherwise they are compacted again
             identities.write_compacted(self.directory, last)
 
-    def replace_segments(self, old: list[Segment], new: Segment, give_names: Callable[[], None]) -> bool:
-        """Replace neighbouring segments by one with the same messages, or fewer; return False if they have changed.
-
-        `give_names` renames the files of the new segment; the disk must have them already. Blocks, but not readers and
-        `append`.
-        """
-        with self._lock:
-            place = self.segments.index(old[0]) if old[0] in self.segments else -1
-            is_there = place >= 0 and self.segments[place : place + len(old)] == old
-            if not is_there or self._active is None or self.is_trimming or self._active in old:
-                return False
-            give_names()
-            self.segments = [*self.segments[:place], new, *self.segments[place + len(old) :]]
-            self._recount()
-            self.generation += 1
-            for segment in old:
-                self._unsynced.pop(segment.first, None)
-        identities.sync_directory(self.directory)
-        for segment in old:
-            segment.remove()
-            self._file_cache.drop(segment)
-        return True
-
-    def give_name(self, segment: Segment, fresh: Path, suffix: str) -> None:
-        """Give a file of a segment its name, if the stream still has the segment."""
-        with self._lock:
-            if segment in self.segments and self._active is not None:
-                fresh.rename(segment.path + suffix)
-
     def _drop_old_counts(self) -> None:
         """Remove the counts of old segments: the files of the last two have all counts, if the disk has them."""
         if len(self.segments) < 3 or self.segments[-2].first <= self._counted_from:
@@ -451,11 +423,6 @@ class Journal(JournalReading):
             self._unsynced.pop(oldest.first, None)
         self._file_cache.drop(oldest)
         return True
-
-    @property
-    def is_trimming(self) -> bool:
-        """Whether `trim` is at work."""
-        return self._trimming.locked()
 
     def trim(self, first: int, check: Callable[[], object] = lambda: None) -> None:
         """Remove all messages before a sequence, by an operator's command. Blocks, but no other use of the journal.
@@ -576,10 +543,6 @@ class Journal(JournalReading):
             with self._lock:  # from now on compaction gives no file a name
                 self._active = None
             self.close()
-
-    @property
-    def is_open(self) -> bool:
-        return self._is_open
 
     # State
 

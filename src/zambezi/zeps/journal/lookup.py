@@ -7,12 +7,13 @@ takes as long as it takes to read everything after the message, and the whole st
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from zambezi.zeps.block import Block
 from zambezi.zeps.errors import OutOfRange
+from zambezi.zeps.journal.backing import Backing
 from zambezi.zeps.journal.entry import IndexEntry, unpack
 from zambezi.zeps.journal.extract import JournalMessage, batches_in, read_batch, read_pieces
 from zambezi.zeps.journal.keytable import batches_of
@@ -33,9 +34,15 @@ def last_message(
 def _search(journal: JournalReading, key: bytes, is_cancelled: Callable[[], bool]) -> JournalMessage | None:
     if len(_CHECKED) > _MOST:
         _CHECKED.clear()
+    above = journal.last + 1  # the messages from here on are searched
     for segment in reversed(journal.segments):
         if not segment.entries:
             continue
+        if journal.backing is not None:
+            found = _search_gap(journal.backing, segment.last, above - 1, key, is_cancelled)
+            if found is not None or is_cancelled():
+                return found
+        above = segment.first
         try:
             files = journal.files(segment)
         except OutOfRange:
@@ -47,7 +54,17 @@ def _search(journal: JournalReading, key: bytes, is_cancelled: Callable[[], bool
             found = _read_backwards(segment, files, key, is_cancelled)
         if found is not None or is_cancelled():
             return found
+    if journal.backing is not None:
+        return _search_gap(journal.backing, journal.first - 1, above - 1, key, is_cancelled)
     return None
+
+
+def _search_gap(
+    backing: Backing, after: int, last: int, key: bytes, is_cancelled: Callable[[], bool]
+) -> JournalMessage | None:
+    """Search in messages that only the store has. They do not become part of the cache: each is read once."""
+    pieces = backing.backwards(after, last) if last > after else ()
+    return _search_pieces(pieces, key, is_cancelled)
 
 
 def _look_at(segment: Segment, files: Files, numbers: list[int], key: bytes) -> JournalMessage | None:
@@ -64,8 +81,14 @@ def _look_at(segment: Segment, files: Files, numbers: list[int], key: bytes) -> 
 def _read_backwards(
     segment: Segment, files: Files, key: bytes, is_cancelled: Callable[[], bool]
 ) -> JournalMessage | None:
+    return _search_pieces(read_pieces(segment, files, backwards=True), key, is_cancelled)
+
+
+def _search_pieces(
+    pieces: Iterable[tuple[Sequence[IndexEntry], bytes]], key: bytes, is_cancelled: Callable[[], bool]
+) -> JournalMessage | None:
     sought = bytes((len(key),)) + key
-    for entries, octets in read_pieces(segment, files, backwards=True):
+    for entries, octets in pieces:
         if is_cancelled():
             return None
         if sought in octets:

@@ -192,6 +192,8 @@ class Reader:
         generation = journal.generation  # first: another thread may replace segments now
         segments = journal.segments
         place = max(0, bisect_right(segments, wanted, key=_first) - 1)
+        if journal.is_cache:
+            journal.note_use(wanted, segments[place])
         while segments[place].last < wanted:
             place += 1
             if place == len(segments):

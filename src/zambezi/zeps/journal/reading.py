@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
+from bisect import bisect_right
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -12,16 +13,19 @@ from pathlib import Path
 from typing import Final, TypeVar
 from uuid import UUID
 
-from zambezi.zeps.errors import JournalError, OutOfRange, Rewritten
+from zambezi.zeps.errors import Absent, JournalError, OutOfRange, Rewritten
 from zambezi.zeps.journal import identity as identities
-from zambezi.zeps.journal.entry import SIZE, Cuts, IndexEntry, IndexWindow, unpack
+from zambezi.zeps.journal.backing import Backing
+from zambezi.zeps.journal.entry import HIGHEST, SIZE, Cuts, IndexEntry, IndexWindow, unpack
 from zambezi.zeps.journal.file_cache import FileCache
 from zambezi.zeps.journal.identity import Identity
 from zambezi.zeps.journal.policy import Policy
 from zambezi.zeps.journal.reader import Reader
-from zambezi.zeps.journal.segment import INDEX, LOG, Files, Name, Segment, found_names, without_replaced
+from zambezi.zeps.journal.segment import INDEX, LOG, Files, Name, Segment, found_names, uses, without_replaced
 
 _CUTS: Final = 32  # batches whose cuts are cached
+_READ_TIMES: Final = 1000  # parts whose times are remembered
+_BEFORES: Final = 1000  # times whose sequence in the store is remembered
 
 T = TypeVar("T")
 
@@ -55,12 +59,20 @@ class JournalReading:
         self._is_open = True
         self._lock = threading.Lock()
         self._cuts: OrderedDict[tuple[str, int], Cuts] = OrderedDict()
+        self.is_cache = identities.is_cached(directory)  # whether an object store has all messages, and more of them
+        self.backing: Backing | None = None  # that store; None in a process that only reads the files
+        self._read_times: deque[tuple[int, int, list[tuple[int, int]]]] = deque(maxlen=_READ_TIMES)
+        self._befores: OrderedDict[int, int] = OrderedDict()  # what `before` has found in the store
         self._active: Segment | None = None  # the segment to write to; None if the journal is read-only
 
     @property
     def messages(self) -> int:
         """The number of messages."""
         return self.last - self.first + 1 - self.removed
+
+    @property
+    def is_open(self) -> bool:
+        return self._is_open
 
     def reader(self, after: int) -> Reader:
         """Return a reader that starts right after a sequence."""
@@ -73,7 +85,7 @@ class JournalReading:
         except FileNotFoundError:
             if not self._write:
                 self.refresh()
-            if segment.first < self.first:  # retention or a trim has removed it
+            if segment.last < self.first:  # retention or a trim has removed it
                 raise OutOfRange(
                     f"stream {self.name!a}: sequence {segment.first} is not kept any more, the oldest is {self.first}",
                     self.first,
@@ -111,20 +123,106 @@ class JournalReading:
         return retry_rewritten(partial(self._before, time))
 
     def _before(self, time: int) -> int:
+        known = self._befores.get(time)
+        if known is not None:
+            return max(known, self.first - 1)
+        following = self.first
         for segment in self.segments:
-            if not segment.entries or segment.last_time < time:
+            if not segment.entries:
+                continue
+            if self.is_cache and segment.first > following and segment.first_time >= time:
+                raise self._absent_before(time)
+            following = segment.last + 1
+            if segment.last_time < time:
                 continue
             files = self.files(segment)
             number = segment.locate_time(files, time)
             entry = unpack(files.read_entries(number, 1))
             if entry is None:
                 raise segment.damage_error(number)
-            return entry.first - 1
+            return max(self.first, entry.first) - 1
+        if self.is_cache and following <= self.last and self.last_time >= time:
+            raise self._absent_before(time)
         return self.last
+
+    # A cache
+
+    def absent(self, sequence: int) -> JournalError:
+        """Return the error for a message that is not on this disk, and is in the store."""
+        backing = self.backing
+        if backing is None:
+            return self.unreachable_error()
+        return Absent(
+            f"stream {self.name!a}: sequence {sequence} is in the object store, and not on this disk",
+            (self, sequence),
+            partial(backing.load, self, sequence),
+        )
+
+    def _absent_before(self, time: int) -> JournalError:
+        backing = self.backing
+        if backing is None:
+            return self.unreachable_error()
+
+        def find() -> None:
+            found = backing.find_before(time)
+            with self._lock:
+                self._befores[time] = found
+                if len(self._befores) > _BEFORES:
+                    self._befores.popitem(last=False)
+
+        return Absent(f"stream {self.name!a}: the store must be asked for a time", (self, "before", time), find)
+
+    def unreachable_error(self) -> JournalError:
+        """Return the error for a cache whose store is not known here."""
+        return JournalError(
+            f"{self._path} is a cache of a stream in an object store, and has not all messages: read the stream from "
+            "its broker, or from the store; a broker needs [zeps.store]"
+        )
+
+    def remember_times(self, first: int, last: int, times: list[tuple[int, int]]) -> None:
+        """Remember the times of messages of a cache that were read and wait in memory: they may be evicted."""
+        self._read_times.append((first, last, times))
+
+    def remembered_time(self, sequence: int) -> int:
+        """Return the time of a message that was read a while ago; 0 if that is too long ago."""
+        for first, last, times in reversed(self._read_times):
+            if first <= sequence <= last:
+                return times[bisect_right(times, (sequence, HIGHEST)) - 1][1]
+        return 0
+
+    def note_use(self, sequence: int, segment: Segment) -> None:
+        """Note that a reader of a cache goes to a sequence, in this segment; raise `Absent` if it is in none."""
+        if not segment.first <= sequence <= segment.last:
+            raise self.absent(sequence)
+        segment.used = next(uses)
+        backing = self.backing
+        if segment.is_ahead and backing is not None:
+            segment.is_ahead = False
+            backing.read_ahead(self, segment.last + 1)
+
+    def end_of_run(self, sequence: int) -> int:
+        """Return the last sequence of the segment that has a sequence; the one before it if the disk has it not."""
+        segments = self.segments
+        place = bisect_right(segments, sequence, key=_first) - 1
+        return max(sequence - 1, segments[place].last) if place >= 0 else sequence - 1
+
+    def gap_at(self, sequence: int) -> tuple[int, int] | None:
+        """Return the first and the last sequence of the gap that has a sequence; None if the disk has the sequence."""
+        segments = self.segments
+        place = bisect_right(segments, sequence, key=_first)
+        low = max(self.first, segments[place - 1].last + 1) if place else self.first
+        if sequence < low or place == len(segments):
+            return None
+        return low, segments[place].first - 1
 
     def time_after(self, sequence: int) -> int:
         """Return the time of the first message after a sequence, in microseconds since 1970; 0 if there is none."""
-        entries = self.entries(sequence, 1)
+        if self.is_cache and sequence < self.first <= self.last:
+            return self.first_time
+        try:
+            entries = self.entries(sequence, 1)
+        except Absent:
+            raise self.absent(max(sequence + 1, self.first)) from None
         return entries[0].time if entries else 0
 
     def last_at(self, sequence: int) -> int:
@@ -165,13 +263,18 @@ class JournalReading:
 
         Entries between the first and the last are not checked one by one.
         """
+        wanted = max(self.first, after + 1)
         for segment in self.segments:
             if segment.entries and segment.last > after:
+                if self.is_cache and segment.first > wanted:
+                    raise self.absent(wanted)
                 files = self.files(segment)
                 number = max(0, segment.locate(files, after + 1))
                 octets = files.read_entries(number, min(limit, segment.entries - number))
                 segment.check_window(octets, number)
                 return octets
+        if self.is_cache and wanted <= self.last:
+            raise self.absent(wanted)
         return b""
 
     def refresh(self) -> None:
@@ -210,12 +313,13 @@ class JournalReading:
                 except OSError as error:
                     self.problems.append(f"{error.filename or segment.path} cannot be read: {why(error)}")
                     continue
-                if following is not None and segment.last + 1 != following and not is_rewritten:
+                if following is not None and segment.last + 1 != following and not (is_rewritten or self.is_cache):
                     self.problems.append(segment.describe_gap(following))
             segments.append(segment)
         if is_rewritten:
             segments, _ = without_replaced(segments)
             gaps = [(one, other) for one, other in pairwise(segments) if one.last + 1 != other.first]
+            gaps = [] if self.is_cache else gaps
             self.problems += [one.describe_gap(other.first) for one, other in gaps]
         before = self.segments
         kept = set(map(id, segments))
@@ -252,6 +356,18 @@ class JournalReading:
         self.last_time = filled[-1].last_time if filled else 0
         self.last = segments[-1].last if segments else 0
         self.first = segments[0].first if segments else 1
+        if self.backing is not None:
+            self._add_backing(self.backing)
+
+    def _add_backing(self, backing: Backing) -> None:
+        """Let the totals be those of the stream, of which the disk has a part."""
+        if backing.first > backing.last:
+            return
+        unstored = sum([segment.size for segment in self.segments if segment.first > backing.last])
+        self.octets = backing.octets + unstored
+        if self.segments[0].first != backing.first or not self.segments[0].entries:
+            self.first, self.first_time = backing.first, backing.first_time
+        self.last_time = max(self.last_time, backing.last_time)
 
     def _unwritable_error(self) -> JournalError:
         if self.failed:
@@ -262,6 +378,19 @@ class JournalReading:
         if not self._write:
             return JournalError(f"stream {self.name!a} was opened for reading only")
         return JournalError(f"the journal of stream {self.name!a} is closed")
+
+
+def _first(segment: Segment) -> int:
+    return segment.first
+
+
+def retry_loading(action: Callable[[], T]) -> T:
+    """Return the result of an action that reads segments, on a thread that can wait for the object store."""
+    while True:
+        try:
+            return retry_rewritten(action)
+        except Absent as absent:
+            absent.load()
 
 
 def retry_rewritten(action: Callable[[], T]) -> T:

@@ -28,6 +28,8 @@ from zambezi.zeps.journal.identity import (
     DamagedIdentity,
     Identity,
     boot_id,
+    is_cached,
+    is_cached_since_boot,
     is_counted,
     read_identity,
     read_mark,
@@ -66,11 +68,15 @@ def recover(directory: Path, batch: int, counts: Counts) -> Recovered:
         segments = [Segment(str(directory), 1)]
         segments[0].create()
     segments = _remove_replaced(segments)
-    _remove_stray_files(directory, segments)
+    is_cache = is_cached(directory)
+    if is_cache:
+        segments = _check_cache(directory, segments)
+    _remove_stray_files(directory, segments, is_cache=is_cache)
     promised = segments[-1].first - 1
-    _drop_empty_tail(segments)
+    if not is_cache:
+        _drop_empty_tail(segments)
     time = 0
-    for segment, following in pairwise(segments):
+    for segment, following in () if is_cache else pairwise(segments):
         problem = _repair_old_segment(segment, following, batch, time, sync=mark is not None)
         if problem:
             problems.append(problem)
@@ -127,10 +133,28 @@ def _read_identity(directory: Path, problems: list[str]) -> tuple[Identity, bool
         return Identity(name, uuid4()), True
 
 
-def _remove_stray_files(directory: Path, segments: list[Segment]) -> None:
+def _check_cache(directory: Path, segments: list[Segment]) -> list[Segment]:
+    """Remove segments of a cache that may be damaged: the store has their messages. Return the rest.
+
+    Segments that were read from the store are not synced to the disk: they do not count after a crash of the system.
+    """
+    has_all = is_cached_since_boot(directory)
+    kept = []
+    for segment in segments[:-1]:
+        files = Files(segment.path, _WRITE)
+        segment.read_extent(files)
+        if segment.entries and segment.is_whole(files, segment.last + 1) and (has_all or not segment.revision):
+            kept.append(segment)
+        else:
+            segment.remove()
+    return [*kept, segments[-1]]
+
+
+def _remove_stray_files(directory: Path, segments: list[Segment], *, is_cache: bool) -> None:
     """Remove the files of work that a crash interrupted: those that have not got their name, and those without a log.
 
-    The index of a segment between others stays: its log is lost, and can come back from a copy.
+    The index of a segment between others stays, unless the journal is a cache: its log is lost, and can come back from
+    a copy.
     """
     for path in unnamed(directory):
         with suppress(OSError):  # it does no harm
@@ -140,7 +164,7 @@ def _remove_stray_files(directory: Path, segments: list[Segment]) -> None:
         for name in set(found_names(directory, suffix)) - names:
             is_between = segments[0].first <= name.first <= segments[-1].first
             is_covered = any(segment.first <= name.first <= segment.last for segment in segments)
-            if name.revision or is_covered or not is_between:
+            if name.revision or is_covered or is_cache or not is_between:
                 (directory / f"{name}{suffix}").unlink()
 
 

@@ -17,7 +17,7 @@ import os
 import struct
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -41,6 +41,7 @@ _TAIL: Final = 64  # entries that are read at once, from the end
 _TAILS: Final = 64  # how many times
 _CHUNK: Final = 4096  # entries that are read at once, of all
 COUNTS_MOST: Final = 16 << 20  # bytes of counts after the snapshot, if the snapshot is not longer
+uses: Final = count()  # a clock that counts how often segments of caches are used
 _opening: Final = threading.Lock()  # so that two threads do not open the same file of counts
 
 
@@ -194,6 +195,7 @@ class Segment:
         "first",
         "first_time",
         "has_table",
+        "is_ahead",
         "last",
         "last_time",
         "path",
@@ -201,6 +203,7 @@ class Segment:
         "revision",
         "size",
         "snapshot_bytes",
+        "used",
     )
 
     def __init__(self, directory: str, first: int, revision: int = 0) -> None:
@@ -211,6 +214,8 @@ class Segment:
         self.snapshot_bytes = 0  # of these, the beginning
         self.epoch_bytes = 0  # of these, records without messages
         self.has_table = False  # whether it is known to have a table of keys
+        self.is_ahead = False  # whether it was read from an object store before a reader wanted it
+        self.used = next(uses)  # when a reader of a cache last came to it; the lowest number is removed first
         self.reset()
 
     def create(self, snapshot: bytes | None = None) -> Files:
@@ -233,6 +238,11 @@ class Segment:
     def messages(self) -> int:
         """The number of messages."""
         return self.last - self.first + 1 - self.removed
+
+    @property
+    def disk_octets(self) -> int:
+        """The bytes of its files."""
+        return self.size + self.entries * SIZE + self.count_bytes
 
     @property
     def has_many_counts(self) -> bool:

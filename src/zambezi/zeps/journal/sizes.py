@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from zambezi.zeps.errors import Rewritten
+from zambezi.zeps.journal.backing import Backing, Extent
 from zambezi.zeps.journal.reading import JournalReading
 from zambezi.zeps.journal.segment import Files, Segment
 
@@ -24,6 +25,9 @@ def size_points(journal: JournalReading, after: int, last: int, step: int) -> It
     The points between them are beginnings of batches. At both ends of the range, a batch counts in proportion to its
     messages. Nothing is yielded if the journal has no message of the range.
     """
+    if journal.backing is not None:
+        yield from _points_of_extents(journal, journal.backing, after, last, step)
+        return
     sizes = [segment.size for segment in journal.segments if segment.last > after and segment.first <= last]
     step = max(1, step, sum(sizes) // MOST)
     passed, target = 0, step  # bytes of the range before the segment, and where the next point is wanted
@@ -53,6 +57,35 @@ def size_points(journal: JournalReading, after: int, last: int, step: int) -> It
         reached = segment.last
     if not is_first:
         yield min(last, reached) + 1, passed
+
+
+def _points_of_extents(journal: JournalReading, backing: Backing, after: int, last: int, step: int) -> Iterator[Point]:
+    """Yield points of a stream that is in a store, without a look at its index: messages count as equally large."""
+    after, last = max(after, journal.first - 1), min(last, journal.last)
+    extents = list(backing.extents(after, last))
+    reached = extents[-1].last if extents else after
+    rest = sum(segment.size for segment in journal.segments if segment.first > reached)
+    if reached < last:
+        extents.append(Extent(reached + 1, journal.last, rest))
+    step = max(1, step, sum(extent.octets for extent in extents) // MOST)
+    passed, target = 0, step
+    at = after + 1  # the first sequence that does not count yet
+    if at <= last:
+        yield at, 0
+    for first, final, octets in extents:
+        until = min(final, last)
+        if until < at:
+            continue
+        size = octets * (until - at + 1) // (final - first + 1)
+        while target < passed + size:
+            place = at + (target - passed) * (until - at + 1) // size
+            if place > at:
+                yield place, target
+            target += step
+        passed += size
+        at = until + 1
+    if after < last:
+        yield last + 1, passed
 
 
 def _segment_after(journal: JournalReading, after: int, last: int) -> Segment | None:

@@ -9,8 +9,10 @@ envelope: the address to which the reply goes. The broker writes it.
     the broker to the client    status, body: id (8) content
 
 The address stands for one connection of a client. It is random, so that no program can guess it, and a program reads
-only the replies to its own requests. The id is random, too: a server that knows the address, because it has answered
-another request of this client, cannot answer a request that it has not read.
+only the replies to its own requests. A client that wants to have the same address at the next broker, too, chooses a
+random token: the address is a digest of it, so that servers, which know the address, cannot have it. The id is random,
+too: a server that knows the address, because it has answered another request of this client, cannot answer a request
+that it has not read.
 
 The deadline is the time when the client no longer waits, in microseconds since 1970 by the clock of the broker; 0 if
 there is none. The timeout is in milliseconds.
@@ -35,6 +37,7 @@ TIME: Final = b"time"  # the broker tells a server its clock and its limit
 MAGIC: Final = b"ZRQ\x01"
 ADDRESS: Final = 16
 ID: Final = 8
+TOKEN: Final = 16  # bytes; it is written in hexadecimal
 CLOCK: Final = Struct(">QQ")  # the time of the broker, and the bytes of the largest message that it takes
 _ASKED: Final = Struct(f">{ID}sI")
 _STORED: Final = Struct(f">4s{ADDRESS}s{ID}sQ")
@@ -42,6 +45,15 @@ LONGEST: Final = 0xFFFFFFFF  # milliseconds of a timeout
 SERVERS: Final = "serve "  # how the names of groups of servers begin
 DELIVERIES: Final = 5  # after so many servers have got a request and not answered, it is passed over
 GROWTH: Final = _STORED.size - _ASKED.size  # bytes by which the stored request is longer
+
+
+def address_of(token: str) -> bytes | None:
+    """Return the address that a client has by its token; None if the text is no token."""
+    try:
+        octets = bytes.fromhex(token) if len(token) == 2 * TOKEN else b""
+    except ValueError:
+        return None
+    return blake2b(octets, digest_size=ADDRESS, person=b"zeps requests").digest() if len(octets) == TOKEN else None
 
 
 def group_of(pattern: str) -> str:

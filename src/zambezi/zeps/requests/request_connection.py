@@ -4,6 +4,9 @@ A request waits for its reply under a random id. The connection passes the reply
 its caller. One timer serves the timeouts of all requests: a timer for each would take longer than the request itself is
 prepared. A request that was sent on a connection which is lost fails: it may have been handled, and to send it again
 could handle it twice. One that was not sent yet waits for the next connection.
+
+If there are several brokers, the connection asks which requests are stored. Such a request does not fail: a server gets
+it at the next broker, where this client has the same address by its token.
 """
 
 from __future__ import annotations
@@ -20,19 +23,21 @@ from zambezi.zeps.client.subscriber import WINDOW
 from zambezi.zeps.directory import REQUESTS as STREAM
 from zambezi.zeps.errors import BrokerError, ClientClosed, NobodyServes, RequestFailed, TimedOut, ZepsError
 from zambezi.zeps.layout import delivered_key_and_body
-from zambezi.zeps.messages import LATEST, REQUESTS, Credit, Subscribe
-from zambezi.zeps.requests.envelope import ID, LONGEST, NOBODY, OK, encode_asked, publish_frame
+from zambezi.zeps.messages import LATEST, REQUESTS, Credit, Ping, Subscribe
+from zambezi.zeps.requests.envelope import ID, LONGEST, NOBODY, OK, TOKEN, encode_asked, publish_frame
 from zambezi.zmtp.alarm import Alarm
 from zambezi.zmtp.async_waiter import failure
 from zambezi.zmtp.reactor import Reactor
 
+STORED: Final = 30.0  # seconds that a stored request waits for its reply after the connection was lost, at most
+_PING: Final = Ping().encode()[0]
 PRECISION: Final = 0.005  # seconds between looks for requests whose time is over: each looks at all requests
 
 
 class Pending:
     """A request that waits for its reply."""
 
-    __slots__ = ("deadline", "error", "id", "key", "message", "reply", "timeout", "wake")
+    __slots__ = ("deadline", "error", "id", "is_stored", "key", "message", "reply", "timeout", "wake")
 
     def __init__(
         self, number: bytes, key: str, message: bytes, timeout: float | None, now: float, wake: Callable[[], object]
@@ -43,6 +48,7 @@ class Pending:
         self.timeout = timeout
         self.deadline = math.inf if timeout is None else now + timeout
         self.wake = wake
+        self.is_stored = False  # whether the next broker has it, too
         self.reply: bytes | None = None
         self.error: ZepsError | None = None
 
@@ -64,6 +70,9 @@ class RequestConnection(BrokerConnection):
         self._unsent: dict[bytes, Pending] = {}  # those of them that wait for a connection
         self._used = 0  # bytes of credit that the broker has used
         self._alarm = Alarm(reactor, self._expire)
+        self._token = os.urandom(TOKEN).hex()
+        self._unsafe: list[Pending] = []  # sent on this connection, and perhaps not stored
+        self._asked: list[Pending] | None = None  # those of them that the PING without an answer is about
 
     def ask(self, key: str, body: bytes, timeout: float | None, wake: Callable[[], object]) -> Pending:
         """Send a request, now or when the broker is connected; return it. `wake` is called when it is over."""
@@ -84,6 +93,21 @@ class RequestConnection(BrokerConnection):
     def _send_request(self, pending: Pending) -> None:
         self.send(pending.message)
         pending.message = b""
+        if self._finder.has_choice:
+            self._unsafe.append(pending)
+            if self._asked is None:
+                self._ask_what_is_stored()
+
+    def _ask_what_is_stored(self) -> None:
+        self._asked, self._unsafe = self._unsafe, []
+        self.send(_PING)
+
+    def ping_answered(self) -> None:
+        for pending in self._asked or ():
+            pending.is_stored = True
+        self._asked = None
+        if self._unsafe:
+            self._ask_what_is_stored()
 
     def forget(self, pending: Pending) -> None:
         """Remove a request that is over, or whose caller does not wait any more."""
@@ -113,7 +137,7 @@ class RequestConnection(BrokerConnection):
             self._fail_all(BrokerError("the broker does not know requests: it is an older release, or another program"))
             return
         self._used = 0
-        for message in (*Subscribe("", LATEST).encode(), *Credit(WINDOW).encode()):
+        for message in (*Subscribe(self._token, LATEST).encode(), *Credit(WINDOW).encode()):
             self.send(message)
         unsent, self._unsent = self._unsent, {}
         for pending in unsent.values():
@@ -141,8 +165,14 @@ class RequestConnection(BrokerConnection):
         pending.wake()
 
     def disconnected(self) -> None:
+        self._unsafe, self._asked = [], None
+        latest = self.reactor.time() + STORED
+        for pending in self._pending.values():
+            if pending.is_stored and pending.deadline > latest:
+                pending.deadline = latest  # its reply can be lost
+                self._alarm.set(latest)
         self._fail(
-            [one for one in self._pending.values() if not one.message],
+            [one for one in self._pending.values() if not one.message and not one.is_stored],
             BrokerError(
                 f"the connection was lost before the reply: a server of {self.about!r} may have got the request"
             ),

@@ -172,13 +172,13 @@ class LogReader:
         The first batch can also have messages before. Returns None at the end of the log as it was at the last
         `refresh`; raises `OutOfRange` if the sequence is not kept any more.
         """
-        return self._retry(after, partial(self._read_range, size))
+        return self.retry(after, partial(self._read_range, size))
 
     def open_after(self, after: int) -> Procedure[OpenedPart | None]:
         """Read the index of the object that has the sequence after `after`. It returns and raises like `read`."""
-        return self._retry(after, self.open)
+        return self.retry(after, self.open)
 
-    def _retry(self, after: int, action: Callable[[int], Procedure[T | None]]) -> Procedure[T | None]:
+    def retry(self, after: int, action: Callable[[int], Procedure[T | None]]) -> Procedure[T | None]:
         """Return what `action` finds for the sequence after `after`; look again if objects are not as listed."""
         seen: View | None = None
         times = 0

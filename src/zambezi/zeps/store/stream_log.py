@@ -37,6 +37,7 @@ from zambezi.zeps.store.chunk import (
 )
 from zambezi.zeps.store.commands import Answer, Procedure, get
 from zambezi.zeps.store.ending import End
+from zambezi.zeps.store.extents import StoredExtents
 from zambezi.zeps.store.merging import (
     MergePlan,
     clear,
@@ -138,6 +139,7 @@ class StreamLog:
         self.counts = Counts(self.settings.publishers)  # of the stored messages
         self.positions = PositionRecords()  # that are stored
         self.problem = ""  # why the last merge failed
+        self.extents = StoredExtents()
         self._owner = owner
         self._incarnation = incarnation  # that of `stream.json`
         self._author = Author(owner, 0, incarnation)
@@ -227,6 +229,7 @@ class StreamLog:
             return
         self.counts = Counts(self.settings.publishers)
         self.counts.note(end.records)
+        self.extents.begin(end)
         self.positions = PositionRecords()
         self.positions.note(end.positions)
         self._tail = list(end.view.tail)
@@ -341,6 +344,7 @@ class StreamLog:
         if put.has_snapshot:
             self._large[footer.number] = footer
         self._next_number += 1
+        self.extents.add(footer)
         self.last, self.last_time = footer.last, footer.last_time
         self.counts.note(_split(put.records))
         self.positions.note(put.positions)
@@ -406,6 +410,7 @@ class StreamLog:
     def _cut_tail(self, reached: int) -> None:
         self._tail = [chunk for chunk in self._tail if chunk.number > reached]
         self._large = {number: footer for number, footer in self._large.items() if number > reached}
+        self.extents.update(self._view)
 
     def sweep(self, keep_bytes: int | None, horizon: int | None) -> None:
         """Remove segments that are too old or too many, and leftovers of the owners before.

@@ -1,0 +1,177 @@
+"""The store behind a journal that is a cache: it loads the messages that the disk does not have, a piece at a time.
+
+A piece becomes a segment of the journal, so everything that reads a journal reads it as any other message. The methods
+that block run on threads of the broker: how many of these there are bounds the memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from zambezi.zeps.errors import JournalError, JournalFull, StoreDamaged, StoreError
+from zambezi.zeps.journal.backing import Extent
+from zambezi.zeps.journal.changing import ChangingJournal
+from zambezi.zeps.journal.disk_cache import DiskCache
+from zambezi.zeps.journal.entry import IndexEntry
+from zambezi.zeps.journal.loaded import clip, write_segment
+from zambezi.zeps.journal.reading import JournalReading
+from zambezi.zeps.journal.segment import Segment
+from zambezi.zeps.store.commands import Procedure
+from zambezi.zeps.store.names import StreamPlace
+from zambezi.zeps.store.pieces import LoadedPiece, read_piece
+from zambezi.zeps.store.reader import LogReader
+from zambezi.zeps.store.stream_log import StreamLog
+
+T = TypeVar("T")
+PIECE: Final = 8 << 20  # bytes that are loaded at once
+PATIENCE: Final = 2.0  # seconds that a thread waits for a store that fails; then other readers get it
+_IDLE: Final = 32  # readers of logs that keep what they know of a log, of all streams
+
+
+class ProcedureRunner(Protocol):
+    """A store that runs procedures: an `ObjectStore`."""
+
+    def run(self, procedure: Procedure[T], patience: float) -> T:
+        """Return the result of a procedure; raise `StoreError` if the store fails for so many seconds. Blocks."""
+
+
+@dataclass(slots=True)
+class LoadCounters:
+    """Counters of what was loaded from the store."""
+
+    pieces: int = 0
+    octets: int = 0
+
+
+class ReaderPool:
+    """Readers of logs that are not in use, so that a reader that goes on need not look at the log again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: deque[LogReader] = deque(maxlen=_IDLE)
+
+    @contextmanager
+    def reader(self, place: StreamPlace) -> Iterator[LogReader]:
+        """Lend a reader of a log. One that fails is not used again."""
+        with self._lock:
+            found = next((one for one in reversed(self._idle) if one.place == place), None)
+            if found is not None:
+                self._idle.remove(found)
+        reader = found or LogReader(place)
+        yield reader
+        with self._lock:
+            self._idle.append(reader)
+
+
+class StoreBacking:
+    """The messages of one stream in the store. The broker owns the log."""
+
+    def __init__(
+        self,
+        store: ProcedureRunner,
+        log: StreamLog,
+        readers: ReaderPool,
+        counters: LoadCounters,
+        *,
+        cache: DiskCache,
+        read_ahead: Callable[[JournalReading, int], None],
+        piece: int = PIECE,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._readers = readers
+        self._counters = counters
+        self._cache = cache
+        self._read_ahead = read_ahead
+        self._piece = piece
+
+    @property
+    def first(self) -> int:
+        first = self._log.extents.first
+        return self._log.last + 1 if first is None else first
+
+    @property
+    def last(self) -> int:
+        return self._log.last
+
+    @property
+    def first_time(self) -> int:
+        return self._log.extents.first_time
+
+    @property
+    def last_time(self) -> int:
+        return self._log.last_time
+
+    @property
+    def octets(self) -> int:
+        return self._log.extents.octets
+
+    def extents(self, after: int, last: int) -> Sequence[Extent]:
+        return self._log.extents.between(after, last)
+
+    def read_ahead(self, journal: JournalReading, sequence: int) -> None:
+        if sequence <= self.last and journal.gap_at(sequence) is not None:
+            self._read_ahead(journal, sequence)
+
+    def load(self, journal: JournalReading, sequence: int) -> None:
+        assert isinstance(journal, ChangingJournal)
+        gap = journal.gap_at(sequence)
+        if gap is None:
+            return
+        piece = self._read(sequence)
+        entries, octets = clip(piece.entries, piece.octets, *gap)
+        if not entries:
+            raise StoreDamaged(f"stream {journal.name!a}: the store has no sequence {sequence}, as it should")
+        segment = self._write(journal, entries, octets)
+        segment.is_ahead = True
+        if journal.insert(segment):
+            self._counters.pieces += 1
+            self._counters.octets += len(octets)
+        else:
+            segment.remove()  # another thread was faster, or the journal is closed
+            if not journal.is_open:
+                raise JournalError(f"the journal of stream {journal.name!a} is closed")
+
+    def _write(self, journal: ChangingJournal, entries: Sequence[IndexEntry], octets: bytes) -> Segment:
+        self._cache.make_room(len(octets))
+        directory, revision = str(journal.directory), journal.next_revision()
+        try:
+            return write_segment(directory, entries, octets, revision)
+        except JournalFull:
+            if not self._cache.free(2 * len(octets)):
+                raise
+            return write_segment(directory, entries, octets, revision)
+
+    def _read(self, sequence: int) -> LoadedPiece:
+        def read(reader: LogReader) -> Procedure[LoadedPiece | None]:
+            if sequence > reader.last:
+                yield from reader.refresh()
+            return (yield from read_piece(reader, sequence, self._piece))
+
+        with self._readers.reader(self._log.place) as reader:
+            piece = self._store.run(read(reader), PATIENCE)
+        if piece is None:
+            raise StoreError(f"the store does not have sequence {sequence} of {self._log.place.path} yet")
+        return piece
+
+    def find_before(self, time: int) -> int:
+        def find(reader: LogReader) -> Procedure[int]:
+            yield from reader.refresh()
+            return (yield from reader.last_before(time))
+
+        with self._readers.reader(self._log.place) as reader:
+            return self._store.run(find(reader), PATIENCE)
+
+    def backwards(self, after: int, last: int) -> Iterator[tuple[Sequence[IndexEntry], bytes]]:
+        while last > after:
+            piece = self._read(last)
+            entries, octets = clip(piece.entries, piece.octets, after + 1, last)
+            if not entries:
+                raise StoreDamaged(f"the store has no sequence {last} of {self._log.place.path}, as it should")
+            yield entries, octets
+            last = entries[0].first - 1

@@ -1,0 +1,94 @@
+"""A short trial of an installed Zambezi: of its core, or of an extra.
+
+    python -m tools.smoke core
+
+`make dist` runs this file in an empty environment that has only the wheel.
+"""
+
+import asyncio
+import importlib.metadata
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from zambezi.p2p import PeerSocket
+from zambezi.zeps import Broker
+from zambezi.zeps.asyncio import Client
+from zambezi.zre import MemoryNetwork, Node
+
+PATIENCE = 30.0  # seconds
+
+
+async def publish(data: str) -> None:
+    """Publish a message to a broker, and read it again."""
+    async with Broker(data) as broker, Client.connect(broker.bind("tcp://127.0.0.1:*")) as client:
+        stream = client.stream("s")
+        await stream.publish("k", b"hello")
+        await stream.flush(timeout=PATIENCE)
+        async with stream.subscribe(since="earliest") as subscription:
+            assert (await subscription.recv(timeout=PATIENCE)).body == b"hello"
+
+
+def core() -> None:
+    """A stream, a mesh, a PEER socket and the command line work without any extra."""
+    with tempfile.TemporaryDirectory() as place:
+        asyncio.run(publish(place))
+    network = MemoryNetwork()
+    with Node("a", network=network) as node, Node("b", network=network):
+        found: Any = node.recv(timeout=PATIENCE)
+        assert found.name == "b"
+    with PeerSocket() as socket:
+        assert socket.bind("tcp://127.0.0.1:*").startswith("tcp://127.0.0.1:")
+    assert zambezi("--version") == f"zambezi {importlib.metadata.version('zambezi')}\n"
+
+
+def zambezi(*words: str) -> str:
+    """Return the output of the command."""
+    command = [sys.executable, "-m", "zambezi", *words]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def console() -> None:
+    """The pages of the console are in the wheel, and its packages are there."""
+    for name in ("aiohttp", "prometheus_client"):
+        import_module(name)
+    static = Path(str(import_module("zambezi.console").__file__)).parent / "static"
+    assert (static / "index.html").exists(), f"{static} has no index.html"
+
+
+def store() -> None:
+    """A stream can be copied into an object store."""
+    with tempfile.TemporaryDirectory() as place:
+        asyncio.run(publish(f"{place}/data"))
+        zambezi("store", "copy", f"{place}/store", "--data", f"{place}/data")
+        assert '"s"' in zambezi("store", "list", f"{place}/store", "--json")
+
+
+def plots() -> None:
+    """The plots of pipelines have their package."""
+    import_module("matplotlib")
+
+
+def spark() -> None:
+    """The source and the pipelines can be imported, and Spark finds the format by its name."""
+    import_module("pyspark_zeps")
+    assert import_module("zambezi.spark.pipelines").PIPELINES
+
+
+PARTS: Mapping[str, Callable[[], None]] = {
+    "core": core,
+    "console": console,
+    "store": store,
+    "plots": plots,
+    "spark": spark,
+}
+
+if __name__ == "__main__":
+    PARTS[sys.argv[1]]()
+    print(f"{sys.argv[1]}: works")
